@@ -16,16 +16,21 @@ WORKERS ?= auto
 PYTEST = env PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4 \
 	--max-worker-restart 0 --timeout 600 --durations 25
 
+# Tests run on a set day, with the times of files, where there is a C compiler. RMQCTL_CLOCK chooses it: a MOMENT@ZONE,
+# `any` for a drawn one, `real` for the real clock. The line that begins with "clock:" says how to repeat a run.
+ON_A_DAY = $(BIN)/python -m tests.anyday.at_a_date $(PYTEST)
+ON_ANY_DAY = RMQCTL_CLOCK="$${RMQCTL_CLOCK:-any}" $(ON_A_DAY)
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-all test-any-day any-day coverage lint interop bench docs proof format clean
 
 help:
 	@echo "make install   the environment in .venv, with .venv/bin/rmqctl"
 	@echo "make demo      write a store, kill the writer, then info, recover, query, cat, clean"
-	@echo "make test      the quick run: a sample of everything, in a few minutes; it says what it leaves out"
+	@echo "make test      the quick run: a sample of everything, in a few minutes, on a fixed day; it says what it leaves out"
 	@echo "make test-all  every test but those of interop: all golden stores, all kill points, Spark"
 	@echo "make any-day   every verb by a clock that is set: month ends, 29 February, 2038 and more, in four time zones"
-	@echo "make test-any-day  the quick run on another day of the year; it prints how to repeat that day"
+	@echo "make test-any-day  the quick run on a day drawn from a whole year; it prints how to repeat that day"
 	@echo "make coverage  the lines and branches that the tests run, by room (ARGS=--quick: those of the quick run)"
 	@echo "make lint      ruff (rules and format), mypy, and whether generated documents are fresh"
 	@echo "make interop   the tests that start the real RocketMQ (Maven and a JDK 11+; skipped with a reason without)"
@@ -62,16 +67,14 @@ demo: install
 	$(BIN)/python -m rmqctl.demo $(ARGS)
 
 test: install
-	$(PYTEST) --dist loadfile --no-loadscope-reorder --quick $(ARGS)
+	$(ON_A_DAY) --dist loadfile --no-loadscope-reorder --quick $(ARGS)
 
+# by the real clock until its Spark and thorough tests were seen to pass on set days; RMQCTL_CLOCK=any draws one
 test-all: install
-	$(PYTEST) --dist loadfile --no-loadscope-reorder -m "not interop" $(ARGS)
+	RMQCTL_CLOCK="$${RMQCTL_CLOCK:-real}" $(ON_A_DAY) --dist loadfile --no-loadscope-reorder -m "not interop" $(ARGS)
 
-# The quick run by a clock that is set: RMQCTL_CLOCK chooses the day. Needs libfaketime (Debian: apt-get install
-# faketime). What asks a registry of packages, which has certificates, runs by the real clock only.
 test-any-day: install
-	$(BIN)/python -m tests.anyday.at_a_date $(PYTEST) --dist loadfile --no-loadscope-reorder --quick \
-		--ignore tests/test_package.py $(ARGS)
+	$(ON_ANY_DAY) --dist loadfile --no-loadscope-reorder --quick $(ARGS)
 
 # needs libfaketime (Debian: apt-get install faketime)
 any-day: install
@@ -94,7 +97,7 @@ lint: install
 # they wait for brokers half of their time
 interop: WORKERS = 4
 interop: install
-	$(PYTEST) --dist loadfile -m interop $(ARGS)
+	RMQCTL_CLOCK="$${RMQCTL_CLOCK:-real}" $(ON_A_DAY) --dist loadfile -m interop $(ARGS)
 
 bench: install
 	$(BIN)/python -m bench $(ARGS)

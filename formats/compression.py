@@ -142,8 +142,11 @@ def _read_through(
     return False
 
 
-def compress(plain: bytes, kind: int) -> bytes:
-    """Stored form of a body for compression type `kind`; UsageError for a type RocketMQ does not have."""
+def compress(plain: bytes, kind: int, level: int | None = None) -> bytes:
+    """Return the stored form of a body for compression type `kind`, at the type's own level if `level` is None.
+
+    LZ4 has no levels here, as in RocketMQ. Raises: UsageError for a type RocketMQ does not have.
+    """
     if kind == COMPRESSION_LZ4:
         import lz4.frame
 
@@ -151,7 +154,7 @@ def compress(plain: bytes, kind: int) -> bytes:
     if kind == COMPRESSION_ZSTD:
         import zstandard
 
-        return bytes(zstandard.ZstdCompressor().compress(plain))
+        return bytes(zstandard.ZstdCompressor(3 if level is None else level).compress(plain))
     if kind in COMPRESSION_NAMES:
-        return zlib.compress(plain)
+        return zlib.compress(plain, -1 if level is None else level)
     raise UsageError(f"compression type {kind} does not exist in RocketMQ")

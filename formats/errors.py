@@ -13,6 +13,7 @@ class RmqctlError(Exception):
     """Root of all errors of the project.
 
     `file` and `physical_offset` name the place, `hint` says what to do next. `code` is stable across releases.
+    `notes` are further lines for people, `details` further fields for programs.
     """
 
     code: ClassVar[str] = "RMQ-E-000"
@@ -30,6 +31,8 @@ class RmqctlError(Exception):
         self.file = None if file is None else os.fspath(file)
         self.physical_offset = physical_offset
         self.hint = hint
+        self.notes: tuple[str, ...] = ()
+        self.details: dict[str, Any] = {}
 
     def __str__(self) -> str:
         place = self.file or ""

@@ -63,6 +63,7 @@ class Reason(enum.StrEnum):
     GAP = "gap"
     SHORT_FILE = "short_file"
     BLANK_SIZE = "blank_size"
+    NUMBER = "number"
 
 
 class FrameDamage(Exception):  # noqa: N818 - a finding that travels by exception inside the walk, not a failure

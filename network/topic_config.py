@@ -70,6 +70,11 @@ def reply_topic(cluster: str) -> str:
     return f"{cluster}_REPLY_TOPIC"
 
 
+RECONSUME_TIME = "RECONSUME_TIME"
+MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
+"""Retry count and maximum, as properties of what a consumer sends to its retry topic."""
+
+
 def retry_topic(group: str) -> str:
     """Where messages of `group` go that are to be consumed again (MixAll#getRetryTopic)."""
     return RETRY_PREFIX + group

@@ -52,7 +52,18 @@ def find_and_show(store: StoreLocation, output: Output, wanted: Question) -> int
         try:
             return _found(reader, output, wanted)
         except NotFoundError as error:
-            raise _in_unread_log(reader, wanted) or error from None
+            raise _in_unread_log(reader, wanted) or _with_nearest(reader, wanted, error) from None
+        except CorruptError as error:
+            raise _with_nearest(reader, wanted, error) from error.__cause__
+
+
+def _with_nearest(reader: StoreReader, wanted: Question, error: RmqctlError) -> RmqctlError:
+    """Add the nearest valid messages to the error of an offset; other errors as they are."""
+    if wanted.offset is None:
+        return error
+    from rmqctl.reports.nearest import add_nearest
+
+    return add_nearest(error, reader.files)
 
 
 def _in_unread_log(reader: StoreReader, wanted: Question) -> UncertainError | None:

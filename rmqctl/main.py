@@ -64,6 +64,7 @@ _VERBS: dict[str, dict[str, str]] = {
         "rebuild": "Make queues and index anew from the commitlog.",
         "clean": "Remove expired files, as the broker would.",
         "repair": "Fix what `check` finds.",
+        "purge": "Remove topics: queues, settings and offsets.",
         "truncate": "End the commitlog at an offset of your choice.",
         "undo": "Put a store back to before its last change.",
         "resume": "Finish a change that was interrupted.",

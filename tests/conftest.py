@@ -13,10 +13,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import _pytest.tmpdir
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import goldens, processes, quick
+from tests.anyday import at_a_date
 from tests.goldens import GoldenStore
 from tests.processes import SHORT_LIVED_JVM
 
@@ -43,6 +45,9 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if not config.getoption("basetemp") and config.getoption("markexpr") != "interop":
         _write_to_memory()
+    # folders of a run at another hour of this machine are not 3 days old: they were made by the real clock
+    vars(_pytest.tmpdir)["LOCK_TIMEOUT"] += max(0, at_a_date.shifted_by())
+    config.addinivalue_line("markers", "real_clock(reason): processes that these tests start have the real clock")
     os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(SHORT_LIVED_JVM))
     quick.is_quick = config.getoption("quick")
     if quick.is_quick:
@@ -139,6 +144,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def golden_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Base stores are unpacked once per session, below pytest's own temporary folder."""
     goldens.use_cache(tmp_path_factory.mktemp("goldens"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def clock_of_processes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The clock of a run, or the real one for the processes of a file with the mark `real_clock`."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.node.get_closest_marker("real_clock"):
+            for name in at_a_date.OF_A_SET_CLOCK:
+                patch.delenv(name, raising=False)
+        yield
 
 
 @pytest.fixture(autouse=True)

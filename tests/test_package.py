@@ -21,6 +21,8 @@ from rmqctl.store.installed import FAST, REMOTE, SPARK, SQL, how_to_add
 from tests.goldens import GoldenStore
 from tests.processes import ROOT, run, start
 
+pytestmark = pytest.mark.real_clock("a registry of packages has a certificate, which is valid for some months only")
+
 FLOORS = ("formats", "store", "network", "pipeline")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 MINUTES = 900.0
@@ -79,6 +81,7 @@ CALLS = [
     Call("resume -s STORE", NOTHING),
     Call("recover -s STORE"),
     Call("repair -s STORE"),
+    Call("purge -s STORE -t TopicTest --dry-run"),
     Call("rebuild -s STORE --master in-process"),
     Call("clean -s STORE --older-than 1d --dry-run"),
     Call("truncate -s STORE --at 0 --dry-run"),

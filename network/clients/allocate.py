@@ -6,6 +6,7 @@ import hashlib
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 
+from rmqctl.formats.errors import UsageError
 from rmqctl.network.remoting.fastjson import MessageQueue
 
 Allocate = Callable[[Sequence[MessageQueue], Sequence[str], str], list[MessageQueue]]
@@ -51,6 +52,35 @@ def by_machine_room(rooms: Collection[str]) -> Allocate:
         return near[index * share : (index + 1) * share] + left_over
 
     return allocate
+
+
+def by_machine_room_nearby(room_of: Callable[[str], str], within: Allocate = averagely) -> Allocate:
+    """Queues of brokers in the member's own room, shared out `within` the room; those of rooms without members are
+    shared by all (AllocateMachineRoomNearby). `room_of`: the room of a broker's name or of a client id."""
+
+    def allocate(queues: Sequence[MessageQueue], members: Sequence[str], who: str) -> list[MessageQueue]:
+        if who not in members:
+            return []
+        rooms: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            rooms.setdefault(_known_room(queue.broker_name, room_of), []).append(queue)
+        near: dict[str, list[str]] = {}
+        for member in members:
+            near.setdefault(_known_room(member, room_of), []).append(member)
+        own = room_of(who)
+        mine = list(within(rooms.pop(own, []), near[own], who))
+        for room in sorted(rooms.keys() - near.keys()):
+            mine += within(rooms[room], members, who)
+        return mine
+
+    return allocate
+
+
+def _known_room(name: str, room_of: Callable[[str], str]) -> str:
+    room = room_of(name)
+    if not room:
+        raise UsageError(f"{name!r} is in no machine room", hint="name the room of every broker and member")
+    return room
 
 
 def by_consistent_hash(queues: Sequence[MessageQueue], members: Sequence[str], who: str) -> list[MessageQueue]:

@@ -73,6 +73,11 @@ class Answers:
         with self._lock:
             self._waiting.pop(opaque, None)
 
+    def forget_future(self, future: Future[RemotingCommand]) -> None:
+        """Take no answer for a future any more."""
+        with self._lock:
+            self._waiting = {opaque: one for opaque, one in self._waiting.items() if one is not future}
+
     def lost(self, reason: str) -> None:
         """The server is gone: nothing will be answered."""
         with self._lock:
@@ -115,6 +120,10 @@ class Connection:
             self._answers.forget(numbered.opaque)
             raise
         return future
+
+    def abandon(self, future: Future[RemotingCommand]) -> None:
+        """Take no answer for a future of `submit` any more."""
+        self._answers.forget_future(future)
 
     def request(self, command: RemotingCommand, seconds: float) -> RemotingCommand:
         """Send a request and wait for its answer. RemoteError if none comes in `seconds`."""

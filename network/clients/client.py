@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import wait
 from typing import Any
 
 from rmqctl.formats.errors import RemoteError
@@ -23,6 +25,7 @@ _ROUTE_SECONDS = 30.0
 _HEARTBEAT_SECONDS = 30.0
 _FIRST_FIGURES_SECONDS = 5.0
 _STARTING_SECONDS = 0.2
+_UNREGISTER_SECONDS = 1.0
 
 
 class BrokerError(RemoteError):
@@ -63,6 +66,7 @@ class Client:
         self._connections: dict[str, Connection] = {}
         self._routes: dict[str, tuple[float, Route]] = {}
         self._heartbeat: dict[str, Any] | None = None
+        self._heartbeat_seconds = _HEARTBEAT_SECONDS
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -84,7 +88,11 @@ class Client:
             made.close()
             return found
         if self._heartbeat is not None and address in self.brokers():
-            self._beat_at(address)
+            if self._heartbeat.get("consumerDataSet"):
+                self._beat_at(address)
+            else:
+                # a producer waits for the answer to its message only, which a frozen broker does not give
+                made.submit(RemotingCommand(RequestCode.HEART_BEAT, {}, fastjson(self._heartbeat)))
         return made
 
     def brokers(self) -> set[str]:
@@ -155,16 +163,17 @@ class Client:
 
     # ---- heartbeats
 
-    def start_heartbeats(self, content: dict[str, Any]) -> None:
-        """Tell every broker that is connected what this client is, now and every 30 s."""
+    def start_heartbeats(self, content: dict[str, Any], seconds: float = _HEARTBEAT_SECONDS) -> None:
+        """Announce this client to every known broker, now and every `seconds`."""
         self._heartbeat = {"clientID": self.client_id, **content}
+        self._heartbeat_seconds = seconds
         self.beat()
         if self._thread is None:
             self._thread = threading.Thread(target=self._beat_on, name="rmqctl-heartbeat", daemon=True)
             self._thread.start()
 
     def _beat_on(self) -> None:
-        while not self._closing.wait(_HEARTBEAT_SECONDS):
+        while not self._closing.wait(self._heartbeat_seconds):
             self.beat()
 
     def beat(self) -> None:
@@ -178,6 +187,20 @@ class Client:
 
     def _beat_at(self, address: str) -> None:
         self.ask(address, RequestCode.HEART_BEAT, body=fastjson(self._heartbeat))
+
+    def unregister(self, fields: Mapping[str, Any]) -> None:
+        """Have every connected broker forget this client in the group of `fields`, and wait 1 s for their answers."""
+        self._heartbeat = None
+        command = RemotingCommand(RequestCode.UNREGISTER_CLIENT, texts({"clientID": self.client_id, **fields}))
+        with self._lock:
+            known = [self._connections[one] for one in self.brokers() if one in self._connections]
+        asked = []
+        for connection in known:
+            # a broker that is gone forgets its clients
+            with contextlib.suppress(RemoteError):
+                if connection.is_open:
+                    asked.append(connection.submit(command))
+        wait(asked, _UNREGISTER_SECONDS)
 
     def close(self) -> None:
         """End all connections."""

@@ -263,7 +263,7 @@ class Consumer:
         others = live_group(self._client, addresses, self.group)
         if not others.client_ids:
             return
-        conflict = others.conflict(self.topic, self._tags)
+        conflict = others.conflict({self.topic: self._tags})
         has = f"group {self.group!r} has {others.members}"
         if conflict is not None and not self._has_joined and not self._force:
             raise RefusedError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import threading
@@ -33,7 +34,9 @@ class EncryptedSocket:
                     raise OSError("the server ends the connection instead of shaking hands") from None
                 self._came.write(data)
             except ssl.SSLError:
-                plain.sendall(self._goes.read())
+                # a peer that is gone by now must not hide why the handshake failed
+                with contextlib.suppress(OSError):
+                    plain.sendall(self._goes.read())
                 raise
         plain.sendall(self._goes.read())
 

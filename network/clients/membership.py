@@ -14,14 +14,16 @@ from rmqctl.network.remoting.fastjson import bean, objects, parse_body, text_of
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX
 from rmqctl.store.read.message_filter import SUBSCRIBE_ALL, TagFilter
 
-CLUSTERING = "CLUSTERING"
+CLUSTERING, BROADCASTING = "CLUSTERING", "BROADCASTING"
 _TAG = "TAG"
 _POPS = "CONSUME_POP"
 _OFFLINE = (int(ResponseCode.CONSUMER_NOT_ONLINE),)
 _MOST_NAMED = 3
 
 
-def consumer_heartbeat(group: str, subscriptions: Mapping[str, str], consume_from: str) -> dict[str, Any]:
+def consumer_heartbeat(
+    group: str, subscriptions: Mapping[str, str], consume_from: str, message_model: str = CLUSTERING
+) -> dict[str, Any]:
     """Return the heartbeat of a push consumer (HeartbeatData): `subscriptions` are tag expressions by topic.
 
     The hashes of the tags are part of it: brokers select by them for every member of the group.
@@ -44,7 +46,7 @@ def consumer_heartbeat(group: str, subscriptions: Mapping[str, str], consume_fro
     consumer = bean(
         groupName=group,
         consumeType="CONSUME_PASSIVELY",
-        messageModel=CLUSTERING,
+        messageModel=message_model,
         consumeFromWhere=consume_from,
         subscriptionDataSet=wanted,
         unitMode=False,
@@ -70,23 +72,24 @@ class LiveGroup(NamedTuple):
         more = len(self.client_ids) - _MOST_NAMED
         return f"{counted(len(self.client_ids), 'live member')} ({named}{f' and {more} more' if more > 0 else ''})"
 
-    def conflict(self, topic: str, tags: str) -> str | None:
-        """Return why a member that subscribes `topic` with `tags` alone would take messages from the others.
+    def conflict(self, wanted: Mapping[str, str], message_model: str = CLUSTERING) -> str | None:
+        """Return why a member that subscribes `wanted` alone (tags by topic) would take messages from the others.
 
         Every member gets its share of every topic's queues, whether it reads them or not.
         """
         if not self.client_ids:
             return None
-        if self.message_model not in ("", CLUSTERING):
-            return f"they consume as {self.message_model}, not as {CLUSTERING}"
+        if self.message_model not in ("", message_model):
+            return f"they consume as {self.message_model}, not as {message_model}"
         if self.consume_type == _POPS:
             return "they consume by POP"
-        own = {topic: (_TAG, frozenset(TagFilter(tags).tags))}
+        own = {topic: (_TAG, frozenset(TagFilter(tags).tags)) for topic, tags in wanted.items()}
         theirs = {name: _comparable(*one) for name, one in self.subscriptions.items()}
         if theirs in ({}, own):
             return None
         said = ", ".join(f"{name} {expression!r}" for name, (_, expression) in sorted(self.subscriptions.items()))
-        return f"they subscribe {said}; this one subscribes {topic} {tags!r}"
+        ours = ", ".join(f"{topic} {tags!r}" for topic, tags in sorted(wanted.items()))
+        return f"they subscribe {said}; this one subscribes {ours}"
 
 
 def _comparable(kind: str, expression: str) -> tuple[str, object]:

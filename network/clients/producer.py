@@ -2,134 +2,163 @@
 
 from __future__ import annotations
 
-import itertools
-import random
-import struct
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any, NamedTuple
 
 from rmqctl.formats import properties as names
-from rmqctl.formats.compression import compress
 from rmqctl.formats.errors import RemoteError, UsageError
 from rmqctl.formats.hosts import parse_offset_message_id
-from rmqctl.formats.java_map import BUILT, in_java_order
-from rmqctl.formats.layouts import COMPRESSION_SHIFT, SYS_FLAG_COMPRESSED
 from rmqctl.formats.message import Message, StoredMessage
-from rmqctl.formats.properties import encode_properties
-from rmqctl.formats.sys_flag import COMPRESSION_ZLIB, TRANSACTION_PREPARED
 from rmqctl.network.clients.channel import Dial
-from rmqctl.network.clients.client import SECONDS, BrokerError, Client, texts
+from rmqctl.network.clients.client import Client, texts
 from rmqctl.network.clients.frames_of import messages_of
+from rmqctl.network.clients.namespaces import with_namespace, without_namespace
+from rmqctl.network.clients.producing.batches import check_batch
+from rmqctl.network.clients.producing.lifecycle import Lifecycle, ServiceState
+from rmqctl.network.clients.producing.requests import Outgoing, OutgoingRequests, SendResult
+from rmqctl.network.clients.producing.selectors import Select
+from rmqctl.network.clients.producing.sender import Sender
+from rmqctl.network.clients.producing.settings import DEFAULT_TOPIC, ProducerSettings
+from rmqctl.network.clients.producing.validation import check_group, check_message, check_topic
 from rmqctl.network.clients.request_reply import Requests, reply_to
 from rmqctl.network.clients.sockets import SocketChannel
-from rmqctl.network.remoting.codes import RequestCode, ResponseCode
+from rmqctl.network.remoting.codes import RequestCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.fastjson import MessageQueue
-from rmqctl.network.topic_config import MESSAGE_TYPE, REPLY
-from rmqctl.network.unique_ids import UniqueIds
+from rmqctl.network.unique_ids import own_address
 
-DEFAULT_TOPIC = "TBW102"
-_DEFAULT_QUEUES = 4
-_ATTEMPTS = 3
-_COMPRESSED_FROM = 4096
-_STORED = (
-    ResponseCode.SUCCESS,
-    ResponseCode.FLUSH_DISK_TIMEOUT,
-    ResponseCode.SLAVE_NOT_AVAILABLE,
-    ResponseCode.FLUSH_SLAVE_TIMEOUT,
-)
-# DefaultMQProducer#retryResponseCodes
-_TRY_AGAIN = (17, 14, 1, 2, 16, 204, 205, 1500)
 # MQVersion.V5_0_0
 _TIMER_VERSION = 413
-_BATCH_HEAD = struct.Struct(">iiiii")
-_BATCH_LENGTH = struct.Struct(">h")
-
-
-class SendResult(NamedTuple):
-    """What a broker said of a message. `status`: SEND_OK, or what was not made sure of. `unique_key`: the client's own
-    id; `message_ids`: the broker's, one for each message of a batch."""
-
-    status: str
-    unique_key: str
-    message_ids: tuple[str, ...]
-    queue: MessageQueue
-    queue_offset: int
-
-
-_STATUSES = {
-    ResponseCode.SUCCESS: "SEND_OK",
-    ResponseCode.FLUSH_DISK_TIMEOUT: "FLUSH_DISK_TIMEOUT",
-    ResponseCode.SLAVE_NOT_AVAILABLE: "SLAVE_NOT_AVAILABLE",
-    ResponseCode.FLUSH_SLAVE_TIMEOUT: "FLUSH_SLAVE_TIMEOUT",
-}
+_DEFAULT_INSTANCE = "DEFAULT"
+_SETTINGS = ProducerSettings()
 
 Decide = Callable[[Message], bool | None]
 """What becomes of a transaction: True to commit, False to roll back, None if that is not known yet."""
 
 
 class Producer:
-    """A producer of one group. A context manager; may be used by many threads at once.
+    """A producer of one group. A context manager, which starts and ends it; may be used by many threads at once.
 
-    Messages are those that a store takes: what a producer does not set is left alone. Bodies from 4096 bytes on are
-    compressed, every message gets a unique id.
+    Messages are those that a store takes: what a producer does not set is left alone. Where a queue may be given, a
+    selector may be, too (rmqctl.network.clients.producing.selectors).
     """
 
-    def __init__(self, namesrv: str, group: str = "rmqctl", dial: Dial = SocketChannel) -> None:
+    def __init__(
+        self,
+        namesrv: str,
+        group: str = "rmqctl",
+        dial: Dial = SocketChannel,
+        settings: ProducerSettings = _SETTINGS,
+    ) -> None:
         """`namesrv`: addresses of name servers, separated by `;`."""
-        self.group = group
+        self.group = with_namespace(settings.namespace, group)
+        self.settings = settings
         self._client = Client(namesrv, dial, self._asked)
-        self._ids = UniqueIds()
-        self._identifying = threading.Lock()
-        # a turn of its own for each topic, begun anywhere
-        self._turns: dict[str, Iterator[int]] = {}
+        if settings.instance_name != _DEFAULT_INSTANCE:
+            self._client.client_id = f"{own_address() or '127.0.0.1'}@{settings.instance_name}"
+        # servers of this process have no address of their own: their owner tells them apart
+        self._key: Hashable = (namesrv, getattr(dial, "__self__", None), settings.instance_name, self.group)
+        self._lifecycle = Lifecycle()
+        self._prepared = OutgoingRequests(self.group, settings)
+        self._sender = Sender(self._client, settings, self._prepared)
         self._decide: Decide | None = None
         self._requests = Requests()
-        self._is_known = False
+
+    # ---- life cycle
+
+    @property
+    def state(self) -> ServiceState:
+        """State of the producer."""
+        return self._lifecycle.state
+
+    def start(self) -> None:
+        """Start it: from now on brokers know it, and it may send. No server is asked yet.
+
+        Raises: UsageError for a group that no producer may have; RefusedError where it was started before, or another
+        producer of the group runs in this process.
+        """
+
+        def checked() -> Hashable:
+            check_group(self.group)
+            return self._key
+
+        self._lifecycle.start(checked, self.group)
+        content = {"consumerDataSet": [], "producerDataSet": [{"groupName": self.group}]}
+        self._client.start_heartbeats(content, self.settings.heartbeat_broker_interval / 1000)
+        self._sender.start()
+
+    def close(self) -> None:
+        """End it: brokers forget it, and nothing can be sent any more."""
+        if self._lifecycle.end():
+            self._client.unregister({"producerGroup": self.group})
+        self._sender.close()
+        self._client.close()
+
+    def __enter__(self) -> Producer:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     # ---- sending
 
-    def send(self, message: Message, queue: MessageQueue | None = None, *, seconds: float = SECONDS) -> SendResult:
-        """Send a message and wait for the answer; three attempts on different brokers within `seconds` in all, one if
-        the queue is given. RemoteError, UsageError."""
-        return self._send([message], queue, seconds, is_batch=False)
+    def send(
+        self, message: Message, queue: MessageQueue | Select | None = None, *, seconds: float | None = None
+    ) -> SendResult:
+        """Send a message and wait for the answer: some attempts on different brokers within `seconds` in all
+        (sendMsgTimeout if None), one if the queue is given or selected. RemoteError, UsageError, RefusedError."""
+        outgoing = self._outgoing(message)
+        return self._sender.send(outgoing, self._chosen(outgoing, queue), self._seconds(seconds))
 
-    def send_batch(self, messages: Sequence[Message], *, seconds: float = SECONDS) -> SendResult:
-        """Send messages of one topic as one batch: all of them are stored, or none."""
-        if len({message.topic for message in messages}) != 1:
-            raise UsageError("the messages of a batch must have one topic, and there must be some")
-        return self._send(messages, None, seconds, is_batch=True)
+    def send_batch(
+        self, messages: Sequence[Message], queue: MessageQueue | Select | None = None, *, seconds: float | None = None
+    ) -> SendResult:
+        """Send messages of one topic as one batch: all of them are stored, or none. See `batches.split`."""
+        self._lifecycle.require_running()
+        check_batch(messages)
+        for message in messages:
+            check_message(message, self.settings.max_message_size)
+        outgoing = self._prepared.prepare(messages, is_batch=True)
+        if len(outgoing.body) > self.settings.max_message_size:
+            raise UsageError(f"the message body size over max value, MAX: {self.settings.max_message_size}")
+        return self._sender.send(outgoing, self._chosen(outgoing, queue), self._seconds(seconds))
 
-    def send_soon(self, message: Message, queue: MessageQueue | None = None) -> Future[SendResult]:
-        """Send a message; the result comes with the future. One attempt. RemoteError if it cannot even be sent."""
-        queue = queue or self._queue(message.topic, None)
-        address, request, unique_key = self._request([message], queue, is_batch=False)
-        result: Future[SendResult] = Future()
+    def send_soon(
+        self, message: Message, queue: MessageQueue | Select | None = None, *, seconds: float | None = None
+    ) -> Future[SendResult]:
+        """Send a message; the result comes with the future within `seconds`. A broker that is lost is retried with
+        another one (retryTimesWhenSendAsyncFailed). Errors of `send` before the first attempt."""
+        outgoing = self._outgoing(message)
+        return self._sender.send_soon(outgoing, self._chosen(outgoing, queue), self._seconds(seconds))
 
-        def answered(done: Future[RemotingCommand]) -> None:
-            try:
-                result.set_result(_result(address, done.result(), unique_key, queue))
-            except RemoteError as error:
-                result.set_exception(error)
-
-        self._client.connection(address).submit(request).add_done_callback(answered)
-        return result
-
-    def send_oneway(self, message: Message, queue: MessageQueue | None = None) -> None:
+    def send_oneway(self, message: Message, queue: MessageQueue | Select | None = None) -> None:
         """Send a message without an answer."""
-        address, request, _ = self._request([message], queue or self._queue(message.topic, None), is_batch=False)
-        self._client.connection(address).oneway(request)
+        outgoing = self._outgoing(message)
+        self._sender.send_oneway(outgoing, self._chosen(outgoing, queue))
+
+    def _outgoing(self, message: Message) -> Outgoing:
+        self._lifecycle.require_running()
+        check_message(message, self.settings.max_message_size)
+        return self._prepared.prepare([message], is_batch=False)
+
+    def _seconds(self, seconds: float | None) -> float:
+        return self.settings.send_msg_timeout / 1000 if seconds is None else seconds
+
+    def _chosen(self, outgoing: Outgoing, queue: MessageQueue | Select | None) -> MessageQueue | None:
+        """Return the queue that the caller wants, as brokers know it."""
+        if callable(queue):
+            queue = queue(self.queues(outgoing.message.topic), outgoing.message)
+        return None if queue is None else queue._replace(topic=outgoing.topic)
 
     def require_timer(self, topic: str) -> None:
         """RemoteError where a broker that `topic` may be sent to knows no delivery times, and would deliver at once."""
-        route = self._client.route(topic) or self._client.route(DEFAULT_TOPIC)
-        for queue in {queue.broker_name: queue for queue in self.queues(topic)}.values():
-            address = route.addresses[queue.broker_name] if route is not None else ""
-            fields = {"topic": topic, "queueId": 0}
+        publish = self._sender.routes.find(self._named(topic))
+        for queue in {queue.broker_name: queue for queue in publish.queues}.values():
+            address = publish.addresses[queue.broker_name]
+            fields = {"topic": queue.topic, "queueId": 0}
             if self._client.ask(address, RequestCode.GET_MAX_OFFSET, fields).version < _TIMER_VERSION:
                 raise RemoteError(
                     f"broker {queue.broker_name!r} at {address} is older than 5.0: it would deliver at once",
@@ -139,90 +168,17 @@ class Producer:
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """Queues of a topic that can be written to; those that it would get, if it is not there yet. RemoteError where
         there are none."""
-        route = self._client.route(topic)
-        if route is None:
-            default = self._client.route(DEFAULT_TOPIC)
-            if default is not None:
-                return tuple(
-                    queue._replace(topic=topic) for queue in default.writable if queue.queue_id < _DEFAULT_QUEUES
-                )
-        if route is None or not route.writable:
-            raise RemoteError(
-                f"no broker takes messages for topic {topic!r}",
-                hint="create the topic, or look whether the broker serves for reading only",
-            )
-        return route.writable
+        self._lifecycle.require_running()
+        check_topic(topic)
+        found = self._sender.routes.find(self._named(topic)).queues
+        return tuple(queue._replace(topic=without_namespace(self.settings.namespace, queue.topic)) for queue in found)
 
-    def _queue(self, topic: str, last_broker: str | None) -> MessageQueue:
-        """The next queue in turn, of another broker than the last one if there is one."""
-        queues = self.queues(topic)
-        turn = self._turns.setdefault(topic, itertools.count(random.randrange(1 << 20)))
-        for _ in queues:
-            queue = queues[next(turn) % len(queues)]
-            if queue.broker_name != last_broker:
-                return queue
-        return queues[next(turn) % len(queues)]
-
-    def _send(
-        self, messages: Sequence[Message], queue: MessageQueue | None, seconds: float, *, is_batch: bool
-    ) -> SendResult:
-        until = time.monotonic() + seconds
-        last: str | None = None
-        for attempt in range(1, _ATTEMPTS + 1):
-            chosen = queue or self._queue(messages[0].topic, last)
-            last = chosen.broker_name
-            left = until - time.monotonic()
-            try:
-                address, request, unique_key = self._request(messages, chosen, is_batch=is_batch)
-                answer = self._client.connection(address).request(request, max(left, 0.001))
-                return _result(address, answer, unique_key, chosen)
-            except RemoteError as error:
-                is_over = attempt == _ATTEMPTS or queue is not None or time.monotonic() >= until
-                if is_over or (isinstance(error, BrokerError) and error.answer_code not in _TRY_AGAIN):
-                    raise
-                self._client.route(messages[0].topic, anew=True)
-        raise AssertionError("the last attempt returns or raises")
-
-    def _request(
-        self, messages: Sequence[Message], queue: MessageQueue, *, is_batch: bool
-    ) -> tuple[str, RemotingCommand, str]:
-        """Where to send, what, and the unique id."""
-        first = messages[0]
-        route = self._client.route(queue.topic) or self._client.route(DEFAULT_TOPIC)
-        address = route.addresses.get(queue.broker_name) if route is not None else None
-        if address is None:
-            raise RemoteError(f"no name server knows broker {queue.broker_name!r}")
-        if is_batch:
-            body = b"".join(_batch_item(self._identified(one)) for one in messages)
-            whole = self._identified(Message(first.topic, b""))
-            properties = dict(whole.properties)
-            sys_flag = 0
-        else:
-            prepared = _compressed(self._identified(first))
-            body, properties, sys_flag = prepared.body, dict(prepared.properties), prepared.sys_flag
-        encoded = encode_properties(in_java_order(properties, BUILT)).decode("utf-8")
-        fields: dict[str, Any] = {
-            "a": self.group, "b": queue.topic, "c": DEFAULT_TOPIC, "d": _DEFAULT_QUEUES, "e": queue.queue_id,
-            "f": sys_flag, "g": first.born_timestamp or time.time_ns() // 1_000_000, "h": first.flag, "i": encoded,
-            "j": first.reconsume_times, "k": False, "m": is_batch, "n": queue.broker_name,
-        }  # fmt: skip
-        code = RequestCode.SEND_BATCH_MESSAGE if is_batch else RequestCode.SEND_MESSAGE_V2
-        if properties.get(MESSAGE_TYPE) == REPLY:
-            code = RequestCode.SEND_REPLY_MESSAGE_V2
-        return address, RemotingCommand(code, texts(fields), body), properties[names.UNIQUE_KEY]
-
-    def _identified(self, message: Message) -> Message:
-        if message.property_bytes is not None:
-            message = message._replace(
-                properties=names.parse_properties(bytes(message.property_bytes)), property_bytes=None
-            )
-        with self._identifying:
-            message = self._ids.given_to(message)
-        return message._replace(properties={names.WAIT: "true", **message.properties})
+    def _named(self, topic: str) -> str:
+        return with_namespace(self.settings.namespace, topic)
 
     # ---- requests and replies
 
-    def request(self, message: Message, *, seconds: float = SECONDS) -> Message:
+    def request(self, message: Message, *, seconds: float = 3.0) -> Message:
         """Send a message that wants a reply, and return the reply of its consumer. RemoteError if none comes within
         `seconds`."""
         until = time.monotonic() + seconds
@@ -230,7 +186,7 @@ class Producer:
         try:
             # brokers push the reply to a producer that they know
             self.queues(message.topic)
-            self._known()
+            self._client.beat()
             self.send(asking, seconds=seconds)
             return reply.result(max(0.0, until - time.monotonic()))
         except FutureTimeoutError:
@@ -251,34 +207,28 @@ class Producer:
     def answer_checks(self, decide: Decide) -> None:
         """From now on tell brokers that ask what becomes of transactions; `decide` is called in a thread of the
         connection with the message, and must not wait for this producer."""
+        self._lifecycle.require_running()
         self._decide = decide
-        self._known()
+        self._client.beat()
 
     def send_in_transaction(self, message: Message, decide: Decide) -> SendResult:
         """Send a message that nobody sees, call `decide`, and end the transaction as that says. With None the broker
         asks later: see `answer_checks`."""
-        self._known()
         properties = {**message.properties, "TRAN_MSG": "true", "PGROUP": self.group}
         properties.pop(names.DELAY, None)
-        half = message._replace(properties=properties, sys_flag=message.sys_flag | TRANSACTION_PREPARED)
+        half = message._replace(properties=properties)
         result = self.send(half)
         outcome = decide(message)
         if outcome is not None and result.message_ids:
             self._end(result.queue.broker_name, outcome, result)
         return result
 
-    def _known(self) -> None:
-        """Let the brokers know the group: they ask its members."""
-        if not self._is_known:
-            self._is_known = True
-            self._client.start_heartbeats({"consumerDataSet": [], "producerDataSet": [{"groupName": self.group}]})
-
     def _end(self, broker: str, outcome: bool, result: SendResult) -> None:
-        route = self._client.route(result.queue.topic, anew=True)
-        if route is None or broker not in route.addresses:
+        address = self._sender.routes.address_of(broker)
+        if address is None:
             raise RemoteError(f"no name server knows broker {broker!r}: the transaction waits for its end")
         offset = parse_offset_message_id(result.message_ids[0])[1]
-        self._end_at(route.addresses[broker], outcome, offset, result.queue_offset, result.unique_key, is_asked=False)
+        self._end_at(address, outcome, offset, result.queue_offset, result.unique_key, is_asked=False)
 
     def _end_at(
         self, address: str, outcome: bool, offset: int, queue_offset: int, unique_key: str, *, is_asked: bool
@@ -305,39 +255,5 @@ class Producer:
             self._end_at(address, outcome, offset, queue_offset, command.fields.get("msgId", ""), is_asked=True)
         return None
 
-    def close(self) -> None:
-        """End it."""
-        self._client.close()
 
-    def __enter__(self) -> Producer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def _compressed(message: Message) -> Message:
-    if len(message.body) < _COMPRESSED_FROM or message.sys_flag & SYS_FLAG_COMPRESSED:
-        return message
-    flags = SYS_FLAG_COMPRESSED | COMPRESSION_ZLIB << COMPRESSION_SHIFT
-    return message._replace(body=compress(message.body, COMPRESSION_ZLIB), sys_flag=message.sys_flag | flags)
-
-
-def _batch_item(message: Message) -> bytes:
-    """One message of a batch (MessageDecoder#encodeMessage)."""
-    properties = encode_properties(in_java_order(message.properties, BUILT))
-    size = _BATCH_HEAD.size + len(message.body) + _BATCH_LENGTH.size + len(properties)
-    head = _BATCH_HEAD.pack(size, 0, 0, message.flag, len(message.body))
-    return head + message.body + _BATCH_LENGTH.pack(len(properties)) + properties
-
-
-def _result(address: str, answer: RemotingCommand, unique_key: str, queue: MessageQueue) -> SendResult:
-    if answer.code not in _STORED:
-        raise BrokerError.of(address, answer)
-    return SendResult(
-        _STATUSES[ResponseCode(answer.code)],
-        answer.fields.get("transactionId", unique_key),
-        tuple(filter(None, answer.fields.get("msgId", "").split(","))),
-        queue._replace(queue_id=int(answer.fields["queueId"])),
-        int(answer.fields["queueOffset"]),
-    )
+__all__ = ["DEFAULT_TOPIC", "Decide", "Producer", "ProducerSettings", "SendResult"]

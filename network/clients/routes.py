@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from rmqctl.formats.config_json import parse_config_json
@@ -42,4 +43,16 @@ def route_of(topic: str, body: bytes) -> Route:
             writable += (MessageQueue(name, number, topic) for number in range(integer_of(queue, "writeQueueNums")))
         if perm & PERM_READ and name in addresses:
             readable += (MessageQueue(name, number, topic) for number in range(integer_of(queue, "readQueueNums")))
+    ordered = text_of(content, "orderTopicConf")
+    if ordered:
+        # an ordered topic keeps its queues while one of their brokers is away, so that keys keep their queues
+        writable = list(_ordered_queues(topic, ordered))
     return Route(tuple(writable), tuple(readable), addresses)
+
+
+def _ordered_queues(topic: str, text: str) -> Iterator[MessageQueue]:
+    """Yield the queues of an ordered topic: `broker:count;broker:count` (orderTopicConf)."""
+    for one in text.split(";"):
+        name, _, count = one.partition(":")
+        if count.isascii() and count.isdigit():
+            yield from (MessageQueue(name, number, topic) for number in range(int(count)))

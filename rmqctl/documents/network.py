@@ -112,8 +112,30 @@ with MessageStore.open("new-store", "rw", create=True) as store, LocalBroker(sto
         print(consumer.poll(5))
 ```
 
-A producer tries a message on up to three brokers within 3 s in all, compresses bodies from 4096 bytes on, and gives
-each message a unique id. `Producer.request` sends a message and gives the reply of its consumer, which sends that with
+A producer tries a message up to three times within 3 s in all, on another broker each time if there is one. It
+compresses bodies from 4096 bytes on and gives each message a unique id. It starts once and ends once, and a process has
+one running producer for each group, name server and instanceName. Brokers know it from its first message on, by
+heartbeats every 30 s, until it ends. Routes are looked up every 30 s; a name server that is away leaves them as they
+are. An unknown topic has the queues of the default topic (createTopicKey) on all brokers, so that each makes it.
+Topic, size and body are checked before a server is asked. `ProducerSettings` has its settings, and `produce --setting
+NAME=VALUE` takes them by RocketMQ's names:
+
+createTopicKey, defaultTopicQueueNums, sendMsgTimeout, sendMsgMaxTimeoutPerRequest, retryTimesWhenSendFailed,
+retryTimesWhenSendAsyncFailed, retryAnotherBrokerWhenNotStoreOK, compressMsgBodyOverHowmuch, compressLevel,
+compressType, maxMessageSize, sendLatencyEnable, startDetectorEnable, detectInterval, detectTimeout,
+vipChannelEnabled, namespace, instanceName, pollNameServerInterval, heartbeatBrokerInterval.
+
+With `--latency-fault` (sendLatencyEnable) a broker that failed is avoided for 10 s, a slow one for up to 30 s. Two
+brokers, one of them frozen, 16 messages in turn: 8 of them fail at their time-out without it, one with it. Where a
+message is to be tried elsewhere within its time, sendMsgMaxTimeoutPerRequest limits each attempt.
+
+`produce --order-key KEY` sends to the queue that Java's SelectMessageQueueByHash selects, and `@NAME` takes the key
+from a property of each message. A message is sent when the one before it is stored, so a key keeps its order within its
+queue. When the number of queues changes, a key may go to another queue; topics with an orderTopicConf keep theirs.
+`produce --from FILE --batch N` sends batches of at most N messages and 1,000,000 bytes, as RocketMQ's ListSplitter
+counts them. Delayed messages and those of retry topics are sent alone.
+
+`Producer.request` sends a message and gives the reply of its consumer, which sends that with
 `Producer.reply`. A consumer shares the queues out with the other members of its group, as Java clients do it
 (`rmqctl.network.clients.allocate` has their strategies), and commits every 5 s and when it ends. It consumes the
 group's retry topic too, as a push consumer does: the single queue of that topic belongs to one of the members. Where
@@ -126,6 +148,48 @@ FILE` it must be signed by one of those in the file. Whatever name it bears: Roc
 and certificates made for them seldom bear the addresses by which name servers know brokers. With `--tls-check-name` too
 it must be made for the host or address that is dialled (subjectAltName, `IP:10.0.0.1` for an address), that of the name
 server as those of all brokers.
+
+`PushConsumer` hands every message to a callback, as RocketMQ's DefaultMQPushConsumer does; `consume --exec`,
+`--ordered` and `--broadcast` use it:
+
+```python
+from rmqctl.formats.message import Message
+from rmqctl.network.clients.producer import Producer
+from rmqctl.network.clients.push.listeners import ConsumeStatus
+from rmqctl.network.clients.push.push_consumer import MemberOptions, PushConsumer
+from rmqctl.network.clients.push.settings import PushSettings
+from rmqctl.network.local import LocalBroker
+from rmqctl.store import MessageStore
+
+
+def pay(messages, context):
+    return ConsumeStatus.CONSUME_SUCCESS if messages[0].body == b"one" else ConsumeStatus.RECONSUME_LATER
+
+
+with MessageStore.open("push-store", "rw", create=True) as store, LocalBroker(store) as local:
+    with Producer(local.namesrv, dial=local.dial) as producer:
+        producer.send(Message("Orders", b"one"))
+    options = MemberOptions(begin="first", dial=local.dial)
+    settings = PushSettings(threads=4)
+    with PushConsumer(local.namesrv, "paying", {"Orders": "*"}, pay, settings=settings, options=options) as consumer:
+        consumer.wait_to_the_end()
+        print(consumer.count)
+```
+
+- Only CONSUME_SUCCESS acknowledges. RECONSUME_LATER, None and exceptions send the message back: the broker delivers it
+  again after delay level 3 + n (10 s, 30 s, 1 min, ...), and makes a dead letter of it after `max_reconsume_times`
+  (-1: the group's 16). A broker that does not take it back gets it as a message of the retry topic; failing that, it is
+  consumed again after 5 s.
+- The offset that is committed is the smallest one without a verdict. A callback that runs longer than
+  `consume_timeout` (15 min) has its message sent back at level 3, and its late verdict does not count.
+- Pulls of a queue wait while it holds more than 1000 messages, 100 MiB or a span of 2000 offsets.
+- In order (`on_ordered`) queues are locked at their brokers, and locks renewed every 20 s. A failed message holds its
+  queue for `suspend_seconds` and is tried again. A member that gives up a queue unlocks it when its callback has ended,
+  or 20 s after the last renewal, as RocketMQ does.
+- With `broadcast` each member gets all messages, keeps its progress in
+  `~/.rocketmq_offsets/CLIENT_ID/GROUP/offsets.json`, as RocketMQ's clients do, and drops what fails.
+- Queues are shared out every 20 s, and at once when a broker says that members came or went (request 40).
+- `close` waits 30 s for callbacks that run (`close_seconds`); RocketMQ's default is not to wait.
 
 `tests/interop/test_real_broker.py` holds both against the real broker, `tests/interop/test_real_cluster.py` over a real
 broker and ours in one cluster, `tests/interop/test_encrypted.py` with TLS, `tests/interop/test_timed.py` with delivery

@@ -187,11 +187,17 @@ def say_error(error: RmqctlError, as_json: bool, exit_code: int | None = None, u
     if as_json:
         fields = {"file": error.file, "physical_offset": error.physical_offset, "hint": error.hint, "usage": usage}
         known = {name: value for name, value in fields.items() if value is not None}
-        talk(json_line({"error": error.code, "exit_code": code, "message": error.message, **known}).rstrip("\n"))
+        talk(
+            json_line(
+                {"error": error.code, "exit_code": code, "message": error.message, **known, **error.details}
+            ).rstrip("\n")
+        )
         return code
     talk(f"{PROGRAM}: {error}")
     if error.hint:
         talk(f"  {error.hint}")
+    for note in error.notes:
+        talk(f"  {note}")
     if usage:
         talk(usage, keep_newlines=True)
     return code

@@ -10,6 +10,7 @@ from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.hashing import whole_number
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.config.config_files import load_config, parse_config_file, read_config
+from rmqctl.store.config.config_start import why_unknown
 from rmqctl.store.config.homes import in_database, offsets_home
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.selection import OnDamage
@@ -123,7 +124,7 @@ def consumer_table(config: Path, settings: StoreConfig, tell: Say, on_damage: On
     if elsewhere is not None:
         return ConsumerTable(home.path, None, elsewhere, _owners_in(home.path))
     if table is None:
-        return ConsumerTable(home.path, None, f"{home.path} cannot be read or is not there")
+        return ConsumerTable(home.path, None, why_unknown(home.path))
     if home.is_lmq:
         table = {**table, **light_offsets(read_config(home.path))}
     return ConsumerTable(home.path, table)

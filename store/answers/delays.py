@@ -19,6 +19,7 @@ from rmqctl.store.answers.config_offsets import (
     table_in,
 )
 from rmqctl.store.answers.undispatched import undispatched
+from rmqctl.store.config.config_start import why_unknown
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.reader import StoreReader
@@ -72,7 +73,7 @@ def delay_levels(reader: StoreReader, now: int, tell: Say, on_damage: OnDamage) 
     behind = undispatched(files, on_damage)
     queues = files.queues.of_topics(SCHEDULE_TOPIC.__eq__)
     if table is None and queues:
-        tell(f"{path} cannot be read or is not there: a broker would deliver all that is in the queues")
+        tell(f"{why_unknown(path)}: a broker would deliver all that is in the queues")
     offsets = offsets_of(table or {})
     for queue in queues:
         row = _level(reader, queue, offsets.get(queue.queue_id + 1, 0), on_damage)

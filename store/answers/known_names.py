@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 from rmqctl.formats.errors import CorruptError, UncertainError, UnreadableError, UnsupportedError
 from rmqctl.store.answers.config_offsets import GROUP_TABLE, OffsetKey, is_own_group
 from rmqctl.store.config.config_files import read_config
+from rmqctl.store.config.config_start import why_unknown
 from rmqctl.store.config.homes import GROUPS, TOPICS
+from rmqctl.store.config.topic_names import is_brokers_own
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.queues.dispatch import LMQ_PREFIX
 from rmqctl.store.store_files import StoreFiles
@@ -83,6 +85,12 @@ class KnownNames:
         """Return those of a store."""
         return cls(files, _read(lambda: known_groups(files.layout)), _read(lambda: known_topics(files.layout)))
 
+    def why_unknown(self) -> str:
+        """Return which of the two files names nothing, and why; only where one of them does."""
+        config = self.files.layout.config
+        unknown = [name for name, found in ((TOPICS, self.topics), (GROUPS, self.groups)) if found is None]
+        return "; ".join(why_unknown(config / name) for name in unknown)
+
     def lacks_group(self, group: str) -> bool:
         """Return whether the group is certainly not configured. Groups of light queues never are."""
         if self.groups is None or group.startswith(LMQ_PREFIX):
@@ -97,6 +105,17 @@ class KnownNames:
             return not self.files.queues.of_topics(topic.__eq__)
         except UnsupportedError:
             return False
+
+    def is_removed(self, topic: str) -> bool:
+        """Return whether a topic is gone as a broker deletes it: not configured and without a queue, while the log may
+        still hold its messages. The broker's own topics never are. UnreadableError."""
+        return not is_brokers_own(topic) and self.lacks_topic(topic)
+
+    def is_unconfigured(self, topic: str) -> bool:
+        """Return whether topics.json certainly does not name a topic that is not the broker's own or a light one."""
+        if self.topics is None or topic in self.topics or is_brokers_own(topic):
+            return False
+        return not topic.startswith(LMQ_PREFIX)
 
     def orphaned(self, owner: OffsetKey) -> str | None:
         """Return why nothing uses the offsets of `owner`; None where something may."""

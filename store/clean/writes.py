@@ -114,7 +114,7 @@ def _unwritable(files: StoreFiles) -> str | None:
 def _of_config(files: StoreFiles) -> list[Cause]:
     config = files.config
     found = []
-    if config.broker_role == "SLAVE" and not config.duplication_enable:
+    if config.is_slave and not config.duplication_enable:
         effect = "brokerRole=SLAVE takes none from producers (CODE 14, SERVICE_NOT_AVAILABLE)"
         found.append(Cause("role", "SERVICE_NOT_AVAILABLE", effect))
     if not config.broker_permission & _WRITE_PERMISSION:

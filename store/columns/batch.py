@@ -52,7 +52,7 @@ class NeedsPlain(enum.IntFlag):
     MULTI_DISPATCH = 1
     """It has slots in further queues (`INNER_MULTI_DISPATCH`)."""
     INNER_BATCH = 2
-    """It takes several queue offsets and a unit of 46 bytes."""
+    """It is an inner batch, with several queue offsets and a unit of 46 bytes, or has the property INNER_NUM of one."""
     DELAY = 4
     """Inside this package only: the level has to be read by Python."""
     KEYS = 8

@@ -67,6 +67,7 @@ _MULTI_DISPATCH = _word(names.INNER_MULTI_DISPATCH, 8), _word(names.INNER_MULTI_
 _MULTI_DISPATCH_SIZE = len(names.INNER_MULTI_DISPATCH) + 1
 _MULTI_OFFSET = _word(names.INNER_MULTI_QUEUE_OFFSET, 8), _word(names.INNER_MULTI_QUEUE_OFFSET, 16)
 _MULTI_OFFSET_SIZE = len(names.INNER_MULTI_QUEUE_OFFSET) + 1
+_BATCH, _BATCH_END, _BATCH_SIZE = _word(names.INNER_NUM), _word(names.INNER_NUM, 2), len(names.INNER_NUM) + 1
 
 _WANT_TAGS, _WANT_KEYS, _WANT_TAG_KEYS = int(Columns.TAGS), int(Columns.KEYS), int(Columns.TAG_KEYS)
 _PREFIX = TAG_KEY_PREFIX.encode("ascii")
@@ -132,9 +133,10 @@ def write_bytes(
 
 
 @inner
-def find_values(properties: int, length: int) -> tuple[int, int, int, int, int, int, int, int, bool]:
-    """Address and length of the values of TAGS, KEYS, UNIQ_KEY and DELAY, length 0 without; whether both properties
-    of a multi-dispatch are there. A later value replaces an earlier one, an empty one is none. (parse_properties)"""
+def find_values(properties: int, length: int) -> tuple[int, int, int, int, int, int, int, int, int]:
+    """Address and length of the values of TAGS, KEYS, UNIQ_KEY and DELAY, length 0 without; what else is left to Python
+    by its property (NeedsPlain). A later value replaces an earlier one, an empty one is none. (parse_properties)"""
+    plain = 0
     tags = tags_length = keys = keys_length = unique = unique_length = delay = delay_length = 0
     has_queues = has_offsets = False
     at = properties
@@ -154,6 +156,9 @@ def find_values(properties: int, length: int) -> tuple[int, int, int, int, int, 
         elif word & _SIX_BYTES == _DELAY:
             if stop - at > _DELAY_SIZE:
                 delay, delay_length = at + _DELAY_SIZE, stop - at - _DELAY_SIZE
+        elif word == _BATCH:
+            if stop - at > _BATCH_SIZE and word_at(at + 2) == _BATCH_END:
+                plain = _PLAIN_BATCH
         elif word == _MULTI and stop - at > _MULTI_DISPATCH_SIZE:
             second, third = word_at(at + 8), word_at(at + 16)
             if second == _MULTI_DISPATCH[0] and third & _FIVE_BYTES == _MULTI_DISPATCH[1]:
@@ -166,9 +171,9 @@ def find_values(properties: int, length: int) -> tuple[int, int, int, int, int, 
             ):
                 has_offsets = True
         at = stop + 1
-    return (
-        tags, tags_length, keys, keys_length, unique, unique_length, delay, delay_length, has_queues and has_offsets
-    )  # fmt: skip
+    if has_queues and has_offsets:
+        plain |= _PLAIN_MULTI
+    return tags, tags_length, keys, keys_length, unique, unique_length, delay, delay_length, plain
 
 
 @inner
@@ -232,11 +237,12 @@ def write_properties(
     key_hash: Any, key_row: Any, entries: Any, scratch: Any, state: Any,
 ) -> int:  # fmt: skip
     """What the properties say: tag code, delay level, what is left to Python, keys. The number of key entries then."""
-    tags, tags_length, words, words_length, unique, unique_length, delay, delay_length, multi = find_values(
+    tags, tags_length, words, words_length, unique, unique_length, delay, delay_length, plain = find_values(
         properties, length
     )
     sys_flag = int_at(at + _SYS_FLAG_AT)
-    plain = (_PLAIN_MULTI if multi else 0) | (_PLAIN_BATCH if sys_flag & SYS_FLAG_INNER_BATCH else 0)
+    if sys_flag & SYS_FLAG_INNER_BATCH:
+        plain |= _PLAIN_BATCH
     if asked & _WANT_TAGS:
         longs[_TAGS_CODE, row] = as_int(hash_on(0, tags, tags_length))
         level = 0

@@ -149,7 +149,8 @@ def delay_level(message: StoredMessage, properties: dict[str, str]) -> int:
 
 def needs_plain(message: StoredMessage, properties: dict[str, str]) -> NeedsPlain:
     """What the columns leave open about a message."""
-    found = NeedsPlain.INNER_BATCH if message.sys_flag & SYS_FLAG_INNER_BATCH else NeedsPlain.NO
+    is_batch = message.sys_flag & SYS_FLAG_INNER_BATCH or names.INNER_NUM in properties
+    found = NeedsPlain.INNER_BATCH if is_batch else NeedsPlain.NO
     if names.INNER_MULTI_DISPATCH in properties and names.INNER_MULTI_QUEUE_OFFSET in properties:
         found |= NeedsPlain.MULTI_DISPATCH
     return found

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from typing import NamedTuple, Protocol
 
 from rmqctl.formats.errors import ExhaustedError, WriteFailedError
@@ -14,7 +12,17 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 
 
 class Sink(Protocol):
-    """Where appended bytes go: into the file at once, or into a buffer first."""
+    """Where appended bytes go: into the file at once, or into a buffer first (transient_pool.py)."""
+
+    @property
+    def refuses_files(self) -> bool:
+        """Whether no new file may be begun now."""
+
+    def begin(self, file: MappedFile) -> None:
+        """Take a new empty file, before anything is appended to it."""
+
+    def cancel(self, file: MappedFile) -> None:
+        """Give up a file that was begun and is not needed after all."""
 
     def append(self, file: MappedFile, data: bytes, length: int, store_timestamp: int) -> None:
         """Append `data`, which stands for the next `length` bytes of `file`."""
@@ -27,6 +35,14 @@ class Sink(Protocol):
 class DirectSink:
     """Bytes go into the mapped file and are readable at once."""
 
+    refuses_files = False
+
+    def begin(self, file: MappedFile) -> None:
+        """See Sink."""
+
+    def cancel(self, file: MappedFile) -> None:
+        """See Sink."""
+
     def append(self, file: MappedFile, data: bytes, length: int, store_timestamp: int) -> None:
         """See Sink."""
         # in this order, so that a write that fails has moved nothing
@@ -36,45 +52,6 @@ class DirectSink:
     def commit(self, least_pages: int = 0) -> bool:
         """Nothing is kept back."""
         return False
-
-
-class PooledSink:
-    """The transient store pool: bytes are kept in memory until `commit` writes them, in order.
-
-    RocketMQ keeps transientStorePoolSize buffers of a whole file each. Here the bytes are kept that are not committed
-    yet, at most `limit`; a writer that reaches it commits by itself instead of running out of buffers.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._waiting: deque[tuple[MappedFile, bytes, int, int]] = deque()
-        # bytes taken and bytes written so far; each has one writer
-        self._taken = 0
-        self._committed = 0
-        self._commit_lock = threading.Lock()
-
-    def append(self, file: MappedFile, data: bytes, length: int, store_timestamp: int) -> None:
-        """See Sink."""
-        file.defer(length)
-        self._waiting.append((file, data, length, store_timestamp))
-        self._taken += len(data)
-        if self._taken - self._committed >= self._limit:
-            self.commit()
-
-    def commit(self, least_pages: int = 0) -> bool:
-        """See Sink."""
-        begun: MappedFile | None = None
-        with self._commit_lock:
-            while self._waiting:
-                # stays in the queue until it is written: a failed write is not forgotten
-                file, data, length, store_timestamp = self._waiting[0]
-                if file is not begun and not file.may_commit(least_pages):
-                    break
-                begun = file
-                file.commit(data, length, store_timestamp)
-                self._committed += len(data)
-                self._waiting.popleft()
-        return begun is not None
 
 
 class FileNotCreatedError(WriteFailedError):
@@ -130,6 +107,11 @@ class LogAppender:
         full_file = last if last is not None and not last.is_full else None
         if full_file is not None:
             full_file.reserve(BLANK_FRAME.size)
+        if self._sink.refuses_files:
+            raise FileNotCreatedError(
+                "the transient store pool has no buffer for a new commitlog file",
+                hint="fastFailIfNoBufferInStorePool refuses it: put again later, or raise transientStorePoolSize",
+            )
         try:
             file = self._allocator.take(last.end_offset if last is not None else 0)
         except WriteFailedError as error:
@@ -138,6 +120,7 @@ class LogAppender:
             raise FileNotCreatedError(error.message, file=error.file, hint=error.hint) from error
         try:
             file.reserve(length)
+            self._sink.begin(file)
         except BaseException:
             self._allocator.give_back(file)
             raise
@@ -146,6 +129,7 @@ class LogAppender:
     def cancel(self, room: Room) -> None:
         """Give up a room that nothing was appended to."""
         if room.is_new_file:
+            self._sink.cancel(room.file)
             self._allocator.give_back(room.file)
 
     def append(self, room: Room, data: bytes, store_timestamp: int) -> None:

@@ -125,7 +125,7 @@ class FlushService:
             )
         self._committer = (
             Background("commit", self._commit_at_interval, config.commit_interval_commit_log, self._fail)
-            if config.transient_store_pool_enable
+            if config.uses_transient_store_pool
             else None
         )
 

@@ -38,8 +38,16 @@ def sure_start(search: FrameSearch, start_offset: int, position: int, end: int) 
     Positions count from the file's start, which is at physical offset `start_offset`; [0, `end`) of it counts.
     UnreadableError for a file that shrinks.
     """
+    return nearest_sure(search, start_offset, position, end, 0) or 0
+
+
+def nearest_sure(search: FrameSearch, start_offset: int, position: int, end: int, floor: int) -> int | None:
+    """Return the nearest certain record of a file in [`floor`, `position`]; None where it has none or begins the file.
+
+    All else as `sure_start`.
+    """
     span = _FIRST_SPAN
-    while position > span:
+    while position - floor > span:
         first = position - span
         begin = max(0, first - LOOK_BACK)
         window = search.read(begin, min(position + _HEAD, end) - begin)
@@ -49,7 +57,7 @@ def sure_start(search: FrameSearch, start_offset: int, position: int, end: int) 
             if place <= position and _is_good(search, place):
                 return int(place)
         span *= 8
-    return 0
+    return None
 
 
 def _is_good(search: FrameSearch, place: int) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import functools
 import os
+import resource
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,6 +18,7 @@ NO_NUMBA = "RMQCTL_NO_NUMBA"
 NO_ISAL = "RMQCTL_NO_ISAL"
 """Environment variables that keep from compiling, and from isal's CRC: set to 1."""
 
+_MORE_MEMORY = "raise the limit of memory (ulimit -v)"
 _COMPILING = "compiling the fast path for this machine, 5 to 20 seconds of processor time, once"
 
 
@@ -53,11 +55,13 @@ def _why_no_numba() -> str | None:
     try:
         from rmqctl.store.compiled import compiling  # noqa: F401 - whether it can be imported is what is asked
     except (ImportError, OSError, MemoryError, RuntimeError) as error:  # llvmlite without enough memory: OSError
-        missing = isinstance(error, ModuleNotFoundError) and error.name in ("numba", "llvmlite")
-        why = (
-            "numba is not installed" if missing else f"numba does not work here ({str(error) or type(error).__name__})"
+        if isinstance(error, ModuleNotFoundError) and error.name in ("numba", "llvmlite"):
+            return f"numba is not installed: {FAST}"
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        lacks_memory = isinstance(error, MemoryError) or limit != resource.RLIM_INFINITY
+        return (
+            f"numba does not work here ({str(error) or type(error).__name__}): {_MORE_MEMORY if lacks_memory else FAST}"
         )
-        return f"{why}: {FAST}"
     return None
 
 

@@ -53,8 +53,11 @@ class StoreConfig(NamedTuple):
     commit_commit_log_thorough_interval: int = 200
     flush_interval_consume_queue: int = 1000
     sync_flush_timeout: int = 5000
+    warm_maped_file_enable: bool = False
+    flush_least_pages_when_warm_maped_file: int = 4096
     transient_store_pool_enable: bool = False
     transient_store_pool_size: int = 5
+    fast_fail_if_no_buffer_in_store_pool: bool = False
     max_message_size: int = 4 * 1024 * 1024
     auto_message_version_on_topic_len: bool = True
     enabled_append_prop_crc: bool = False
@@ -91,6 +94,16 @@ class StoreConfig(NamedTuple):
         # files there are read like all others (MultiPathMappedFileQueue#load); who writes or removes files refuses
         further = (path for path in _paths(self.read_only_commit_log_store_paths) if path not in directories)
         return StoreLayout(root, (*directories, *further))
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether the store is that of a slave."""
+        return self.broker_role == "SLAVE"
+
+    @property
+    def uses_transient_store_pool(self) -> bool:
+        """Whether messages go to a transient store pool first (DefaultMessageStore#isTransientStorePoolEnable)."""
+        return self.transient_store_pool_enable and (self.enable_controller_mode or not self.is_slave)
 
     @property
     def writes_index_files(self) -> bool:

@@ -55,8 +55,12 @@ KEYS = (
     ConfigKey("flushIntervalConsumeQueue", WRITING, "ms between two flushes of the queues"),
     ConfigKey("syncFlushTimeout", WRITING, "ms that a put waits for its flush"),
     ConfigKey("transientStorePoolEnable", WRITING, "puts go to memory first, and to the file at every commit"),
-    ConfigKey("transientStorePoolSize", NOTHING, "the pool takes 64 MiB, whatever the files' size", "5"),
-    ConfigKey("warmMapedFileEnable", NOTHING, "room is reserved before it is written, so no page is warmed", "false"),
+    ConfigKey("transientStorePoolSize", WRITING, "buffers of that pool, each as large as a commitlog file"),
+    ConfigKey(
+        "fastFailIfNoBufferInStorePool", WRITING, "true: without a free buffer no commitlog file is begun, puts fail"
+    ),
+    ConfigKey("warmMapedFileEnable", WRITING, "a commitlog file has its pages in memory before it is written"),
+    ConfigKey("flushLeastPagesWhenWarmMapedFile", WRITING, "pages between two flushes of that, with SYNC_FLUSH"),
     ConfigKey("maxMessageSize", WRITING, "bytes of the largest body"),
     ConfigKey("autoMessageVersionOnTopicLen", WRITING, "long topics get frames of version 2"),
     ConfigKey("enabledAppendPropCRC", WRITING, "frames end with a CRC over all of them"),

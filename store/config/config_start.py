@@ -107,6 +107,30 @@ def look_at_pair(path: Path) -> ConfigPair:
     return ConfigPair(look_at(path), look_at(backup_of(path)))
 
 
+_WORDS = {
+    GOOD: "does not hold its table",
+    EMPTY: "is empty",
+    WHITE_SPACE: "is of white space alone",
+    MISSING: "is not there",
+    DAMAGED: "is damaged",
+    UNREADABLE: "cannot be read",
+}
+
+
+def how_it_is(found: FoundFile) -> str:
+    """Return the state of a file as a predicate, for a sentence that says why its table is not known."""
+    return _WORDS[found.state]
+
+
+def why_unknown(path: Path) -> str:
+    """Return why the table of the config file `path` is not known: whether it is absent, empty, damaged or unreadable,
+    and so its backup where there is one."""
+    pair = look_at_pair(path)
+    if pair.backup.state == MISSING:
+        return f"{path} {how_it_is(pair.file)}"
+    return f"{path} {how_it_is(pair.file)}, and its backup {how_it_is(pair.backup)}"
+
+
 def starts_of(pair: ConfigPair) -> str:
     """A sentence on what brokers do at their next start where neither file is good."""
     stopped = [version for version in VERSIONS if pair.source_for(version) is None]

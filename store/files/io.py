@@ -335,6 +335,11 @@ def map_for_writing(descriptor: int, path: Path, size: int) -> mmap.mmap:
         return patiently(lambda: mmap.mmap(descriptor, size, access=mmap.ACCESS_WRITE))
 
 
+def anonymous_map(size: int) -> mmap.mmap:
+    """Return memory of `size` bytes of zeros that no file stands behind. OSError where there is none."""
+    return mmap.mmap(-1, size)
+
+
 def reserve(descriptor: int, path: Path, offset: int, length: int) -> None:
     """Give a range of a sparse file real blocks."""
     with _changing("reserve", path, offset, length):

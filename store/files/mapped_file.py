@@ -137,6 +137,15 @@ class MappedFile:
             self._map = WritableMap(self.path, self.size, reserved)
         self._map.reserve(self.wrote_position + length)
 
+    def warm(self, flush_each: int) -> None:
+        """Map all of an empty file with its pages in memory, so that no put waits for a page
+        (DefaultMappedFile#warmMappedFile). `flush_each`: bytes after which the disk is waited for; 0 for never.
+
+        WriteFailedError if the disk is full.
+        """
+        self.reserve(self.size)
+        self.writable_map.warm(flush_each)
+
     @property
     def writable_map(self) -> WritableMap:
         """The map of a file that room was reserved in. Who writes there calls `publish` then."""

@@ -76,6 +76,16 @@ class WritableMap:
             self._populator.ahead(self._populated, self._allocated)
             self._populated = self._allocated
 
+    def warm(self, flush_each: int) -> None:
+        """See MappedFile.warm; all must be reserved."""
+        step = flush_each or self.size
+        for begin in range(0, self.size, step):
+            end = min(self.size, begin + step)
+            self._populator.at_once(begin, end)
+            if flush_each:
+                self.flush(begin, end)
+        self._populated = self.size
+
     def view(self, begin: int, end: int) -> memoryview:
         """The bytes [begin, end) for code that writes many places at once, to be released before `close`. Only what is
         reserved may be written, and only what was announced by `will_write`."""
@@ -127,7 +137,7 @@ class _Populator:
     def __init__(self, mapped: mmap.mmap) -> None:
         self._mapped = mapped
         self._pool: ThreadPoolExecutor | None = None
-        self._last: Future[None] | None = None
+        self._last: Future[int] | None = None
         self._is_over = False
 
     def ahead(self, begin: int, end: int) -> None:
@@ -140,7 +150,14 @@ class _Populator:
         with suppress(RuntimeError):  # Python is ending, or no thread can be started
             self._last = self._pool.submit(self._populate, begin - begin % mmap.PAGESIZE, end)
 
-    def _populate(self, begin: int, end: int) -> None:
+    def at_once(self, begin: int, end: int) -> None:
+        """Populate the bytes [begin, end) of zeros now, page by page where the kernel cannot."""
+        reached = self._populate(begin - begin % mmap.PAGESIZE, end)
+        for position in range(reached, end, mmap.PAGESIZE):
+            self._mapped[position] = 0
+
+    def _populate(self, begin: int, end: int) -> int:
+        """Populate the bytes [begin, end), and return up to where that was done."""
         import ctypes
 
         first = ctypes.c_char.from_buffer(self._mapped)
@@ -149,9 +166,10 @@ class _Populator:
             for position in range(begin, end, _PIECE):
                 length = min(_PIECE, end - position)
                 if self._is_over or madvise(ctypes.addressof(first) + position, length, _POPULATE_WRITE):
-                    return
+                    return position
         finally:
             del first  # while it lives the map cannot be closed
+        return end
 
     def close(self) -> None:
         """Stop; the map may be closed then."""

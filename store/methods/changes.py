@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rmqctl.store.journal.plan import Agree
     from rmqctl.store.recover.rebuild import RebuildReport
     from rmqctl.store.recover.report import RecoverReport
+    from rmqctl.store.repair.purge import PurgeReport
     from rmqctl.store.repair.repair import RepairReport
 
 
@@ -138,6 +139,26 @@ class ChangeableStore(ReadableStore):
                 progress=progress,
                 agree=agree,
             )
+
+    def purge(
+        self,
+        topics: Iterable[str] = (),
+        *,
+        orphans: bool = False,
+        dry_run: bool = False,
+        arguments: list[str] | None = None,
+        journal_in: Path | None = None,
+        progress: Progress | None = None,
+        agree: Agree | None = None,
+    ) -> PurgeReport:
+        """Remove `topics`, or all `orphans`: their queues, entries in topics.json and offsets. Messages stay in the
+        log. RefusedError for topics of the broker itself; NotFoundError for one that the store does not know."""
+        from rmqctl.store.journal.frame import Terms
+        from rmqctl.store.repair.purge import purge_topics
+
+        terms = Terms(dry_run, arguments=arguments, journal_in=journal_in, agree=agree)
+        with self._changing() as files:
+            return purge_topics(files, topics, terms, orphans=orphans, progress=progress)
 
     def rebuild(
         self,

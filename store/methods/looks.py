@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from rmqctl.store.info.usage import StoreUsage
     from rmqctl.store.journal.log import Change
     from rmqctl.store.predict import Prediction
+    from rmqctl.store.predict.compatibility import VersionDifference
+    from rmqctl.store.snapshot.preflight import Preflight
     from rmqctl.store.snapshot.snapshot import SnapshotReport, VerifyReport
 
 _END_OF_TIME = (1 << 63) - 1
@@ -116,6 +118,26 @@ class ReadableStore(AnsweringStore):
         from rmqctl.store.predict import predict
 
         return predict(self._files_at_rest(), broker, progress=progress)
+
+    def preflight(self, target: str | os.PathLike[str], properties: Mapping[str, str] | None = None) -> Preflight:
+        """Return what a copy to the new directory `target` takes and what stands in its way. `properties`: of the
+        broker.conf. RefusedError for a target that is there or is in a store."""
+        from rmqctl.store.snapshot.preflight import preflight
+
+        return preflight(self.files, Path(target), properties)
+
+    def differences(self, version: str) -> list[VersionDifference]:
+        """Return what RocketMQ `version` ("4.9.8", "5.3.3" or "5.5.0") does otherwise with this store. UsageError for
+        another version."""
+        from rmqctl.store.predict.compatibility import differences
+
+        return differences(self.files, version)
+
+    def probable_version(self) -> str:
+        """Return the version that the files of the store come from, as far as they show it."""
+        from rmqctl.store.predict.compatibility import probable_version
+
+        return probable_version(self.files)
 
     def snapshot(
         self,

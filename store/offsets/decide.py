@@ -181,7 +181,7 @@ def delete_orphans() -> Decision:
         names = KnownNames.of(deciding.reader.files)
         if names.groups is None or names.topics is None:
             raise RefusedError(
-                "topics.json or subscriptionGroup.json cannot be read or is not there: orphans cannot be told apart",
+                f"{names.why_unknown()}: orphans cannot be identified",
                 file=deciding.reader.files.layout.config,
                 hint="name the group: `rmqctl offsets delete -g GROUP`",
             )

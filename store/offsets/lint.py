@@ -21,6 +21,7 @@ from rmqctl.store.answers.config_offsets import (
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX, pop_retry_topics
 from rmqctl.store.answers.known_names import UNKNOWN_GROUP, UNKNOWN_TOPIC, KnownNames
 from rmqctl.store.config.config_files import ConfigFile, backup_of, parse_config_file
+from rmqctl.store.config.config_start import MISSING, how_it_is, look_at
 from rmqctl.store.config.homes import in_database, offsets_home
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.reading import read_small_file
@@ -96,7 +97,7 @@ class _Lint:
         self._names_known = KnownNames.of(files)
         self._groups, self._topics = self._names_known.groups, self._names_known.topics
         if self._groups is None or self._topics is None:
-            tell("topics.json or subscriptionGroup.json cannot be read or is not there: names are not held against it")
+            tell(f"{self._names_known.why_unknown()}: names are not compared with it")
 
     def loaded(self, path: Path) -> ConfigFile | None:
         """One of the two files; what is wrong with it as a whole is among the problems."""
@@ -110,10 +111,21 @@ class _Lint:
             )
             return _in_spite_of_its_shape(path)
         if found is None:
-            self.problems.append(OffsetProblem("notice", "missing", path, detail="not there, or empty"))
+            self._without_content(path)
         elif not isinstance(found.content, dict) or not isinstance(found.content.get(OFFSET_TABLE), dict):
             self.problems.append(OffsetProblem("error", "damaged", path, detail=f"holds no table {OFFSET_TABLE}"))
         return found
+
+    def _without_content(self, path: Path) -> None:
+        """Report a file that is absent, or empty: no broker writes an empty one, so that is damage."""
+        found = look_at(path)
+        if found.state == MISSING:
+            self.problems.append(OffsetProblem("notice", "missing", path, detail="is not there"))
+            return
+        is_backup = path.suffix == ".bak"
+        why = "a broker cannot fall back to it" if is_backup else "a broker takes its backup, or starts without offsets"
+        weight: Weight = "notice" if is_backup else "error"
+        self.problems.append(OffsetProblem(weight, "damaged", path, detail=f"{how_it_is(found)}: {why}"))
 
     def table(self, loaded: ConfigFile | None) -> Mapping[Any, Any] | None:
         """The table of offsets, None where there is none."""

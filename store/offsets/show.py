@@ -17,6 +17,7 @@ from rmqctl.store.answers.config_offsets import (
     offsets_of,
 )
 from rmqctl.store.config.config_files import backup_of, parse_config_file
+from rmqctl.store.config.config_start import how_it_is, look_at
 from rmqctl.store.config.homes import offsets_home, uncertain_in
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
@@ -115,7 +116,7 @@ def _pair(path: Path, tell: Say, on_damage: OnDamage) -> _Pair:
             tables.append(None)
             continue
         if content is None:
-            tell(f"{one} is not there, or empty")
+            tell(f"{one} {how_it_is(look_at(one))}")
         table = content.content.get(OFFSET_TABLE) if content and isinstance(content.content, dict) else None
         if content is not None and not isinstance(table, dict):
             on_damage(CorruptError(f"holds no table {OFFSET_TABLE}", file=one))

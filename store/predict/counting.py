@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -52,9 +53,11 @@ def count_unqueued(
     dispatch: SimulatedDispatch,
     digest: Digest,
     levels: tuple[int, ...],
+    is_removed: Callable[[str], bool],
 ) -> Unqueued:
-    """What of `log`, which ends where the broker's does, no unit of the queues leads to."""
-    counter = _Unqueued(queues, dispatch)
+    """What of `log`, which ends where the broker's does, no unit of the queues leads to. Messages of topics that
+    `is_removed` names need no queue."""
+    counter = _Unqueued(queues, dispatch, is_removed)
     damaged: list[int] = []
     for records in walk_parallel(log, digest.runs, columns=digest.columns, topics=digest.topics, piece=_PIECE):
         for record in records:
@@ -68,9 +71,10 @@ def count_unqueued(
 class _Unqueued:
     """Compares the slots of messages with the queues."""
 
-    def __init__(self, queues: SimulatedQueues, dispatch: SimulatedDispatch) -> None:
+    def __init__(self, queues: SimulatedQueues, dispatch: SimulatedDispatch, is_removed: Callable[[str], bool]) -> None:
         self._queues = queues
         self._dispatch = dispatch
+        self._is_removed = functools.cache(is_removed)
         self.count = 0
 
     def is_batch_topic(self, topic: str, queue_id: int) -> bool:
@@ -82,7 +86,7 @@ class _Unqueued:
         queue = self._queues.by_key.get((slot.topic, slot.queue_id, slot.is_batch))
         unit = slot.unit
         if queue is None:
-            self.count += 1
+            self.count += int(not self._is_removed(slot.topic))
         elif queue.is_batch:
             self.count += int(unit.physical_offset not in queue.all_offsets())
         else:
@@ -92,7 +96,7 @@ class _Unqueued:
         """Slots of one queue, those before its minimum included: they are not served."""
         queue = self._queues.by_key.get((run.topic, run.queue_id, False))
         if queue is None:
-            self.count += len(run.slots)
+            self.count += 0 if self._is_removed(run.topic) else len(run.slots)
             return
         wrong = queue.offsets_at(run.slots) != run.units["physical_offset"]
         self.count += int(np.count_nonzero(wrong))

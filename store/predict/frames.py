@@ -11,9 +11,7 @@ import zlib
 from collections.abc import Callable
 from typing import NamedTuple
 
-from rmqctl.formats import properties as names
 from rmqctl.formats.checksums import CRC_MASK
-from rmqctl.formats.hashing import parse_int, parse_long, parse_short
 from rmqctl.formats.layouts import (
     BLANK_FRAME,
     BLANK_MAGIC,
@@ -26,7 +24,7 @@ from rmqctl.formats.layouts import (
 from rmqctl.formats.message import LARGEST_HEAD_SIZE, StoredMessage, frame_head
 from rmqctl.store.commitlog.frame_search import MAXIMUM_FRAME_SIZE
 from rmqctl.store.predict.rules import Rules
-from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
+from rmqctl.store.survey.refused import unreadable_number
 
 
 class FrameVerdict(NamedTuple):
@@ -88,18 +86,5 @@ def judge(
         read(position + property_end - property_length, property_length).decode("utf-8", "replace").encode()
     )
     message = StoredMessage._make((*said[:-1], body, topic, property_bytes))
-    why = unreadable_number(message, rules)
+    why = unreadable_number(message, knows_batches=rules.knows_batches)
     return FrameVerdict(why=why) if why else FrameVerdict(message=message, size=size)
-
-
-def unreadable_number(message: StoredMessage, rules: Rules) -> str:
-    """Which number in the properties makes the broker end its log at a message that is good; empty if none does."""
-    properties = message.properties()
-    level = properties.get(names.DELAY)
-    if message.topic == SCHEDULE_TOPIC and level is not None and parse_int(level) is None:
-        return f"delay level {level!r} is no number"
-    if rules.knows_batches and names.INNER_NUM in properties and names.INNER_BASE in properties:
-        count, base = properties[names.INNER_NUM], properties[names.INNER_BASE]
-        if parse_short(count) is None or parse_long(base) is None:
-            return f"inner batch of {count!r} at {base!r} is no number"
-    return ""

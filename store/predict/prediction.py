@@ -10,6 +10,7 @@ from typing import Any
 
 from rmqctl.formats.errors import RemovedError, UsageError
 from rmqctl.formats.wording import counted
+from rmqctl.store.answers.known_names import KnownNames
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.config.config import as_a_broker_starts, is_delay_table
 from rmqctl.store.files.lock import holder_name
@@ -49,11 +50,13 @@ class Prediction:
     `loads`: whether the broker comes up; `error`: in its own words why not. `start_file`, `start_offset`: where its
     recovery begins to read; `end_offset`, `end_reason`: where the log ends for it; None where it does not come so far.
     `messages_lost` and `bytes_lost`: good messages behind that end. `messages_unqueued`: messages left in the log that
-    no queue leads to. `queues_changed`: a row for each, see `_row`. `index_entries_lost`: those of deleted index files
-    that are not made anew. `config`: a row for each config file that is not loaded as it was written (see
-    `ConfigStep`). `messages_stuck`: delayed messages that are never delivered, of levels that messageDelayLevel no
-    longer has or of a timer that has passed them. `recovery`: what the start reads and about how long that takes (see
-    `RecoveryWork`), None where it does not come so far. `warnings`: what else is going to happen.
+    no queue leads to. `queues_changed`: a row for each, see `_row`. `index_entries_lost`: those of deleted index
+    files that are not made anew. `topics_returned`: topics whose queues hold messages after the start although
+    topics.json does not name them, with the units that the start adds. `config`: a row for each config file that
+    is not loaded as it was written (see `ConfigStep`). `messages_stuck`: delayed messages that are never
+    delivered, of levels that messageDelayLevel no longer has or of a timer that has passed them. `recovery`: what
+    the start reads and about how long that takes (see `RecoveryWork`), None where it does not come so far.
+    `warnings`: what else is going to happen.
     """
 
     broker: str
@@ -71,6 +74,7 @@ class Prediction:
     queues_changed: list[dict[str, Any]] = field(default_factory=list)
     index_files_deleted: list[str] = field(default_factory=list)
     index_entries_lost: int = 0
+    topics_returned: list[dict[str, Any]] = field(default_factory=list)
     config: list[dict[str, Any]] = field(default_factory=list)
     messages_stuck: int = 0
     recovery: dict[str, Any] | None = None
@@ -138,8 +142,9 @@ class Start:
         self.rules = rules
         self.progress = progress
         self.loading = QueueLoading(files, rules, batch_topics)
+        self.names = KnownNames.of(files)
         self.levels = files.config.delay_levels()
-        self.digest = Digest(self.levels, keys=False)
+        self.digest = Digest(self.levels, keys=False, refuses=False)
         table = files.queues
         sizes = table.consumequeue_file_size(), table.batch_file_size()
         self.queues = SimulatedQueues(files.layout, sizes, files.descriptors)
@@ -185,6 +190,7 @@ class Start:
             queue.correct_min(log.min_offset, self.rules.trusts_filler)
         self._note_queues(before)
         self._note_index(index)
+        self._note_topics()
         self._count_stuck(config.delay_offsets)
         self._note_timer()
         return self._finished(
@@ -283,7 +289,7 @@ class Start:
                 + ": a broker that cannot make such a queue tries for 30 seconds, and takes no message any more; one "
                 "that can makes it elsewhere"
             )
-        unqueued = count_unqueued(log, self.queues, dispatch, self.digest, self.levels)
+        unqueued = count_unqueued(log, self.queues, dispatch, self.digest, self.levels, self.names.is_removed)
         result.messages_unqueued = unqueued.messages
         if unqueued.damaged:
             places = counted(len(unqueued.damaged), "damaged place")
@@ -358,6 +364,18 @@ class Start:
             row = _row(queue, before.get(key, 0), [self._relative(path) for path in gone])
             if any(row[name] for name in _CHANGES) or row["max_before"] != row["max_after"]:
                 self.result.queues_changed.append(row)
+
+    def _note_topics(self) -> None:
+        """Note topics that topics.json does not name and whose queues hold messages after the start."""
+        found: dict[str, dict[str, Any]] = {}
+        for (topic, _, _), queue in sorted(self.queues.by_key.items()):
+            messages = queue.max_offset - queue.min_offset
+            if messages > 0 and self.names.is_unconfigured(topic):
+                row = found.setdefault(topic, {"topic": topic, "queues": 0, "messages": 0, "units_added": 0})
+                row["queues"] += 1
+                row["messages"] += messages
+                row["units_added"] += queue.units_added
+        self.result.topics_returned = list(found.values())
 
     def _note_index(self, index: IndexStart) -> None:
         result = self.result

@@ -13,15 +13,16 @@ import numpy as np
 from rmqctl.formats.layouts import MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
 from rmqctl.formats.message import LARGEST_HEAD_SIZE, StoredMessage, frame_head
 from rmqctl.store.checkpoint import Checkpoint
-from rmqctl.store.columns.batch import ColumnRecord, MessageColumns, NeedsPlain
+from rmqctl.store.columns.batch import ColumnRecord, MessageColumns
 from rmqctl.store.columns.parallel import walk_parallel
 from rmqctl.store.commitlog.walk import Blank, Progress
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.predict.frames import FrameVerdict, judge, unreadable_number
+from rmqctl.store.predict.frames import FrameVerdict, judge
 from rmqctl.store.predict.rules import Rules
-from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.survey.log_runs import Digest, Run, RunRecord
+from rmqctl.store.survey.refused import unreadable_number
+from rmqctl.store.survey.refused_rows import may_be_refused
 
 _PIECE = 32 * 1024 * 1024
 _LONGEST_V1_TOPIC = 127
@@ -189,14 +190,10 @@ class BrokerReading:
     def _first_refused(self, batch: MessageColumns) -> int | None:
         """Physical offset of the first good message that ends the log for the broker."""
         names = self._digest.topics.names
-        suspects = np.zeros(batch.rows, np.bool_)
-        schedule = [number for number, name in enumerate(names) if name == SCHEDULE_TOPIC]
-        suspects |= np.isin(batch.topic_id, schedule) & (batch.delay_level == 0)
-        suspects |= (batch.needs_plain & NeedsPlain.INNER_BATCH) != 0
         refused = [
-            int(batch.physical_offset[row])
-            for row in np.flatnonzero(suspects).tolist()
-            if unreadable_number(batch.message(row), self._rules)
+            message.physical_offset
+            for _, message in may_be_refused(batch)
+            if unreadable_number(message, knows_batches=self._rules.knows_batches)
         ]
         if not self._rules.reads_v2:
             # only a V2 frame has room for a longer topic

@@ -25,6 +25,7 @@ from rmqctl.store.recover.report import ALL_PARTS, Bridges, Goal, Part, RecoverR
 from rmqctl.store.repair.config_text import rewrite_config
 from rmqctl.store.repair.followers import mend_epochs, mend_timer
 from rmqctl.store.repair.mends import mend_checksum, mend_config, mend_flag, mend_offsets, set_times
+from rmqctl.store.repair.purge import plan_queue_removal
 from rmqctl.store.store_files import StoreFiles
 
 
@@ -44,6 +45,7 @@ class Mend(enum.Enum):
     EPOCHS = "epochs"
     REWRITE = "rewrite"
     TIMES = "times"
+    TOPIC = "topic"
 
 
 RECOVERY = {
@@ -67,6 +69,7 @@ _BY_CODE = {
     "RMQ-CFG-002": Mend.REWRITE,
     "RMQ-CFG-003": Mend.CONFIG,
     "RMQ-CFG-004": Mend.CONFIG,
+    "RMQ-CFG-006": Mend.TOPIC,
     "RMQ-CFG-021": Mend.REWRITE,
     "RMQ-OFF-001": Mend.OFFSETS,
     "RMQ-OFF-003": Mend.OFFSETS,
@@ -118,13 +121,13 @@ def may_make_queues(only: Iterable[str]) -> bool:
 def is_chosen(finding: Finding, only: Iterable[str]) -> bool:
     """Return whether a finding is to be mended.
 
-    Offsets of consumers, the text of a config file and the mtimes of files, by which a broker deletes them, are a
-    decision: their codes have to be named.
+    Offsets of consumers, the text of a config file, queues of an unknown topic and the mtimes of files, by which a
+    broker deletes them, are a decision: their codes have to be named.
     """
     chosen = frozenset(only)
     if chosen:
         return finding.code in chosen
-    return mend_of(finding) not in (None, Mend.OFFSETS, Mend.REWRITE, Mend.TIMES)
+    return mend_of(finding) not in (None, Mend.OFFSETS, Mend.REWRITE, Mend.TIMES, Mend.TOPIC)
 
 
 @dataclass(slots=True)
@@ -241,11 +244,7 @@ class _Repair:
             elif mend_of(finding) is Mend.FLAG:
                 mend_flag(self.files, finding, self.operations)
         staging = self.change.staging
-        for finding in chosen:
-            if mend_of(finding) is Mend.CONFIG:
-                mend_config(finding, self.operations, staging)
-            elif mend_of(finding) is Mend.REWRITE:
-                rewrite_config(self.files, finding, self.operations, staging)
+        self._mend_config(chosen)
         if Mend.TIMER in mends:
             mend_timer(self.files, self.operations)
         epochs = [finding for finding in chosen if mend_of(finding) is Mend.EPOCHS]
@@ -259,6 +258,17 @@ class _Repair:
             set_times(self.files, times, self.operations)
         report.mended = dict(sorted(Counter(finding.code for finding in chosen).items()))
         return report
+
+    def _mend_config(self, chosen: list[Finding]) -> None:
+        """Plan config files, and the queues of topics that they do not name."""
+        for finding in chosen:
+            mend = mend_of(finding)
+            if mend is Mend.CONFIG:
+                mend_config(finding, self.operations, self.change.staging)
+            elif mend is Mend.REWRITE:
+                rewrite_config(self.files, finding, self.operations, self.change.staging)
+            elif mend is Mend.TOPIC and finding.topic is not None:
+                plan_queue_removal(self.files.layout, finding.topic, self.operations)
 
     def _recover(
         self,

@@ -11,13 +11,12 @@ from rmqctl.formats.properties import INNER_MULTI_DISPATCH
 from rmqctl.formats.sys_flag import has_queue_slot, is_inner_batch
 from rmqctl.formats.wording import counted
 from rmqctl.store.files.layout import is_safe_topic
-from rmqctl.store.predict.frames import unreadable_number
-from rmqctl.store.predict.rules import BROKERS
 from rmqctl.store.queues.dispatch import MULTI_DISPATCH_SEPARATOR, SCHEDULE_TOPIC, QueueSlot, queue_slots
 from rmqctl.store.queues.unit import QueueUnit
 from rmqctl.store.salvage.merge import Found, Merge
 from rmqctl.store.salvage.overflow import content, fitting
 from rmqctl.store.salvage.report import LostAndFound, SalvageReport
+from rmqctl.store.survey.refused import unreadable_number
 from rmqctl.store.write.prepare import copy_of
 from rmqctl.store.write.writer import StoreWriter
 
@@ -30,7 +29,6 @@ _FILLER_PER_MESSAGE = 100
 _LARGEST_QUEUE_OFFSET = 1 << 58
 # what the names of all properties begin with that give a message more than one slot
 _INNER = b"INNER_"
-_NEWEST = BROKERS["5.3.3"]
 
 
 class SalvageWriter:
@@ -194,5 +192,5 @@ def _unfit(message: StoredMessage) -> tuple[str, str] | None:
     listed = message.properties().get(INNER_MULTI_DISPATCH, "")
     if listed and not all(is_safe_topic(name) for name in listed.split(MULTI_DISPATCH_SEPARATOR)):
         return "topic", "a further queue of it cannot be a directory name"
-    why = unreadable_number(message, _NEWEST)
+    why = unreadable_number(message)
     return ("unreadable", f"a broker ends its log at such a message: {why}") if why else None

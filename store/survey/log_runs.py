@@ -22,6 +22,7 @@ from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.queues.dispatch import QueueSlot, queue_slots
 from rmqctl.store.queues.unit import QueueUnit
+from rmqctl.store.survey.refused_rows import split_at_refused
 from rmqctl.store.survey.run_units import UnitColumns, Units, units_by_queue
 
 
@@ -76,15 +77,22 @@ RunRecord = Run | Blank | Empty | Damage
 class Digest:
     """Makes runs of batches; may serve several threads. `delay_levels` in ms. `columns`: what it needs of batches.
 
-    `tags`: with the index entries of tags."""
+    `tags`: with the index entries of tags. `refuses`: messages at which a broker ends its log are damage."""
 
     def __init__(
-        self, delay_levels: tuple[int, ...], *, queues: bool = True, keys: bool = True, tags: bool = False
+        self,
+        delay_levels: tuple[int, ...],
+        *,
+        queues: bool = True,
+        keys: bool = True,
+        tags: bool = False,
+        refuses: bool = True,
     ) -> None:
         self.delay_levels = delay_levels
         self.with_queues = queues
         self.with_keys = keys
         self.with_tags = keys and tags
+        self._refuses = refuses
         self.topics = TopicIds()
         self._safe: Flags = np.empty(0, np.bool_)
         self._judging = threading.Lock()
@@ -93,7 +101,7 @@ class Digest:
     def columns(self) -> Columns:
         """The columns that `runs` needs."""
         wanted = Columns.HEAD | Columns.TOPIC
-        wanted |= Columns.TAGS if self.with_queues else Columns.NONE
+        wanted |= Columns.TAGS if self.with_queues or self._refuses else Columns.NONE
         wanted |= Columns.KEYS if self.with_keys else Columns.NONE
         return wanted | (Columns.TAG_KEYS if self.with_tags else Columns.NONE)
 
@@ -101,7 +109,7 @@ class Digest:
         """The records with all messages between two others as one run."""
         made: list[RunRecord] = []
         collected: _Collected | None = None
-        for record in records:
+        for record in split_at_refused(records) if self._refuses else records:
             if isinstance(record, MessageColumns):
                 collected = collected or _Collected(self)
                 collected.add(record)

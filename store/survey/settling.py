@@ -16,6 +16,7 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.read.frames import message_at
 from rmqctl.store.survey.log_runs import Run
 from rmqctl.store.survey.log_survey import as_damage
+from rmqctl.store.survey.refused import as_brokers_read
 from rmqctl.store.survey.tail import Tail
 
 _SETTLING_S = 0.1
@@ -126,7 +127,7 @@ class Settling:
         if isinstance(span, Empty):
             return True
         self._pause(_SETTLING_S)
-        for record in walk(self._log, span.physical_offset):
+        for record in as_brokers_read(walk(self._log, span.physical_offset), self._log):
             if isinstance(record, Damage) and record.physical_offset == span.physical_offset:
                 return True
             break

@@ -14,6 +14,7 @@ from rmqctl.store.commitlog.walk import Blank, Damage, Empty, walk, walk_file
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.zeros import end_of_nonzero
+from rmqctl.store.survey.refused import as_brokers_read
 
 _WINDOW = 1024 * 1024
 _GROWTH = 8
@@ -77,7 +78,7 @@ def look_at_tail(log: MappedFileQueue, window: int = _WINDOW) -> Tail:
     start = file.start_offset + max(0, nonzero - window)
     tail = Tail(start, start)
     is_found = start == file.start_offset
-    for record in walk(log, start):
+    for record in as_brokers_read(walk(log, start), log):
         if isinstance(record, Empty) or record.physical_offset >= file.start_offset + file.size:
             break
         if isinstance(record, StoredMessage | Blank):

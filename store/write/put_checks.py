@@ -46,7 +46,7 @@ def check_store(condition: StoreCondition, config: StoreConfig) -> Refusal | Non
     """Checks 1 to 3: closed, slave, not writeable."""
     if condition.is_closed:
         return Refusal(PutStatus.SERVICE_NOT_AVAILABLE, "the store is closed")
-    if config.broker_role == "SLAVE" and not config.duplication_enable:
+    if config.is_slave and not config.duplication_enable:
         return Refusal(PutStatus.SERVICE_NOT_AVAILABLE, "brokerRole is SLAVE: only its master writes this store")
     if not condition.is_writeable:
         return Refusal(PutStatus.SERVICE_NOT_AVAILABLE, "the store is not writeable any more after an error")

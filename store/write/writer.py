@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.hosts import Host
 from rmqctl.formats.message import Message
-from rmqctl.store.commitlog.append import DirectSink, LogAppender, PooledSink, Sink
-from rmqctl.store.commitlog.flush import FlushService, LogFlusher
+from rmqctl.store.commitlog.append import DirectSink, LogAppender, Sink
+from rmqctl.store.commitlog.flush import SYNC_FLUSH, FlushService, LogFlusher
+from rmqctl.store.commitlog.warm_files import warming
 from rmqctl.store.compiled.notices import notice
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.files.allocate import Allocator
 from rmqctl.store.queues.flush import QueueFlusher
@@ -42,11 +44,19 @@ if TYPE_CHECKING:
     from rmqctl.store.write.bulk.bulk_rows import BulkRows
     from rmqctl.store.write.dispatch.clean_service import CleanService
 
-# the most that a transient pool keeps in memory before a put writes it by itself
-_POOL_BYTES = 64 * 1024 * 1024
 # so many messages at once, and in all, are worth what it takes to load the compiled way
 _BULK_FROM = 64
 _BULK_AFTER = 10_000
+
+
+def _sink(config: StoreConfig, file_size: int) -> Sink:
+    """Return where the store's log is appended to: `file_size` is that of a commitlog file."""
+    if not config.uses_transient_store_pool:
+        return DirectSink()
+    from rmqctl.store.commitlog.transient_pool import PooledSink, TransientStorePool
+
+    fails_fast = config.fast_fail_if_no_buffer_in_store_pool and not config.is_slave
+    return PooledSink(TransientStorePool(config.transient_store_pool_size, file_size, fails_fast=fails_fast))
 
 
 class StoreWriter:
@@ -68,9 +78,11 @@ class StoreWriter:
         store_host = store_host.as_written
         self._state = RunningState()
         topics = TopicTypes(files)
-        sink: Sink = PooledSink(_POOL_BYTES) if config.transient_store_pool_enable else DirectSink()
+        sink = _sink(config, log.file_size)
         self._log_flusher = LogFlusher(log, end.end_offset)
-        self._allocator = Allocator(log, allocate_ahead, self._log_flusher.flush_names)
+        self._allocator = Allocator(
+            log, allocate_ahead, self._log_flusher.flush_names, warming(config, config.flush_disk_type == SYNC_FLUSH)
+        )
         self._appender = LogAppender(log, sink, self._allocator)
         self._flush = FlushService(self._log_flusher, sink, config, self._state.fail)
         self._queue_flusher = QueueFlusher()

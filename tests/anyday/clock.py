@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import glob
 import os
-import random
 import subprocess
 import sys
 import time
@@ -47,7 +46,7 @@ def why_not() -> str | None:
 
 def real_now() -> float:
     """Return the time by the real clock, in s since 1970, also where the clock of this process is set."""
-    return time.time() - float(os.environ.get("FAKETIME") or 0)
+    return time.time() - float(os.environ.get("FAKETIME") or os.environ.get("RMQCTL_CLOCK_SHIFT") or 0)
 
 
 def environment(moment: float, zone: str) -> dict[str, str]:
@@ -112,13 +111,3 @@ def clock_changes(zone: str, year: int) -> list[int]:
             before, after = (middle, after) if offset(middle) == offset(before) else (before, middle)
         found.append(after)
     return found
-
-
-def any_moment(seed: str) -> tuple[float, str]:
-    """Return a moment of 2026 or 2028 and a zone, by `seed`: every second day or so is one of those worth trying."""
-    chosen = random.Random(seed)
-    zone = chosen.choice(ZONES)
-    if chosen.random() < 0.5:
-        return chosen.choice(list(moments(zone).values())) - 60, zone
-    begin = datetime(chosen.choice((2026, 2028)), 1, 1, tzinfo=UTC).timestamp()
-    return begin + chosen.randrange(365 * 86_400), zone

@@ -13,7 +13,6 @@ from tests.anyday.__main__ import tried
 from tests.anyday.clock import (
     IS_NEEDED,
     ZONES,
-    any_moment,
     clock_changes,
     environment,
     moment_of,
@@ -82,9 +81,3 @@ def test_moments_are_local_times_but_for_those_of_the_epoch(zone: str) -> None:
     assert found["2^32 s after 1970"] == 2**32
     month_end = datetime.fromtimestamp(found["the last ms of a month of 31 days"], ZoneInfo(zone))
     assert month_end.isoformat(timespec="milliseconds").startswith("2026-01-31T23:59:59.999")
-
-
-def test_a_seed_gives_one_moment() -> None:
-    assert any_moment("7") == any_moment("7")
-    assert len({any_moment(str(seed)) for seed in range(100)}) > 50
-    assert {zone for _, zone in map(any_moment, map(str, range(50)))} == set(ZONES)

@@ -134,6 +134,7 @@ def change(walk: Walk) -> None:
     middle = walk.objects(walk.run("cat", *s, "-n", 20, "--json"))[-1]["physical_offset"]
     walk.run("truncate", *s, "--at", middle, "--yes")
     walk.run("undo", *s, "--yes")
+    walk.run("purge", *s, "-t", "T", "--dry-run")
     walk.run("log", *s)
     walk.run("log", *s, "--prune", "--older-than", "1d", "--yes")
 

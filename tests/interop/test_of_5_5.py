@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -16,7 +17,7 @@ from rmqctl.store.config.config import config_from_properties
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.store_files import StoreFiles
 from tests.interop import harness
-from tests.interop.harness import NEWEST, BrokerView
+from tests.interop.harness import NEWEST, BrokerView, Job
 from tests.store.v55 import messages_of_5_5, store_of_5_5
 
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("newest")]
@@ -109,3 +110,107 @@ def test_5_5_reads_what_append_adds_and_finds_it_by_key_and_tag(tmp_path: Path, 
     assert checkpoint is not None
     assert checkpoint.logics_physical_offset == places[-1]
     assert _alarms(store) == []
+
+
+class _Changed(NamedTuple):
+    """A change of a store. `end`: number of the first message that it cuts, None where every message stays."""
+
+    change: Callable[[MessageStore, int], object]
+    end: int | None = None
+    damage: Callable[[Path], None] = lambda _: None
+
+
+def _truncate(store: MessageStore, at: int) -> object:
+    return store.truncate(at)
+
+
+def _repair(store: MessageStore, _: int) -> object:
+    report = store.repair()
+    assert report.left == []
+    return report
+
+
+def _lose(*names: str) -> Callable[[Path], None]:
+    def damage(store: Path) -> None:
+        for name in names:
+            path = store / name
+            path.unlink() if path.is_file() else shutil.rmtree(path)
+
+    return damage
+
+
+def _zero_units(store: Path) -> None:
+    (store / "consumequeue" / "TopicTest" / "0" / f"{0:020d}").write_bytes(bytes(2000))
+
+
+def _damage_index(store: Path) -> None:
+    """Zero the slots and the first entries."""
+    [path] = (store / "index").iterdir()
+    with path.open("r+b") as file:
+        file.seek(40)
+        file.write(bytes(2400))
+
+
+def _checkpoint_past_the_end(store: Path) -> None:
+    with (store / "checkpoint").open("r+b") as file:
+        file.seek(40)
+        file.write((1 << 30).to_bytes(8, "big"))
+
+
+CHANGES = {
+    "truncate much": _Changed(_truncate, 50),
+    "truncate little": _Changed(_truncate, 199),
+    "truncate all": _Changed(_truncate, 0),
+    "truncate without an index": _Changed(_truncate, 120, _lose("index")),
+    "recover full and cut": _Changed(lambda store, _: store.recover(full=True, cut=True)),
+    "repair queues": _Changed(_repair, None, _lose("consumequeue")),
+    "repair one queue": _Changed(_repair, None, _zero_units),
+    "repair index": _Changed(_repair, None, _damage_index),
+    "repair checkpoint": _Changed(_repair, None, _checkpoint_past_the_end),
+    "repair a lost checkpoint": _Changed(_repair, None, _lose("checkpoint")),
+    "rebuild": _Changed(lambda store, _: store.rebuild()),
+    "rebuild what is lost": _Changed(lambda store, _: store.rebuild(), None, _lose("consumequeue", "index")),
+    "rebuild index": _Changed(lambda store, _: store.rebuild(queues=False), None, _lose("index")),
+    "rebuild queues": _Changed(lambda store, _: store.rebuild(index=False), None, _zero_units),
+    "rebuild one topic": _Changed(lambda store, _: store.rebuild(index=False, topics=["TopicTest"]), None, _zero_units),
+}
+
+
+def test_5_5_goes_on_with_what_every_change_leaves(tmp_path: Path) -> None:
+    """By queue, key and tag; then it writes more, and all of it is found as well."""
+    rows = [row for row in messages_of_5_5() if row["cq"]]
+    jobs, ends = [], []
+    for name, (change, number, damage) in CHANGES.items():
+        store = store_of_5_5(tmp_path / name.replace(" ", "-"))
+        before = read_checkpoint(store / "checkpoint")
+        damage(store)
+        end = 1 << 62 if number is None else rows[number]["phyOffset"]
+        with MessageStore.open(store, config=CONFIG) as opened:
+            change(opened, end)
+        ends.append(end)
+        kept = [row for row in rows if row["phyOffset"] < end]
+        assert _alarms(store) == [], name
+        after = read_checkpoint(store / "checkpoint")
+        last = kept[-1]["phyOffset"] if kept else 0
+        if name == "repair a lost checkpoint":  # nothing says how far units are on disk: 0, a broker goes by times
+            last = 0
+        assert before is not None
+        assert after is not None
+        assert after.logics_physical_offset == last, name
+        # by the key of a message that stays, by one of many and by a tag
+        queries = [(rows[0]["topic"], rows[0]["properties"]["UNIQ_KEY"]), ("TopicTest", "hot")]
+        jobs.append(Job(store, SETTINGS, [*queries, ("TopicTest", tag_key("TagB"))], kinds=("plain",)))
+    for name, job, end, view in zip(CHANGES, jobs, ends, harness.open_many(NEWEST, jobs), strict=True):
+        kept = [row for row in rows if row["phyOffset"] < end]
+        written = {message.physical_offset for message in view.written}
+        assert view.anomalies == [], name
+        assert len(written) == 20, name
+        assert {message.physical_offset for message in view.messages} == {row["phyOffset"] for row in kept} | written
+        own, hot, tagged = ([*query.physical_offsets] for query in view.queries)
+        assert own == [row["phyOffset"] for row in kept[:1]], name
+        in_topic = [row for row in kept if row["topic"] == "TopicTest"]
+        assert sorted(set(hot) - written) == [
+            row["phyOffset"] for row in in_topic if "hot" in (row["keys"] or "").split()
+        ], name
+        assert sorted(set(tagged) - written) == [row["phyOffset"] for row in in_topic if row["tags"] == "TagB"], name
+        assert _alarms(job.store) == [], name

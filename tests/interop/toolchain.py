@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.anyday.at_a_date import real_environment
+
 SOURCES = Path(__file__).parent / "java"
 REPOSITORY = Path(__file__).parents[2]
 LINE_OF = {"5.3.3": "v5", "4.9.8": "v4", "5.5.0": "v5"}
@@ -170,7 +172,9 @@ def cache_folder() -> Path:
     return Path(given).resolve() if given else REPOSITORY / ".interop"
 
 
-def run(command: Sequence[str | Path], seconds: float) -> subprocess.CompletedProcess[str]:
+def run(
+    command: Sequence[str | Path], seconds: float, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run a command in a process group of its own and return its output; killed with its children when time is up.
 
     Raises HarnessError on time-out only.
@@ -183,6 +187,7 @@ def run(command: Sequence[str | Path], seconds: float) -> subprocess.CompletedPr
         text=True,
         errors="replace",
         start_new_session=True,
+        env=environment,
     ) as process:
         try:
             output, problems = process.communicate(timeout=seconds)
@@ -233,7 +238,7 @@ def _jars(version: str, cache: Path) -> Path:
     shutil.rmtree(unfinished, ignore_errors=True)
     goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={unfinished}"]
     try:
-        done = run([maven, "-q", "-B", "-f", pom, *goal], FETCH_SECONDS)
+        done = run([maven, "-q", "-B", "-f", pom, *goal], FETCH_SECONDS, real_environment())
         problem = None if done.returncode == 0 else _tail(done.stdout + done.stderr)
     except HarnessError as error:
         problem = str(error)

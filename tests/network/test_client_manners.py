@@ -68,7 +68,7 @@ def test_a_request_that_a_client_does_not_know_is_answered_at_once(tmp_path: Pat
     with serving_here(tmp_path / "store", CONFIG, {}) as served:
         asking = Client(served.namesrv)
         with Producer(served.namesrv) as producer:
-            producer.send(Message("Ahead", b""))
+            producer.send(Message("Ahead", b"x"))
         with Consumer(served.namesrv, "asked", "Ahead", begin="first") as consumer:
             consumer.poll(60)
             fields = {"consumerGroup": "asked", "clientId": consumer.client_id, "jstackEnable": False}

@@ -11,7 +11,14 @@ import pytest
 
 from rmqctl.formats.errors import RemoteError, UsageError
 from rmqctl.formats.message import Message, StoredMessage
-from rmqctl.network.clients.allocate import averagely, by_circle, by_config, by_consistent_hash, by_machine_room
+from rmqctl.network.clients.allocate import (
+    averagely,
+    by_circle,
+    by_config,
+    by_consistent_hash,
+    by_machine_room,
+    by_machine_room_nearby,
+)
 from rmqctl.network.clients.channel import Answers, Dial
 from rmqctl.network.clients.client import BrokerError
 from rmqctl.network.clients.consumer import Consumer
@@ -275,3 +282,24 @@ def test_a_time_to_begin_at_leaves_out_what_is_older_whatever_the_broker_finds(c
         # as brokers of 4.x may: they give the nearest message
         search, consumer._bound = consumer._bound, lambda queue, code, **more: max(0, search(queue, code, **more) - 1)  # type: ignore[method-assign]
         assert _all(consumer, 1) == [b"new"]
+
+
+def test_queues_nearby_go_to_the_members_of_their_room() -> None:
+    """As AllocateMachineRoomNearby: east and west have members, north has none and is shared by all."""
+    queues = [
+        MessageQueue(f"{room}-{letter}", number, "T")
+        for room in ("east", "north", "west")
+        for letter in "ab"
+        for number in range(2)
+    ]
+    members = ["east-1", "east-2", "west-1"]
+    allocate = by_machine_room_nearby(lambda name: name.split("-")[0] if "-" in name else "")
+    shares = {who: [(one.broker_name, one.queue_id) for one in allocate(queues, members, who)] for who in members}
+    assert shares == {
+        "east-1": [("east-a", 0), ("east-a", 1), ("north-a", 0), ("north-a", 1)],
+        "east-2": [("east-b", 0), ("east-b", 1), ("north-b", 0)],
+        "west-1": [("west-a", 0), ("west-a", 1), ("west-b", 0), ("west-b", 1), ("north-b", 1)],
+    }
+    assert allocate(queues, members, "west-2") == []
+    with pytest.raises(UsageError, match="'nowhere' is in no machine room"):
+        allocate([MessageQueue("nowhere", 0, "T")], members, "east-1")

@@ -126,12 +126,11 @@ def _ask_to_write(writing: Writing, data: st.DataObject) -> None:
 def test_every_request_that_writes_is_answered_and_the_store_stays_whole(tmp_path: Path) -> None:
     writing = Writing(tmp_path / "store")
     _ask_to_write(writing)
+    writing.step(30_000)  # delay levels get an offset when they are looked at
     writing.close()
     with MessageStore.open(tmp_path / "store") as store:
-        # its clock is that of the test, requests may ask for queues that no consumer reads, and a level of delayed
-        # messages has no offset before it delivered one
-        expected = ("RMQ-TIME-003", "RMQ-CFG-042", "RMQ-OFF-008")
-        assert [finding for finding in store.check() if finding.code not in expected] == []
+        # its clock is that of the test, and requests may ask for queues that no consumer reads
+        assert [one for one in store.check() if one.code not in ("RMQ-TIME-003", "RMQ-CFG-042")] == []
 
 
 class _Shared:

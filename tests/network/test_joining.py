@@ -125,9 +125,9 @@ def test_members_that_subscribe_otherwise_are_not_joined(local: LocalBroker) -> 
     ],
 )
 def test_subscriptions_are_compared_by_what_they_mean(group: LiveGroup, is_conflict: bool) -> None:
-    assert (group.conflict("T", "a || b") is not None) is is_conflict
+    assert (group.conflict({"T": "a || b"}) is not None) is is_conflict
     everything = LiveGroup(("c",), {"T": ("TAG", "")}, "CLUSTERING")
-    assert everything.conflict("T", "*") is None
+    assert everything.conflict({"T": "*"}) is None
 
 
 def test_many_members_are_named_in_short() -> None:

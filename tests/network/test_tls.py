@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 
 from rmqctl.formats.message import Message
 from rmqctl.network.clients.consumer import Consumer
+from rmqctl.network.clients.encrypted import EncryptedSocket
 from rmqctl.network.clients.producer import Producer
 from rmqctl.network.clients.sockets import dial_encrypted
 from rmqctl.network.remoting.command import RemotingCommand
@@ -55,7 +57,7 @@ def _answer(connection: socket.socket) -> RemotingCommand:
 def test_one_port_for_both(served: Served, shown: Certificate) -> None:
     dial = dial_encrypted(client_context(shown.certificate))
     large = bytes(range(256)) * 4_000
-    with Producer(served.namesrv, dial=dial) as encrypted, Producer(served.namesrv) as plain:
+    with Producer(served.namesrv, "tls", dial) as encrypted, Producer(served.namesrv) as plain:
         assert encrypted.send(Message("T", b"encrypted")).status == "SEND_OK"
         assert plain.send(Message("T", b"plain")).status == "SEND_OK"
         # more than a record, and than a socket takes at once; and many at a time
@@ -89,6 +91,25 @@ def test_our_verbs(served: Served, shown: Certificate, tmp_path: Path) -> None:
     (tmp_path / "none.pem").write_text("nothing")
     code, _, err = run("topics", "-n", served.namesrv, "--tls-ca", tmp_path / "none.pem")
     assert (code, "none.pem cannot be used for TLS" in err) == (2, True)
+
+
+def test_a_peer_that_is_gone_does_not_hide_why_the_handshake_failed() -> None:
+    class Tls:
+        def do_handshake(self) -> None:
+            raise ssl.SSLCertVerificationError("self-signed certificate")
+
+    class Context:
+        check_hostname = False
+
+        def wrap_bio(self, *_: object, **__: object) -> Tls:
+            return Tls()
+
+    class Gone:
+        def sendall(self, _: bytes) -> None:
+            raise BrokenPipeError
+
+    with pytest.raises(ssl.SSLCertVerificationError, match="self-signed"):
+        EncryptedSocket(Gone(), Context(), "127.0.0.1")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

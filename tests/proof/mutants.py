@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqctl.formats.errors import UnreadableError
-from rmqctl.store.commitlog.append import PooledSink
+from rmqctl.store.commitlog.transient_pool import PooledSink, TransientStorePool
 from rmqctl.store.files import io, presence
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.trees import remove_any
@@ -89,7 +89,7 @@ def _not_kept(put: Set) -> None:
 
 def _in_memory(put: Set) -> None:
     """What is put is acknowledged while it is in memory alone."""
-    put(writer, "DirectSink", lambda: PooledSink(1 << 26))
+    put(writer, "DirectSink", lambda: PooledSink(TransientStorePool(1000, 1 << 26)))
 
 
 MUTANTS: dict[str, Callable[[Set], None]] = {

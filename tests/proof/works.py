@@ -204,6 +204,8 @@ WORKS: dict[str, Work] = {
     "prune": Work("applied", _command("log", "-s", "@/s", "--prune", "--yes")),
     "offsets-set": Work("whole", on_store(lambda store: store.set_offset("g", "TopicA", 0, 9))),
     "offsets-reset": Work("whole", on_store(lambda store: store.reset_offsets("g", "TopicA", ResetTo("latest")))),
+    "offsets-set-delay": Work("whole", on_store(lambda store: store.set_delay_offset(1, 7, anywhere=True))),
+    "purge": Work("whole", on_store(lambda store: store.purge(["TopicA"]))),
     "snapshot": Work("whole", _command("snapshot", "@/s.new/out", "-s", "@/s"), makes="s.new/out"),
     "salvage": Work("damaged", _salvage, makes="s.new/out"),
     "export": Work("whole", _command("export", "-s", "@/s", "@/s.new/out.jsonl"), makes="s.new/out.jsonl"),

@@ -139,6 +139,22 @@ def test_repair_lowers_it_and_never_raises_it(tmp_path: Path) -> None:
     assert _kept(store).logics_physical_offset == 50
 
 
+@pytest.mark.parametrize(
+    ("confirmed", "marker", "is_found"),
+    [(262144, None, False), (262143, None, True), (524288, None, True), (262144, "epochFileCheckpoint", True)],
+)
+def test_a_broker_that_starts_without_messages_confirms_the_end_of_a_file(
+    tmp_path: Path, confirmed: int, marker: str | None, is_found: bool
+) -> None:
+    """So does 5.5.0 on a log of zeros; the value stays when it writes messages and stops."""
+    store = store_of_5_5(tmp_path)
+    if marker is not None:
+        (store / marker).write_text("")
+    _set(store, confirm_physical_offset=confirmed)
+    with MessageStore.open(store) as opened:
+        assert ("RMQ-CKPT-005" in [finding.code for finding in opened.check()]) == is_found
+
+
 def test_a_lost_checkpoint_of_5_5_is_written_with_it(tmp_path: Path) -> None:
     store = store_of_5_5(tmp_path)
     (store / "checkpoint").unlink()

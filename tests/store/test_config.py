@@ -209,11 +209,11 @@ def test_a_key_without_effect_is_named_once_unless_it_has_its_default(
     golden_store: GoldenStore, tmp_path: Path
 ) -> None:
     given = tmp_path / "broker.conf"
-    given.write_text("warmMapedFileEnable=true\nenableConsumeQueueExt=false\ncheckCRCOnRecover=false\nx=y\n")
+    given.write_text("enableConsumeQueueExt=true\nmessageIndexSafe=false\ncheckCRCOnRecover=false\nx=y\n")
     for verb in ("info", "clean"):
         tell_notices(None)  # as in a process of its own
         done = run(verb, "-s", golden_store("features"), "-c", given, *(["--dry-run"] if verb == "clean" else []))
         assert done.code == 0
-        assert done.err.count("warmMapedFileEnable has no effect here") == 1
+        assert done.err.count("enableConsumeQueueExt has no effect here") == 1
         assert done.err.count("checkCRCOnRecover counts for `predict` only") == 1
-        assert "enableConsumeQueueExt" not in done.err
+        assert "messageIndexSafe" not in done.err

@@ -78,6 +78,8 @@ class DelayService:
             due = unit.tags_code if unit.tags_code <= latest else now
             if due > now or count >= _MOST_AT_ONCE:
                 self._next[level] = due
+                if level not in self._offsets:  # a level without an offset would be delivered from its first message
+                    self._offsets[level], self._has_changed = offset, True
                 return
             try:
                 message = self._due_message(view.message_of(unit))

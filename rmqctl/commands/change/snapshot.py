@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl import exit_codes
-from rmqctl.flags.options import StoreLocation, output_options, store_options
+from rmqctl.flags.options import StoreLocation, dry_run_option, output_options, store_options
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
 
 _PROBLEMS = ("path", "problem", "expected", "found")
+_MOVE_PROBLEMS = ("weight", "problem", "path", "detail")
 _SHOWN = 20
 
 
@@ -22,6 +23,7 @@ _SHOWN = 20
     epilog="""\b
 Examples:
   rmqctl snapshot /backup/store-1 -s /data/store     also while a broker writes to it
+  rmqctl snapshot /backup/store-1 -s /data/store -c broker.conf --dry-run      before a copy or a move
   rmqctl snapshot --verify /backup/store-1
   rmqctl snapshot /backup/store-1 -s /data/store --hard-links
 
@@ -29,7 +31,7 @@ A snapshot of a live store holds the log up to the offset that is told, and an `
 or the start of a broker on it, completes its queues. With --hard-links full commitlog files are not copied but get a
 second name. A broker removes such files but never rewrites them, and rmqctl gives them bytes of their own first.
 
-Exit code 1: --verify found something that is not as in the manifest."""
+Exit code 1: --verify found something that is not as in the manifest, or the copy of --dry-run would fail."""
 )
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @store_options
@@ -42,15 +44,47 @@ Exit code 1: --verify found something that is not as in the manifest."""
     help="Share blocks with the store until one of the two is written to, on file systems that can.",
 )
 @click.option("--hard-links", is_flag=True, help="Do not copy full commitlog files, give them a second name.")
+@dry_run_option
 @output_options
 def snapshot(
-    store: StoreLocation, output: Output, directory: Path, verify: bool, reflink: str, hard_links: bool
+    store: StoreLocation,
+    output: Output,
+    *,
+    directory: Path,
+    verify: bool,
+    reflink: str,
+    hard_links: bool,
+    dry_run: bool,
 ) -> int:
     """Copy a store to the new directory DIR, with its holes and times and a manifest with the SHA-256 of each file.
 
+    --dry-run copies nothing. It compares sizes with free space, and names and sizes with the file system's limits. It
+    reports a running broker, links, other owners, and with -c paths of broker.conf in the old place.
+
     DIR appears when all of it is on disk. The manifest, rmqctl-snapshot.json in DIR, disturbs no broker.
     """
+    if dry_run and verify:
+        raise click.UsageError("--verify changes nothing: leave out --dry-run")
+    if dry_run:
+        return _preflight(store, output, directory)
     return _verify(output, directory) if verify else _take(store, output, directory, reflink, hard_links)
+
+
+def _preflight(store: StoreLocation, output: Output, directory: Path) -> int:
+    """Report what a copy takes."""
+    from rmqctl.opening import open_store
+    from rmqctl.store.config.config import read_properties
+
+    properties = {} if store.config_path is None else read_properties(store.config_path)
+    with open_store(store) as opened:
+        found = opened.preflight(directory, properties)
+    rows = [one._asdict() for one in found.problems]
+    record = asdict(found) | {"problems": rows if output.format != "table" else len(rows)}
+    output.record(record)
+    if output.format == "table" and rows:
+        output.text("")
+        output.rows(_MOVE_PROBLEMS, rows)
+    return exit_codes.DAMAGE_OR_NOTHING if found.is_refused else exit_codes.OK
 
 
 def _take(store: StoreLocation, output: Output, directory: Path, reflink: str, hard_links: bool) -> int:

@@ -43,6 +43,9 @@ _VERBS = {
     "reset": Verb(f"{_CHANGES}:reset", "change", "A group to a time, an offset or an end."),
     "copy": Verb(f"{_CHANGES}:copy", "change", "The offsets of a group for another one."),
     "delete": Verb(f"{_CHANGES}:delete", "change", "Remove the offsets of a group, or of orphans."),
+    "salvage-client": Verb(
+        "rmqctl.commands.consumers.offsets_client:salvage_client", "change", "A client's damaged offsets.json."
+    ),
     "merge": Verb(f"{_CHANGES}:merge", "change", "Offsets of another consumerOffset.json."),
 }
 

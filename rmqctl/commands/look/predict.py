@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from rmqctl.output.output import Output
     from rmqctl.store.predict import Prediction
 
+_VERSIONS = ("4.9.8", "5.3.3", "5.5.0")
 _BROKERS = ("5.3.3", "4.9.8")
 _QUEUE_COLUMNS = ("topic", "queue_id", "max_before", "min_after", "max_after", "dropped", "added", "misplaced")
+_TOPIC_COLUMNS = ("topic", "queues", "messages", "units_added")
 _SHOWN = 20
 
 
@@ -27,6 +29,8 @@ Examples:
   rmqctl predict -s /data/store --broker 4.9.8
   rmqctl predict -s /data/store -c broker.conf     with the sizes and paths that it will start with
   rmqctl predict -s /data/store --json
+  rmqctl predict -s /data/store --to 5.5.0         before an upgrade: formats and settings
+  rmqctl predict -s /data/store -c broker.conf --from 5.3.3 --to 4.9.8
 
 Exit code 0: it starts and loses nothing. 1: it refuses to start, or messages, queue units, index entries or tables of
 its configuration are lost, or delayed messages are never delivered.
@@ -36,8 +40,10 @@ its configuration are lost, or delayed messages are never delivered.
 @click.option(
     "--broker", type=click.Choice(_BROKERS), default=_BROKERS[0], show_default=True, help="The version that will start."
 )
+@click.option("--to", "target", type=click.Choice(_VERSIONS), help="List what this version treats otherwise instead.")
+@click.option("--from", "source", type=click.Choice(_VERSIONS), help="Version that runs now. [default: by the files]")
 @output_options
-def predict(store: StoreLocation, output: Output, broker: str) -> int:
+def predict(store: StoreLocation, output: Output, *, broker: str, target: str | None, source: str | None) -> int:
     """What the next start of a broker will do to this store.
 
     Nothing is changed. The rules are those of that version, its defects included: whether it starts, where its
@@ -47,12 +53,22 @@ def predict(store: StoreLocation, output: Output, broker: str) -> int:
 
     It also says how much its recovery reads, and estimates how long that takes.
 
+    With --to, it predicts no start. It lists what that version does not read or treats otherwise: queues and tables in
+    RocksDB, batch queues, messages of version 2, timers, POP, topic attributes, index entries of tags, the checkpoint.
+    With -c, it also lists settings that the version ignores, and defaults that differ. `effect` is refused, lost,
+    changed or unused. Exit code 1: something is refused or lost.
+
     Of broker.conf the sizes and paths, messageDelayLevel, messageIndexEnable, messageIndexSafe and checkCRCOnRecover
     are followed. Refused, for nothing is guessed: queues in a RocksDB, duplicationEnable, enableDLegerCommitLog,
     enableControllerMode, forceVerifyPropCRC.
     """
     from rmqctl.opening import log_bytes, open_store
     from rmqctl.output.progress import progress
+
+    if target is not None:
+        return _other_version(store, output, target, source)
+    if source is not None:
+        raise click.UsageError("--from goes with --to")
     from rmqctl.reports.verdict import of_prediction, print_verdict
 
     with open_store(store) as opened:
@@ -67,6 +83,20 @@ def predict(store: StoreLocation, output: Output, broker: str) -> int:
     return exit_codes.DAMAGE_OR_NOTHING if found.is_harmful else exit_codes.OK
 
 
+def _other_version(store: StoreLocation, output: Output, target: str, source: str | None) -> int:
+    """List what another version does otherwise."""
+    from rmqctl.opening import open_store
+    from rmqctl.reports.version_change import print_version_change, setting_changes
+    from rmqctl.store.config.config import read_properties
+
+    with open_store(store) as opened:
+        found = opened.differences(target)
+        before = source or opened.probable_version()
+    properties = {} if store.config_path is None else read_properties(store.config_path)
+    print_version_change(output, before, target, found, setting_changes(properties, before, target))
+    return exit_codes.DAMAGE_OR_NOTHING if any(one.is_harmful for one in found) else exit_codes.OK
+
+
 def _print(found: Prediction, output: Output) -> None:
     from rmqctl.output.paragraph import talk_paragraph
 
@@ -75,10 +105,12 @@ def _print(found: Prediction, output: Output) -> None:
         output.record(record)
         return
     warnings, queues = record.pop("warnings"), record.pop("queues_changed")
+    returned = record.pop("topics_returned")
     record["config"] = ", ".join(f"{row['file']} ({row['source'] or 'refused'})" for row in record["config"]) or None
     deleted = {name: record.pop(name) for name in ("files_deleted", "index_files_deleted")}
     record |= {name: len(paths) for name, paths in deleted.items()}
     record["queues_changed"] = len(queues)
+    record["topics_returned"] = ", ".join(row["topic"] for row in returned) or None
     recovery = record.pop("recovery")
     record["end_reason"] = _in_its_words(found.end_reason)
     output.record(record)
@@ -94,6 +126,11 @@ def _print(found: Prediction, output: Output) -> None:
         output.rows(_QUEUE_COLUMNS, shortened, droppable=("min_after", "max_before"))
         if len(queues) > _SHOWN:
             output.text(f"and {counted(len(queues) - _SHOWN, 'more queue')}: --json names all")
+    if returned:
+        output.text("")
+        output.heading("Topics that topics.json does not name, and whose queues hold messages after the start:")
+        output.rows(_TOPIC_COLUMNS, returned)
+        output.talk("a client that creates such a topic again gets these messages; `rmqctl purge --help` removes them")
     for warning in warnings:
         talk_paragraph(output, f"note: {warning}", "  ")
 

@@ -79,7 +79,11 @@ def query(
     limit: int | None,
     scan: bool,
 ) -> int:
-    """Find messages by key, id, offset or time."""
+    """Find messages by key, id, offset or time.
+
+    Where -o leads to no valid message, the error names the nearest valid ones before and after it, searching at most
+    64 MiB on each side (`--json`: `nearest_before`, `nearest_after`, `searched_from`, `searched_to`).
+    """
     topic = topics.only
     if topic is None and not topics.is_all and key is None:
         raise click.UsageError("several topics, patterns and --no-system-topics go with -k: name one topic")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -19,19 +19,23 @@ from rmqctl.flags.options import (
     topic_option,
     zone_option,
 )
-from rmqctl.flags.types import COUNT, TIME
+from rmqctl.flags.types import COUNT, LARGEST_INT, SECONDS, TIME
 from rmqctl.formats.errors import NotFoundError
 
 if TYPE_CHECKING:
     from rmqctl.formats.message import StoredMessage
+    from rmqctl.network.clients.allocate import Allocate
     from rmqctl.network.clients.channel import Dial
-    from rmqctl.network.clients.consumer import Where
+    from rmqctl.network.clients.consumer import Consumer, Where
+    from rmqctl.network.clients.push.push_consumer import MemberOptions
     from rmqctl.output.output import Output
 
     _Parameter = click.ParamType[Any]
 else:
     _Parameter = click.ParamType
 
+STRATEGIES = ("avg", "circle", "config", "consistent-hash", "machine-room")
+_KILL_SECONDS = 10.0
 # whom every broker knows, and whose offsets nobody reads
 _ONLOOKER = "TOOLS_CONSUMER"
 
@@ -58,6 +62,9 @@ group, as a push consumer is: it gets its share of the queues of TOPIC and of th
 the group is, and commits what it printed. Retried messages are printed too; their topic is %RETRY%GROUP. A line on
 stderr names live members of the group. Members that subscribe otherwise are a refusal (exit code 5): the command would
 take queues from them without reading all of these.
+--exec CMD runs a command for each message, without a shell: the body on its stdin, RMQCTL_TOPIC, RMQCTL_KEYS and others
+in its environment. Exit status 0 acknowledges the message. Any other status sends it back: it comes again after 10 s,
+30 s, 1 min, ..., and is a dead letter after --max-retries. With --ordered it holds its queue and is tried again.
 Exit code 1 says that there was no message."""
 )
 @namesrv_option
@@ -72,6 +79,21 @@ Exit code 1 says that there was no message."""
 @click.option("--commit/--no-commit", default=None, help="Commit what was printed; as it is with -g.")
 @click.option("-f", "--follow", is_flag=True, help="Wait for more when the queues end; Ctrl-C ends it.")
 @click.option("--limit", type=COUNT, metavar="N", help="Stop after N.")
+@click.option("--exec", "command", metavar="CMD", help="Run CMD for each message; its exit status decides.")
+@click.option("--threads", type=click.IntRange(1, 1000), default=1, metavar="N", show_default=True,
+              help="Commands of --exec at a time.")  # fmt: skip
+@click.option("--timeout", type=SECONDS, default=900.0, metavar="SECONDS",
+              show_default=True, help="Kill a command of --exec after this time.")  # fmt: skip
+@click.option("--max-retries", type=click.IntRange(0, LARGEST_INT), metavar="N",
+              help="Retries before a message of --exec is a dead letter; as the group has it.")  # fmt: skip
+@click.option("--ordered", is_flag=True, help="Lock queues and consume each in its order.")
+@click.option("--broadcast", is_flag=True, help="Get all messages; keep progress in ~/.rocketmq_offsets.")
+@click.option("--instance", metavar="NAME", help="Name of a --broadcast member on this host; DEFAULT.")
+@click.option("--strategy", type=click.Choice(sorted(STRATEGIES)), default="avg", show_default=True,
+              help="How the group shares out queues; the same for all members.")  # fmt: skip
+@click.option("--assign", multiple=True, metavar="BROKER:QUEUE", help="A queue of --strategy config. Repeatable.")
+@click.option("--room", multiple=True, metavar="NAME", help="A machine room of --strategy machine-room. Repeatable.")
+@click.option("--send-back", is_flag=True, help="Send each printed message back: it comes again after a delay.")
 @output_options
 def consume(
     output: Output,
@@ -85,6 +107,11 @@ def consume(
     commit: bool | None,
     follow: bool,
     limit: int | None,
+    send_back: bool,
+    strategy: str,
+    assign: tuple[str, ...],
+    room: tuple[str, ...],
+    **push: Any,
 ) -> int:
     """Print the messages of a topic as a broker gives them.
 
@@ -92,13 +119,30 @@ def consume(
     """
     from rmqctl.messages.listing import Listing, print_messages
     from rmqctl.network.clients.consumer import Consumer
+    from rmqctl.network.clients.push.push_consumer import MemberOptions
 
-    if commit and group is None:
-        raise click.UsageError("--commit needs the group that is to have consumed the messages: -g GROUP")
-    if force and group is None:
-        raise click.UsageError("--force goes with -g GROUP")
+    is_push = bool(push["command"] or push["ordered"] or push["broadcast"])
+    _refuse_flags(group, commit, force=force, is_push=is_push, send_back=send_back)
     commits = group is not None if commit is None else commit
     name, joins = group or _ONLOOKER, group is not None
+    allocate = allocation(strategy, topic, assign, room)
+    if is_push:
+        return _push(
+            output,
+            PushArguments(namesrv, name, topic, tag or "*", limit, **push),
+            MemberOptions(
+                begin,
+                allocate,
+                commits,
+                push["broadcast"],
+                push["instance"] or "DEFAULT",
+                None,
+                force,
+                output.talk,
+                dial,
+            ),
+            to_the_end=not follow,
+        )
     with (
         Consumer(
             namesrv,
@@ -107,6 +151,7 @@ def consume(
             tag or "*",
             begin=begin,
             commit=commits,
+            allocate=allocate,
             joins=joins,
             force=force,
             warn=output.talk,
@@ -114,7 +159,9 @@ def consume(
         ) as consumer,
         contextlib.closing(consumer.messages(to_the_end=not follow)) as messages,
     ):
-        count = print_messages(Listing(output), _flushed(itertools.islice(messages, limit), output))
+        wanted = itertools.islice(messages, limit)
+        chosen = _sent_back(wanted, consumer) if send_back else wanted
+        count = print_messages(Listing(output), _flushed(chosen, output))
     if not count:
         raise NotFoundError(f"topic {topic!r} has no message for {f'group {group!r}' if group else 'this'}")
     return exit_codes.OK
@@ -125,3 +172,108 @@ def _flushed(messages: Iterator[StoredMessage], output: Output) -> Iterator[Stor
     for message in messages:
         yield message
         output.flush()
+
+
+def _refuse_flags(group: str | None, commit: bool | None, *, force: bool, is_push: bool, send_back: bool) -> None:
+    """UsageError for flags that need a group, or do not go together."""
+    if group is None and commit:
+        raise click.UsageError("--commit needs the group that is to have consumed the messages: -g GROUP")
+    if group is None and force:
+        raise click.UsageError("--force goes with -g GROUP")
+    if group is None and (is_push or send_back):
+        raise click.UsageError("--exec, --ordered, --broadcast and --send-back need a group: -g GROUP")
+    if is_push and send_back:
+        raise click.UsageError("--send-back goes without --exec, --ordered and --broadcast")
+
+
+def _sent_back(messages: Iterator[StoredMessage], consumer: Consumer) -> Iterator[StoredMessage]:
+    """Messages, each sent back to the group's retry topic once it is printed."""
+    for message in messages:
+        yield message
+        consumer.send_back(message)
+
+
+def allocation(strategy: str, topic: str, assign: tuple[str, ...], rooms: tuple[str, ...]) -> Allocate:
+    """Return the way in which queues are shared out. UsageError for what does not belong to `strategy`."""
+    from rmqctl.network.clients import allocate
+    from rmqctl.network.remoting.fastjson import MessageQueue
+
+    for option, given, wanted in (("--assign", assign, "config"), ("--room", rooms, "machine-room")):
+        if bool(given) is not (strategy == wanted):
+            raise click.UsageError(f"{option} goes with --strategy {wanted}, and that with {option}")
+    queues: dict[MessageQueue, None] = {}
+    for text in assign:
+        broker, _, number = text.rpartition(":")
+        if not broker or not (number.isascii() and number.isdigit()):
+            raise click.UsageError(f"--assign {text}: write it as BROKER:QUEUE, broker-a:0")
+        queues[MessageQueue(broker, int(number), topic)] = None
+    ways: dict[str, Allocate] = {
+        "avg": allocate.averagely,
+        "circle": allocate.by_circle,
+        "config": allocate.by_config(queues),
+        "consistent-hash": allocate.by_consistent_hash,
+        "machine-room": allocate.by_machine_room(rooms),
+    }
+    return ways[strategy]
+
+
+class PushArguments(NamedTuple):
+    """What a push consumer of the command line consumes, and how."""
+
+    namesrv: str
+    group: str
+    topic: str
+    tags: str
+    limit: int | None
+    command: str | None
+    threads: int
+    timeout: float
+    max_retries: int | None
+    ordered: bool
+    broadcast: bool
+    instance: str | None
+
+
+def _push(output: Output, given: PushArguments, options: MemberOptions, *, to_the_end: bool) -> int:
+    """Consume as a push consumer: print the messages, or hand each to a command."""
+    from rmqctl.commands.wire.pushed import DROPPABLE_RESULT_COLUMNS, RESULT_COLUMNS, CommandResults, PrintedMessages
+    from rmqctl.commands.wire.run_command import command_of
+    from rmqctl.messages.listing import Listing, print_messages
+    from rmqctl.network.clients.push.listeners import ConsumeStatus, OrderlyStatus
+    from rmqctl.network.clients.push.push_consumer import PushConsumer
+    from rmqctl.network.clients.push.settings import PushSettings
+
+    if given.instance is not None and not given.broadcast:
+        raise click.UsageError("--instance goes with --broadcast")
+    # a command is killed at the time-out, and its message sent back by that
+    settings = PushSettings(
+        threads=given.threads,
+        consume_timeout=given.timeout + _KILL_SECONDS,
+        close_seconds=given.timeout + _KILL_SECONDS,
+        max_reconsume_times=-1 if given.max_retries is None else given.max_retries,
+        limit=given.limit,
+    )
+    statuses = OrderlyStatus if given.ordered else ConsumeStatus
+    success, later = list(statuses)[:2]
+    words = None if given.command is None else command_of(given.command)
+    results = None if words is None else CommandResults(words, given.timeout, success, later)
+    printed = PrintedMessages(success)
+    callback = printed.consume if results is None else results.consume
+    consumer = PushConsumer(
+        given.namesrv,
+        given.group,
+        {given.topic: given.tags},
+        None if given.ordered else callback,
+        on_ordered=callback if given.ordered else None,
+        settings=settings,
+        options=options,
+    )
+    if results is None:
+        with contextlib.closing(printed.messages(consumer, to_the_end=to_the_end)) as messages:
+            count = print_messages(Listing(output), _flushed(messages, output))
+    else:
+        with contextlib.closing(results.rows(consumer, output.flush, to_the_end=to_the_end)) as rows:
+            count = output.rows(RESULT_COLUMNS, rows, droppable=DROPPABLE_RESULT_COLUMNS)
+    if not count:
+        raise NotFoundError(f"topic {given.topic!r} has no message for group {given.group!r}")
+    return exit_codes.OK

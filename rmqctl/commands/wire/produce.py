@@ -18,19 +18,15 @@ from rmqctl.flags.options import (
     topic_option,
     zone_option,
 )
-from rmqctl.flags.types import DELAY_LEVEL, TIME
+from rmqctl.flags.producer_options import producer_options
+from rmqctl.flags.types import DELAY_LEVEL, LARGEST_INT, TIME
 from rmqctl.output.span import SPAN
-from rmqctl.reports.damage import tell_bad_items
 
 if TYPE_CHECKING:
     from rmqctl.formats.message import Message
-    from rmqctl.messages.message_source import MessageSource
     from rmqctl.network.clients.channel import Dial
-    from rmqctl.network.clients.producer import Producer, SendResult
+    from rmqctl.network.clients.producer import Producer, ProducerSettings, SendResult
     from rmqctl.output.output import Output
-
-# MESSAGE_ILLEGAL, NO_PERMISSION, TOPIC_NOT_EXIST, INVALID_PARAMETER: what a broker says of one message
-_BAD_MESSAGE = (13, 16, 17, 29)
 
 
 @click.command(
@@ -39,6 +35,8 @@ Examples:
   rmqctl produce -n 127.0.0.1:9876 -t Orders --tags paid -k order-7 --body '{"id":7}'
   rmqctl produce -n 127.0.0.1:9876 -t Orders --delay 3 --body later
   rmqctl produce -n 127.0.0.1:9876 -t Orders --deliver-after 90m --body 'much later'
+  rmqctl produce -n 127.0.0.1:9876 -t Orders --order-key order-7 --body paid
+  rmqctl produce -n 127.0.0.1:9876 --from orders.jsonl --batch 100 --latency-fault
   rmqctl cat -s old -t Orders --json | rmqctl produce -n 127.0.0.1:9876 --from -
 
 Large bodies are compressed and every message gets a unique id, as by other producers. What --from reads is sent to the
@@ -55,6 +53,11 @@ queues of its topic in turn, whatever queue it came from."""
 @click.option("--deliver-after", type=SPAN, metavar="SPAN", help="The same so long from now: 90s, 2h or 1d12h.")
 @click.option("--transaction", type=click.Choice(["commit", "rollback"]), help="Send it in a transaction that ends so.")
 @click.option("--group", default="rmqctl", metavar="GROUP", show_default=True, help="The producer's group.")
+@click.option("--order-key", metavar="KEY", help="Send to the queue of this key; @NAME takes property NAME (@KEYS).")
+@click.option(
+    "--batch", type=click.IntRange(1, LARGEST_INT), metavar="N", help="With --from: send batches of at most N messages."
+)
+@producer_options
 @source_option
 @keep_going_option
 @output_options
@@ -75,6 +78,9 @@ def produce(
     deliver_after: int | None,
     transaction: Literal["commit", "rollback"] | None,
     group: str,
+    order_key: str | None,
+    batch: int | None,
+    settings: ProducerSettings,
     source: IO[bytes] | None,
     keep_going: bool,
 ) -> int:
@@ -87,17 +93,19 @@ def produce(
     if source is None:
         from rmqctl.commands.change.append import one_message
 
-        if keep_going:
-            raise click.UsageError("--keep-going goes with --from")
+        if keep_going or batch is not None:
+            raise click.UsageError("--keep-going and --batch go with --from")
+        if order_key is not None and (queue_id is not None or transaction is not None):
+            raise click.UsageError("--order-key goes without -q and --transaction")
         message = one_message(topic, None, tags, key, properties, flag, body, body_file)
         waits = _waits(delay, deliver_at, deliver_after)
         if waits and transaction is not None:
             raise click.UsageError("--transaction goes without --delay and --deliver-...: its end delivers the message")
         message = message._replace(properties={**message.properties, **waits})
-        with Producer(namesrv, group, dial) as producer:
+        with Producer(namesrv, group, dial, settings) as producer:
             if deliver_at is not None or deliver_after is not None:
                 producer.require_timer(message.topic)
-            result = _send(producer, message, queue_id, transaction)
+            result = _send(producer, message, queue_id, order_key, transaction)
         output.record(_row(message, result))
         return exit_codes.OK
     waits = _waits(delay, deliver_at, deliver_after)
@@ -107,13 +115,14 @@ def produce(
         )
     if transaction is not None:
         raise click.UsageError("--transaction is for one message")
+    from rmqctl.commands.wire.produce_many import Grouping, send_all
     from rmqctl.messages.message_source import message_source
 
     with (
         message_source(source, once=keep_going, unique_keys=False) as messages,
-        Producer(namesrv, group, dial) as producer,
+        Producer(namesrv, group, dial, settings) as producer,
     ):
-        return _send_all(producer, messages, output, keep_going=keep_going)
+        return send_all(producer, messages, output, Grouping(order_key, batch or 1), keep_going=keep_going)
 
 
 def _waits(delay: int | None, deliver_at: int | None, deliver_after: int | None) -> dict[str, str]:
@@ -126,14 +135,20 @@ def _waits(delay: int | None, deliver_at: int | None, deliver_after: int | None)
 
 
 def _send(
-    producer: Producer, message: Message, queue_id: int | None, transaction: Literal["commit", "rollback"] | None
+    producer: Producer,
+    message: Message,
+    queue_id: int | None,
+    order_key: str | None,
+    transaction: Literal["commit", "rollback"] | None,
 ) -> SendResult:
     if transaction is not None:
         if queue_id is not None:
             raise click.UsageError("--transaction goes without -q")
         return producer.send_in_transaction(message, lambda _: transaction == "commit")
     if queue_id is None:
-        return producer.send(message)
+        from rmqctl.commands.wire.produce_many import selector
+
+        return producer.send(message, selector(message, order_key))
     found = [queue for queue in producer.queues(message.topic) if queue.queue_id == queue_id]
     if not found:
         raise click.UsageError(f"topic {message.topic!r} has no queue {queue_id} that can be written to")
@@ -150,45 +165,3 @@ def _row(message: Message, result: SendResult) -> dict[str, Any]:
         "queue_id": result.queue.queue_id,
         "queue_offset": result.queue_offset,
     }
-
-
-def _send_all(producer: Producer, source: MessageSource, output: Output, *, keep_going: bool) -> int:
-    """Send all messages of a source, whose lines are looked at before the first one is sent unless told otherwise."""
-    from rmqctl.formats.errors import UsageError
-    from rmqctl.formats.wording import counted
-    from rmqctl.network.clients.client import BrokerError
-
-    def tell_where(number: int) -> None:
-        # whoever begins again must not send all of it twice
-        output.talk(f"{counted(summary['sent'], 'message was', 'messages were')} sent before {source.item} {number}")
-
-    if not keep_going:
-        bad = 0
-        for piece in source.pieces(as_stored=False):
-            bad = tell_bad_items(output, source.item, piece.errors, bad)
-        if bad:
-            raise click.UsageError(f"{bad} bad {source.item}s: nothing was sent; --keep-going leaves them out")
-    summary = {"sent": 0, "bad_lines": 0}
-    for piece in source.pieces(as_stored=False):
-        read = piece
-        if not isinstance(piece.content, list):
-            assert piece.plain is not None
-            read = piece.plain()
-        assert isinstance(read.content, list)
-        summary["bad_lines"] = tell_bad_items(output, source.item, read.errors, summary["bad_lines"])
-        for number, message in zip(read.numbers, read.content, strict=True):
-            try:
-                producer.send(message)
-            except (BrokerError, UsageError) as error:
-                if not keep_going or (isinstance(error, BrokerError) and error.answer_code not in _BAD_MESSAGE):
-                    tell_where(number)
-                    raise
-                told = {number: error.message}
-                summary["bad_lines"] = tell_bad_items(output, source.item, told, summary["bad_lines"])
-            except BaseException:
-                tell_where(number)
-                raise
-            else:
-                summary["sent"] += 1
-    output.record(summary)
-    return exit_codes.USAGE if summary["bad_lines"] else exit_codes.OK

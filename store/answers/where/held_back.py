@@ -15,6 +15,7 @@ from rmqctl.store.answers.delays import unknown_level
 from rmqctl.store.answers.half_topics import CHECK_TIMES, OP_TOPIC, PRODUCER_GROUP, ended_offsets
 from rmqctl.store.answers.where.family import Family
 from rmqctl.store.answers.where.steps import Stage, Step, step_at
+from rmqctl.store.config.config_start import why_unknown
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.read.get import QueueView
 from rmqctl.store.read.reader import StoreReader
@@ -67,7 +68,7 @@ class HeldBack:
             return self._timed(message, step, target, when)
         offset = self._delay_offset(message.queue_id + 1)
         if offset is None:
-            why = f"{DELAY_FILE} cannot be read or is not there"
+            why = why_unknown(self._reader.files.layout.config / DELAY_FILE)
             detail = f"{what} was to deliver it to {target} {when}; no delivered copy is there, and {why}"
             return step._replace(state=UNKNOWN, detail=detail)
         if offset > message.queue_offset:

@@ -66,10 +66,12 @@ KINDS: tuple[Kind, ...] = (
         "RMQ-CFG-006",
         Severity.NOTICE,
         "queues of a topic that is not configured",
-        "The topic is not in topics.json, its messages are still there: if it is created again, consumers get them.",
-        "A deleted topic whose queues were not cleaned yet.",
-        "Nothing, or `rmqctl rebuild` after the messages expired.",
-        None,
+        "The topic is not in topics.json, its queues are still there: if it is created again, consumers get their "
+        "messages.",
+        "A deleted topic whose queues were not removed or came back in a recovery; an older topics.json.",
+        "If the topic was deleted, `repair --only` moves its queues out of the store, or `rmqctl purge -t TOPIC` its "
+        "offsets, too. If not, create it again with as many queues (`mqadmin updateTopic`).",
+        _REPAIR,
         ("apache/rocketmq#7264", "apache/rocketmq#1852"),
     ),
     Kind(
@@ -110,6 +112,19 @@ KINDS: tuple[Kind, ...] = (
         "A topic that was made smaller before its last queues were consumed; perm changed to write only.",
         "Set readQueueNums or perm back (`mqadmin updateTopic -r`, `updateTopicPerm`) until the messages are consumed.",
         None,
+    ),
+    Kind(
+        "RMQ-CFG-043",
+        Severity.NOTICE,
+        "messages of a removed topic",
+        "topics.json does not name the topic, and it has no queue: so a broker leaves a topic that it deletes. Its "
+        "messages stay in the log until their files expire. A broker that recovers after a crash dispatches them again "
+        "from where it starts; `recover` and `rebuild` do so, too. The queues are back then.",
+        "A deleted topic. Or an older topics.json together with lost queue files.",
+        "Nothing if the topic was deleted. If not: `rmqctl rebuild --queues -t TOPIC`, and create it again "
+        "(`mqadmin updateTopic`).",
+        None,
+        ("apache/rocketmq#1852", "apache/rocketmq#7264"),
     ),
     Kind(
         "RMQ-OFF-001",

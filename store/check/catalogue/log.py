@@ -18,6 +18,11 @@ _OVERFLOW = (
     "A broker reads the length as a negative number and cannot read the message. "
 )
 _OVERFLOW_CAUSE = "A broker that did not check the length of the properties, as some did for batches of messages."
+_NUMBER = (
+    "The message is whole, but a number in its properties does not parse: DELAY of a message in SCHEDULE_TOPIC_XXXX, "
+    "or INNER_NUM or INNER_BASE of an inner batch. A running broker gives it no queue unit. "
+)
+_NUMBER_CAUSE = "A producer that sends to the topic of delayed messages itself, past the broker's checks."
 
 KINDS: tuple[Kind, ...] = (
     Kind(
@@ -265,5 +270,26 @@ KINDS: tuple[Kind, ...] = (
         "`repair --only {code}` clears the flag; up to 100 messages a run. Where a `__CRC32#` property covers the flag "
         "it stays: `rmqctl cat --format-string` gives the body, to be sent again.",
         "rmqctl repair --only {code}",
+    ),
+    Kind(
+        "RMQ-LOG-033",
+        Severity.ERROR,
+        "number that does not parse, inside the log",
+        _NUMBER + "Messages after it are whole. When a broker starts and reads this file, it ends the log here and "
+        "deletes every file after it.",
+        _NUMBER_CAUSE,
+        "`rmqctl cat` and `dump` show the message. Save it with `cat` first. `recover --bridge` puts a filler message "
+        "in its place and keeps everything after it.",
+        _BRIDGE,
+    ),
+    Kind(
+        "RMQ-LOG-034",
+        Severity.ERROR,
+        "number that does not parse, at the end of the log",
+        _NUMBER + "It is the last message. A broker ends the log before it when it starts.",
+        _NUMBER_CAUSE,
+        "`rmqctl cat` and `dump` show the message. Save it with `cat` first. `recover` ends the log before it and "
+        "keeps the bytes beside the store.",
+        "rmqctl recover",
     ),
 )

@@ -21,12 +21,15 @@ _INSIDE = {
     Reason.POSITION: "RMQ-LOG-003",
     Reason.LENGTHS: "RMQ-LOG-004",
     Reason.OVERFLOW: "RMQ-LOG-030",
+    Reason.NUMBER: "RMQ-LOG-033",
     Reason.BODY_CRC: "RMQ-LOG-005",
     Reason.PROPERTY_CRC: "RMQ-LOG-006",
     Reason.TOPIC: "RMQ-LOG-007",
     Reason.PROPERTIES: "RMQ-LOG-008",
     Reason.BLANK_SIZE: "RMQ-LOG-009",
 }
+# messages that only brokers cannot read, at the end of the log
+_WHOLE = {Reason.OVERFLOW: "RMQ-LOG-031", Reason.NUMBER: "RMQ-LOG-034"}
 _LARGEST_LOOK = 16 * 1024 * 1024
 _HEAD_SIZE = FRAME_HEADS[3].size
 
@@ -48,7 +51,7 @@ class DamageFindings:
         code = _INSIDE[span.reason]
         if span.reason is Reason.OVERFLOW and message is None:
             code = _INSIDE[Reason.LENGTHS]
-        data_lost: bool | None = span.reason is not Reason.BLANK_SIZE and code != "RMQ-LOG-030"
+        data_lost: bool | None = span.reason is not Reason.BLANK_SIZE and code not in ("RMQ-LOG-030", "RMQ-LOG-033")
         expected: str | int | None = None
         found: str | int | None = None
         if span.reason is Reason.POSITION and message is not None:
@@ -68,8 +71,8 @@ class DamageFindings:
             text = f"a message that gives offset {message.physical_offset} stands behind the end of the log"
             expected, found = span.physical_offset, message.physical_offset
             return self._finding("RMQ-LOG-014", span, text, None, False, message, expected, found)
-        if span.reason is Reason.OVERFLOW and message is not None:
-            return self._finding("RMQ-LOG-031", span, span.detail, 1, False, message)
+        if span.reason in _WHOLE and message is not None:
+            return self._finding(_WHOLE[span.reason], span, span.detail, 1, False, message)
         units = self._affected.count(span.physical_offset, span.end)
         if units or self._begins_like_a_frame(span):
             return self._finding("RMQ-LOG-011", span, span.detail, max(units or 0, frames), True, message)
@@ -122,10 +125,10 @@ class DamageFindings:
         )
 
     def _message(self, span: Damage) -> StoredMessage | None:
-        """What the frame still says if only its checksum, its place or the sign of a length is wrong."""
+        """Return the message if only a checksum, the place, the sign of a length or a number is wrong."""
         if span.reason is Reason.OVERFLOW:
             return overflowed_message(self._log, span)
-        if span.reason not in (Reason.BODY_CRC, Reason.PROPERTY_CRC, Reason.POSITION):
+        if span.reason not in (Reason.BODY_CRC, Reason.PROPERTY_CRC, Reason.POSITION, Reason.NUMBER):
             return None
         head = self._log.read(span.physical_offset, 4)
         size = int.from_bytes(head, "big", signed=True)

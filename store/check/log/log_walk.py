@@ -12,6 +12,7 @@ from rmqctl.store.columns.parallel import walk_parallel
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.survey.log_runs import Digest, RunRecord
+from rmqctl.store.survey.refused_rows import split_at_refused
 from rmqctl.store.survey.run_survey import PIECE
 
 
@@ -42,7 +43,7 @@ def walked(digest: Digest, is_full: bool, records: Iterator[ColumnRecord]) -> Wa
     look = Look(is_full)
 
     def looked_at() -> Iterator[ColumnRecord]:
-        for record in records:
+        for record in split_at_refused(records):
             if isinstance(record, MessageColumns):
                 look.add(record)
             yield record

@@ -153,6 +153,27 @@ def deleted_topics(files: StoreFiles, found: list[tuple[QueueKey, Stretches]]) -
     )
 
 
+def removed_topics(files: StoreFiles, tally: QueuesTally, removed: frozenset[QueueKey]) -> Iterator[Finding]:
+    """Return a finding for each removed topic that the log still holds messages of."""
+    by_topic: dict[str, list[Stretches]] = {}
+    for key in sorted(removed):
+        by_topic.setdefault(key[0], []).append(tally.queues[key].of(SlotState.IMPLIED))
+    for topic, several in by_topic.items():
+        messages = sum(stretches.units for stretches in several)
+        begin = min((stretch.first_offset for stretches in several for stretch in stretches), default=None)
+        text = f"the log still holds {counted(messages, 'message')} of {topic}, which has no queue and no configuration"
+        file = None if begin is None else files.log.find(begin)
+        yield Finding(
+            "RMQ-CFG-043",
+            text,
+            None if file is None else file.path,
+            begin,
+            topic,
+            bytes=sum(stretches.bytes for stretches in several),
+            messages=messages,
+        )
+
+
 def slot_findings(
     files: StoreFiles, key: QueueKey, queue: AnyConsumeQueue | None, tally: QueueTally, missing: Int64s
 ) -> Iterator[Finding]:

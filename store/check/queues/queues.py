@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rmqctl.store.answers.known_names import KnownNames
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.cross import Level, LogSeen
 from rmqctl.store.check.queues.compare import QueuesComparison
@@ -14,6 +15,7 @@ from rmqctl.store.check.queues.findings import (
     expired_files,
     gone,
     look_findings,
+    removed_topics,
     slot_findings,
 )
 from rmqctl.store.check.queues.live import live_tally
@@ -73,7 +75,10 @@ class QueueCheck:
 
     def _finish(self, files: StoreFiles, seen: LogSeen) -> Iterator[Finding]:
         queues: dict[QueueKey, AnyConsumeQueue] = {(queue.topic, queue.queue_id): queue for queue in files.queues.all()}
-        if self.tally.queues and not any(_has_units(queue) for queue in queues.values()) and not seen.is_live:
+        removed = _removed_keys(files, queues, self.tally)
+        yield from removed_topics(files, self.tally, removed)
+        implied = self.tally.queues.keys() - removed
+        if implied and not any(_has_units(queue) for queue in queues.values()) and not seen.is_live:
             yield gone(files, self.tally)
             return
         reached = self._dispatched(queues, seen)
@@ -82,7 +87,7 @@ class QueueCheck:
         deleted: list[tuple[QueueKey, Stretches]] = []
         for key in sorted({*queues, *self.tally.queues}):
             queue = queues.get(key)
-            if queue is None and is_in_rocksdb_alone(files.layout, key[0]):
+            if key in removed or (queue is None and is_in_rocksdb_alone(files.layout, key[0])):
                 continue
             tally = self.tally.queues.get(key) or QueueTally(isinstance(queue, BatchConsumeQueue))
             live = live_tally(files.log, queue, tally, is_whole=seen.is_whole)
@@ -116,6 +121,18 @@ class QueueCheck:
         last = [queue.unit(queue.max_offset - 1) for queue in queues.values() if _has_units(queue)]
         known = [unit.physical_offset for unit in last if unit is not None and unit.is_written]
         return max((offset for offset in known if offset < seen.log_end), default=-1)
+
+
+def _removed_keys(
+    files: StoreFiles, queues: dict[QueueKey, AnyConsumeQueue], tally: QueuesTally
+) -> frozenset[QueueKey]:
+    """Return the queues that only the log knows, because their topics were removed."""
+    absent = {key for key in tally.queues if key not in queues}
+    if not absent:
+        return frozenset()
+    names = KnownNames.of(files)
+    topics = {topic for topic in {topic for topic, _ in absent} if names.is_removed(topic)}
+    return frozenset(key for key in absent if key[0] in topics)
 
 
 def _ends(files: StoreFiles, seen: LogSeen) -> Iterator[Finding]:

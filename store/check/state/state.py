@@ -15,6 +15,7 @@ from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.cross import LogSeen
 from rmqctl.store.checkpoint import Checkpoint
 from rmqctl.store.commitlog.walk import walk
+from rmqctl.store.config.epoch_file import is_under_controller
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.presence import is_file, is_there
@@ -45,6 +46,14 @@ def state_findings(
         yield from _times(files)
 
 
+def _is_of_a_start_without_messages(files: StoreFiles, checkpoint: Checkpoint) -> bool:
+    """Return whether the confirmed offset is the end of a commitlog file: a broker without a controller keeps that
+    when it starts on files without a message (CommitLog#recoverNormally), and does not go by it."""
+    log, confirmed = files.log, checkpoint.confirm_physical_offset
+    is_end_of_file = confirmed % log.file_size == 0 and confirmed <= log.max_offset
+    return is_end_of_file and not is_under_controller(files.layout)
+
+
 def _checkpoint(
     files: StoreFiles, seen: LogSeen, checkpoint: Checkpoint | None, crashed: bool, largest_timestamp: int
 ) -> Iterator[Finding]:
@@ -64,7 +73,7 @@ def _checkpoint(
         yield Finding("RMQ-CKPT-006", f"{', '.join(names)} below 0", path, found=min(checkpoint))
         return
     yield from _ahead(files, checkpoint, largest_timestamp)
-    if checkpoint.confirm_physical_offset > seen.log_end:
+    if checkpoint.confirm_physical_offset > seen.log_end and not _is_of_a_start_without_messages(files, checkpoint):
         yield Finding(
             "RMQ-CKPT-005",
             "the confirmed offset lies behind the end of the log",

@@ -47,7 +47,7 @@ class ColumnDispatch:
         self._queues = queues
         self._delay_levels = config.delay_levels_to_write()
         keys = config.writes_index_files
-        self._digest = Digest(self._delay_levels, keys=keys, tags=keys and files.has_tag_entries)
+        self._digest = Digest(self._delay_levels, keys=keys, tags=keys and files.has_tag_entries, refuses=False)
         self._index = IndexBatches(files.index)
 
     @staticmethod

@@ -110,7 +110,7 @@ class Known:
 def _is_ordinary_store(config: StoreConfig) -> bool:
     """Whether messages of this store can take the fast path: not where frames go elsewhere or are completed late."""
     return (
-        not config.transient_store_pool_enable
+        not config.uses_transient_store_pool
         and not config.enabled_append_prop_crc
-        and (config.broker_role != "SLAVE" or config.duplication_enable)
+        and (not config.is_slave or config.duplication_enable)
     )

@@ -20,6 +20,7 @@ from rmqctl.store.files.trees import on_disk_bytes
 from rmqctl.store.queues.dispatch import index_keys
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_survey import LogSurvey, new_survey, start_after_clean_stop
+from rmqctl.store.survey.refused import as_brokers_read
 from rmqctl.store.write.opening.queue_check import QueueEndCheck, refusal, refuse_problems
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def _records(
             else:
                 yield _Checked(found.physical_offset, partial(_check_run, end, run_check, survey, found))
         return
-    for record in walk(files.log, begin, crc_from=begin, progress=progress):
+    for record in as_brokers_read(walk(files.log, begin, crc_from=begin, progress=progress), files.log):
         if isinstance(record, StoredMessage):
             yield _Checked(record.physical_offset, partial(_check_message, end, queues, survey, record))
         else:

@@ -200,6 +200,8 @@ def _looks(store: Path, last: int) -> tuple[list[object], ...]:
         ["rebuild", "--dry-run", "-t", f"None{NASTY}"],
         ["repair", "--dry-run"],
         ["repair", "--dry-run", "--only", f"RMQ{NASTY}"],
+        ["purge", "--dry-run", "-t", TOPIC],
+        ["purge", "--dry-run", "-t", f"None{NASTY}"],
         ["truncate", "--dry-run", "--at", 4001],
         ["truncate", "--dry-run", "--at", last],
         ["clean", "--dry-run", "--at-once", "--crashed"],

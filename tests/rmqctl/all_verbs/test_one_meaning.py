@@ -37,7 +37,6 @@ CHANGING = {
 """Actions that change a store, of verbs that are not in the group of changes."""
 WITHOUT_DRY_RUN = {
     "append": "adds, and refuses what cannot be stored before the first byte",
-    "snapshot": "makes a directory that must not be there",
     "salvage": "makes a store that must not be there",
 }
 
@@ -148,8 +147,8 @@ def test_a_dry_run_changes_nothing_and_asks_nothing(golden_store: GoldenStore) -
     """Nor does it need --yes where nobody can be asked; and with --yes it is a dry run all the same."""
     store = golden_store("crash")
     before = tree_state(store.parent)
-    # what is changed of groups needs groups: test_look_changes_nothing
-    assert {one[0] for one in CHANGES} | {"undo", "resume"} | CHANGING == {
+    # offsets need groups (test_look_changes_nothing), and purge a store that was closed (test_purge)
+    assert {one[0] for one in CHANGES} | {"undo", "resume", "purge", "snapshot"} | CHANGING == {
         name for name, command in commands() if option(command, "--dry-run") is not None
     }
     for change in CHANGES:

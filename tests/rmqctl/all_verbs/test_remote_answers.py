@@ -88,6 +88,7 @@ def _without_room(value: object) -> str:
         ["rebuild", "-y"],
         ["repair", "-y"],
         ["truncate", "--at", 0, "-y"],
+        ["purge", "-t", "TopicTest", "-y"],
         ["clean", "--dry-run"],
         ["clean", "--forecast"],
         ["append", "-t", "TopicTest", "--body", "x"],

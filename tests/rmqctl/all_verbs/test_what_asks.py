@@ -70,6 +70,7 @@ CASES = {
     "undo": Case("crc-flip-old", "undo -s STORE", "takes 1 message away", _bridged),
     "resume": Case("clean", "resume -s STORE", "takes 1814 messages away", _interrupted),
     "log": Case("clean", "log -s STORE --prune", "1814 messages among it), and with it the way back", _truncated),
+    "purge": Case("broker-real", "purge -s STORE -t Events", "passes over 237 messages that consumers cannot get any"),
     "offsets": Case(
         "broker-real", "offsets reset -s STORE -g g-retry -t Events --to 5", "passes over 40 messages that", _set_back
     ),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from rmqctl import exit_codes
 from rmqctl.store.files.layout import file_name
 from tests.goldens import GoldenStore, truth
 from tests.opened import store_path
+from tests.rmqctl.damaging import damage_body
 from tests.rmqctl.looking import run
 
 ROW = truth("clean").messages[1234]
@@ -204,3 +207,39 @@ def test_slots_of_a_first_file_of_no_bytes_are_not_called_expired(golden_store: 
     for verb in (["query", "-t", topic, "-q", queue_id, "-o", place], ["where", topic, queue_id, place]):
         done = run(verb[0], "-s", store_path("first-gone"), *verb[1:])
         assert "OFFSET_TOO_SMALL" in done.err or "The message has expired" in done.out
+
+
+def test_a_damaged_offset_names_the_nearest_valid_messages(golden_store: GoldenStore) -> None:
+    store = golden_store("clean")
+    rows = truth("clean").messages
+    before, damaged, after = rows[1233:1236]
+    damage_body(store, damaged)
+    done = run("query", "-s", store, "-o", damaged["phyOffset"])
+    assert done.code != exit_codes.OK
+    for side, row in (("before", before), ("after", after)):
+        place = f"{row['topic']} queue {row['queueId']} offset {row['queueOffset']}, stored "
+        assert f"nearest valid message {side}: {row['phyOffset']} ({place}" in done.err
+    error = json.loads(run("query", "-s", store, "-o", damaged["phyOffset"], "--json").err.splitlines()[-1])
+    assert error["nearest_before"]["physical_offset"] == before["phyOffset"]
+    assert error["nearest_after"] == {
+        "physical_offset": after["phyOffset"],
+        "size": after["storeSize"],
+        "topic": after["topic"],
+        "queue_id": after["queueId"],
+        "queue_offset": after["queueOffset"],
+        "store_timestamp": after["storeTimestamp"],
+    }
+    unit = run("query", "-s", store, "-t", damaged["topic"], "-q", damaged["queueId"], "-o", damaged["queueOffset"])
+    assert f"nearest valid message after: {after['phyOffset']}" in unit.err
+
+
+def test_an_offset_in_and_behind_the_log_names_the_nearest_too() -> None:
+    rows = truth("clean").messages
+    last = rows[-1]["phyOffset"]
+    inside = run("query", "-s", CLEAN, "-o", ROW["phyOffset"] + 1)
+    assert f"nearest valid message before: {ROW['phyOffset']} (" in inside.err
+    assert f"nearest valid message after: {rows[1235]['phyOffset']} (" in inside.err
+    beyond = run("query", "-s", CLEAN, "-o", 1 << 40)
+    assert beyond.code == exit_codes.DAMAGE_OR_NOTHING
+    assert f"nearest valid message before: {last} (" in beyond.err
+    assert "nearest valid message after: none up to offset" in beyond.err

@@ -85,14 +85,33 @@ def test_what_was_sent_before_a_broker_refuses_is_told(namesrv: str, tmp_path: P
     topics = ("Stops", "Stops", "SCHEDULE_TOPIC_XXXX", "Stops")
     lines.write_text("".join(json.dumps({"topic": topic, "body": "x"}) + "\n" for topic in topics))
     code, out, err = run("produce", "-n", namesrv, "--from", lines, "--json")
-    assert (code, out) == (3, "")
+    assert (code, out) == (2, "")
     assert "2 messages were sent before line 3" in err
-    assert "answered with 16" in err
+    assert "Sending message to topic[SCHEDULE_TOPIC_XXXX] is forbidden." in err
     assert len(_bodies(namesrv, "Stops", 2)) == 2
     code, out, err = run("produce", "-n", namesrv, "--from", lines, "--keep-going", "--json")
     assert (code, json.loads(out)) == (2, {"sent": 3, "bad_lines": 1})
     assert "line 3: " in err
     assert len(_bodies(namesrv, "Stops", 5)) == 5
+
+
+def test_keys_batches_and_settings(namesrv: str, tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    given = [{"topic": "Keyed", "body": f"{n}", "keys": [f"k{n // 4}"]} for n in range(8)]
+    lines.write_text("".join(json.dumps(one) + "\n" for one in given))
+    options = ("--order-key", "@KEYS", "--batch", "3", "--timeout", "10s", "--setting", "retryTimesWhenSendFailed=0")
+    code, out, _ = run("produce", "-n", namesrv, "--from", lines, *options, "--json")
+    assert (code, json.loads(out)) == (0, {"sent": 8, "bad_lines": 0})
+    assert _bodies(namesrv, "Keyed", 8) == [f"{n}" for n in range(8)]
+    got = run("consume", "-n", namesrv, "-t", "Keyed", "--json").objects
+    assert len({(one["keys"][0], one["queue_id"]) for one in got}) == 2
+    sent = run("produce", "-n", namesrv, "-t", "Keyed", "--order-key", "k1", "--body", "x", "--json").objects[0]
+    assert sent["queue_id"] in {one["queue_id"] for one in got if one["keys"] == ["k1"]}
+    spaced = ("--namespace", "N", "--latency-fault")
+    assert run("produce", "-n", namesrv, "-t", "Named", "--body", "x", *spaced)[0] == 0
+    assert _bodies(namesrv, "N%Named", 1) == ["x"]
+    for wrong in (("--setting", "no=1"), ("--setting", "compressLevel=99"), ("--setting", "x"), ("--batch", "2")):
+        assert run("produce", "-n", namesrv, "-t", "T", "--body", "x", *wrong)[0] == 2
 
 
 @pytest.mark.parametrize("wait", [("--delay", "2"), ("--deliver-after", "2s"), ("--deliver-at", "2030-01-01")])
@@ -120,7 +139,7 @@ def test_what_goes_wrong(namesrv: str) -> None:
     code, _, err = run("consume", "-n", namesrv, "-t", "Nowhere")
     assert (code, "Nowhere" in err) == (3, True)
     code, _, err = run("produce", "-n", namesrv, "-t", "a b", "--body", "x")
-    assert (code, "answered with 29" in err) == (3, True)
+    assert (code, "The specified topic[a b] contains illegal characters" in err) == (2, True)
     for wrong in (
         ("produce", "-t", "T"), ("produce", "-t", "T", "--body", "x", "-q", "99"), ("produce", "--body", "x"),
         ("produce", "-t", "T", "--body", "x", "--keep-going"), ("consume", "-t", "T", "--commit"),
@@ -161,3 +180,100 @@ def test_a_member_prints_what_is_retried(namesrv: str) -> None:
         assert time.monotonic() < end
     (retried,) = got.objects
     assert (retried["topic"], retried["body"], retried["reconsume_times"]) == ("%RETRY%tries", "x", 1)
+
+
+def _send(namesrv: str, topic: str, *bodies: str) -> None:
+    for body in bodies:
+        assert run("produce", "-n", namesrv, "-t", topic, "--body", body, "-k", body, "-q", "0").code == 0
+
+
+def _until_found(*command: object) -> list[dict[str, object]]:
+    """Rows of a command, as soon as it has some: what was sent is dispatched a little later."""
+    end = time.monotonic() + LIMIT
+    while True:
+        found = run(*command)
+        if found.objects or time.monotonic() > end:
+            return list(found.objects)
+
+
+def test_the_exit_status_of_a_command_decides(namesrv: str, tmp_path: Path) -> None:
+    hostile = f"$(touch${{IFS}}{tmp_path}/run);`touch${{IFS}}{tmp_path}/run`"
+    _send(namesrv, "Exec", "good", "bad", hostile)
+    seen = tmp_path / "seen"
+    script = tmp_path / "script"
+    script.write_text(
+        f'#!/bin/sh\ncat >> {seen}; echo "/$RMQCTL_TOPIC/$RMQCTL_KEYS/$RMQCTL_QUEUE_OFFSET" >> {seen}\n'
+        'test "$RMQCTL_KEYS" != bad\n'
+    )
+    script.chmod(0o755)
+    rows: dict[object, dict[str, object]] = {}
+    end = time.monotonic() + LIMIT
+    while len(rows) < 3 and time.monotonic() < end:
+        found = run("consume", "-n", namesrv, "-t", "Exec", "-g", "exec", "--exec", script, "--json").objects
+        rows |= {row["queue_offset"]: dict(row) for row in found}
+    assert [(rows[n]["exit_status"], rows[n]["result"]) for n in range(3)] == [
+        (0, "success"),
+        (1, "later"),
+        (0, "success"),
+    ]
+    assert f"good/Exec/good/0\nbad/Exec/bad/1\n{hostile}/Exec/" in seen.read_text()
+    assert not (tmp_path / "run").exists()
+    # the group is at the end: the failed one waits for its retry
+    assert run("consume", "-n", namesrv, "-t", "Exec", "-g", "exec", "--exec", "true").code == 1
+
+
+def test_a_command_that_hangs_is_killed(namesrv: str) -> None:
+    _send(namesrv, "Hung", "x")
+    hung = ("consume", "-n", namesrv, "-t", "Hung", "-g", "hung", "--exec", "sleep 600", "--timeout", "0.2", "--json")
+    (row,) = _until_found(*hung)
+    assert (row["exit_status"], row["result"]) == (124, "later")
+
+
+def test_ordered_and_broadcast_messages_are_printed(
+    namesrv: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    _send(namesrv, "Kinds", "a", "b", "c")
+    assert _bodies(namesrv, "Kinds", 3) == ["a", "b", "c"]
+    ordered = run("consume", "-n", namesrv, "-t", "Kinds", "-g", "kinds", "--ordered", "--limit", "2", "--json")
+    assert [one["body"] for one in ordered.objects] == ["a", "b"]
+    rest = run("consume", "-n", namesrv, "-t", "Kinds", "-g", "kinds", "--ordered", "--json")
+    assert [one["body"] for one in rest.objects] == ["c"]
+    for name in ("one", "two"):
+        cast = ("consume", "-n", namesrv, "-t", "Kinds", "-g", "cast", "--broadcast", "--instance", name, "--json")
+        assert sorted(str(one["body"]) for one in run(*cast).objects) == ["a", "b", "c"]
+        assert run(*cast).code == 1
+    assert len(list(tmp_path.glob(".rocketmq_offsets/*/cast/offsets.json"))) == 2
+
+
+def test_messages_are_sent_back_and_queues_chosen(namesrv: str) -> None:
+    _send(namesrv, "Backs", "x")
+    back = ("consume", "-n", namesrv, "-t", "Backs", "-g", "backs", "--json")
+    (one,) = _until_found(*back, "--send-back")
+    assert one["body"] == "x"
+    with Consumer(namesrv, "other", "SCHEDULE_TOPIC_XXXX", joins=False, begin="first") as consumer:
+        waiting: list[str] = []
+        end = time.monotonic() + LIMIT
+        while "Backs" not in waiting and time.monotonic() < end:
+            waiting += [message.properties().get("RETRY_TOPIC", "") for message in consumer.poll(1)]
+    assert "Backs" in waiting
+    chosen = ("consume", "-n", namesrv, "-t", "Backs", "-g", "chosen", "--json", "--strategy", "config", "--assign")
+    assert run(*chosen, "broker-a:1").code == 1
+    assert [row["body"] for row in run(*chosen, "broker-a:0").objects] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--exec", "cat"), "need a group"),
+        (("-g", "g", "--exec", "no-such-program"), "there is no program 'no-such-program'"),
+        (("-g", "g", "--exec", "'unclosed"), "No closing quotation"),
+        (("-g", "g", "--exec", "cat", "--send-back"), "goes without --exec"),
+        (("-g", "g", "--ordered", "--instance", "x"), "--instance goes with --broadcast"),
+        (("-g", "g", "--strategy", "config"), "--assign goes with --strategy config"),
+        (("-g", "g", "--strategy", "config", "--assign", "3"), "write it as BROKER:QUEUE"),
+    ],
+)
+def test_options_that_do_not_go_together(namesrv: str, options: tuple[str, ...], said: str) -> None:
+    code, _, err = run("consume", "-n", namesrv, "-t", "One", *options)
+    assert (code, said in err) == (2, True)

@@ -8,6 +8,7 @@ import pytest
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.store.answers.config_offsets import OffsetKey, offset_key, offsets_of, table_in
+from rmqctl.store.config.config_start import why_unknown
 
 
 @pytest.mark.parametrize(
@@ -53,3 +54,27 @@ def test_tables(tmp_path: Path) -> None:
     assert table() is None
     assert len(damage) == 1
     assert said == []
+
+
+@pytest.mark.parametrize(
+    ("data", "backup", "expected"),
+    [
+        (None, None, "is not there"),
+        (b"", None, "is empty"),
+        (b" \n", b"", "is of white space alone, and its backup is empty"),
+        (b"{", b"[]", "is damaged, and its backup does not hold its table"),
+    ],
+)
+def test_why_a_table_is_not_known(tmp_path: Path, data: bytes | None, backup: bytes | None, expected: str) -> None:
+    """Absent, empty, damaged and unreadable are four answers, and never one."""
+    path = tmp_path / "consumerOffset.json"
+    for one, content in ((path, data), (tmp_path / "consumerOffset.json.bak", backup)):
+        if content is not None:
+            one.write_bytes(content)
+    assert why_unknown(path) == f"{path} {expected}"
+
+
+def test_a_table_behind_a_directory_is_not_absent(tmp_path: Path) -> None:
+    path = tmp_path / "consumerOffset.json"
+    path.mkdir()
+    assert why_unknown(path) == f"{path} cannot be read"

@@ -151,7 +151,7 @@ PAINS = [
         "37-older-offsets-won", _edited(CONSUMER, _offset(ORDERS, 1, 3), keep_backup=True), "RMQ-OFF-006", NOTICE, False
     ),
     Pain("40-orphaned-offset", _edited(CONSUMER, _offset("Gone@g", 0, 9)), "RMQ-OFF-005", NOTICE, False),
-    Pain("61-deleted-topic", _edited(TOPICS, _no_topic), "RMQ-CFG-006", NOTICE, False),
+    Pain("61-deleted-topic", _edited(TOPICS, _no_topic), "RMQ-CFG-006", NOTICE, True),
     Pain("xx-another-shape", lambda store: _path(store, CONSUMER).write_text("[]"), "RMQ-CFG-007", WARNING, False),
 ]
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import mmap
+import resource
 from pathlib import Path
 
 import pytest
 
 from rmqctl.formats.layouts import BLANK_FRAME
-from rmqctl.store.commitlog.append import DirectSink, LogAppender, PooledSink
+from rmqctl.store.commitlog import transient_pool
+from rmqctl.store.commitlog.append import DirectSink, FileNotCreatedError, LogAppender
+from rmqctl.store.commitlog.locked_memory import lock_memory
+from rmqctl.store.commitlog.transient_pool import PooledSink, TransientStorePool
 from rmqctl.store.files.allocate import Allocator
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
@@ -87,14 +92,81 @@ def test_a_room_that_is_given_up_leaves_the_log_as_it_was(tmp_path: Path) -> Non
     assert put(appender, 20) == 900
 
 
-@pytest.mark.parametrize("limit", [100, 101])
-def test_a_pool_commits_by_itself_when_its_limit_is_reached(tmp_path: Path, limit: int) -> None:
-    """Again and again: what was committed counts no more."""
-    log = opened(tmp_path / "log", SIZE)
-    appender = LogAppender(log, PooledSink(limit), Asked(log))
-    committed = []
-    for _ in range(8):
-        put(appender, 50)
-        committed.append(log.files[0].committed_position)
-    every = 2 if limit == 100 else 3
-    assert committed == [50 * (number - number % every) for number in range(1, 9)]
+def test_a_file_borrows_a_buffer_and_gives_it_back_when_it_is_written(tmp_path: Path) -> None:
+    log, pool = opened(tmp_path / "log", SIZE), TransientStorePool(2, SIZE)
+    sink = PooledSink(pool)
+    appender = LogAppender(log, sink, Asked(log))
+    room = appender.reserve(50)
+    assert pool.available == 1
+    appender.cancel(room)
+    assert pool.available == 2
+    put(appender, SIZE - 100)
+    put(appender, 200)
+    assert (pool.available, log.max_offset) == (0, SIZE)
+    # the third file finds no buffer: what is before it is readable with it
+    put(appender, SIZE - 208)
+    put(appender, 300)
+    assert (pool.available, log.max_offset) == (2, 2 * SIZE + 300)
+    assert [file.committed_position for file in log.files] == [SIZE, SIZE, 300]
+    put(appender, 50)
+    assert log.max_offset == 2 * SIZE + 350
+    assert not sink.commit()
+
+
+def test_bytes_of_an_earlier_file_do_not_come_out_of_a_buffer_again(tmp_path: Path) -> None:
+    log, pool = opened(tmp_path / "log", SIZE), TransientStorePool(1, SIZE)
+    sink = PooledSink(pool)
+    appender = LogAppender(log, sink, Asked(log))
+    for number in range(1, 4):
+        room = appender.reserve(SIZE - 100 * number)
+        appender.append(room, bytes([number]) * (SIZE - 100 * number), 1)
+        if number > 1:
+            sink.commit()
+    for number, file in enumerate(log.files[:2], 1):
+        data = file.path.read_bytes()
+        end = SIZE - 100 * number
+        assert data[:end] == bytes([number]) * end
+        assert data[end : end + 8] == (100 * number).to_bytes(4, "big") + bytes.fromhex("cbd43194")
+        assert not any(data[end + 8 :])
+
+
+def test_without_a_buffer_no_file_is_begun_where_that_fails_fast(tmp_path: Path) -> None:
+    log, pool = opened(tmp_path / "log", SIZE), TransientStorePool(1, SIZE, fails_fast=True)
+    sink = PooledSink(pool)
+    appender = LogAppender(log, sink, Asked(log))
+    put(appender, SIZE - 100)
+    with pytest.raises(FileNotCreatedError, match="no buffer"):
+        appender.reserve(200)
+    assert len(log.files) == 1
+    put(appender, 100 - 8)
+    sink.commit()
+    with pytest.raises(FileNotCreatedError, match="no buffer"):
+        appender.reserve(200)
+
+
+def test_a_pool_that_runs_low_or_cannot_be_locked_says_so(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transient_pool, "lock_memory", lambda _: "Cannot allocate memory")
+    pool = TransientStorePool(5, SIZE)
+    lent = [pool.borrow() for _ in range(6)]
+    assert [buffer is None for buffer in lent] == [False] * 5 + [True]
+    [locked, *low] = caplog.messages
+    assert "is not locked in memory and may be swapped out: Cannot allocate memory; RLIMIT_MEMLOCK is" in locked
+    assert low == [f"the transient store pool has {left} left" for left in ("1 buffer", "0 buffers", "0 buffers")]
+
+
+def test_a_map_is_locked_in_memory() -> None:
+    with mmap.mmap(-1, 1 << 16) as mapped:
+        before = _locked_kib()
+        reason = lock_memory(mapped)
+        mapped[: 1 << 15] = b"x" * (1 << 15)
+        if reason is None:
+            assert _locked_kib() - before >= 32
+        else:
+            assert resource.getrlimit(resource.RLIMIT_MEMLOCK)[0] != resource.RLIM_INFINITY, reason
+
+
+def _locked_kib() -> int:
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmLck"))
+    return int(line.split()[1])

@@ -35,10 +35,12 @@ NOW = 1_700_000_000_000
 
 
 def assert_safe(disk: Disk, store: MessageStore | None = None) -> None:
-    """Everything is on disk; but for the next file of the log of an open `store`, which holds nothing yet."""
+    """Everything is on disk; but for the two next files of the log of an open `store`, which hold nothing yet."""
     unsafe = {*disk.unsafe_names(), *disk.unsafe_bytes()}
     if store is not None and store.files.log.files:
-        unsafe.discard(disk.name_of(store.files.log.path_of(store.files.log.files[-1].end_offset)))
+        log = store.files.log
+        for start in (log.files[-1].end_offset, log.files[-1].end_offset + log.file_size):
+            unsafe.discard(disk.name_of(log.path_of(start)))
     assert not unsafe
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import RemovedError, UnreadableError
+from rmqctl.store.files import io
 from rmqctl.store.files.allocate import Allocator
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
@@ -267,23 +268,73 @@ def test_a_file_that_goes_from_the_middle_is_no_work_of_a_cleaner(tmp_path: Path
     assert queue.read(250, 10) == b"\2" * 10
 
 
-def test_files_are_made_ahead_one_at_a_time(tmp_path: Path) -> None:
-    """Whoever asks for another one while that waits is given what he takes."""
+def _starts(folder: Path) -> list[int]:
+    return sorted(int(path.name) for path in folder.iterdir())
+
+
+def _made(allocator: Allocator, folder: Path, starts: list[int]) -> bool:
+    """Wait for these files."""
+    for _ in range(1000):
+        if _starts(folder) == starts and not allocator._wanted:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_the_next_file_and_the_next_but_one_are_made_ahead_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _write(tmp_path, 0)
+    allocator = Allocator(_load(tmp_path), True, lambda: None)
+    made: list[int] = []
+    create = allocator._create
+
+    def noted(start: int) -> MappedFile:
+        made.append(start)
+        return create(start)
+
+    monkeypatch.setattr(allocator, "_create", noted)
+    allocator.ask(100)
+    assert _made(allocator, tmp_path, [0, 100, 200])
+    assert allocator.take(100).start_offset == 100
+    allocator.ask(200)
+    assert _made(allocator, tmp_path, [0, 100, 200, 300])
+    assert made == [100, 200, 300]
+    # another one: those that were made are in the way of it
+    assert allocator.take(400).start_offset == 400
+    assert _starts(tmp_path) == [0, 100, 400]
+    allocator.ask(500)
+    allocator.close()
+    allocator.ask(700)
+    assert _starts(tmp_path) == [0, 100, 400]
+
+
+def test_a_file_that_is_given_back_takes_those_after_it_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a kill in between would leave a log with a gap."""
     _write(tmp_path, 0)
     allocator = Allocator(_load(tmp_path), True, lambda: None)
     allocator.ask(100)
-    assert allocator.take(100).start_offset == 100
-    allocator.ask(200)
-    for _ in range(1000):
-        if (tmp_path / f"{200:020d}").exists() and allocator._ready is not None:
-            break
-        time.sleep(0.01)
-    allocator.ask(300)
-    assert sorted(int(path.name) for path in tmp_path.iterdir()) == [0, 100, 200]
-    assert allocator.take(300).start_offset == 300
+    file = allocator.take(100)
+    assert _made(allocator, tmp_path, [0, 100, 200])
+    removed: list[str] = []
+    monkeypatch.setattr(io, "observer", lambda done, path, *_: removed.append(f"{done} {Path(path).name.lstrip('0')}"))
+    allocator.give_back(file)
+    assert [done for done in removed if not done.startswith("fsync")] == ["remove 200", "remove 100"]
+    assert _starts(tmp_path) == [0]
     allocator.close()
-    allocator.ask(400)
-    assert sorted(int(path.name) for path in tmp_path.iterdir()) == [0, 100, 300]
+
+
+def test_the_name_of_the_file_before_is_on_disk_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write(tmp_path, 0)
+    allocator = Allocator(_load(tmp_path), True, lambda: None)
+    done: list[str] = []
+    monkeypatch.setattr(io, "observer", lambda what, path, *_: done.append(f"{what} {Path(path).name.lstrip('0')}"))
+    allocator.ask(100)
+    assert _made(allocator, tmp_path, [0, 100, 200])
+    names = [one for one in done if "00" in one or one == f"fsync {tmp_path.name.lstrip('0')}"]
+    first, second = (next(at for at, one in enumerate(names) if one.endswith(start)) for start in (" 100", " 200"))
+    assert f"fsync {tmp_path.name.lstrip('0')}" in names[first + 1 : second]
+    allocator.close()
 
 
 def test_who_needs_the_file_that_is_just_being_made_waits_for_it(
@@ -309,5 +360,5 @@ def test_who_needs_the_file_that_is_just_being_made_waits_for_it(
     monkeypatch.setattr(allocator._condition, "wait_for", waiting)
     allocator.ask(100)
     assert allocator.take(100).start_offset == 100
-    assert makers == ["rmqctl-allocate"]
+    assert set(makers) == {"rmqctl-allocate"}
     allocator.close()

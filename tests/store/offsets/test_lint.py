@@ -68,7 +68,7 @@ def test_lint_finds_everything(golden_store: GoldenStore) -> None:
         ("past-end", "SCHEDULE_TOPIC_XXXX", 0),
         ("unknown-level", "SCHEDULE_TOPIC_XXXX", None),
         ("malformed-entry", "SCHEDULE_TOPIC_XXXX", None),
-        ("missing", "delayOffset.json.bak", None),
+        ("damaged", "delayOffset.json.bak", None),
     }
     assert run("offsets", "lint", "-s", store).code == exit_codes.DAMAGE_OR_NOTHING
     # a broker takes the backup instead of such a file, and so does a change
@@ -153,9 +153,29 @@ def test_lint_of_offsets_beside_what_is_left_of_their_queues(golden_store: Golde
         ("unknown-queue", "New", 3),
         ("unknown-queue", "New", 4),
     ]
-    assert told == [
-        "topics.json or subscriptionGroup.json cannot be read or is not there: names are not held against it"
-    ]
+    (said,) = told
+    assert said.startswith(f"{folder / 'topics.json'} is damaged")
+    assert said.endswith("names are not compared with it")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, ("notice", "missing", "is not there")),
+        ("", ("error", "damaged", "is empty: a broker takes its backup, or starts without offsets")),
+        (" \n", ("error", "damaged", "is of white space alone: a broker takes its backup, or starts without offsets")),
+    ],
+)
+def test_absent_and_empty_are_two_answers(
+    golden_store: GoldenStore, text: str | None, expected: tuple[str, str, str]
+) -> None:
+    store = golden_store("broker-real")
+    path = store / "config" / "consumerOffset.json"
+    path.unlink()
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+    found = [one for one in _problems(store) if one.file == path]
+    assert [(one.weight, one.problem, one.detail) for one in found] == [expected]
 
 
 def test_lint_against_a_backup(golden_store: GoldenStore) -> None:

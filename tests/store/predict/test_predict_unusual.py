@@ -65,8 +65,12 @@ GOOD = frame(0, topic="T", properties={"KEYS": "k"})
         (GOOD[:TOPIC_AT] + b"\x7f" + GOOD[TOPIC_AT + 1 :], None, "topic length 127 does not fit"),
         (GOOD[: TOPIC_AT + 2] + b"\x7f\xff" + GOOD[TOPIC_AT + 4 :], None, "length 32767 of the properties does not"),
         (GOOD[: TOPIC_AT + 2] + b"\0\1" + GOOD[TOPIC_AT + 4 :], None, "found a half message"),
-        (SCHEDULED, None, "delay level 'x' is no number"),
-        (frame(0, properties=BATCH, sys_flag=SYS_FLAG_INNER_BATCH), None, "inner batch of '40000' at '0' is no number"),
+        (SCHEDULED, None, "delay level 'x' is not a number"),
+        (
+            frame(0, properties=BATCH, sys_flag=SYS_FLAG_INNER_BATCH),
+            None,
+            "inner batch of '40000' at '0' is not a number",
+        ),
         (GOOD, None, ""),
     ],
 )
@@ -100,9 +104,9 @@ def test_a_broker_that_checks_no_crc_serves_the_damaged_body(golden_store: Golde
 @pytest.mark.parametrize(
     ("name", "old", "new", "reason"),
     [
-        ("innerbatch", b"INNER_NUM\x015", b"INNER_NUM\x01x", "inner batch of 'x' at '4' is no number"),
-        ("features", b"DELAY\x013", b"DELAY\x01x", "delay level 'x' is no number"),
-        ("features", b"DELAY\x013", b"DELAY\x01 ", "delay level ' ' is no number"),
+        ("innerbatch", b"INNER_NUM\x015", b"INNER_NUM\x01x", "inner batch of 'x' at '4' is not a number"),
+        ("features", b"DELAY\x013", b"DELAY\x01x", "delay level 'x' is not a number"),
+        ("features", b"DELAY\x013", b"DELAY\x01 ", "delay level ' ' is not a number"),
     ],
 )
 def test_a_number_that_the_broker_cannot_read_ends_its_log(

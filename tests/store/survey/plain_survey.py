@@ -8,12 +8,13 @@ from rmqctl.formats.message import StoredMessage
 from rmqctl.store.commitlog.walk import walk
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.survey.log_survey import LogSurvey
+from rmqctl.store.survey.refused import as_brokers_read
 
 
 def survey_log(survey: LogSurvey, log: MappedFileQueue, on_message: Callable[[StoredMessage], None]) -> None:
     """Walk the whole log and fill `survey`; `on_message` gets every message of its valid part, and may ask the survey
     for the damage passed so far."""
-    for record in walk(log):
+    for record in as_brokers_read(walk(log), log):
         if not isinstance(record, StoredMessage):
             survey.pass_other(record)
         elif survey.pass_message(record):

@@ -11,8 +11,9 @@ import pytest
 
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.formats.layouts import BLANK_FRAME
-from rmqctl.store.commitlog.append import DirectSink, LogAppender, PooledSink, Sink
+from rmqctl.store.commitlog.append import DirectSink, LogAppender, Sink
 from rmqctl.store.commitlog.flush import FlushService, LogFlusher
+from rmqctl.store.commitlog.transient_pool import PooledSink, TransientStorePool
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io, writable_map
 from rmqctl.store.files.allocate import Allocator
@@ -171,7 +172,7 @@ def test_a_file_is_closed_only_where_there_is_room(tmp_path: Path, monkeypatch: 
 
 
 def test_pooled_bytes_are_readable_after_the_commit(tmp_path: Path) -> None:
-    log = Log(tmp_path, PooledSink(1 << 20))
+    log = Log(tmp_path, PooledSink(TransientStorePool(5, FILE_SIZE)))
     log.append(FILE_SIZE - 100, 5)
     log.append(300, 6)
     assert log.appender.end_offset == FILE_SIZE + 300
@@ -186,7 +187,7 @@ def test_pooled_bytes_are_readable_after_the_commit(tmp_path: Path) -> None:
 
 
 def test_only_what_was_committed_is_flushed_and_a_flush_commits_first(tmp_path: Path, disk: Disk) -> None:
-    log = Log(tmp_path, PooledSink(1 << 20))
+    log = Log(tmp_path, PooledSink(TransientStorePool(5, FILE_SIZE)))
     log.append(100, 5)
     log.sink.commit()
     log.append(200, 6)
@@ -202,14 +203,6 @@ def test_only_what_was_committed_is_flushed_and_a_flush_commits_first(tmp_path: 
     assert told == ["the first", "both"]
 
 
-def test_a_full_pool_commits_by_itself(tmp_path: Path) -> None:
-    log = Log(tmp_path, PooledSink(1000))
-    log.append(999)
-    assert log.files.max_offset == 0
-    log.append(1)
-    assert log.files.max_offset == 1000
-
-
 def test_what_a_pool_could_not_write_is_written_by_the_next_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,7 +210,7 @@ def test_what_a_pool_could_not_write_is_written_by_the_next_commit(
         if operation == "write":
             raise OSError(errno.EIO, "Input/output error")
 
-    log = Log(tmp_path, PooledSink(1 << 20))
+    log = Log(tmp_path, PooledSink(TransientStorePool(5, FILE_SIZE)))
     log.append(100)
     log.append(200)
     with monkeypatch.context() as patch:
@@ -232,7 +225,7 @@ def test_what_a_pool_could_not_write_is_written_by_the_next_commit(
 
 
 def test_a_commit_of_few_pages_waits_unless_the_file_is_full(tmp_path: Path) -> None:
-    log = Log(tmp_path, PooledSink(1 << 20))
+    log = Log(tmp_path, PooledSink(TransientStorePool(5, FILE_SIZE)))
     log.append(4 * PAGE - 1)
     assert (log.sink.commit(4), log.files.max_offset) == (False, 0)
     log.append(1)
@@ -249,7 +242,7 @@ def test_a_commit_of_few_pages_waits_unless_the_file_is_full(tmp_path: Path) -> 
 def test_fewer_pages_are_committed_after_the_thorough_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
     monkeypatch.setattr("rmqctl.store.commitlog.flush.time.monotonic", lambda: clock[0])
-    log = Log(tmp_path, PooledSink(1 << 20))
+    log = Log(tmp_path, PooledSink(TransientStorePool(5, FILE_SIZE)))
     config = StoreConfig(commit_commit_log_thorough_interval=200, transient_store_pool_enable=True)
     service = FlushService(log.flusher, log.sink, config, lambda _: None)
     log.append(100)

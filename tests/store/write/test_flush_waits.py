@@ -12,8 +12,8 @@ import pytest
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.formats.layouts import BLANK_FRAME
 from rmqctl.store.commitlog import flush
-from rmqctl.store.commitlog.append import PooledSink
 from rmqctl.store.commitlog.flush import FlushService
+from rmqctl.store.commitlog.transient_pool import PooledSink, TransientStorePool
 from rmqctl.store.files import io
 from tests.store.write.test_flush import Disk, Log
 from tests.store.write.writing import FILE_SIZE, NEVER, small, wait_until
@@ -40,7 +40,7 @@ def test_a_failed_flush_is_told_to_those_alone_whose_bytes_it_was(
 
 
 def test_who_reads_is_told_of_each_commit(tmp_path: Path) -> None:
-    log = Log(tmp_path, PooledSink(1 << 20))
+    log = Log(tmp_path, PooledSink(TransientStorePool(5, FILE_SIZE)))
     told: list[int] = []
     config = small(transient_store_pool_enable=True, flush_interval_commit_log=10**7)
     service = FlushService(log.flusher, log.sink, config, told.append)  # type: ignore[arg-type]  # is not called

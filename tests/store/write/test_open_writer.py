@@ -63,7 +63,7 @@ def test_the_next_file_is_made_ahead_only_if_that_is_asked_for(tmp_path: Path) -
         writer = opened(root, SMALL, create=True, allocate_ahead=is_ahead)
         writer.put(message(FILE_SIZE * 3 // 4), False)
         if is_ahead:
-            wait_until(lambda: len(list((root / "commitlog").iterdir())) == 2)  # noqa: B023 - waited for here
+            wait_until(lambda: len(list((root / "commitlog").iterdir())) == 3)  # noqa: B023 - waited for here
         else:
             time.sleep(0.05)
             assert len(list((root / "commitlog").iterdir())) == 1

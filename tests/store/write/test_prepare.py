@@ -215,8 +215,7 @@ def test_another_file_than_the_one_made_ahead(tmp_path: Path) -> None:
     log = MappedFileQueue([tmp_path / "commitlog"], 4096, Descriptors())
     allocator = Allocator(log, True, lambda: None)
     allocator.ask(4096)
-    wait_until((tmp_path / "commitlog" / f"{4096:020}").exists)
-    wait_until(lambda: allocator._ready is not None)
+    wait_until((tmp_path / "commitlog" / f"{8192:020}").exists)
     assert allocator.take(0).start_offset == 0
     allocator.close()
     assert [path.name for path in (tmp_path / "commitlog").iterdir()] == [f"{0:020}"]

@@ -79,7 +79,7 @@ def in_full_use(root: Path) -> MessageStore:
     store = MessageStore.open(root, "rw", STILL, create=True, clean_expired=True)
     store.put(message(FILE_SIZE * 3 // 4, properties={"KEYS": "k"}))
     store.wait_for_dispatch()
-    wait_until(lambda: len(list((root / "commitlog").iterdir())) == 2)
+    wait_until(lambda: len(list((root / "commitlog").iterdir())) == 3)
     assert open_below(root)
     return store
 
@@ -131,7 +131,7 @@ def test_abort_goes_when_nothing_runs_any_more_and_everything_is_let_go(
     monkeypatch.setattr(writer, "unmark", noted)
     with MessageStore.open(root, "rw", STILL, create=True) as store:
         store.put(message(FILE_SIZE * 3 // 4, properties={"KEYS": "k"}))
-        wait_until(lambda: len(list((root / "commitlog").iterdir())) == 2)
+        wait_until(lambda: len(list((root / "commitlog").iterdir())) == 3)
     assert seen == [(set(), [], 1)]
 
 

@@ -18,13 +18,17 @@ _SMALL = _SMALL._replace(max_hash_slot_num=100, max_index_num=400)
 TIMER = "rmq_sys_wheel_timer"
 
 
+def _an_hour_before() -> int:
+    return NOW - 3_600_000
+
+
 def _half(key: str, topic: str = HALF_TOPIC, checks: int = 0) -> Message:
     properties = {"UNIQ_KEY": key, "PGROUP": "p", "REAL_TOPIC": "Pay", "REAL_QID": "0"}
     return Message(topic, b"pay", queue_id=0, properties={**properties, "TRANSACTION_CHECK_TIMES": str(checks)})
 
 
 def _asked(store: Path, *messages: Message, key: str = "u1", **question: object) -> Whereabouts:
-    with MessageStore.open(store, "rw", _SMALL, create=True) as opened:
+    with MessageStore.open(store, "rw", _SMALL, create=True, clock=_an_hour_before) as opened:
         opened.put_many(messages)
     with MessageStore.open(store, "r", _SMALL) as opened:
         (answer,) = opened.where(key, now=NOW, **question)  # type: ignore[arg-type]  # of each test's choice
@@ -78,7 +82,7 @@ def test_a_level_that_has_passed_it(tmp_path: Path, offset: int | None, state: V
 def test_a_retry_that_waits(tmp_path: Path) -> None:
     """The group failed once: its retry lies in a delay level, and then in its retry topic, unread."""
     sent = Message("T", b"x", queue_id=0, properties={"UNIQ_KEY": "u1"})
-    with MessageStore.open(tmp_path, "rw", _SMALL, create=True) as opened:
+    with MessageStore.open(tmp_path, "rw", _SMALL, create=True, clock=_an_hour_before) as opened:
         first = opened.put(sent)
     hop = {"UNIQ_KEY": "u1", "ORIGIN_MESSAGE_ID": first.message_id or "", "RETRY_TOPIC": "T"}
     waits = {**hop, "DELAY": "3", "REAL_TOPIC": "%RETRY%g", "REAL_QID": "0"}

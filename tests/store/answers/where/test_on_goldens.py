@@ -232,7 +232,8 @@ def test_without_offsets_groups_are_unknown(golden_store: GoldenStore, text: str
             path.write_text(text, encoding="utf-8")
     asked = ask(_opened(store), "Events", 4, 0, groups=("g-events",))
     assert asked.one.state is Verdict.UNKNOWN
-    assert "cannot be read or is not there" in steps(asked.one, Stage.GROUP)[0].detail
+    how = "is not there" if text is None else "is damaged, and its backup is damaged"
+    assert f"consumerOffset.json {how}" in steps(asked.one, Stage.GROUP)[0].detail
     assert bool(asked.damage) == (text is not None)
 
 

@@ -1,0 +1,49 @@
+"""Checks of a producer before it sends, with RocketMQ's messages (Validators of 5.3.3)."""
+
+from __future__ import annotations
+
+from rmqctl.formats import properties as names
+from rmqctl.formats.errors import UsageError
+from rmqctl.formats.message import Message
+from rmqctl.store.config.topic_names import NOT_ALLOWED_TO_SEND, has_legal_characters
+
+_LONGEST_GROUP = 255
+_LONGEST_TOPIC = 127
+_LEGAL = "^[%|a-zA-Z0-9_-]+$"
+_DEFAULT_GROUP = "DEFAULT_PRODUCER"
+
+
+def check_group(group: str) -> None:
+    """Raises: UsageError where no producer may have the group."""
+    if not group.strip():
+        raise UsageError("the specified group is blank")
+    if len(group) > _LONGEST_GROUP:
+        raise UsageError(f"the specified group is longer than group max length {_LONGEST_GROUP}.")
+    if not has_legal_characters(group):
+        raise UsageError(f"the specified group[{group}] contains illegal characters, allowing only {_LEGAL}")
+    if group == _DEFAULT_GROUP:
+        raise UsageError(f"producerGroup can not equal {_DEFAULT_GROUP}, please specify another one.")
+
+
+def check_topic(topic: str) -> None:
+    """Raises: UsageError where no producer may send to the topic."""
+    if not topic.strip():
+        raise UsageError("The specified topic is blank")
+    if len(topic) > _LONGEST_TOPIC:
+        raise UsageError(f"The specified topic is longer than topic max length {_LONGEST_TOPIC}.")
+    if not has_legal_characters(topic):
+        raise UsageError(f"The specified topic[{topic}] contains illegal characters, allowing only {_LEGAL}")
+    if topic in NOT_ALLOWED_TO_SEND:
+        raise UsageError(f"Sending message to topic[{topic}] is forbidden.")
+
+
+def check_message(message: Message, largest: int) -> None:
+    """Raises: UsageError where a producer refuses the message; `largest`: maxMessageSize, in bytes."""
+    check_topic(message.topic)
+    if not message.body:
+        raise UsageError("the message body length is zero")
+    if len(message.body) > largest:
+        raise UsageError(f"the message body size over max value, MAX: {largest}")
+    path = message.properties.get(names.INNER_MULTI_DISPATCH, "")
+    if "/" in path:
+        raise UsageError(f"INNER_MULTI_DISPATCH {path} can not contains / character")

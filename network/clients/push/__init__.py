@@ -1,0 +1,1 @@
+"""A push consumer: pulls messages ahead, hands them to a callback (DefaultMQPushConsumerImpl)."""

@@ -1,0 +1,167 @@
+"""Messages of one assigned queue that are pulled and not yet consumed (ProcessQueue). Safe for threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+
+from rmqctl.formats.message import StoredMessage
+
+LOCK_SECONDS = 30.0
+"""Age at which a client takes its own lock of a queue for expired; brokers keep it for 60 s."""
+PULL_SECONDS = 120.0
+"""Time without a pull after which a queue is dropped and assigned afresh."""
+_MIB = 1 << 20
+MOST_EXPIRED = 16
+"""Expired messages that are sent back in one pass of a queue."""
+
+
+class ProcessQueue:
+    """Messages of one queue by queue offset, and the state of its assignment.
+
+    `is_dropped`: the queue belongs to another member, or starts elsewhere; no verdict counts any more.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[int, StoredMessage] = {}
+        self._order: list[int] = []
+        # taken by the callback in order, not committed yet
+        self._taken: dict[int, StoredMessage] = {}
+        self._started: dict[int, float] = {}
+        self._count = 0
+        self._size = 0
+        self._max_offset = 0
+        self._is_consuming = False
+        self.is_dropped = False
+        self.is_locked = False
+        self.locked_at = self.pulled_at = time.monotonic()
+        self.consuming = threading.Lock()
+        """Held while a callback in order runs: the queue is not unlocked meanwhile."""
+
+    # ---- state
+
+    @property
+    def count(self) -> int:
+        """Number of messages held."""
+        return self._count
+
+    @property
+    def mebibytes(self) -> int:
+        """Size of the bodies held, in whole MiB."""
+        return self._size // _MIB
+
+    @property
+    def span(self) -> int:
+        """Distance between the first and the last offset that waits."""
+        with self._lock:
+            return self._order[-1] - self._order[0] if self._order else 0
+
+    @property
+    def low(self) -> int | None:
+        """Smallest offset without a verdict; None where nothing is held."""
+        with self._lock:
+            return min((*self._order[:1], *self._taken), default=None)
+
+    def has_valid_lock(self, now: float) -> bool:
+        """Return whether the broker's lock on the queue is held and young."""
+        return self.is_locked and now - self.locked_at <= LOCK_SECONDS
+
+    def is_pull_expired(self, now: float) -> bool:
+        """Return whether the queue has not been pulled from for 120 s."""
+        return now - self.pulled_at > PULL_SECONDS
+
+    def holds(self, message: StoredMessage) -> bool:
+        """Return whether a message still waits for its verdict."""
+        with self._lock:
+            return message.queue_offset in self._waiting
+
+    # ---- messages
+
+    def put(self, messages: Sequence[StoredMessage]) -> bool:
+        """Add pulled messages. Return True where a consumer in order has to be started."""
+        with self._lock:
+            for message in messages:
+                if message.queue_offset not in self._waiting:
+                    insort(self._order, message.queue_offset)
+                    self._count += 1
+                    self._size += len(message.body)
+                    self._max_offset = message.queue_offset
+                self._waiting[message.queue_offset] = message
+            starts = bool(self._waiting) and not self._is_consuming
+            self._is_consuming = self._is_consuming or starts
+            return starts
+
+    def begin(self, messages: Sequence[StoredMessage], now: float) -> None:
+        """Note that the callback gets messages now."""
+        with self._lock:
+            self._started.update((message.queue_offset, now) for message in messages)
+
+    def remove(self, messages: Sequence[StoredMessage]) -> int:
+        """Remove messages that are done with. Return the offset to commit, -1 where nothing was held.
+
+        That is the smallest offset still held, else the one after the largest ever held.
+        """
+        with self._lock:
+            if not self._waiting:
+                return -1
+            for message in messages:
+                self._started.pop(message.queue_offset, None)
+                if self._waiting.pop(message.queue_offset, None) is not None:
+                    del self._order[bisect_left(self._order, message.queue_offset)]
+                    self._count -= 1
+                    self._size -= len(message.body)
+            return self._order[0] if self._order else self._max_offset + 1
+
+    def replace(self, message: StoredMessage) -> None:
+        """Put a changed message (one attempt more) in the place of the one with its offset."""
+        with self._lock:
+            if message.queue_offset in self._waiting:
+                self._waiting[message.queue_offset] = message
+
+    def expired(self, now: float, seconds: float) -> StoredMessage | None:
+        """Return the first message if its callback has run for more than `seconds`."""
+        with self._lock:
+            if not self._order:
+                return None
+            began = self._started.get(self._order[0])
+            return self._waiting[self._order[0]] if began is not None and now - began > seconds else None
+
+    def remove_expired(self, message: StoredMessage) -> int:
+        """Remove an expired message if it is still the first. Return the offset to commit, or -1."""
+        with self._lock:
+            is_first = bool(self._order) and self._order[0] == message.queue_offset
+        return self.remove([message]) if is_first else -1
+
+    # ---- consumption in order
+
+    def take(self, size: int) -> list[StoredMessage]:
+        """Take the first messages; without any the consumer in order has to end."""
+        with self._lock:
+            offsets, self._order = self._order[:size], self._order[size:]
+            found = [self._waiting.pop(offset) for offset in offsets]
+            self._taken.update(zip(offsets, found, strict=True))
+            self._is_consuming = bool(found)
+            return found
+
+    def commit(self) -> int:
+        """Finish all messages taken. Return the offset to commit, -1 where none is taken."""
+        with self._lock:
+            if not self._taken:
+                return -1
+            last = max(self._taken)
+            self._count -= len(self._taken)
+            self._size -= sum(len(message.body) for message in self._taken.values())
+            self._taken.clear()
+            return last + 1
+
+    def put_back(self, messages: Sequence[StoredMessage] | None = None) -> None:
+        """Have taken messages consumed again, perhaps with one attempt more; all of them by default (rollback)."""
+        with self._lock:
+            for message in list(self._taken.values()) if messages is None else messages:
+                self._taken.pop(message.queue_offset, None)
+                if message.queue_offset not in self._waiting:
+                    insort(self._order, message.queue_offset)
+                self._waiting[message.queue_offset] = message

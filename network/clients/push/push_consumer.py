@@ -1,0 +1,317 @@
+"""The push consumer: a member of a group that hands every message to a callback (DefaultMQPushConsumer)."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqctl.formats.errors import RefusedError, RemoteError, UsageError
+from rmqctl.network.clients.allocate import Allocate, averagely
+from rmqctl.network.clients.channel import Dial
+from rmqctl.network.clients.client import Client
+from rmqctl.network.clients.consumer import Where
+from rmqctl.network.clients.membership import BROADCASTING, CLUSTERING, live_group
+from rmqctl.network.clients.push.concurrent_service import ConcurrentService
+from rmqctl.network.clients.push.listeners import ConcurrentListener, OrderlyListener
+from rmqctl.network.clients.push.member import PushMember, broker_address
+from rmqctl.network.clients.push.offset_stores import (
+    BrokerOffsets,
+    LocalOffsets,
+    NoOffsets,
+    ProgressStore,
+    local_offsets_path,
+)
+from rmqctl.network.clients.push.orderly_service import OrderlyService
+from rmqctl.network.clients.push.process_queue import ProcessQueue
+from rmqctl.network.clients.push.pulls import Pulls
+from rmqctl.network.clients.push.queue_locks import HeldLocks
+from rmqctl.network.clients.push.rebalance import Rebalance
+from rmqctl.network.clients.push.send_back import SendBack
+from rmqctl.network.clients.push.settings import PushSettings
+from rmqctl.network.clients.push.tasks import Tasks, Warn
+from rmqctl.network.clients.push.workers import CallbackThreads
+from rmqctl.network.clients.sockets import SocketChannel
+from rmqctl.network.remoting.codes import RequestCode
+from rmqctl.network.remoting.command import RemotingCommand
+from rmqctl.network.remoting.fastjson import MessageQueue
+from rmqctl.network.topic_config import retry_topic
+from rmqctl.network.unique_ids import own_address
+from rmqctl.store.config.topic_names import has_legal_characters
+from rmqctl.store.read.message_filter import SUBSCRIBE_ALL, TagFilter
+
+_LONGEST_GROUP = 255
+_FIRST_PERSIST_SECONDS = 10.0
+_LOOK_SECONDS = 0.1
+# longer than a broker takes to restart its listener, short enough for a command that waits
+_FAILING_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class MemberOptions:
+    """How a push consumer takes part in its group.
+
+    `begin`: where queues without an offset begin. `broadcast`: get all queues, keep progress in
+    `offsets_directory`/client id/group/offsets.json (None: ~/.rocketmq_offsets, as RocketMQ's clients) under the client
+    id of `instance`, which members on one host must not share. `force`: join although live members subscribe otherwise.
+    `warn` gets a line for what goes wrong.
+    """
+
+    begin: Where = "last"
+    allocate: Allocate = averagely
+    commit: bool = True
+    broadcast: bool = False
+    instance: str = "DEFAULT"
+    offsets_directory: Path | None = None
+    force: bool = False
+    warn: Warn = lambda line: None
+    dial: Dial = SocketChannel
+
+
+class PushConsumer:
+    """A member of a group, with `subscriptions`: tag expressions by topic. A context manager.
+
+    `on_messages` consumes concurrently in several threads, `on_ordered` queue by queue in order; one of them is given.
+    Messages of a group are shared out among its members, its retry topic included. In a broadcast every member gets
+    all, and there are no retries.
+    """
+
+    def __init__(
+        self,
+        namesrv: str,
+        group: str,
+        subscriptions: Mapping[str, str],
+        on_messages: ConcurrentListener | None = None,
+        *,
+        on_ordered: OrderlyListener | None = None,
+        settings: PushSettings | None = None,
+        options: MemberOptions | None = None,
+    ) -> None:
+        """UsageError for settings, names or tags that RocketMQ refuses; CorruptError for damaged progress."""
+        self._options = options = options or MemberOptions()
+        self.settings = settings = settings or PushSettings()
+        _check(group, subscriptions, options)
+        self._own = dict(subscriptions)
+        subscribed = dict(subscriptions)
+        if not options.broadcast:
+            subscribed.setdefault(retry_topic(group), SUBSCRIBE_ALL)
+        self._client = Client(namesrv, options.dial, self._asked)
+        if options.broadcast:
+            self._client.client_id = f"{own_address() or '127.0.0.1'}@{options.instance}"
+        is_orderly = on_ordered is not None
+        self._member = PushMember(
+            self._client, group, subscribed, settings, options.warn, options.begin, options.allocate,
+            is_orderly, options.broadcast, self._offsets(group), options.commit,
+        )  # fmt: skip
+        self._workers = CallbackThreads(settings.threads, settings.limit, f"consume-{group}")
+        self._pulling = Tasks(f"pull-{group}", options.warn)
+        self._background = Tasks(f"rebalance-{group}", options.warn)
+        self._timed = Tasks(f"later-{group}", options.warn)
+        self._send_back = SendBack(self._member, namesrv, options.dial)
+        parts = self._workers, self._send_back, self._timed
+        self._service: ConcurrentService | OrderlyService
+        self._locks: HeldLocks | None = None
+        if on_ordered is not None and on_messages is None:
+            self._service = OrderlyService(self._member, on_ordered, *parts)
+            self._locks = self._service.locks if self._member.is_locking else None
+        elif on_messages is not None and on_ordered is None:
+            self._service = ConcurrentService(self._member, on_messages, *parts)
+        else:
+            raise UsageError("a push consumer needs one callback: on_messages or on_ordered")
+        self._pulls = Pulls(self._member, self._service, self._pulling, self._moved)
+        self._rebalance = Rebalance(self._member, self._pulls, self._locks)
+        self._rounds = 0
+        self._first_round = threading.Event()
+        self._ends: dict[MessageQueue, int] | None = None
+        self._is_started = False
+
+    def _offsets(self, group: str) -> ProgressStore:
+        options = self._options
+        if options.broadcast:
+            path = local_offsets_path(self._client.client_id, group, options.offsets_directory)
+            return LocalOffsets(path, options.warn)
+        committed = BrokerOffsets(self._client, group, lambda queue: broker_address(self._client, queue), options.warn)
+        return committed if options.commit else NoOffsets(committed, options.warn)
+
+    @property
+    def client_id(self) -> str:
+        """Return the id by which brokers know this member."""
+        return self._client.client_id
+
+    @property
+    def count(self) -> int:
+        """Number of messages that the callback has had."""
+        return self._workers.count
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """Queues that are assigned to this member now."""
+        return sorted(queue for queue, held in list(self._member.queues.items()) if not held.is_dropped)
+
+    # ---- start and end
+
+    def start(self) -> None:
+        """Join the group and consume. RemoteError where a topic has no queues; RefusedError where live members
+        subscribe otherwise, unless that is forced."""
+        if self._is_started:
+            raise UsageError("a push consumer starts once")
+        self._is_started = True
+        addresses: set[str] = set()
+        for topic in self._member.subscriptions:
+            route = self._client.route(topic, anew=True)
+            if (route is None or not route.readable) and topic in self._own:
+                raise RemoteError(
+                    f"no broker has messages of topic {topic!r}",
+                    hint="`rmqctl topics` lists those that name servers know",
+                )
+            addresses |= set(route.addresses.values()) if route is not None else set()
+        self._look_at_others(addresses)
+        self._member.announce()
+        for tasks in (self._pulling, self._background, self._timed):
+            tasks.start()
+        self._service.start()
+        self._pulls.start()
+        self._background.every(self.settings.persist_seconds, self.commit, first=_FIRST_PERSIST_SECONDS)
+        self._share_soon()
+
+    def _look_at_others(self, addresses: set[str]) -> None:
+        others = live_group(self._client, addresses, self._member.group)
+        if not others.client_ids:
+            return
+        has = f"group {self._member.group!r} has {others.members}"
+        conflict = others.conflict(self._own, BROADCASTING if self._options.broadcast else CLUSTERING)
+        if conflict is not None and not self._options.force:
+            raise RefusedError(
+                f"{has}; {conflict}: it would take messages from them and not read all of these",
+                hint="use a group of your own, stop the members first, or join all the same (--force)",
+            )
+        if conflict is not None:
+            self._options.warn(f"{has}; {conflict}: messages of theirs may wait until this ends")
+        elif not self._options.broadcast:
+            self._options.warn(
+                f"{has}: a share of their queues, those of retries included, is consumed here until this ends"
+            )
+
+    def close(self) -> None:
+        """Start no callback, wait for those that run (`close_seconds`), commit, unlock and leave the group."""
+        self._background.close()
+        self._pulling.close()
+        self._workers.close(self.settings.close_seconds)
+        self._timed.close()
+        try:
+            if self._is_started:
+                self.commit()
+                self._leave()
+        finally:
+            self.abandon()
+            self._send_back.close()
+            self._client.close()
+
+    def _leave(self) -> None:
+        member = self._member
+        if self._locks is not None:
+            # one whose callback still runs is left to expire: no other member consumes it meanwhile
+            self._locks.unlock([queue for queue, held in member.queues.items() if not held.consuming.locked()])
+        leave = {"clientID": self._client.client_id, "consumerGroup": member.group}
+        for address in sorted(self._client.brokers()):
+            # a broker that is gone has forgotten its members
+            with contextlib.suppress(RemoteError):
+                self._client.ask(address, RequestCode.UNREGISTER_CLIENT, leave)
+
+    # ---- queues
+
+    def _asked(self, address: str, command: RemotingCommand) -> RemotingCommand | None:
+        if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+            self._share_soon()
+        return None
+
+    def _share_soon(self) -> None:
+        """Share out the queues at once, in the thread that does so; requests that wait are one."""
+        self._rounds += 1
+        number = self._rounds
+        self._background.soon(lambda: self._share(number))
+
+    def _share(self, number: int) -> None:
+        if number != self._rounds:
+            return
+        pause = self._rebalance.run()
+        self._first_round.set()
+        self._background.later(pause, lambda: self._share(number))
+
+    def _moved(self, queue: MessageQueue, held: ProcessQueue, offset: int) -> None:
+        self._background.soon(lambda: self._rebalance.moved(queue, held, offset, self._share_soon))
+
+    # ---- consumption
+
+    def commit(self) -> None:
+        """Keep the offsets of what is consumed up to now."""
+        self._member.offsets.persist(list(self._member.queues))
+
+    def pause(self) -> None:
+        """Pull nothing more until `resume`; what is pulled is consumed."""
+        self._pulls.is_paused = True
+
+    def resume(self) -> None:
+        """Pull again."""
+        self._pulls.is_paused = False
+
+    def wait(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Wait until `until()` holds, or the limit of messages is reached."""
+        while not until() and not self._workers.wait_for_limit(_LOOK_SECONDS):
+            pass
+
+    def wait_to_the_end(self) -> None:
+        """Wait until all messages are consumed that the assigned queues had when they were assigned first, or the
+        limit is reached. Retries that come later are not waited for. RemoteError where queues cannot be read for 30 s.
+        """
+        self.wait(lambda: self.has_ended(to_the_end=True))
+
+    def has_ended(self, *, to_the_end: bool) -> bool:
+        """Return whether the limit is reached or, with `to_the_end`, what `wait_to_the_end` waits for; errors as
+        there."""
+        if self._workers.wait_for_limit(0):
+            return True
+        if not to_the_end or not self._first_round.is_set():
+            return False
+        if self._ends is None:
+            self._ends = {queue: self._member.end_of(queue) for queue in self.queues}
+        now = time.monotonic()
+        for pulls in self._pulls.failing():
+            if pulls.problem is not None and now - pulls.failing_since > _FAILING_SECONDS:
+                raise pulls.problem
+        return all(self._pulls.is_consumed(queue, end) for queue, end in self._ends.items())
+
+    def abandon(self) -> None:
+        """Let no verdict count from now on: messages without one are consumed again by their next owner."""
+        for held in list(self._member.queues.values()):
+            held.is_dropped = True
+
+    def __enter__(self) -> PushConsumer:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _check(group: str, subscriptions: Mapping[str, str], options: MemberOptions) -> None:
+    if not subscriptions:
+        raise UsageError("a push consumer subscribes at least one topic")
+    for tags in subscriptions.values():
+        TagFilter(tags)
+    if not has_legal_characters(group) or len(group) > _LONGEST_GROUP:
+        raise UsageError(
+            f"group {group!r} is not a legal name: ^[%|a-zA-Z0-9_-]+$, {_LONGEST_GROUP} characters at most"
+        )
+    if "/" in options.instance or not options.instance:
+        raise UsageError(f"instance {options.instance!r} is not a legal name")
+
+
+__all__ = ["MemberOptions", "PushConsumer"]

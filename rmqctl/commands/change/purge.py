@@ -1,0 +1,113 @@
+"""`rmqctl purge`: remove topics with their queues, configuration and offsets."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqctl import exit_codes
+from rmqctl.confirm import agree_to_loss
+from rmqctl.flags.options import (
+    StoreLocation,
+    dry_run_option,
+    journal_option,
+    output_options,
+    store_options,
+    topic_option,
+    yes_option,
+)
+from rmqctl.formats.wording import counted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rmqctl.output.output import Output
+    from rmqctl.store.repair.purge import PurgeReport
+
+_COLUMNS = ("topic", "reason", "configured", "queues", "messages", "offsets")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  rmqctl purge -s /data/store -t Orders-old --dry-run
+  rmqctl purge -s /data/store -t Orders-old -t Orders-older
+  rmqctl purge -s /data/store --orphans --dry-run
+  rmqctl undo -s /data/store                          bring them back
+
+\b
+While the broker runs:
+  mqadmin deleteTopic -n NAMESRV -c CLUSTER -t TOPIC
+
+Exit code 1: the store does not know the topic. 5: refused, or a decision is needed."""
+)
+@store_options
+@topic_option.but(multiple=True, help="Remove this topic. Repeatable.")
+@click.option("--orphans", is_flag=True, help="Remove all orphaned topics.")
+@dry_run_option
+@journal_option
+@yes_option
+@output_options
+def purge(
+    store: StoreLocation,
+    output: Output,
+    *,
+    topic: tuple[str, ...],
+    orphans: bool,
+    dry_run: bool,
+    journal_in: Path | None,
+    yes: bool,
+) -> int:
+    """Remove topics: their queues, their entries in topics.json and the offsets of groups.
+
+    Messages stay in the commitlog until its files expire. Until then a recovery after a crash, `recover` and `rebuild`
+    make the queues again; `check` (RMQ-CFG-043) and `predict` name such topics. Delayed and half messages of a topic
+    are not removed.
+
+    Orphans are topics with queues that topics.json does not name, and entries of topics.json without a queue, a message
+    or a delayed message. Topics of the broker itself, retry topics and dead-letter topics without queues stay. Offsets
+    of unknown groups: `rmqctl offsets delete --orphans`.
+    """
+    from rmqctl.opening import log_bytes, open_store, tell_if_open
+    from rmqctl.output.progress import progress
+
+    if orphans == bool(topic):
+        raise click.UsageError("name topics with -t, or --orphans alone")
+    with open_store(store) as opened:
+        if dry_run:
+            tell_if_open(opened)
+        with progress("reading the commitlog", log_bytes(opened.files), "bytes") as bar:
+            report = opened.purge(
+                topic,
+                orphans=orphans,
+                dry_run=dry_run,
+                arguments=sys.argv[1:],
+                journal_in=journal_in,
+                progress=bar.advance,
+                agree=agree_to_loss(yes, "that consumers cannot get any more"),
+            )
+    _print(report, output, store)
+    return exit_codes.OK
+
+
+def _print(report: PurgeReport, output: Output, store: StoreLocation) -> None:
+    from rmqctl.reports.recover_output import print_operations, undo_advice
+
+    rows = [one._asdict() for one in report.topics]
+    if output.is_json:
+        output.record({**{name: getattr(report, name) for name in report.__slots__}, "topics": rows})
+        return
+    output.rows(_COLUMNS, rows, droppable=("reason", "configured"))
+    if report.dry_run:
+        print_operations(report.operations, output)
+    for note in report.notes:
+        output.talk(f"note: {note}")
+    if not rows:
+        output.talk("no topic is orphaned")
+        return
+    would = "would be removed" if report.dry_run else "removed"
+    output.talk(f"{counted(len(rows), 'topic')} {would}")
+    if report.journal:
+        output.talk(f"the removed files are kept in {report.journal}; {undo_advice(store)} brings them back")

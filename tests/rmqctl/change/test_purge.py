@@ -1,0 +1,142 @@
+"""`rmqctl purge`: topics go with queues, settings and offsets; an undo brings them back."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl import exit_codes
+from rmqctl.formats.config_json import format_config_json, parse_config_json
+from tests.goldens import GoldenStore, tree_state
+from tests.rmqctl.looking import run
+
+_ENTRY = {"order": False, "perm": 6, "readQueueNums": 4, "topicSysFlag": 0, "writeQueueNums": 4}
+
+
+def _config(store: Path, name: str = "topics.json") -> dict[Any, Any]:
+    found = parse_config_json((store / "config" / name).read_text(encoding="utf-8"))
+    assert isinstance(found, dict)
+    return found
+
+
+def _write_topics(store: Path, content: dict[Any, Any]) -> None:
+    (store / "config" / "topics.json").write_text(format_config_json(content), encoding="utf-8")
+
+
+@pytest.fixture
+def store(golden_store: GoldenStore) -> Path:
+    """A store whose topics.json lost Audit, which has 21 messages, and names a topic that was never used."""
+    made = golden_store("broker-real")
+    content = _config(made)
+    del content["topicConfigTable"]["Audit"]
+    content["topicConfigTable"]["Unused"] = {"topicName": "Unused", **_ENTRY}
+    _write_topics(made, content)
+    return made
+
+
+def _codes(store: Path) -> dict[str, str | None]:
+    rows = run("check", "-s", store, "--json").objects
+    return {row["code"]: row["topic"] for row in rows if "code" in row}
+
+
+def test_a_topic_goes_and_comes_back(store: Path) -> None:
+    before, offsets = tree_state(store), _config(store, "consumerOffset.json")["offsetTable"]
+    shown = run("purge", "-s", store, "-t", "Events", "--dry-run", "--json")
+    assert shown.code == exit_codes.OK, shown.err
+    assert tree_state(store) == before
+    done = run("purge", "-s", store, "-t", "Events", "-y", "--json")
+    assert done.code == exit_codes.OK, done.err
+    (row,) = done.objects[0]["topics"]
+    assert row == shown.objects[0]["topics"][0]
+    assert (row["queues"], row["messages"], row["configured"]) == (8, 237, True)
+    assert not (store / "consumequeue" / "Events").exists()
+    assert "Events" not in _config(store)["topicConfigTable"]
+    kept = _config(store, "consumerOffset.json")["offsetTable"]
+    assert kept == {key: queues for key, queues in offsets.items() if not key.startswith("Events@")}
+    assert len(kept) < len(offsets)
+    assert run("undo", "-s", store, "-y").code == exit_codes.OK
+    assert tree_state(store) == before
+
+
+def test_orphans_are_queues_without_settings_and_settings_without_messages(store: Path) -> None:
+    done = run("purge", "-s", store, "--orphans", "-y", "--json")
+    assert done.code == exit_codes.OK, done.err
+    found = {(row["topic"], row["messages"]) for row in done.objects[0]["topics"]}
+    assert found == {("Audit", 21), ("Read-Only", 0), ("Unused", 0)}
+    table = _config(store)["topicConfigTable"]
+    assert {"Unused", "Audit", "Read-Only"}.isdisjoint(table)
+    assert {"Events", "Orders", "DefaultCluster", "broker-a", "%RETRY%g-orders"} <= table.keys()
+    again = run("purge", "-s", store, "--orphans")
+    assert (again.code, "no topic is orphaned" in again.err) == (exit_codes.OK, True)
+
+
+def test_a_topic_that_delayed_messages_are_for_is_used(store: Path) -> None:
+    shutil.rmtree(store / "consumequeue" / "Later")
+    names = {row["topic"] for row in run("purge", "-s", store, "--orphans", "--dry-run", "--json").objects[0]["topics"]}
+    assert "Later" not in names
+
+
+def test_unread_messages_are_asked_for(store: Path) -> None:
+    before = tree_state(store)
+    done = run("purge", "-s", store, "-t", "Events")
+    assert done.code == exit_codes.REFUSED
+    assert "237 messages that consumers cannot get any more" in done.err
+    assert tree_state(store) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("-t", "SCHEDULE_TOPIC_XXXX", "-y"), exit_codes.REFUSED),
+        (("-t", "Nowhere", "-y"), exit_codes.DAMAGE_OR_NOTHING),
+        ((), exit_codes.USAGE),
+        (("-t", "Events", "--orphans"), exit_codes.USAGE),
+    ],
+)
+def test_what_is_not_purged(store: Path, arguments: tuple[str, ...], code: int) -> None:
+    before = tree_state(store)
+    assert run("purge", "-s", store, *arguments).code == code
+    assert tree_state(store) == before
+
+
+def test_a_crashed_store_is_recovered_first(store: Path) -> None:
+    (store / "abort").touch()
+    done = run("purge", "-s", store, "-t", "Events", "-y")
+    assert (done.code, "rmqctl recover" in done.err) == (exit_codes.REFUSED, True)
+
+
+def test_orphans_need_the_configuration(store: Path) -> None:
+    for name in ("topics.json", "topics.json.bak"):
+        (store / "config" / name).unlink()
+    done = run("purge", "-s", store, "--orphans", "-y")
+    assert (done.code, "rmqctl purge -t TOPIC" in done.err) == (exit_codes.REFUSED, True)
+
+
+def test_a_removed_topic_is_no_damage(store: Path) -> None:
+    assert _codes(store) == {"RMQ-CFG-006": "Audit"}
+    assert run("repair", "-s", store, "--only", "RMQ-CFG-006", "--json").code == exit_codes.OK
+    assert not (store / "consumequeue" / "Audit").exists()
+    assert run("check", "-s", store).code == exit_codes.OK
+    (finding,) = [row for row in run("check", "-s", store, "--json").objects if "code" in row]
+    assert (finding["code"], finding["severity"], finding["messages"]) == ("RMQ-CFG-043", "notice", 21)
+    start = run("predict", "-s", store, "--json")
+    assert start.code == exit_codes.OK
+    assert (start.objects[0]["messages_unqueued"], start.objects[0]["topics_returned"]) == (0, [])
+
+
+def test_a_lost_queue_of_a_configured_topic_is_damage(store: Path) -> None:
+    shutil.rmtree(store / "consumequeue" / "Orders")
+    assert "RMQ-CQ-001" in _codes(store)
+    assert run("predict", "-s", store, "--json").objects[0]["messages_unqueued"] == 60
+
+
+def test_predict_lists_what_a_start_after_a_crash_brings_back(store: Path) -> None:
+    assert run("repair", "-s", store, "--only", "RMQ-CFG-006", "--json").code == exit_codes.OK
+    (store / "abort").touch()
+    found = run("predict", "-s", store, "--json").objects[0]["topics_returned"]
+    assert found == [{"topic": "Audit", "queues": 1, "messages": 21, "units_added": 21}]
+    shown = run("predict", "-s", store)
+    assert "Audit" in shown.out
