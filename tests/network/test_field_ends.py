@@ -9,8 +9,12 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.config_json import parse_config_json
+from rmqctl.formats.errors import UsageError
+from rmqctl.formats.message import Message
 from rmqctl.network.broker.delay.timer_files import fits, write_timer_checkpoint, write_timer_log
 from rmqctl.network.clients.channel import Answers
+from rmqctl.network.clients.producing.batches import encode_item
+from rmqctl.network.ha.protocol import LARGEST_BODY, ReportDecoder, encode_report, encode_transfer_head
 from rmqctl.network.remoting.codes import RequestCode as Request
 from rmqctl.network.remoting.command import RESPONSE_FLAG, RemotingCommand
 from rmqctl.network.remoting.frames import FrameDecoder, encode_frame
@@ -24,6 +28,28 @@ from tests.network.callers import Writing, heartbeat, pulling
 
 INT, LONG = 1 << 31, 1 << 63
 DAY = 86_400_000
+
+
+def test_a_message_of_a_batch_holds_the_ends_of_its_fields() -> None:
+    for flag in (-INT, INT - 1):
+        assert int.from_bytes(encode_item(Message("T", b"x", flag=flag))[12:16], "big", signed=True) == flag
+    longest = encode_item(Message("T", b"x", properties={"K": "x" * 32_764}))
+    assert longest[21:23] == b"\x7f\xff"
+    for message in (
+        Message("T", b"x", properties={"K": "x" * 32_765}),
+        Message("T", b"x", flag=INT),
+        Message("T", b"x", flag=-INT - 1),
+    ):
+        with pytest.raises(UsageError, match=r"32767|32-bit"):
+            encode_item(message)
+
+
+@pytest.mark.parametrize("size", [0, LARGEST_BODY])
+@pytest.mark.parametrize("offset", [0, LONG - 1])
+def test_what_a_master_sends_holds_the_ends_of_its_fields(offset: int, size: int) -> None:
+    assert ReportDecoder().feed(encode_report(offset)) == offset
+    head = encode_transfer_head(offset, size)
+    assert (int.from_bytes(head[:8], "big"), int.from_bytes(head[8:], "big")) == (offset, size)
 
 
 @pytest.mark.parametrize("before", [0, INT - 2, INT - 1])

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import UsageError
+from rmqctl.formats.hashing import java_int
 from rmqctl.formats.java_map import BUILT, in_java_order
 from rmqctl.formats.message import Message
 from rmqctl.formats.properties import encode_properties
@@ -82,8 +83,19 @@ def is_single(messages: Sequence[Message]) -> bool:
 
 
 def encode_item(message: Message) -> bytes:
-    """Return one message of a batch (MessageDecoder#encodeMessage)."""
+    """Return one message of a batch (MessageDecoder#encodeMessage).
+
+    Raises: UsageError for properties or a flag that their fields cannot hold. RocketMQ cuts them, and the broker then
+    reads the rest of the batch from a wrong place.
+    """
     properties = encode_properties(in_java_order(message.properties, BUILT))
+    if len(properties) > names.MAXIMUM_PROPERTIES_SIZE:
+        raise UsageError(
+            f"the properties of a message have {len(properties)} bytes: "
+            f"a message of a batch may have {names.MAXIMUM_PROPERTIES_SIZE}"
+        )
+    if java_int(message.flag) != message.flag:
+        raise UsageError(f"the flag of a message is {message.flag}: it must be a 32-bit integer")
     size = _HEAD.size + len(message.body) + _LENGTH.size + len(properties)
     head = _HEAD.pack(size, 0, 0, message.flag, len(message.body))
     return head + message.body + _LENGTH.pack(len(properties)) + properties
