@@ -52,7 +52,8 @@ def bound(host: str, port: int) -> socket.socket:
         # what asyncio and sockets add to it names the address once more
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
         raise RefusedError(
-            f"cannot listen at {host}:{port}: {reason}", hint="name another address, or port 0 for any free port"
+            f"cannot listen at {_address_text((host, port))}: {reason}",
+            hint="name another address, or port 0 for any free port",
         ) from error
 
 

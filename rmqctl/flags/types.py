@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl.formats.errors import UnreadableError, UsageError
+from rmqctl.output.span import SPAN
 from rmqctl.output.times import parse_time, parse_zone
 
 if TYPE_CHECKING:
@@ -125,10 +126,13 @@ PEM = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 
 
 class Seconds(click.FloatRange):
-    """A span in seconds, which ends: neither inf nor nan."""
+    """A number of seconds, or a span with its unit (5s, 2m); neither inf nor nan."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The seconds; a usage error that names the option for any other value."""
+        """Return the seconds; a usage error that names the option for any other value."""
+        text = str(value).strip()
+        if text[:1].isdigit() and text[-1:].isalpha():
+            return SPAN.convert(text, param, ctx) / 1000
         seconds = float(super().convert(value, param, ctx))
         if not math.isfinite(seconds):
             self.fail(f"{value} is no number of seconds", param, ctx)

@@ -128,7 +128,8 @@ def _text(record: Mapping[str, Any], name: str, may_be_empty: bool = False) -> s
 def _integer(record: Mapping[str, Any], name: str, default: int, bounds: tuple[int, int]) -> int:
     value = record.get(name, default)
     if type(value) is not int or not bounds[0] <= value <= bounds[1]:
-        raise UsageError(f"{name} must be a whole number in its range, not {json.dumps(value)[:40]}")
+        least, most = bounds
+        raise UsageError(f"{name} must be a whole number of {least} to {most}, not {json.dumps(value)[:40]}")
     return value
 
 

@@ -229,7 +229,7 @@ def _spoken(summary: CheckSummary) -> str:
         what += f" (share {summary.subset})"
     text = f"{counts}; checked {what}"
     if summary.live:
-        text += "; somebody writes to the store"
+        text += "; another process writes to the store"
     if summary.stopped_by == "max_duration":
         text += f"; stopped before offset {summary.next_offset}, the time was over"
     elif summary.stopped_by == "unreadable":

@@ -15,7 +15,7 @@ from rmqctl.formats.errors import RefusedError
 from rmqctl.network.remoting.command import ONEWAY_FLAG, RemotingCommand
 from rmqctl.network.remoting.frames import encode_frame
 from rmqctl.network.remoting.hand_over import HandOver
-from rmqctl.network.remoting.server import Limits, PeerConnection, RemotingServer
+from rmqctl.network.remoting.server import Limits, PeerConnection, RemotingServer, bound
 from rmqctl.network.remoting.services import Caller, Processor, Service
 from tests.network.benches import (
     BIG,
@@ -184,6 +184,11 @@ def test_an_address_that_is_taken_is_refused() -> None:
             await bench.server.listen("127.0.0.1", bench.port)
 
     served(check)
+
+
+def test_an_ipv6_address_has_brackets() -> None:
+    with pytest.raises(RefusedError, match=r"cannot listen at \[2001:db8::1\]:7: "):
+        bound("2001:db8::1", 7)
 
 
 def test_slow_requests_are_bounded() -> None:

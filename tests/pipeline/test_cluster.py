@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.jvm
 
 # many small splits: there is a middle of the work to go off in
-SPLIT = 8_000
+SPLIT = 30_000
 STORE = "clean"
 FAULTS = Path(__file__).with_name("faults")
 SETTINGS = {
