@@ -23,6 +23,17 @@ Bytes = NDArray[np.uint8]
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+_LEAST_LONG, _LARGEST_LONG = np.int64(-(1 << 63)), np.int64((1 << 63) - 1)
+
+
+def differences(later: Int64s, earlier: Int64s) -> Int64s:
+    """Return `later` minus `earlier`, row by row; what no int64 holds is the end of the range on its side.
+
+    No checksum covers the times of a message: they can be any two numbers.
+    """
+    plain = later - earlier
+    beyond = ((later ^ earlier) & (later ^ plain)) < 0
+    return np.where(beyond, np.where(later < 0, _LEAST_LONG, _LARGEST_LONG), plain) if beyond.any() else plain
 
 
 class Columns(enum.IntFlag):

@@ -12,7 +12,7 @@ from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import SYS_FLAG_BORN_HOST_V6
 from rmqctl.pipeline.jobs.stats import histogram as stats_histogram
 from rmqctl.pipeline.jobs.stats.histogram import HIGHEST, LOWEST, Histogram, buckets
-from rmqctl.store.columns.batch import Int64s, MessageColumns
+from rmqctl.store.columns.batch import Int64s, MessageColumns, differences
 from rmqctl.store.scan.arrays import Texts, texts
 from rmqctl.store.scan.hosts import host_bytes
 
@@ -26,7 +26,6 @@ GroupKey = tuple[str | int | None, ...]
 the beginning of the hour or day in ms, as asked for, in the order of DIMENSIONS."""
 
 _WIDTH = HIGHEST - LOWEST + 1
-_LIMIT = 1 << 61
 # the columns of the table that is counted in
 _MESSAGES, _BYTES, _FIRST, _LAST, _SMALLEST, _LARGEST, _SHORTEST, _LONGEST, _FUTURE, _JUMPS = range(10)
 _LEAST = (_FIRST, _SMALLEST, _SHORTEST)
@@ -123,8 +122,7 @@ class GroupCounter:
         table = self._room()
         sizes = batch.size[rows].astype(np.int64)
         stored = batch.store_timestamp[rows]
-        # no checksum covers the times: differences of nonsense must stay numbers
-        delays = np.clip(stored, -_LIMIT, _LIMIT) - np.clip(batch.born_timestamp[rows], -_LIMIT, _LIMIT)
+        delays = differences(stored, batch.born_timestamp[rows])
         table[: len(self._ids), _MESSAGES] += np.bincount(groups, minlength=len(self._ids))
         np.add.at(table[:, _BYTES], groups, sizes)
         for column, values in zip(_LEAST, (stored, sizes, delays), strict=True):

@@ -11,7 +11,7 @@ from rmqctl.formats.checksums import PROPERTY_CRC_SIZE, parse_property_crc
 from rmqctl.formats.compression import decompress
 from rmqctl.formats.errors import CorruptError, UnsupportedError
 from rmqctl.formats.sys_flag import compression_type
-from rmqctl.store.columns.batch import Columns, Flags, Int64s, MessageColumns
+from rmqctl.store.columns.batch import Columns, Flags, Int64s, MessageColumns, differences
 
 # more places of one kind are counted, not listed
 MOST_PLACES = 100
@@ -78,16 +78,15 @@ class Look:
             self.first_physical_offset, self.first_store_timestamp = int(offsets[0]), int(times[0])
         else:
             self._note_jump(int(times[0]), int(offsets[0]))
-        steps = np.diff(times)
-        back = steps < 0
+        back = times[1:] < times[:-1]
         if back.any():
             self.jumps.add(offsets[1:][back])
-            self.largest_jump = max(self.largest_jump, -int(steps.min()))
+            self.largest_jump = max(self.largest_jump, int(differences(times[:-1], times[1:]).max()))
         latest = int(times.max())
         now = time.time_ns() // 1_000_000 + CLOCK_TOLERANCE_MS
         if latest > now:
             self.future.add(offsets[times > now])
-        ahead = batch.born_timestamp - times
+        ahead = differences(batch.born_timestamp, times)
         if int(ahead.max()) > PRODUCER_TOLERANCE_MS:
             self.born_ahead.add(offsets[ahead > PRODUCER_TOLERANCE_MS])
             self.largest_born_ahead = max(self.largest_born_ahead, int(ahead.max()))

@@ -154,7 +154,7 @@ class BulkPuts:
 
     def _lower_checkpoint(self, times: Int64s, places: Int64s) -> None:
         """Before messages with these store times come to stand at `places`: what goes back in time among them."""
-        back = np.diff(times, prepend=self._services.puts.last_timestamp) < 0
+        back = times < np.concatenate(([self._services.puts.last_timestamp], times[:-1]))
         if back.any():
             self._services.checkpoint.lower(int(times[back].min()), int(places[back][-1]))
 
