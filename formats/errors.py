@@ -84,6 +84,12 @@ class UncertainError(CorruptError):
     code = "RMQ-E-040"
 
 
+class UnreadPartError(CorruptError):
+    """A small file beside the messages cannot be read: the answer lacks what it holds, and nothing else."""
+
+    code = "RMQ-E-050"
+
+
 class NotFoundError(RmqctlError):
     """What was asked for is not in the store, and nothing damaged was in the way of knowing so."""
 

@@ -27,13 +27,15 @@ class ToldDamage:
 
     def __call__(self, error: CorruptError) -> None:
         """Report one damaged place, or one part that was not read."""
-        from rmqctl.formats.errors import UncertainError
+        from rmqctl.formats.errors import UncertainError, UnreadPartError
 
         if isinstance(error, UncertainError):
             self._report_uncertain(error)
             return
         self.count += 1
-        if self.count <= _TOLD:
+        if isinstance(error, UnreadPartError):
+            self._output.talk(f"not read: {error}{_hint(error)}")
+        elif self.count <= _TOLD:
             self._output.talk(f"damage: {error}")
         elif self.count == _TOLD + 1:
             self._output.talk("damage: more of it follows, which is only counted")
@@ -41,8 +43,11 @@ class ToldDamage:
     def _report_uncertain(self, error: CorruptError) -> None:
         if str(error) not in self._uncertain:
             self._uncertain.add(str(error))
-            hint = f"; {error.hint}" if error.hint else ""
-            self._output.talk(f"not certain: {error}{hint}")
+            self._output.talk(f"not certain: {error}{_hint(error)}")
+
+
+def _hint(error: CorruptError) -> str:
+    return f"; {error.hint}" if error.hint else ""
 
 
 def tell_bad_items(output: Output, item: str, errors: dict[int, str], before: int) -> int:

@@ -76,7 +76,7 @@ def of_check(summary: CheckSummary, fix: str | None, check: str) -> Opening:
         if count
     )
     if summary.errors or summary.warnings:
-        known = "messages may be lost" if summary.perhaps_lost else "nothing is lost"
+        known = f"{_and(summary.perhaps)} may be lost" if summary.perhaps else "nothing is lost"
         lost = f"{_and(summary.lost)} are lost" if summary.lost else known
         return Opening(f"Something is wrong: {counts}; {lost}.", fix, BAD if summary.errors else DOUBTFUL)
     noticed = f"; {counts}" if counts else ""
@@ -107,12 +107,18 @@ def of_prediction(found: Prediction, store: Path, config: Path | None) -> Openin
     lost = [row["file"] for row in found.config if row["is_harmful"]]
     if lost:
         harm.append(f"does not load {_and(lost)} as written")
-    of_config = bool(lost) + bool(found.messages_stuck)
+    if found.timer_reset:
+        again = f"delivers {counted(found.messages_repeated, 'message')} of the timer again"
+        harm.append(again if found.messages_repeated else "does not know how far its timer was")
+    of_config = bool(lost) + bool(found.messages_stuck) + found.timer_reset
     if harm and len(harm) == of_config:
         return Opening(f"{broker} starts, and {_and(harm)}.", command_on(store, "check", config=config), BAD)
     if found.is_harmful:
         what = _and(harm or ["loses or misplaces queue units"])
         return Opening(f"{broker} starts, and {what}.", command_on(store, "recover", "--dry-run", config=config), BAD)
+    if found.messages_repeated:
+        again = f"{counted(found.messages_repeated, 'message')} of the timer"
+        return Opening(f"{broker} starts, loses nothing and delivers {again} again.")
     return Opening(f"{broker} starts and loses nothing.")
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.errors import CorruptError, UnreadableError, UnreadPartError
 from rmqctl.formats.hashing import whole_number
 from rmqctl.store.config.config import StoreConfig
-from rmqctl.store.config.config_files import load_config, parse_config_file, read_config
+from rmqctl.store.config.config_files import ConfigFile, backup_of, load_config, parse_config_file, read_config
 from rmqctl.store.config.config_start import why_unknown
 from rmqctl.store.config.homes import in_database, offsets_home
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
@@ -84,22 +84,42 @@ def no_unit(queue: AnyConsumeQueue, queue_offset: int) -> CorruptError:
 
 
 def table_in(path: Path, name: str, tell: Say, on_damage: OnDamage) -> dict[Any, Any] | None:
-    """The table `name` of a config file, or of its backup, which is told; None where there is none: neither file is
-    there, which is the caller's to tell, or what is there is damaged. UnreadableError."""
+    """Return the table `name` of a config file, or of its backup, which `tell` takes; None where there is none.
+
+    A file that is damaged or cannot be read goes to `on_damage`. Without either file nothing is reported.
+    """
     try:
-        loaded = load_config(path)
+        loaded = _load(path, on_damage)
     except CorruptError as error:
         on_damage(error)
         return None
     if loaded is None:
         return None
     if loaded.source != path:
-        tell(f"{path} is missing, empty or damaged: what follows is from its backup, as a broker would read it")
+        tell(f"{path} cannot be used: what follows is from its backup, as a broker would read it")
     table = loaded.content.get(name) if isinstance(loaded.content, dict) else None
     if not isinstance(table, dict):
         on_damage(CorruptError(f"holds no table {name}", file=loaded.source))
         return None
     return table
+
+
+def _load(path: Path, on_damage: OnDamage) -> ConfigFile | None:
+    """Load a config file; its backup where the file cannot be read, which is reported. CorruptError."""
+    try:
+        return load_config(path)
+    except UnreadableError as error:
+        on_damage(unread_part(error))
+    try:
+        return parse_config_file(backup_of(path))
+    except UnreadableError as error:
+        on_damage(unread_part(error))
+        return None
+
+
+def unread_part(error: UnreadableError) -> UnreadPartError:
+    """Return what to report of a small file that cannot be read."""
+    return UnreadPartError(error.message, file=error.file, hint=error.hint)
 
 
 class ConsumerTable(NamedTuple):
@@ -115,7 +135,7 @@ class ConsumerTable(NamedTuple):
 
 def consumer_table(config: Path, settings: StoreConfig, tell: Say, on_damage: OnDamage) -> ConsumerTable:
     """Return the offsets in the folder `config`, from the file that a broker with these `settings` reads; `tell` takes
-    which one that is, unless it is the usual one. UnreadableError."""
+    which one that is, unless it is the usual one."""
     home = offsets_home(config, settings)
     if home.note:
         tell(home.note)
@@ -126,15 +146,22 @@ def consumer_table(config: Path, settings: StoreConfig, tell: Say, on_damage: On
     if table is None:
         return ConsumerTable(home.path, None, why_unknown(home.path))
     if home.is_lmq:
-        table = {**table, **light_offsets(read_config(home.path))}
+        table = {**table, **_light_offsets_in(home.path)}
     return ConsumerTable(home.path, table)
+
+
+def _light_offsets_in(path: Path) -> dict[Any, Any]:
+    try:
+        return light_offsets(read_config(path))
+    except UnreadableError:  # reported with the first table
+        return {}
 
 
 def _owners_in(path: Path) -> tuple[OffsetKey, ...]:
     """Return whose offsets a file holds that is out of use; none where it does not parse."""
     try:
         loaded = parse_config_file(path)
-    except CorruptError:
+    except (CorruptError, UnreadableError):
         return ()
     table = loaded.content.get(OFFSET_TABLE) if loaded is not None and isinstance(loaded.content, dict) else None
     owners = map(offset_key, table if isinstance(table, dict) else ())

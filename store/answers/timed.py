@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from rmqctl.formats.errors import CorruptError, NotFoundError
+from rmqctl.formats.errors import CorruptError, NotFoundError, UnreadableError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.wording import counted
-from rmqctl.store.answers.config_offsets import Say
+from rmqctl.store.answers.config_offsets import Say, unread_part
 from rmqctl.store.answers.delays import (
     DAMAGED,
     DELIVERED,
@@ -20,6 +20,7 @@ from rmqctl.store.answers.delays import (
     delay_levels,
     with_lateness,
 )
+from rmqctl.store.files.presence import exists
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.reader import StoreReader
@@ -50,11 +51,14 @@ def timed(reader: StoreReader, now: int, tell: Say, on_damage: OnDamage) -> Iter
     is_used = queue is not None and queue.max_offset > 0
     try:
         timer = recover_timer(reader, queue)
-    except CorruptError as error:
-        on_damage(error)
+    except (CorruptError, UnreadableError) as error:
+        if isinstance(error, UnreadableError) and error.file != str(path):
+            raise
+        on_damage(error if isinstance(error, CorruptError) else unread_part(error))
         if queue is not None and is_used:
             begin, end = queue.min_offset(reader.files.log.min_offset), queue.max_offset
-            detail = f"{path} is damaged: what was delivered is not known"
+            state = "is damaged" if isinstance(error, CorruptError) else "cannot be read"
+            detail = f"{path} {state}: what was delivered is not known"
             yield DelayLevel(None, None, UNKNOWN, None, begin, end, None, kind=TIMER, detail=detail)
         return
     taken = timer.checkpoint.last_timer_queue_offset
@@ -65,9 +69,10 @@ def timed(reader: StoreReader, now: int, tell: Say, on_damage: OnDamage) -> Iter
             yield DelayLevel(None, None, UNKNOWN, taken, None, None, None, kind=TIMER, detail=detail)
         return
     if not timer.has_checkpoint:
-        tell(f"{path} is not there: a broker delivers again what it has delivered of the timer's queue")
+        state = "is empty" if exists(path) else "is not there"
+        tell(f"{path} {state}: a broker delivers again what it has delivered of the timer's queue")
     for damage in timer.damage:
-        tell(f"the timer's files are damaged ({damage}): a broker goes on without what follows there")
+        on_damage(damage)
     pending = pending_messages(reader, queue, timer, on_damage)
     _say(tell, pending)
     row = DelayLevel(None, None, DELIVERED, taken, timer.queue_begin, timer.queue_end, 0, kind=TIMER)
@@ -136,6 +141,9 @@ def waiting_for(reader: StoreReader, is_wanted: Callable[[str], bool], on_damage
         timer = recover_timer(reader, queue)
     except CorruptError as error:
         on_damage(error)
+        return
+    except UnreadableError as error:
+        on_damage(unread_part(error))
         return
     for one in pending_messages(reader, queue, timer, on_damage).messages:
         if is_wanted(one.topic):

@@ -128,7 +128,10 @@ class CheckRun:
         self.summary.warnings += finding.severity is Severity.WARNING
         self.summary.notices += finding.severity is Severity.NOTICE
         self.summary.data_lost |= finding.data_lost is True
-        self.summary.perhaps_lost |= finding.data_lost is None and finding.severity.is_alarm
+        if finding.may_lose is not None:
+            self.summary.perhaps_lost = True
+            if finding.may_lose not in self.summary.perhaps:
+                self.summary.perhaps.append(finding.may_lose)
         if finding.loses is not None and finding.loses not in self.summary.lost:
             self.summary.lost.append(finding.loses)
 

@@ -13,7 +13,7 @@ class CheckSummary:
     `complete`: everything that was asked for was looked at; else `stopped_by` says why not ("max_duration",
     "fail_fast", "unreadable") and `next_offset` where the next check goes on. `ranges`: what of the log was walked.
     `lost`: what is gone for good ("messages", "consumer offsets", …), [] where nothing is known to be;
-    `perhaps_lost`: of some damage it is not known.
+    `perhaps_lost`: of some damage it is not known; `perhaps` names what it would be.
     `uncovered_messages`: without a checksum over head, topic and properties; counted at the full level only.
     """
 
@@ -39,6 +39,7 @@ class CheckSummary:
     data_lost: bool = False
     lost: list[str] = field(default_factory=list)
     perhaps_lost: bool = False
+    perhaps: list[str] = field(default_factory=list)
     codes: dict[str, int] = field(default_factory=dict)
     duration_ms: int = 0
 

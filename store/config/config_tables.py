@@ -41,6 +41,8 @@ TABLES: Mapping[str, FileTable] = {
         "offsetTable", _LEVELS, _of("4.9.8", "5.3.3"), (_ALL, _of("4.9.8"), _of("4.9.8", "5.3.3"))
     ),
 }
+_OBJECTS = frozenset(("topicQueueMapping.json", "consumerFilter.json", "consumerOrderInfo.json"))
+"""Files whose entries are not converted here, and which are objects all the same."""
 _TEXTS = {_TOPICS: ("topicName",), _GROUPS: ("groupName",)}
 _NUMBERS = {
     _TOPICS: ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag"),
@@ -80,7 +82,7 @@ def load_config_text(name: str, data: bytes) -> LoadedText:
     text = read_config_text(data)
     table = TABLES.get(name)
     if table is None:
-        return _loaded(text.value, text.forms, _ALL)
+        return _of_object(text) if name in _OBJECTS else _loaded(text.value, text.forms, _ALL)
     converter = _Converter(table, list(text.forms))
     try:
         value, read_by = converter.convert(text)
@@ -90,6 +92,23 @@ def load_config_text(name: str, data: bytes) -> LoadedText:
     if not found.read_by:
         raise CorruptError(f"no broker loads it: {found.why_not}")
     return found
+
+
+def _of_object(text: ConfigText) -> LoadedText:
+    try:
+        takers = _ALL if isinstance(text.value, dict) else _takers_of_no_object(text.value)
+    except _RefusedError as refused:
+        raise CorruptError(f"no broker loads it: {refused}") from refused
+    return _loaded(text.value, text.forms, takers)
+
+
+def _takers_of_no_object(value: Any) -> frozenset[str]:
+    """Return the versions that load a file which holds something else than an object, as one without entries."""
+    if value is None:
+        return _ALL
+    if isinstance(value, list) and not value:
+        return _of("4.9.8", "5.3.3")
+    raise _RefusedError(f"a {_kind_of(value)} in place of an object")
 
 
 def convertible_entries(name: str, content: Any) -> dict[Any, Any]:
@@ -146,12 +165,8 @@ class _Converter:
     def convert(self, text: ConfigText) -> tuple[Any, frozenset[str]]:
         """The content with its table converted, and the versions that take it as far as `forms` do not say."""
         value = text.value
-        if value is None:
-            return None, _ALL
-        if isinstance(value, list) and not value:
-            return [], _of("4.9.8", "5.3.3")
         if not isinstance(value, dict):
-            raise _RefusedError(f"a {_kind_of(value)} in place of an object")
+            return value, _takers_of_no_object(value)
         if any(isinstance(key, int) for key in value):
             raise _RefusedError("a number in place of a name")
         content = self._spelled(value)

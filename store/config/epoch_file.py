@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.presence import exists
+from rmqctl.store.files.presence import is_there
 from rmqctl.store.files.reading import read_small_file
 
 EPOCH_FILE = "epochFileCheckpoint"
@@ -28,7 +28,7 @@ class Epoch(NamedTuple):
 
 def is_under_controller(layout: StoreLayout) -> bool:
     """Return whether a broker under a controller has written to the store: its confirm offset is an end, then."""
-    return exists(layout.root / EPOCH_FILE) or exists(layout.root / IDENTITY_FILE)
+    return is_there(layout.root / EPOCH_FILE) or is_there(layout.root / IDENTITY_FILE)
 
 
 def read_epochs(path: Path) -> list[Epoch] | None:

@@ -15,6 +15,8 @@ GROUPS = "subscriptionGroup.json"
 OFFSETS = "consumerOffset.json"
 LMQ_OFFSETS = "lmqConsumerOffset.json"
 """Where a broker with enableLmq keeps the offsets of all groups (LmqConsumerOffsetManager)."""
+OWN_TABLES = (TOPICS, OFFSETS, GROUPS)
+"""The tables that a broker keeps from its first start on."""
 
 # of each table: its own database (storeType=defaultRocksDB, configManagerVersion=v1)
 _OWN_DATABASE = {

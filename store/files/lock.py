@@ -89,6 +89,8 @@ def lock_holder(path: Path) -> int | None:
     except FileNotFoundError:
         return None
     except OSError as error:
+        if error.errno == errno.ELOOP:  # no process can open it, a broker neither
+            return None
         if error.errno in (errno.EACCES, errno.EPERM, errno.ENXIO):
             return _listed_holder(path)
         refuse_exhausted(error, path)

@@ -39,6 +39,16 @@ def is_directory(path: str | os.PathLike[str]) -> bool:
     return stat.S_ISDIR(_mode(path, follow_links=True))
 
 
+def has_entries(path: str | os.PathLike[str]) -> bool:
+    """Return whether it is a directory with something in it. False where it cannot be listed."""
+    try:
+        with os.scandir(path) as entries:
+            return next(entries, None) is not None
+    except OSError as error:
+        refuse_exhausted(error, path)
+        return False
+
+
 def is_real_file(path: str | os.PathLike[str]) -> bool:
     """Whether it is a regular file itself, no link to one. UnreadableError as above."""
     return stat.S_ISREG(_mode(path, follow_links=False))

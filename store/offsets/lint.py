@@ -110,6 +110,9 @@ class _Lint:
                 OffsetProblem("warning" if is_backup else "error", "damaged", path, detail=f"{error.message}: {why}")
             )
             return _in_spite_of_its_shape(path)
+        except UnreadableError as error:
+            self.problems.append(OffsetProblem("error", "unreadable", path, detail=error.message))
+            return None
         if found is None:
             self._without_content(path)
         elif not isinstance(found.content, dict) or not isinstance(found.content.get(OFFSET_TABLE), dict):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmqctl.formats.errors import CorruptError, UnsupportedError
+from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError
 from rmqctl.store.answers.config_offsets import (
     DELAY_FILE,
     OFFSET_TABLE,
@@ -15,6 +15,7 @@ from rmqctl.store.answers.config_offsets import (
     light_offsets,
     offset_key,
     offsets_of,
+    unread_part,
 )
 from rmqctl.store.config.config_files import backup_of, parse_config_file
 from rmqctl.store.config.config_start import how_it_is, look_at
@@ -113,6 +114,10 @@ def _pair(path: Path, tell: Say, on_damage: OnDamage) -> _Pair:
             content = parse_config_file(one)
         except CorruptError as error:
             on_damage(error)
+            tables.append(None)
+            continue
+        except UnreadableError as error:
+            on_damage(unread_part(error))
             tables.append(None)
             continue
         if content is None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from rmqctl.formats.wording import counted
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.config.config_files import backup_of
 from rmqctl.store.config.config_start import DAMAGED, GOOD, MISSING, ConfigPair, FoundFile, look_at_pair
-from rmqctl.store.config.config_tables import TABLES
-from rmqctl.store.config.homes import database_of
+from rmqctl.store.config.homes import OWN_TABLES, database_of
 from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.files.presence import has_entries, is_there, status_of
 
 _CONSUMER, _LMQ, _DELAY = "consumerOffset.json", "lmqConsumerOffset.json", "delayOffset.json"
 _BEFORE = {
@@ -80,18 +82,58 @@ def start_of_config(layout: StoreLayout, config: StoreConfig, version: str) -> C
             continue  # it is not loaded from the file
         wanted = _LMQ if name == _CONSUMER and config.enable_lmq else name
         pair = look_at_pair(layout.config / wanted)
-        found.steps += _steps(pair, version)
-        if pair.source_for(version) is None:
-            found.error = _error(pair)
+        waits = _waits_for(pair, version)
+        if waits is None:
+            found.steps += _steps(pair, version)
+        if waits is not None or pair.source_for(version) is None:
+            found.error = waits or _error(pair)
             return found
+    found.steps += _gone(layout)
+    found.error_after = next(filter(None, _waits_for_metrics(layout, config, version)), None)
     pair = look_at_pair(layout.config / _DELAY)
-    found.steps += _steps(pair, version)
+    waits = _waits_for(pair, version)
+    if waits is None:
+        found.steps += _steps(pair, version)
     source = pair.source_for(version)
-    if source is None:
-        found.error_after = _error(pair)
+    if waits is not None or source is None:
+        found.error_after = found.error_after or waits or _error(pair)
     else:
         found.delay_offsets = source.table() if source.state == GOOD else {}
     return found
+
+
+def _gone(layout: StoreLayout) -> Iterator[ConfigStep]:
+    """Yield tables that a broker keeps from its first start on, where the others are there and one is not."""
+    absent = [name for name in OWN_TABLES if not _is_kept(layout, name)]
+    if len(absent) < len(OWN_TABLES) - 1:
+        for name in absent:
+            is_lost = name == "topics.json" and has_entries(layout.consumequeue)
+            text = f"{name} and its backup are missing, beside others: {_EMPTY_MEANS[name]}"
+            yield ConfigStep(name, "nothing", is_lost, text)
+
+
+def _is_kept(layout: StoreLayout, name: str) -> bool:
+    """Whether the table is anywhere: in the file, its backup, the file of light queues, or a RocksDB."""
+    names = (name, _LMQ) if name == _CONSUMER else (name,)
+    paths = [path for one in names for path in (layout.config / one, backup_of(layout.config / one))]
+    return database_of(layout.config, name) is not None or any(is_there(path) for path in paths)
+
+
+def _waits_for_metrics(layout: StoreLayout, config: StoreConfig, version: str) -> Iterator[str | None]:
+    if version != "4.9.8":
+        for name in ("timermetrics", "transactionMetrics") if config.timer_wheel_enable else ("transactionMetrics",):
+            yield _waits_for(look_at_pair(layout.config / name), version)
+
+
+def _waits_for(pair: ConfigPair, version: str) -> str | None:
+    """Return why a load never ends: it opens a fifo, and waits for a process that writes into it."""
+    for one in pair:
+        status = status_of(one.path)
+        if status is not None and stat.S_ISFIFO(status.st_mode):
+            return f"none is logged: the broker waits without end for a process that writes into the fifo {one.path}"
+        if one.is_loaded_by(version):
+            break
+    return None
 
 
 def _error(pair: ConfigPair) -> str:
@@ -127,7 +169,7 @@ def _steps(pair: ConfigPair, version: str) -> Iterator[ConfigStep]:
 
 def _is_empty(found: FoundFile) -> bool:
     """Whether what is loaded has no table although it is the whole file: null, or a list without items."""
-    return found.path.name in TABLES and not isinstance(found.value, dict)
+    return found.path.name in _EMPTY_MEANS and not isinstance(found.value, dict)
 
 
 def _why(file: FoundFile, version: str) -> str:

@@ -8,14 +8,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rmqctl.formats.errors import RemovedError, UsageError
+from rmqctl.formats.errors import CorruptError, RemovedError, UnreadableError, UsageError
 from rmqctl.formats.wording import counted
 from rmqctl.store.answers.known_names import KnownNames
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.config.config import as_a_broker_starts, is_delay_table
+from rmqctl.store.config.epoch_file import EPOCH_FILE, is_under_controller, read_epochs
+from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.lock import holder_name
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.presence import is_there
 from rmqctl.store.predict.config_files import ConfigStart, start_of_config
 from rmqctl.store.predict.counting import count_behind, count_unqueued
 from rmqctl.store.predict.dispatch import SimulatedDispatch, SimulatedQueues
@@ -54,7 +57,8 @@ class Prediction:
     files that are not made anew. `topics_returned`: topics whose queues hold messages after the start although
     topics.json does not name them, with the units that the start adds. `config`: a row for each config file that
     is not loaded as it was written (see `ConfigStep`). `messages_stuck`: delayed messages that are never
-    delivered, of levels that messageDelayLevel no longer has or of a timer that has passed them. `recovery`: what
+    delivered, of levels that messageDelayLevel no longer has or of a timer that has passed them. `messages_repeated`:
+    messages of the timer that are delivered again. `timer_reset`: how far the timer was is lost. `recovery`: what
     the start reads and about how long that takes (see `RecoveryWork`), None where it does not come so far.
     `warnings`: what else is going to happen.
     """
@@ -77,6 +81,8 @@ class Prediction:
     topics_returned: list[dict[str, Any]] = field(default_factory=list)
     config: list[dict[str, Any]] = field(default_factory=list)
     messages_stuck: int = 0
+    messages_repeated: int = 0
+    timer_reset: bool = False
     recovery: dict[str, Any] | None = None
     warnings: list[str] = field(default_factory=list)
 
@@ -85,7 +91,7 @@ class Prediction:
         """Whether the broker does not come up, or something goes that it does not make anew."""
         dropped = any(row["units_dropped"] or row["units_misplaced"] for row in self.queues_changed)
         lost = self.messages_lost or self.messages_unqueued or self.index_entries_lost or dropped
-        return not self.loads or bool(lost or self.messages_stuck or self.config_lost)
+        return not self.loads or bool(lost or self.messages_stuck or self.timer_reset or self.config_lost)
 
     @property
     def config_lost(self) -> bool:
@@ -163,6 +169,12 @@ class Start:
         unread = self.files.checkpoint_problem()
         if unread is not None:
             self.result.warnings.append(f"checkpoint: {unread}; what follows is predicted as if it were missing")
+        if is_under_controller(self.files.layout):
+            self.result.warnings.append(
+                "the store is of a broker with enableControllerMode=true, whose recovery ends at the confirmed offset: "
+                "this prediction is for a start without it"
+            )
+            self.result.warnings += _epoch_problem(self.files.layout)
         error = config.error or refused_before_loading(self.files.layout) or denied
         return self._finished(error) if error is not None else self._load(config)
 
@@ -229,9 +241,11 @@ class Start:
         result = self.result
         changed = result.messages_lost or any(row["topic"] == TIMER_TOPIC for row in result.queues_changed)
         if self.rules.knows_batches and self.files.config.timer_wheel_enable and self.files.log.files and not changed:
-            stuck, said = timer_outcome(self.files)
-            result.messages_stuck += stuck
-            result.warnings += said
+            timer = timer_outcome(self.files)
+            result.messages_stuck += timer.stuck
+            result.messages_repeated += timer.repeated
+            result.timer_reset = timer.is_reset
+            result.warnings += timer.said
 
     def _load_log(self) -> MappedFileQueue:
         """The commitlog as the broker has it after loading; a failure stands in the result then."""
@@ -401,6 +415,19 @@ class Start:
     def _relative(self, path: Path) -> str:
         root = self.files.root
         return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+
+
+def _epoch_problem(layout: StoreLayout) -> list[str]:
+    """Return what a broker under a controller makes of an epoch file that it cannot load (EpochFileCache)."""
+    path = layout.root / EPOCH_FILE
+    try:
+        found = read_epochs(path)
+        if found is not None or not is_there(path):
+            return []
+        why = "is a link that leads nowhere"
+    except (CorruptError, UnreadableError) as error:
+        why = error.message
+    return [f"{EPOCH_FILE}: {why}: under a controller a broker takes its backup, or starts without epochs"]
 
 
 class _Nobody:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.presence import exists, is_directory, is_file, is_link, status_of
 from rmqctl.store.predict.loading import load_files
 from rmqctl.store.predict.rules import Rules
+from rmqctl.store.timer.timer_state import CHECKPOINT_FILE
 
 # 7 days of one-second slots, twice, of 32 bytes each (TimerWheel)
 _WHEEL_SIZE = 7 * 86_400 * 2 * 32
@@ -38,11 +40,21 @@ def not_opened(path: Path) -> str | None:
     """Return Java's error for a file that a start opens for writing, or makes; None where that works."""
     if is_directory(path):
         return f"java.io.FileNotFoundException: {path} (Is a directory)"
+    if _is_loop(path):
+        return f"java.io.FileNotFoundException: {path} (Too many levels of symbolic links)"
     if is_link(path) and not exists(path) and not is_directory(Path(os.path.realpath(path)).parent):
         return f"java.io.FileNotFoundException: {path} (No such file or directory)"
     if _is_kind(path, stat.S_ISSOCK):
         return f"java.io.FileNotFoundException: {path} (No such device or address)"
     return None
+
+
+def _is_loop(path: Path) -> bool:
+    try:
+        path.stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
 
 
 def not_mapped(path: Path) -> str | None:
@@ -78,7 +90,7 @@ def refused_by_timer(layout: StoreLayout, config: StoreConfig, rules: Rules) -> 
     if not rules.knows_batches or not config.timer_wheel_enable:
         return None
     wheel = layout.root / "timerwheel"
-    error = not_mapped(wheel)
+    error = not_mapped(layout.config / CHECKPOINT_FILE) or not_mapped(wheel)
     if error is not None:
         return error
     status = status_of(wheel)
@@ -146,7 +158,7 @@ def permission_problems(layout: StoreLayout) -> tuple[str | None, list[str]]:
 
 def _mapped(layout: StoreLayout) -> Iterator[tuple[Path, bool]]:
     """Files that a start opens for reading and writing, and whether it ends where it cannot."""
-    for path in (layout.lock, layout.checkpoint, layout.root / "timerwheel"):
+    for path in (layout.lock, layout.checkpoint, layout.root / "timerwheel", layout.config / CHECKPOINT_FILE):
         yield path, True
     for directory in layout.commitlog:
         for path in _entries(directory):

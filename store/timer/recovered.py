@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, UnreadableError
-from rmqctl.store.files.presence import exists
+from rmqctl.store.files.presence import is_file, status_of
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.reader import StoreReader
@@ -18,6 +18,8 @@ from rmqctl.store.timer.wheel import LIVE_SLOT, WheelFile, WheelSlots, live_slot
 
 # TimerMessageStore#reviseQueueOffset looks no further back
 _LOOKED_BACK = 20_000
+# file times of copies and of other time zones are hours off, not days
+_MOST_AHEAD_MS = 86_400_000
 
 
 @dataclass(slots=True)
@@ -26,8 +28,10 @@ class RecoveredTimer:
 
     `units`: those whose second has not come yet, in the order of the log, and `on_wheel` which of them a slot leads to.
     `last`: the last unit of the log; `known`, `known_sizes`: offset in the commitlog and size of what each unit leads
-    to. `broken`: positions that slots or units lead to, where no unit is. `ahead`: slots whose last unit is at the end
-    of the log or after it. `damage`: of wheel or log, each of which a broker takes as far as it is good.
+    to. `has_checkpoint`: timercheck is there and not empty; `checkpoint_written_ms`: when it was modified. `broken`:
+    positions that slots or units lead to, where no unit is. `ahead`: slots whose last unit is at the end of the log or
+    after it. `damage`: of wheel or log, each of which a broker takes as far as it is good. `due`: of every unit, only
+    where `is_read_ahead`.
     """
 
     checkpoint: TimerCheckpoint
@@ -46,6 +50,17 @@ class RecoveredTimer:
     ahead: int = 0
     wheel: WheelFile | None = None
     damage: list[CorruptError] = field(default_factory=list)
+    checkpoint_written_ms: int | None = None
+    due: np.ndarray[tuple[int], np.dtype[np.int64]] = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @property
+    def is_read_ahead(self) -> bool:
+        """Whether the checkpoint claims that messages are delivered which were due a day or more after it was written.
+
+        A broker writes it every second, with a time that the clock has reached.
+        """
+        written = self.checkpoint_written_ms
+        return written is not None and self.checkpoint.last_read_time_ms > written + _MOST_AHEAD_MS
 
     @property
     def has_files(self) -> bool:
@@ -71,10 +86,12 @@ def recover_timer(reader: StoreReader, queue: AnyConsumeQueue | None) -> Recover
     """
     files = reader.files
     layout = files.layout
-    checkpoint = read_timer_checkpoint(layout.config)
+    checkpoint = read_timer_checkpoint(layout.config, empty_as_missing=True)
+    found = status_of(layout.config / CHECKPOINT_FILE)
     begin = 0 if queue is None else queue.min_offset(files.log.min_offset)
     end = 0 if queue is None else queue.max_offset
-    timer = RecoveredTimer(checkpoint, exists(layout.config / CHECKPOINT_FILE), end, begin, end)
+    timer = RecoveredTimer(checkpoint, found is not None and found.st_size > 0, end, begin, end)
+    timer.checkpoint_written_ms = None if found is None else found.st_mtime_ns // 1_000_000
     slots = _read_wheel(reader, timer)
     flushed = checkpoint.last_timer_log_flush_pos
     if timer.wheel is not None and timer.wheel.flushed:
@@ -90,6 +107,9 @@ def _read_wheel(reader: StoreReader, timer: RecoveredTimer) -> WheelSlots:
     if not found:
         return np.empty(0, LIVE_SLOT)
     timer.wheel = found[0]
+    if not is_file(found[0].path):
+        timer.damage.append(CorruptError("not a regular file: no broker starts with it", file=found[0].path))
+        return np.empty(0, LIVE_SLOT)
     try:
         return live_slots(found[0].path, reader.files.descriptors, timer.checkpoint.last_read_time_ms)
     except CorruptError as error:
@@ -109,11 +129,13 @@ def _read_log(reader: StoreReader, timer: RecoveredTimer, flushed: int) -> int:
     timer.log_begin = timer.log_end = files[0].begin
     scanned_from = max(0, flushed - files[-1].size)
     begins = [file.begin for file in files if file.begin <= scanned_from]
-    live, known, sizes = [], [], []
+    live, known, sizes, due = [], [], [], []
     for piece in pieces(files, reader.files.descriptors):
         live.append(piece.units[piece.units["out"] >= timer.checkpoint.last_read_time_ms])
         known.append(piece.units["physical_offset"].copy())
         sizes.append(piece.units["size"].copy())
+        if timer.is_read_ahead:
+            due.append(piece.units["out"].copy())
         timer.log_end = piece.end
         if len(piece.units):
             timer.last = piece.units[-1:].copy()
@@ -122,6 +144,7 @@ def _read_log(reader: StoreReader, timer: RecoveredTimer, flushed: int) -> int:
     timer.units = np.concatenate(live) if live else timer.units
     timer.known = np.concatenate(known) if known else timer.known
     timer.known_sizes = np.concatenate(sizes) if sizes else timer.known_sizes
+    timer.due = np.concatenate(due) if due else timer.due
     return begins[-1] if begins else files[0].begin
 
 

@@ -50,13 +50,18 @@ class TimerUnit(NamedTuple):
     takes_back: bool = False
 
 
-def read_timer_checkpoint(config: Path) -> TimerCheckpoint:
-    """The checkpoint in the folder `config`, one of a timer that never ran if there is none. CorruptError for one that
-    is too short; UnreadableError."""
+def read_timer_checkpoint(config: Path, *, empty_as_missing: bool = False) -> TimerCheckpoint:
+    """Return the checkpoint in the folder `config`, one of a timer that never ran if there is none.
+
+    `empty_as_missing`: a file of 0 bytes counts as none, as for a broker, which maps it and reads zeros. CorruptError
+    for one that is too short; UnreadableError.
+    """
     path = config / CHECKPOINT_FILE
     try:
         data = read_small_file(path, TIMER_CHECKPOINT_SIZE)
     except FileNotFoundError:
+        return TimerCheckpoint()
+    if empty_as_missing and not data:
         return TimerCheckpoint()
     if len(data) < TIMER_CHECKPOINT.size:
         raise CorruptError(

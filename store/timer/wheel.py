@@ -10,7 +10,7 @@ import numpy as np
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import TIMER_WHEEL_SLOT, TIMER_WHEEL_SLOTS
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.presence import exists, status_of
+from rmqctl.store.files.presence import is_there, status_of
 from rmqctl.store.files.reading import Descriptors, named
 
 WHEEL_FILE = "timerwheel"
@@ -48,7 +48,7 @@ def wheel_files(layout: StoreLayout) -> list[WheelFile]:
         ]
     snapshots.sort(key=lambda one: -(one.flushed or 0))
     plain = layout.root / WHEEL_FILE
-    if not exists(plain):
+    if not is_there(plain):
         return snapshots
     if snapshots and _modified(snapshots[0].path) >= _modified(plain):
         return [*snapshots, WheelFile(plain)]

@@ -33,7 +33,7 @@ Examples:
   rmqctl predict -s /data/store -c broker.conf --from 5.3.3 --to 4.9.8
 
 Exit code 0: it starts and loses nothing. 1: it refuses to start, or messages, queue units, index entries or tables of
-its configuration are lost, or delayed messages are never delivered.
+its configuration are lost, delayed messages are never delivered, or how far the timer was is lost.
 5: a start like this is not predicted."""
 )
 @store_options

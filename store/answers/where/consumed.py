@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
 
 from rmqctl.formats import properties as names
-from rmqctl.formats.errors import UnreadableError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.wording import counted, format_time
 from rmqctl.store.answers.config_offsets import (
-    CONSUMER_FILE,
-    ConsumerTable,
     Say,
     consumer_table,
     offset_key,
@@ -53,7 +48,7 @@ class Consumers:
         config = reader.files.layout.config
         self._offsets: dict[str, dict[str, dict[int, int]]] = {}
         self.missing = ""
-        kept = _offsets(config, reader, tell, on_damage)
+        kept = consumer_table(config, reader.files.config, tell, on_damage)
         self.missing = kept.missing
         for stale in kept.stale:
             self._offsets.setdefault(stale.topic, {})[stale.group + (BROADCAST if stale.is_broadcast else "")] = {}
@@ -62,11 +57,11 @@ class Consumers:
             if owner is not None and isinstance(queues, Mapping):
                 group = owner.group + (BROADCAST if owner.is_broadcast else "")
                 self._offsets.setdefault(owner.topic, {})[group] = offsets_of(queues)
-        groups = _table(config / GROUP_FILE, GROUP_TABLE, tell, on_damage) or {}
+        groups = table_in(config / GROUP_FILE, GROUP_TABLE, tell, on_damage) or {}
         self.configured = {str(group) for group in groups}
-        modes = _table(config / _MODE_FILE, _MODE_TABLE, tell, on_damage) or {}
+        modes = table_in(config / _MODE_FILE, _MODE_TABLE, tell, on_damage) or {}
         self._popping = Popping(reader, modes, self.configured, self.offset, now, on_damage)
-        self._filters = KnownFilters(groups, _table(config / FILTER_FILE, FILTER_TABLE, tell, on_damage) or {}, tags)
+        self._filters = KnownFilters(groups, table_in(config / FILTER_FILE, FILTER_TABLE, tell, on_damage) or {}, tags)
 
     def groups_of(self, topic: str) -> list[str]:
         """Groups with an offset in some queue of the topic, in order."""
@@ -135,24 +130,6 @@ class Consumers:
         if known.tags.matches(tag):
             return step._replace(state=TAKEN, detail=f"{said} takes {what}")
         return step._replace(state=PASSED_OVER, detail=f"{said} passes over {what}")
-
-
-def _offsets(config: Path, reader: StoreReader, tell: Say, on_damage: OnDamage) -> ConsumerTable:
-    """Return the offsets of groups; none, which is reported, also for a file that may not be read."""
-    try:
-        return consumer_table(config, reader.files.config, tell, on_damage)
-    except UnreadableError as error:
-        tell(str(error))
-        return ConsumerTable(config / CONSUMER_FILE, None, f"{config / CONSUMER_FILE} cannot be read")
-
-
-def _table(path: Any, name: str, tell: Say, on_damage: OnDamage) -> dict[Any, Any] | None:
-    """The table; None, which is told, also for a file that may not be read: the rest of the answer needs none of it."""
-    try:
-        return table_in(path, name, tell, on_damage)
-    except UnreadableError as error:
-        tell(str(error))
-        return None
 
 
 def hop_steps(family: Family, group: str, consumers: Consumers, held: HeldBack) -> Iterator[Step]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from rmqctl.formats import properties as names
-from rmqctl.formats.errors import CorruptError, NotFoundError, UnreadableError, UnsupportedError
+from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError
 from rmqctl.formats.hashing import whole_number
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.wording import counted, format_time, lasting
@@ -103,12 +103,8 @@ class HeldBack:
     def _delay_offset(self, level: int) -> int | None:
         if not self._is_delay_read:
             self._is_delay_read = True
-            try:
-                path = self._reader.files.layout.config / DELAY_FILE
-                table = table_in(path, OFFSET_TABLE, self._tell, self._on_damage)
-            except UnreadableError as error:
-                self._tell(str(error))
-                table = None
+            path = self._reader.files.layout.config / DELAY_FILE
+            table = table_in(path, OFFSET_TABLE, self._tell, self._on_damage)
             self._delay_offsets = None if table is None else offsets_of(table)
         return None if self._delay_offsets is None else self._delay_offsets.get(level, 0)
 

@@ -18,7 +18,6 @@ from rmqctl.formats.errors import (
     CorruptError,
     NotFoundError,
     RmqctlError,
-    UnreadableError,
     UnsupportedError,
     UsageError,
 )
@@ -174,11 +173,7 @@ class Popping:
 
     def _order_info(self) -> Mapping[Any, Any]:
         path = self._reader.files.layout.config / _ORDER_FILE
-        try:
-            return table_in(path, "table", lambda _: None, self._on_damage) or {}
-        except UnreadableError as error:
-            self._on_damage(CorruptError(error.message, file=path))
-            return {}
+        return table_in(path, "table", lambda _: None, self._on_damage) or {}
 
     def _all(self) -> list[_Popped]:
         if self._popped is None:

@@ -258,6 +258,15 @@ KINDS: tuple[Kind, ...] = (
         "Restore it from a copy if there was one.",
     ),
     Kind(
+        "RMQ-CFG-050",
+        Severity.WARNING,
+        "topics.json gone",
+        "Other config files of the broker and queues are there, topics.json and its backup are not. A broker starts "
+        "without these topics: clients find none of them until they are created again.",
+        "Deleted by hand; copied without it; a power cut.",
+        "Restore it from a copy, or create the topics again with mqadmin updateTopic; `ls --topics` lists them.",
+    ),
+    Kind(
         "RMQ-CFG-023",
         Severity.ERROR,
         "name that leads out of the store",

@@ -18,6 +18,10 @@ _LOST_WITH = {
     "delayOffset.json": "delay offsets",
     "topics.json": "topic settings",
     "subscriptionGroup.json": "consumer group settings",
+    "topicQueueMapping.json": "mappings of static topics",
+    "consumerFilter.json": "SQL filters",
+    "consumerOrderInfo.json": "states of orderly POP consumers",
+    "timercheck": "positions of the timer",
 }
 """What a config file holds, which is gone with it."""
 _LOST_OF_FAMILY = {"CFG": "settings", "OFF": "offsets"}
@@ -66,8 +70,15 @@ class Finding:
     @property
     def loses(self) -> str | None:
         """What is gone for good, in the plural; None where nothing is, or where that cannot be known."""
-        if self.data_lost is not True:
-            return None
+        return self._concerned if self.data_lost is True else None
+
+    @property
+    def may_lose(self) -> str | None:
+        """What is perhaps gone for good, in the plural; None where that is known."""
+        return self._concerned if self.data_lost is None and self.severity.is_alarm else None
+
+    @property
+    def _concerned(self) -> str:
         named = None if self.file is None else _LOST_WITH.get(self.file.name.removesuffix(".bak"))
         return named or _LOST_OF_FAMILY.get(self.kind.family, "messages")
 

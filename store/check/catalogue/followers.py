@@ -45,8 +45,8 @@ KINDS: tuple[Kind, ...] = (
         Severity.ERROR,
         "timer file damaged or missing",
         "With a wheel of a wrong length or a gap in the timer log a broker does not start. It cuts a timer log at "
-        "damage. With a damaged timercheck it does not start. Without a timercheck it delivers again what it has "
-        "delivered of the timer's queue, and twice what waits.",
+        "damage. Bytes that timercheck lacks are zeros for a broker. Without a timercheck, or with an empty one, it "
+        "delivers again what it has delivered of the timer's queue, and twice what waits.",
         "A torn write, an incomplete copy, a file that was removed.",
         "`repair` writes wheel and log from the messages that wait. A timercheck can only be restored from a copy of "
         "the store: it says what was delivered.",
@@ -69,6 +69,25 @@ KINDS: tuple[Kind, ...] = (
         "appendTopicForTimerDeleteKey=true, and delivers what was taken back.",
         "An upgrade while recalled messages wait.",
         "Start a broker 5.3.3, or one with appendTopicForTimerDeleteKey=true, until their time has passed.",
+    ),
+    Kind(
+        "RMQ-TMR-050",
+        Severity.NOTICE,
+        "timer wheel empty",
+        "A broker starts and makes the wheel again: it links the units of the last two files of the timer log. "
+        "Messages whose units are all in older files are not delivered, which is a finding of its own (RMQ-TMR-003).",
+        "A file that was removed; a broker that stopped while it made the file.",
+        "Nothing, if it is the only finding of the timer: a broker writes the wheel when it starts.",
+    ),
+    Kind(
+        "RMQ-TMR-051",
+        Severity.ERROR,
+        "timer ahead of the clock",
+        "timercheck says that messages are delivered which were due after it was written. A broker never looks at "
+        "slots before that time: messages that are due until then are not delivered.",
+        "A clock that was far ahead and was set back; a damaged timercheck.",
+        "Restore config/timercheck from a copy. If there is none, move it away: a broker then delivers again what the "
+        "timer's queue holds.",
     ),
     Kind(
         "RMQ-EPO-001",

@@ -26,15 +26,16 @@ from rmqctl.store.config.config_start import (
     starts_of,
 )
 from rmqctl.store.config.config_tables import TABLES
-from rmqctl.store.config.homes import LMQ_OFFSETS, OFFSETS, database_of
+from rmqctl.store.config.homes import LMQ_OFFSETS, OFFSETS, OWN_TABLES, TOPICS, database_of
 from rmqctl.store.files.layout import is_safe_topic
+from rmqctl.store.files.presence import has_entries
 
 _SUFFIX = ".json"
 # a string as a whole, so that brackets inside it do not count; nothing is tried twice
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}\[\]]', re.DOTALL)
 KNOWN_FROM_ELSEWHERE = ("topics.json", "subscriptionGroup.json")
 """Files whose names can be found again: topics by their queues, groups by their offsets."""
-_OWN_TABLES = ("topics.json", "consumerOffset.json", "subscriptionGroup.json")
+_FILTERS = "consumerFilter.json"
 _LONGEST_NAME = 255
 # a broker puts its own name and its cluster's among the topics without a look at their characters
 _USUAL_NAME = re.compile(r"[%|a-zA-Z0-9_.:-]+")
@@ -99,13 +100,15 @@ class ConfigFiles:
 
         A folder with one of them alone was not left by a broker: a library that wrote the store needs no other.
         """
-        present = [name for name in _OWN_TABLES if name in self.files]
-        for name in _OWN_TABLES:
+        present = [name for name in OWN_TABLES if name in self.files]
+        for name in OWN_TABLES:
             if len(present) > 1 and name not in self.files and not self._is_elsewhere(name):
                 beside = ", ".join(present)
-                yield Finding(
-                    "RMQ-CFG-022", f"neither it nor its backup is there, beside {beside}", self._directory / name
-                )
+                text = f"neither it nor its backup is there, beside {beside}"
+                if name == TOPICS and has_entries(self._directory.parent / "consumequeue"):
+                    yield Finding("RMQ-CFG-050", text, self._directory / name, data_lost=True)
+                else:
+                    yield Finding("RMQ-CFG-022", text, self._directory / name)
 
     def _is_elsewhere(self, name: str) -> bool:
         """Whether the table is in a RocksDB, or in the file of a broker with enableLmq."""
@@ -145,7 +148,9 @@ def _of_pair(pair: ConfigPair) -> Iterator[Finding]:
     for one in pair:
         if one.state == UNREADABLE:
             code = "RMQ-FILE-007" if one.detail == NOT_A_FILE else "RMQ-FILE-006"
-            yield Finding(code, one.detail, one.path, data_lost=None)
+            # consumers send their filters again when they subscribe; the other files hold what nothing else does
+            is_kept_elsewhere = path.name == _FILTERS or (one is backup and file.is_good)
+            yield Finding(code, one.detail, one.path, data_lost=False if is_kept_elsewhere else None)
     whole = whole_value_size(file.data) if file.state == DAMAGED else None
     if whole is not None:
         text = "bytes of an older, longer version follow the value"

@@ -25,7 +25,8 @@ def small_file_findings(layout: StoreLayout) -> Iterator[Finding]:
         problem = _problem(path)
         if problem is not None:
             code = "RMQ-FILE-006" if is_file(path) else "RMQ-FILE-007"
-            yield Finding(code, problem, path, data_lost=False)
+            # nothing else says what the timer has delivered
+            yield Finding(code, problem, path, data_lost=None if path.name == CHECKPOINT_FILE else False)
 
 
 def _paths(layout: StoreLayout) -> Iterator[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from rmqctl.formats.wording import counted
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.cross import Level, LogSeen
 from rmqctl.store.check.state.offsets import QueueDoubts
+from rmqctl.store.files.presence import exists, is_file
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
@@ -18,6 +20,7 @@ from rmqctl.store.timer.pending import PendingTimer, TimedMessage, pending_messa
 from rmqctl.store.timer.recovered import RecoveredTimer, recover_timer
 from rmqctl.store.timer.timer_log import UNIT_SIZE
 from rmqctl.store.timer.timer_state import CHECKPOINT_FILE, LOG_FOLDER
+from rmqctl.store.timer.wheel import WHEEL_FILE
 
 
 def timer_findings(files: StoreFiles, seen: LogSeen, doubts: QueueDoubts) -> Iterator[Finding]:
@@ -44,11 +47,17 @@ def timer_findings(files: StoreFiles, seen: LogSeen, doubts: QueueDoubts) -> Ite
     fix = None if timer.has_checkpoint and not is_doubtful else ""
     for damage in timer.damage:
         place = None if damage.file is None else files.path_of(str(damage.file))
+        if place is not None and not is_file(place) and place.name == WHEEL_FILE:
+            continue  # a finding of the files
         yield Finding("RMQ-TMR-004", damage.message, place, topic=TIMER_TOPIC, fix=fix)
     if not timer.has_checkpoint and len(timer.known):
         count = timer.queue_end - timer.queue_begin
-        text = f"missing: a broker puts all {counted(count, 'message')} of the timer's queue on the wheel again"
-        yield Finding("RMQ-TMR-004", text, path, topic=TIMER_TOPIC, messages=count, fix="")
+        state = "empty" if exists(path) else "missing"
+        text = f"{state}: a broker puts all {counted(count, 'message')} of the timer's queue on the wheel again"
+        yield Finding("RMQ-TMR-004", text, path, topic=TIMER_TOPIC, messages=count, data_lost=True, fix="")
+    yield from _wheel(files, timer)
+    if timer.has_checkpoint:
+        yield from _read_ahead(files, path, timer)
     if fix is None:
         yield from _positions(files, seen, timer)
         if seen.level is not Level.QUICK:
@@ -57,6 +66,29 @@ def timer_findings(files: StoreFiles, seen: LogSeen, doubts: QueueDoubts) -> Ite
             places = timer.units["physical_offset"]
             foreign = pending.foreign - len(np.unique(places[places >= seen.log_end]))
             yield from _messages(files, pending, foreign)
+
+
+def _wheel(files: StoreFiles, timer: RecoveredTimer) -> Iterator[Finding]:
+    """Yield an empty wheel beside units of the timer log. Without a wheel `repair` leaves the timer, as a broker makes
+    it of the log."""
+    path = files.layout.root / WHEEL_FILE
+    is_empty = timer.wheel is not None and timer.wheel.path == path and is_file(path) and not path.stat().st_size
+    if len(timer.known) and is_empty:
+        units = counted(len(timer.known), "unit")
+        text = f"empty: a broker makes it again from the last two files of the timer log, which has {units}"
+        yield Finding("RMQ-TMR-050", text, path, topic=TIMER_TOPIC)
+
+
+def _read_ahead(files: StoreFiles, path: Path, timer: RecoveredTimer) -> Iterator[Finding]:
+    """Yield a checkpoint that says to have delivered what was due long after it was written."""
+    written = timer.checkpoint_written_ms
+    read_time = timer.checkpoint.last_read_time_ms
+    if timer.is_read_ahead and written is not None:
+        text = (
+            f"it says that messages due before {read_time} ms are delivered, and was last written at {written} ms: no "
+            "broker delivers those due in between"
+        )
+        yield Finding("RMQ-TMR-051", text, path, topic=TIMER_TOPIC, expected=written, found=read_time, fix="")
 
 
 def _positions(files: StoreFiles, seen: LogSeen, timer: RecoveredTimer) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import TIMER_CHECKPOINT
-from rmqctl.store.files.presence import exists
+from rmqctl.store.files.presence import exists, is_file
 from rmqctl.store.files.zeros import end_of_nonzero
 from rmqctl.store.journal.plan import ClearRange, MoveAway, Plan, WriteRange
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
@@ -88,7 +88,7 @@ def _end_wheels(files: StoreFiles, plan: Plan, units: TimerUnits, position: int)
     for out, number in zip(going["out"].tolist(), np.where(takes_back, -1, 1).tolist(), strict=True):
         counted[out] += number
     for wheel in wheel_files(files.layout):
-        if wheel.path.stat().st_size != WHEEL_SIZE:
+        if not is_file(wheel.path) or wheel.path.stat().st_size != WHEEL_SIZE:
             continue
         for slot in slots_from(wheel.path, files.descriptors, position):
             last = last_of.get(slot.time)

@@ -133,6 +133,7 @@ PAINS = [
     Pain("29-empty", _emptied(CONSUMER), "RMQ-CFG-002", ERROR, False),
     Pain("29-topics-empty", _emptied(TOPICS), "RMQ-CFG-002", ERROR, True),
     Pain("29-gone", _removed(CONSUMER), "RMQ-CFG-022", NOTICE, False),
+    Pain("29-topics-gone", _removed(TOPICS), "RMQ-CFG-050", WARNING, False),
     Pain("29-removed-by-a-start", _gone(CONSUMER), "RMQ-CFG-004", WARNING, True),
     Pain(
         "29-backup-damaged",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.formats.errors import StoreInUseError, UnreadableError, WriteFailedError
+from rmqctl.formats.errors import StoreInUseError, WriteFailedError
 from rmqctl.formats.message import Message
 from rmqctl.main import main
 from rmqctl.store import MessageStore
@@ -173,8 +173,7 @@ def test_asking_changes_nothing(tmp_path: Path) -> None:
 
 def test_a_lock_file_that_cannot_be_asked(tmp_path: Path) -> None:
     (tmp_path / "lock").symlink_to(tmp_path / "lock")
-    with pytest.raises(UnreadableError, match="cannot be opened"):
-        lock_holder(tmp_path / "lock")
+    assert lock_holder(tmp_path / "lock") is None  # no process can have opened it
     os.mkfifo(tmp_path / "fifo")
     assert lock_holder(tmp_path / "fifo") is None
 
