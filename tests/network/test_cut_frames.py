@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -34,9 +35,13 @@ def _answer(connection: socket.socket) -> RemotingCommand:
     return answer
 
 
-def _held() -> tuple[int, int]:
-    """Return descriptors and threads of this process."""
-    return len(os.listdir("/proc/self/fd")), threading.active_count()
+def _sockets() -> int:
+    """Return how many sockets this process holds."""
+    found = 0
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found += os.readlink(f"/proc/self/fd/{name}").startswith("socket:")
+    return found
 
 
 @pytest.fixture
@@ -51,7 +56,7 @@ def test_every_length_then_close_or_silence(address: str, reset: bool) -> None:
     with _connected(address) as first:
         first.sendall(QUESTION)
         assert _answer(first).code == 0
-        before = _held()
+        before, threads = _sockets(), threading.active_count()
         silent = []
         for length in range(len(QUESTION)):
             closing, waiting = _connected(address), _connected(address)
@@ -69,6 +74,8 @@ def test_every_length_then_close_or_silence(address: str, reset: bool) -> None:
             assert _answer(one).code == 0
             one.close()
         end = time.monotonic() + SECONDS
-        while _held() != before and time.monotonic() < end:
+        while _sockets() > before and time.monotonic() < end:
             time.sleep(0.01)
-        assert _held() == before
+        assert _sockets() <= before
+        # a pool may have grown, but not with each connection
+        assert threading.active_count() < threads + len(QUESTION) // 2
