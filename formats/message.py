@@ -5,8 +5,10 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqctl.formats import properties as names
 from rmqctl.formats.checksums import PROPERTY_CRC_SIZE, body_crc, frame_crc, parse_property_crc
-from rmqctl.formats.compression import DEFAULT_PLAIN_SIZE_LIMIT, decompress
+from rmqctl.formats.compression import DEFAULT_PLAIN_SIZE_LIMIT, decompress, is_plain
+from rmqctl.formats.errors import CorruptError, UnsupportedError
 from rmqctl.formats.hosts import Host, format_offset_message_id
 from rmqctl.formats.layouts import (
     FRAME_HEADS,
@@ -319,3 +321,23 @@ def __getattr__(name: str) -> object:
 
         return getattr(framing, name)
     raise AttributeError(f"module 'rmqctl.formats.message' has no attribute {name!r}")
+
+
+def unread_body(message: StoredMessage) -> str | None:
+    """Return why clients cannot unpack the body, None if they can."""
+    if not message.body:
+        return None  # a client unpacks no empty body
+    try:
+        message.plain_body()
+    except (CorruptError, UnsupportedError) as error:
+        way = "; `rmqctl repair --only RMQ-LOG-032` clears the flag"
+        if not is_plain(message.body) or names.CRC32 in message.properties():
+            way = ""
+        return f"Java clients drop it and the messages after it in the same pull: {error.message}{way}"
+    return None
+
+
+def unread_body_error(message: StoredMessage) -> CorruptError | None:
+    """Return what to report of a message whose body clients cannot unpack, None if they can."""
+    why = unread_body(message)
+    return None if why is None else CorruptError(why, physical_offset=message.physical_offset)

@@ -233,6 +233,7 @@ def _show(
     *,
     many: bool = False,
 ) -> int:
+    from rmqctl.formats.message import unread_body_error
     from rmqctl.messages.message_json import (
         ALL_COLUMNS,
         DROPPABLE_COLUMNS,
@@ -248,8 +249,9 @@ def _show(
         output.record(message_listing(messages[0]))
     else:
         output.rows(TABLE_COLUMNS, map(message_json, messages), all_columns=ALL_COLUMNS)
-    _tell(output, damaged)
-    return exit_codes.DAMAGE_OR_NOTHING if damaged else exit_codes.OK
+    unread = [error for message in messages if (error := unread_body_error(message)) is not None]
+    _tell(output, [*damaged, *unread])
+    return exit_codes.DAMAGE_OR_NOTHING if damaged or unread else exit_codes.OK
 
 
 def _nothing_found(output: Output, damaged: Sequence[CorruptError], missing: NotFoundError) -> RmqctlError:

@@ -9,6 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.layouts import SYS_FLAG_COMPRESSED
+from rmqctl.formats.message import unread_body_error
 from rmqctl.messages.message_json import (
     ALL_COLUMNS,
     DROPPABLE_COLUMNS,
@@ -23,7 +26,8 @@ from rmqctl.store.read.selection import PLAIN_BYTES, plain_start, walked_bytes
 from rmqctl.store.scan.schema import has_arrow
 
 if TYPE_CHECKING:
-    from rmqctl.formats.errors import CorruptError
+    import pyarrow as pa
+
     from rmqctl.formats.message import StoredMessage
     from rmqctl.messages.format_string import FormatString
     from rmqctl.output.output import Output
@@ -58,6 +62,14 @@ class Listing:
             record |= message_row(message)
         return {name: record[name] for name in self.columns if name in record}
 
+    def row_told(self, message: StoredMessage, on_damage: OnDamage) -> dict[str, Any]:
+        """The same; a body that is shown and does not unpack goes to `on_damage`."""
+        if self.columns is None or any(name.startswith("body") for name in self.columns):
+            error = unread_body_error(message) if message.sys_flag & SYS_FLAG_COMPRESSED else None
+            if error is not None:
+                on_damage(error)
+        return self.row(message)
+
     def line_names(self) -> Sequence[str]:
         """The fields of a line of JSON or CSV."""
         if self.columns is not None:
@@ -67,21 +79,37 @@ class Listing:
         return [name for name in JSON_ORDER if self.stored_bodies or name != STORED_BODY]
 
 
-def print_messages(listing: Listing, messages: Iterator[StoredMessage]) -> int:
-    """Print messages one by one; how many there were."""
+def _ignore(_: CorruptError) -> None:
+    """Report nothing."""
+
+
+def _bodies_not_unpacked(batch: pa.RecordBatch) -> Iterator[CorruptError]:
+    """Yield what to report of the rows of a batch whose bodies could not be unpacked."""
+    if "body_error" in batch.schema.names:
+        errors = batch.column("body_error")
+        if errors.null_count < len(errors):
+            has_places = "physical_offset" in batch.schema.names
+            places = batch.column("physical_offset").to_pylist() if has_places else [None] * len(errors)
+            for place, text in zip(places, errors.to_pylist(), strict=True):
+                if text is not None:
+                    yield CorruptError(f"the body does not unpack: {text}", physical_offset=place)
+
+
+def print_messages(listing: Listing, messages: Iterator[StoredMessage], on_damage: OnDamage = _ignore) -> int:
+    """Print messages one by one; how many there were. Bodies that do not unpack go to `on_damage`."""
     return listing.output.rows(
         listing.table_columns,
-        map(listing.row, messages),
+        (listing.row_told(message, on_damage) for message in messages),
         all_columns=listing.all_columns,
         droppable=listing.droppable,
     )
 
 
-def print_batches(listing: Listing, batches: Iterator[list[StoredMessage]]) -> int:
+def print_batches(listing: Listing, batches: Iterator[list[StoredMessage]], on_damage: OnDamage = _ignore) -> int:
     """Print messages in parts as they come, each at once; how many there were."""
     return listing.output.batches(
         listing.table_columns,
-        ([*map(listing.row, batch)] for batch in batches),
+        ([listing.row_told(message, on_damage) for message in batch] for batch in batches),
         all_columns=listing.all_columns,
         droppable=listing.droppable,
     )
@@ -130,7 +158,7 @@ def print_log(
             chosen = selection.criteria, selection.begin, selection.end
             yield from store.messages(*chosen, on_damage=on_damage, progress=progress)
 
-    count = print_messages(listing, itertools.islice(messages(), limit))
+    count = print_messages(listing, itertools.islice(messages(), limit), on_damage)
     for rest in left:
         if rest is not None:
             still = None if limit is None else limit - count
@@ -170,6 +198,7 @@ def _print_columns(
             part = batch if limit is None else batch.slice(0, limit - count)
             count += part.num_rows
             waiting.append(pool.submit(lines.lines, part))
+            waiting.extend(_bodies_not_unpacked(part))
             while len(waiting) > _THREADS:
                 print_next()
             if count == limit:

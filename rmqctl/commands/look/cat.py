@@ -150,7 +150,7 @@ def _print(
         messages = _first_or_last(store, selection, limit, order, damage, passed)
         if template is not None:
             return print_formatted(listing.output, template, in_batches(messages), damage)
-        return print_messages(listing, messages)
+        return print_messages(listing, messages, damage)
 
 
 def _first_or_last(
@@ -196,7 +196,7 @@ def _follow(
         if template is not None:
             print_formatted(listing.output, template, wanted, damage)
         else:
-            print_batches(listing, wanted)
+            print_batches(listing, wanted, damage)
     except Terminated:
         raise
     except KeyboardInterrupt:

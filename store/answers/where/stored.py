@@ -8,9 +8,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from rmqctl.formats import properties as names
-from rmqctl.formats.compression import is_plain
 from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError
-from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.message import StoredMessage, unread_body
 from rmqctl.formats.sys_flag import has_queue_slot
 from rmqctl.formats.wording import counted, format_time, lasting
 from rmqctl.store.answers.where.steps import Stage, Step, step_at
@@ -50,20 +49,6 @@ def stored_step(reader: StoreReader, message: StoredMessage) -> Step:
     stored = format_time(message.store_timestamp)
     detail = f"{size} at physical offset {message.physical_offset}{where}, stored {stored}; {checks}"
     return step_at(Stage.STORED, state, detail, message)
-
-
-def unread_body(message: StoredMessage) -> str | None:
-    """Return why clients cannot unpack the body, None if they can."""
-    if not message.body:
-        return None  # a client unpacks no empty body
-    try:
-        message.plain_body()
-    except (CorruptError, UnsupportedError) as error:
-        way = "; `rmqctl repair --only RMQ-LOG-032` clears the flag"
-        if not is_plain(message.body) or names.CRC32 in message.properties():
-            way = ""
-        return f"Java clients drop it and the messages after it in the same pull: {error.message}{way}"
-    return None
 
 
 def _within(path: Path, root: Path) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError
 from rmqctl.formats.hosts import is_message_id, parse_offset_message_id
-from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.message import StoredMessage, unread_body
 from rmqctl.formats.sys_flag import has_queue_slot
 from rmqctl.formats.wording import counted, format_time
 from rmqctl.store.answers.known_names import topic_entries, why_hidden
@@ -29,7 +29,6 @@ from rmqctl.store.answers.where.stored import (
     index_step,
     queue_steps,
     stored_step,
-    unread_body,
 )
 from rmqctl.store.read.frames import MessageRemovedError, store_time_at
 from rmqctl.store.read.reader import StoreReader

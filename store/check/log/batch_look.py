@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rmqctl.formats.checksums import PROPERTY_CRC_SIZE, parse_property_crc
-from rmqctl.formats.compression import decompress
+from rmqctl.formats.compression import decompress, is_plain
 from rmqctl.formats.errors import CorruptError, UnsupportedError
+from rmqctl.formats.layouts import SYS_FLAG_COMPRESSED
 from rmqctl.formats.sys_flag import compression_type
 from rmqctl.store.columns.batch import Columns, Flags, Int64s, MessageColumns, differences
 
@@ -18,6 +19,8 @@ MOST_PLACES = 100
 # a clock that is this much off is worth a word; ms
 CLOCK_TOLERANCE_MS = 60_000
 PRODUCER_TOLERANCE_MS = 300_000
+# what a compressed stream is known by: a magic number, or the head of zlib
+_LONGEST_MARK = 4
 
 
 @dataclass(slots=True)
@@ -42,9 +45,9 @@ class Occurrences:
 class Look:
     """What was noted. Times in ms. `jumps`: messages stored earlier than the one before them.
 
+    `unpackable`: flagged as compressed, but does not unpack; without `is_full` only where the body begins no stream.
     `uncovered`: messages without a checksum over head, topic and properties; counted only with `is_full`, as are
-    `zero_texts` (a property string that begins or ends with a zero byte), `zero_crcs` (body checksum 0, and right) and
-    `unpackable` (compressed, but does not unpack).
+    `zero_texts` (a property string that begins or ends with a zero byte) and `zero_crcs` (body checksum 0, and right).
     """
 
     is_full: bool = False
@@ -69,7 +72,7 @@ class Look:
     @property
     def columns(self) -> Columns:
         """The columns that `add` needs."""
-        return Columns.HEAD | Columns.TOPIC | (Columns.BYTES if self.is_full else Columns.NONE)
+        return Columns.HEAD | Columns.TOPIC | Columns.BYTES
 
     def add(self, batch: MessageColumns) -> None:
         """Note the messages of a batch, which follow those noted so far."""
@@ -97,6 +100,8 @@ class Look:
         self.largest_store_timestamp = max(self.largest_store_timestamp, latest)
         if self.is_full:
             self._look_closely(batch)
+        else:
+            self._look_at_flags(batch)
 
     def join(self, later: Look) -> None:
         """Add what was noted of a later part of the log."""
@@ -121,6 +126,17 @@ class Look:
         if timestamp < self.last_store_timestamp:
             self.jumps.add(np.array([physical_offset], np.int64))
             self.largest_jump = max(self.largest_jump, self.last_store_timestamp - timestamp)
+
+    def _look_at_flags(self, batch: MessageColumns) -> None:
+        """Note bodies that are flagged as compressed and begin no stream; the others are not unpacked here."""
+        window = batch.window
+        assert window is not None
+        rows = np.flatnonzero((batch.sys_flag & SYS_FLAG_COMPRESSED != 0) & (batch.body_length > 1))
+        heads = window[batch.body_position[rows]].astype(np.int64) << 8 | window[batch.body_position[rows] + 1]
+        is_zlib = (heads & 0x8F00 == 0x0800) & (heads % 31 == 0)
+        for row in rows[~is_zlib].tolist():
+            if is_plain(bytes(batch.body(row)[:_LONGEST_MARK])):
+                self.unpackable.add(batch.physical_offset[row : row + 1])
 
     def _look_closely(self, batch: MessageColumns) -> None:
         offsets, window = batch.physical_offset, batch.window
