@@ -55,7 +55,7 @@ _LONGEST = 2 * 86_400.0
 PROOFS: dict[str, Proof] = {
     "crash": Proof(
         "tests.proof.crash.cases",
-        800,
+        500,
         50_000,
         "after a power cut at any moment what was acknowledged is there, and a change is wholly done or undone",
     ),
@@ -80,7 +80,7 @@ PROOFS: dict[str, Proof] = {
     ),
     "scale": Proof("tests.proof.scale", 300, 100_000, "looking costs what there is, not what files could hold"),
     "load": Proof(
-        "tests.proof.load", 30, 600, "eight writers, four readers, a cleaner, a second process: no wrong byte"
+        "tests.proof.load", 12, 600, "eight writers, four readers, a cleaner, a second process: no wrong byte"
     ),
     "mutation": Proof("tests.proof.mutation", 0, 200, "a small change of the product is noticed by some test"),
 }
