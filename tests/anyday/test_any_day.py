@@ -26,7 +26,6 @@ SAMPLE = [
     ("Asia/Shanghai", "the last ms of a month of 31 days"),
     ("UTC", "2^31 ms after the month began"),
     ("Pacific/Chatham", "the second change of daylight saving time"),
-    ("America/New_York", "2^32 s after 1970"),
 ]
 
 
@@ -39,7 +38,7 @@ def settable() -> None:
 
 
 @pytest.mark.usefixtures("settable")
-@pytest.mark.parametrize("place", every(4, SAMPLE))
+@pytest.mark.parametrize("place", every(3, SAMPLE))
 def test_every_verb_works(place: tuple[str, str]) -> None:
     zone, name = place
     assert tried(moments(zone)[name], zone) == ""
