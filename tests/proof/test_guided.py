@@ -58,7 +58,7 @@ def test_a_mistake_that_no_lot_finds(tmp_path: Path) -> None:
 
     def proof(*arguments: object, folder: Path) -> subprocess.CompletedProcess[str]:
         environment = os.environ | {"PYTHONPATH": str(folder), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-        return run([sys.executable, "-m", *map(str, arguments)], cwd=folder, env=environment)
+        return run([sys.executable, "-m", *map(str, arguments)], seconds=1600, cwd=folder, env=environment)
 
     lot = proof("tests.proof", "fuzz", "--count", 1000, "--processes", 1, folder=changed)
     assert lot.returncode == 0, lot.stderr
