@@ -65,8 +65,8 @@ HOUSE = tuple(
     rmqctl.network.broker.tables rmqctl.network.broker.broker rmqctl.network.broker.writable_broker
     rmqctl.network.broker.transactions rmqctl.network.broker.send rmqctl.network.broker.delay
     rmqctl.network.broker.master_broker rmqctl.network.broker.maintenance rmqctl.network.broker
-    rmqctl.network.clients rmqctl.network.clients.producing rmqctl.network.clients.producer
-    rmqctl.network.clients.push rmqctl.network.ha rmqctl.network
+    rmqctl.network.clients rmqctl.network.clients.producing rmqctl.network.clients.tracing
+    rmqctl.network.clients.producer rmqctl.network.clients.push rmqctl.network.ha rmqctl.network
     rmqctl.pipeline.engine rmqctl.pipeline.spark rmqctl.pipeline.splits rmqctl.pipeline.stores
     rmqctl.pipeline.jobs.digests
     rmqctl.pipeline.jobs.stats rmqctl.pipeline.jobs.diff rmqctl.pipeline.jobs rmqctl.pipeline.source

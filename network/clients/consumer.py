@@ -14,8 +14,10 @@ from rmqctl.formats.message import StoredMessage
 from rmqctl.network.clients.allocate import Allocate, averagely
 from rmqctl.network.clients.channel import Dial
 from rmqctl.network.clients.client import BrokerError, Client, texts
+from rmqctl.network.clients.consume_hooks import ConsumeHook, ConsumeHookContext, run_after, run_before
 from rmqctl.network.clients.frames_of import messages_of
 from rmqctl.network.clients.membership import consumer_heartbeat, live_group
+from rmqctl.network.clients.namespaces import with_namespace, without_namespace
 from rmqctl.network.clients.routes import Route
 from rmqctl.network.clients.sockets import SocketChannel
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
@@ -79,13 +81,19 @@ class Consumer:
         force: bool = False,
         warn: Callable[[str], None] = lambda line: None,
         dial: Dial = SocketChannel,
+        namespace: str = "",
     ) -> None:
         """Tags that are none are a UsageError. `begin` counts for queues in which the group has no offset. An onlooker,
         who does not join the group, gets all queues of the topic and begins there in each of them.
 
         The first call for messages joins. It raises RefusedError where live members of the group subscribe otherwise,
-        unless `force`; `warn` takes a line where there are live members.
+        unless `force`; `warn` takes a line where there are live members. Topic and group are those of `namespace`,
+        which the messages do not show.
         """
+        group, topic = with_namespace(namespace, group), with_namespace(namespace, topic)
+        self._namespace = namespace
+        self.hooks: list[ConsumeHook] = []
+        """Hooks: those of `poll` get its messages, those of `messages` one at a time."""
         self._filter = TagFilter(tags)
         self._client = Client(namesrv, dial, self._asked)
         self.client_id = self._client.client_id
@@ -97,7 +105,7 @@ class Consumer:
         self._allocate = allocate
         self._joins = joins
         self._force = force
-        self._warn = warn
+        self.warn = warn
         self._warned: set[str] = set()
         self._has_joined = False
         self._subscribed = {topic: tags}
@@ -117,7 +125,21 @@ class Consumer:
     def poll(self, seconds: float) -> list[StoredMessage]:
         """Some messages; an empty list if none come within `seconds`. What was given before counts as consumed with the
         next call. RemoteError where no broker can be asked."""
-        return [message for _, message in self._poll(seconds)]
+        found = self._poll(seconds)
+        messages = [message for _, message in found]
+        if found:
+            self._end_hooks(self._begin_hooks(found[0][0], messages))
+        return messages
+
+    def _begin_hooks(self, queue: MessageQueue, messages: list[StoredMessage]) -> ConsumeHookContext:
+        queue = queue._replace(topic=without_namespace(self._namespace, queue.topic))
+        context = ConsumeHookContext(self.group, self._namespace, queue, messages)
+        run_before(self.hooks, context, self.warn)
+        return context
+
+    def _end_hooks(self, context: ConsumeHookContext) -> None:
+        context.status, context.is_success = "CONSUME_SUCCESS", True
+        run_after(self.hooks, context, self.warn)
 
     def _poll(
         self, seconds: float, ends: Mapping[MessageQueue, int] | None = None
@@ -154,9 +176,12 @@ class Consumer:
                     # it came later, and is left for the next time
                     self._offsets[queue] = message.queue_offset
                     break
+                context = self._begin_hooks(queue, [message])
                 try:
                     yield message
+                    self._end_hooks(context)
                 except GeneratorExit:
+                    self._end_hooks(context)
                     # what was pulled with it is not consumed
                     self._offsets[queue] = message.queue_offset + 1
                     raise
@@ -196,6 +221,8 @@ class Consumer:
             self._unsaved.add(queue)
         # brokers compare hashes of tags only
         found = self._young_enough(queue, messages_of(answer.body))
+        if self._namespace:
+            found = [one._replace(topic=without_namespace(self._namespace, one.topic)) for one in found]
         if queue.topic != self.topic:
             return found
         return [one for one in found if self._filter.is_all or self._filter.matches(one.properties().get("TAGS"))]
@@ -274,7 +301,7 @@ class Consumer:
         line = line if conflict is None else f"{has}; {conflict}: messages of theirs may wait until this ends"
         if line not in self._warned and (conflict is not None or not self._has_joined):
             self._warned.add(line)
-            self._warn(line)
+            self.warn(line)
 
     def _share_of(self, route: Route) -> list[MessageQueue]:
         """Return the queues of a topic that are for this member."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
@@ -16,6 +17,7 @@ from rmqctl.network.clients.client import Client, texts
 from rmqctl.network.clients.frames_of import messages_of
 from rmqctl.network.clients.namespaces import with_namespace, without_namespace
 from rmqctl.network.clients.producing.batches import check_batch
+from rmqctl.network.clients.producing.hooks import EndTransactionContext, ProducerHooks
 from rmqctl.network.clients.producing.lifecycle import Lifecycle, ServiceState
 from rmqctl.network.clients.producing.requests import Outgoing, OutgoingRequests, SendResult
 from rmqctl.network.clients.producing.selectors import Select
@@ -24,6 +26,8 @@ from rmqctl.network.clients.producing.settings import DEFAULT_TOPIC, ProducerSet
 from rmqctl.network.clients.producing.validation import check_group, check_message, check_topic
 from rmqctl.network.clients.request_reply import Requests, reply_to
 from rmqctl.network.clients.sockets import SocketChannel
+from rmqctl.network.clients.tracing.dispatcher import TraceDispatcher, TraceOptions, trace_group, trace_settings
+from rmqctl.network.clients.tracing.hooks import EndTransactionTrace, SendTrace
 from rmqctl.network.remoting.codes import RequestCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.fastjson import MessageQueue
@@ -33,7 +37,11 @@ from rmqctl.network.unique_ids import own_address
 _TIMER_VERSION = 413
 _DEFAULT_INSTANCE = "DEFAULT"
 _SETTINGS = ProducerSettings()
+# LocalTransactionState
+_STATES = {True: "COMMIT_MESSAGE", False: "ROLLBACK_MESSAGE", None: "UNKNOW"}
+_log = logging.getLogger("rmqctl.network")
 
+_Warn = Callable[[str], object]
 Decide = Callable[[Message], bool | None]
 """What becomes of a transaction: True to commit, False to roll back, None if that is not known yet."""
 
@@ -51,8 +59,10 @@ class Producer:
         group: str = "rmqctl",
         dial: Dial = SocketChannel,
         settings: ProducerSettings = _SETTINGS,
+        warn: _Warn = _log.warning,
     ) -> None:
-        """`namesrv`: addresses of name servers, separated by `;`."""
+        """`namesrv`: addresses of name servers, separated by `;`. `warn` gets a line for a hook that fails, and for
+        traces that are lost."""
         self.group = with_namespace(settings.namespace, group)
         self.settings = settings
         self._client = Client(namesrv, dial, self._asked)
@@ -62,7 +72,14 @@ class Producer:
         self._key: Hashable = (namesrv, getattr(dial, "__self__", None), settings.instance_name, self.group)
         self._lifecycle = Lifecycle()
         self._prepared = OutgoingRequests(self.group, settings)
-        self._sender = Sender(self._client, settings, self._prepared)
+        self.hooks = ProducerHooks(self.group, settings.namespace, warn)
+        """Hooks: append to its lists before sending."""
+        self._sender = Sender(self._client, settings, self._prepared, self.hooks)
+        self._trace: TraceDispatcher | None = None
+        if settings.enable_trace:
+            self._trace = trace_dispatcher(namesrv, self.group, "PRODUCE", dial, TraceOptions.of(settings), warn)
+            self.hooks.sending.append(SendTrace(self._trace, settings.namespace))
+            self.hooks.ending.append(EndTransactionTrace(self._trace, settings.namespace))
         self._decide: Decide | None = None
         self._requests = Requests()
 
@@ -88,11 +105,15 @@ class Producer:
         content = {"consumerDataSet": [], "producerDataSet": [{"groupName": self.group}]}
         self._client.start_heartbeats(content, self.settings.heartbeat_broker_interval / 1000)
         self._sender.start()
+        if self._trace is not None:
+            self._trace.start()
 
     def close(self) -> None:
-        """End it: brokers forget it, and nothing can be sent any more."""
+        """End it: brokers forget it, and nothing can be sent any more. Traces that wait are sent, for 5 s at most."""
         if self._lifecycle.end():
             self._client.unregister({"producerGroup": self.group})
+            if self._trace is not None:
+                self._trace.close()
         self._sender.close()
         self._client.close()
 
@@ -219,16 +240,28 @@ class Producer:
         half = message._replace(properties=properties)
         result = self.send(half)
         outcome = decide(message)
-        if outcome is not None and result.message_ids:
-            self._end(result.queue.broker_name, outcome, result)
+        if result.message_ids:
+            self._end(half, outcome, result)
         return result
 
-    def _end(self, broker: str, outcome: bool, result: SendResult) -> None:
+    def _end(self, half: Message, outcome: bool | None, result: SendResult) -> None:
+        broker = result.queue.broker_name
         address = self._sender.routes.address_of(broker)
         if address is None:
             raise RemoteError(f"no name server knows broker {broker!r}: the transaction waits for its end")
+        self._run_end_hooks(half, outcome, result.unique_key, address, is_asked=False)
+        if outcome is None:
+            return
         offset = parse_offset_message_id(result.message_ids[0])[1]
         self._end_at(address, outcome, offset, result.queue_offset, result.unique_key, is_asked=False)
+
+    def _run_end_hooks(
+        self, message: Message, outcome: bool | None, unique_key: str, address: str, *, is_asked: bool
+    ) -> None:
+        state = _STATES[outcome]
+        self.hooks.end_transaction(
+            EndTransactionContext(self.group, message, unique_key, address, state, is_from_check=is_asked)
+        )
 
     def _end_at(
         self, address: str, outcome: bool, offset: int, queue_offset: int, unique_key: str, *, is_asked: bool
@@ -247,13 +280,26 @@ class Producer:
         if command.code != RequestCode.CHECK_TRANSACTION_STATE or self._decide is None:
             return None
         (message,) = messages_of(command.body)
-        outcome = self._decide(
-            Message(message.topic, message.plain_body(), message.queue_id, message.flag, message.properties())
-        )
+        topic = without_namespace(self.settings.namespace, message.topic)
+        half = Message(topic, message.plain_body(), message.queue_id, message.flag, message.properties())
+        outcome = self._decide(half)
+        unique_key = half.properties.get(names.UNIQUE_KEY, message.message_id)
+        self._run_end_hooks(half, outcome, unique_key, address, is_asked=True)
         if outcome is not None:
             offset, queue_offset = int(command.fields["commitLogOffset"]), int(command.fields["tranStateTableOffset"])
             self._end_at(address, outcome, offset, queue_offset, command.fields.get("msgId", ""), is_asked=True)
         return None
 
 
-__all__ = ["DEFAULT_TOPIC", "Decide", "Producer", "ProducerSettings", "SendResult"]
+def trace_dispatcher(
+    namesrv: str, group: str, kind: str, dial: Dial, options: TraceOptions, warn: _Warn
+) -> TraceDispatcher:
+    """Return the dispatcher of a client's traces, which sends by a producer of its own; `kind`: PRODUCE or CONSUME."""
+
+    def make() -> Producer:
+        return Producer(namesrv, trace_group(group, kind), dial, trace_settings(namesrv), warn)
+
+    return TraceDispatcher(make, options, warn)
+
+
+__all__ = ["DEFAULT_TOPIC", "Decide", "Producer", "ProducerSettings", "SendResult", "trace_dispatcher"]

@@ -9,6 +9,7 @@ from typing import Any
 from rmqctl.network.broker.services import SERVICES as BROKER_SERVICES
 from rmqctl.network.broker.services import WRITING_SERVICES
 from rmqctl.network.broker.tables.settings import BrokerSettings, is_changeable, is_cleaning
+from rmqctl.network.clients.producing.settings import NAMES as PRODUCER_SETTINGS
 from rmqctl.network.ha.master_server import SlaveLimits
 from rmqctl.network.nameserver.name_server import SERVICES as NAME_SERVER_SERVICES
 from rmqctl.network.remoting.codes import RequestCode
@@ -120,10 +121,29 @@ are. An unknown topic has the queues of the default topic (createTopicKey) on al
 Topic, size and body are checked before a server is asked. `ProducerSettings` has its settings, and `produce --setting
 NAME=VALUE` takes them by RocketMQ's names:
 
-createTopicKey, defaultTopicQueueNums, sendMsgTimeout, sendMsgMaxTimeoutPerRequest, retryTimesWhenSendFailed,
-retryTimesWhenSendAsyncFailed, retryAnotherBrokerWhenNotStoreOK, compressMsgBodyOverHowmuch, compressLevel,
-compressType, maxMessageSize, sendLatencyEnable, startDetectorEnable, detectInterval, detectTimeout,
-vipChannelEnabled, namespace, instanceName, pollNameServerInterval, heartbeatBrokerInterval.
+@PRODUCER_SETTINGS@
+
+With vipChannelEnabled=true messages are sent to the broker's port minus 2. With a namespace (`--namespace`, of
+`consume` too) brokers know topics and groups as NAMESPACE%NAME, and messages show their names without it; system topics
+have no namespace, and retry topics have it after their prefix.
+
+With enableBackpressureForAsyncMode=true at most backPressureForAsyncSendNum messages (10 at least) and
+backPressureForAsyncSendSize bytes of bodies (1 MiB at least) of `send_soon` are on their way. The caller waits for its
+turn, and that counts against its time-out. RocketMQ's clients hand asynchronous sends to a pool of threads
+(asyncSenderExecutor). A producer here needs none: the caller's thread writes the request, one thread for each
+connection reads the answers, and one thread watches all time-outs.
+
+### Hooks and traces
+
+`producer.hooks` has lists for hooks before and after each send (`sending`), for checks that forbid one (`forbidding`)
+and for ends of transactions (`ending`). `consumer.hooks` of both consumers has those before and after messages are
+consumed. A hook that fails is reported, and changes nothing.
+
+`produce --trace` and `consume --trace` (`ProducerSettings(enable_trace=True)`, `PushSettings(enable_trace=True)`) send
+message traces in RocketMQ's encoding to RMQ_SYS_TRACE_TOPIC, or to `--trace-topic`. `mqadmin queryMsgTraceById` reads
+them. They are sent in the background by a producer of their own, in batches of traceMsgBatchNum records (20 at most) or
+after 5 s; what waits at the end is sent then, for 5 s at most. No send waits for them: more than 2048 waiting records
+are discarded, and that is reported. A failed send has no trace, as in RocketMQ, and a batch has one for all its ids.
 
 With `--latency-fault` (sendLatencyEnable) a broker that failed is avoided for 10 s, a slow one for up to 30 s. Two
 brokers, one of them frozen, 16 messages in turn: 8 of them fail at their time-out without it, one with it. Where a
@@ -307,8 +327,9 @@ def network_document() -> str:
         slaves=SlaveLimits().connections,
         silence=SlaveLimits().silence,
     )
+    names = textwrap.fill(f"{', '.join(PRODUCER_SETTINGS)}.", 116, break_long_words=False)
     lines = [
-        _SERVED,
+        _SERVED.replace("@PRODUCER_SETTINGS@", names),
         _SLAVES,
         bounds,
         "",

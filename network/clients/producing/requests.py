@@ -32,20 +32,25 @@ _STATUSES = {
     ResponseCode.FLUSH_SLAVE_TIMEOUT: "FLUSH_SLAVE_TIMEOUT",
 }
 
+DEFAULT_REGION = "DefaultRegion"
+
 
 class SendResult(NamedTuple):
     """What a broker said of a message. `status`: SEND_OK, or what was not made sure of. `unique_key`: the client's own
-    id; `message_ids`: the broker's, one for each message of a batch."""
+    id; `message_ids`: the broker's, one for each message of a batch. `is_trace_on`: the broker wants traces."""
 
     status: str
     unique_key: str
     message_ids: tuple[str, ...]
     queue: MessageQueue
     queue_offset: int
+    region: str = DEFAULT_REGION
+    is_trace_on: bool = True
 
 
 class Outgoing(NamedTuple):
-    """A message or a batch ready to be sent to any queue of its topic; each attempt sends the same bytes."""
+    """A message or a batch ready to be sent to any queue of its topic; each attempt sends the same bytes.
+    `unique_keys`: those of all messages of a batch, joined by commas."""
 
     message: Message
     topic: str
@@ -53,6 +58,8 @@ class Outgoing(NamedTuple):
     code: int
     body: bytes
     fields: dict[str, Any]
+    unique_keys: str
+    is_batch: bool
 
 
 class OutgoingRequests:
@@ -71,13 +78,17 @@ class OutgoingRequests:
         first = messages[0]
         topic = with_namespace(self._settings.namespace, first.topic)
         if is_batch:
-            body = b"".join(encode_item(self._identified(one)) for one in messages)
+            items = [self._identified(one) for one in messages]
+            body = b"".join(map(encode_item, items))
+            unique_keys = ",".join(one.properties[names.UNIQUE_KEY] for one in items)
             wait = {names.WAIT: first.properties[names.WAIT]} if names.WAIT in first.properties else {}
             properties = dict(self._identified(Message(topic, b"", properties=wait)).properties)
             sys_flag = 0
         else:
-            prepared = self._compressed(self._identified(first))
+            first = self._identified(first)
+            prepared = self._compressed(first)
             body, properties, sys_flag = prepared.body, dict(prepared.properties), prepared.sys_flag
+            unique_keys = properties[names.UNIQUE_KEY]
             if properties.get("TRAN_MSG", "").lower() == "true":
                 sys_flag |= TRANSACTION_PREPARED
         if self._settings.namespace:
@@ -92,7 +103,7 @@ class OutgoingRequests:
         code = RequestCode.SEND_BATCH_MESSAGE if is_batch else RequestCode.SEND_MESSAGE_V2
         if properties.get(MESSAGE_TYPE) == REPLY:
             code = RequestCode.SEND_REPLY_MESSAGE_V2
-        return Outgoing(first, topic, properties[names.UNIQUE_KEY], code, body, fields)
+        return Outgoing(first, topic, properties[names.UNIQUE_KEY], code, body, fields, unique_keys, is_batch)
 
     def request(self, outgoing: Outgoing, queue: MessageQueue) -> RemotingCommand:
         """Return the request that sends it to a queue."""
@@ -111,6 +122,8 @@ class OutgoingRequests:
             tuple(filter(None, answer.fields.get("msgId", "").split(","))),
             queue._replace(queue_id=int(answer.fields["queueId"]), topic=topic),
             int(answer.fields["queueOffset"]),
+            answer.fields.get("MSG_REGION") or DEFAULT_REGION,
+            answer.fields.get("TRACE_ON") != "false",
         )
 
     def _identified(self, message: Message) -> Message:

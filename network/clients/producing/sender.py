@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from concurrent.futures import Future
 
-from rmqctl.formats.errors import RemoteError
+from rmqctl.formats.errors import RemoteError, RmqctlError
 from rmqctl.network.clients.client import BrokerError, Client
+from rmqctl.network.clients.producing.backpressure import AsyncLimits
 from rmqctl.network.clients.producing.deadlines import Deadlines
 from rmqctl.network.clients.producing.fault_strategy import FaultStrategy
+from rmqctl.network.clients.producing.hooks import ASYNC, ONEWAY, SYNC, ProducerHooks, SendHookContext
 from rmqctl.network.clients.producing.publish_routes import BrokerUnknownError, PublishRoutes
 from rmqctl.network.clients.producing.requests import Outgoing, OutgoingRequests, SendResult
 from rmqctl.network.clients.producing.settings import ProducerSettings
@@ -25,13 +27,17 @@ _VIP_PORTS = 2
 class Sender:
     """Sends prepared messages. May be used by many threads."""
 
-    def __init__(self, client: Client, settings: ProducerSettings, requests: OutgoingRequests) -> None:
+    def __init__(
+        self, client: Client, settings: ProducerSettings, requests: OutgoingRequests, hooks: ProducerHooks
+    ) -> None:
         self._client = client
+        self._hooks = hooks
         self._settings = settings
         self._requests = requests
         self.routes = PublishRoutes(client, settings)
         self.strategy = FaultStrategy(settings)
         self._deadlines = Deadlines()
+        self._limits = AsyncLimits(settings)
 
     def start(self) -> None:
         """Start the detector, if the settings want one."""
@@ -117,9 +123,16 @@ class Sender:
 
     def _attempt(self, outgoing: Outgoing, queue: MessageQueue, seconds: float) -> SendResult:
         address = self._address(queue)
-        request = self._requests.request(outgoing, queue)
-        answer = self._client.connection(address).request(request, max(seconds, 0.001))
-        return self._requests.result(address, answer, outgoing, queue)
+        context = self._hooks.begin(outgoing, queue, address, SYNC)
+        try:
+            request = self._requests.request(outgoing, queue)
+            answer = self._client.connection(address).request(request, max(seconds, 0.001))
+            result = self._requests.result(address, answer, outgoing, queue)
+        except RmqctlError as error:
+            self._hooks.end(context, error=error)
+            raise
+        self._hooks.end(context, result)
+        return result
 
     def _address(self, queue: MessageQueue) -> str:
         """Return where to send for a queue. BrokerUnknownError."""
@@ -134,26 +147,48 @@ class Sender:
         """Send without an answer, once. RemoteError where that fails."""
         queue = chosen or self.strategy.select(self.routes.find(outgoing.topic), None, is_retry=False)
         address = self._address(queue)
-        self._client.connection(address).oneway(self._requests.request(outgoing, queue))
+        context = self._hooks.begin(outgoing, queue, address, ONEWAY)
+        try:
+            self._client.connection(address).oneway(self._requests.request(outgoing, queue))
+        except RmqctlError as error:
+            self._hooks.end(context, error=error)
+            raise
+        self._hooks.end(context)
 
     # ---- in the background
 
     def send_soon(self, outgoing: Outgoing, chosen: MessageQueue | None, seconds: float) -> Future[SendResult]:
         """Send, and return the future of the result. A broker that cannot be reached, or is lost, is retried with
-        another one, within `seconds` in all; an answer is not (onExceptionImpl)."""
+        another one, within `seconds` in all; an answer is not (onExceptionImpl). With backpressure the caller waits
+        while too much is on its way."""
+        until, size = time.monotonic() + seconds, len(outgoing.message.body)
+        try:
+            self._limits.acquire(size, until)
+        except RemoteError as error:
+            refused: Future[SendResult] = Future()
+            refused.set_exception(error)
+            return refused
+        try:
+            return self._begin_soon(outgoing, chosen, until)
+        except BaseException:
+            self._limits.release(size)
+            raise
+
+    def _begin_soon(self, outgoing: Outgoing, chosen: MessageQueue | None, until: float) -> Future[SendResult]:
         queue = chosen or self.strategy.select(self.routes.find(outgoing.topic), None, is_retry=False)
-        return _Soon(self, outgoing, is_chosen=chosen is not None, seconds=seconds).begin(queue)
+        return _Soon(self, outgoing, is_chosen=chosen is not None, until=until).begin(queue)
 
 
 class _Soon:
     """One message that is sent in the background."""
 
-    def __init__(self, sender: Sender, outgoing: Outgoing, *, is_chosen: bool, seconds: float) -> None:
+    def __init__(self, sender: Sender, outgoing: Outgoing, *, is_chosen: bool, until: float) -> None:
         self._sender = sender
         self._outgoing = outgoing
         self._is_chosen = is_chosen
-        self._until = time.monotonic() + seconds
+        self._until = until
         self._failed = 0
+        self._context: SendHookContext | None = None
         self._result: Future[SendResult] = Future()
 
     def begin(self, queue: MessageQueue) -> Future[SendResult]:
@@ -165,6 +200,8 @@ class _Soon:
         sender, started = self._sender, time.monotonic()
         try:
             address = sender._address(queue)
+            if self._context is None:
+                self._context = sender._hooks.begin(self._outgoing, queue, address, ASYNC)
             connection = sender._client.connection(address)
             future = connection.submit(sender._requests.request(self._outgoing, queue))
         except RemoteError as error:
@@ -195,20 +232,34 @@ class _Soon:
             result = self._sender._requests.result(address, answer, self._outgoing, queue)
         except RemoteError as error:
             self._sender.strategy.update(queue.broker_name, elapsed, is_isolated=True, is_reachable=True)
-            self._result.set_exception(error)
+            self._end(error)
             return
         self._sender.strategy.update(queue.broker_name, elapsed, is_isolated=False, is_reachable=True)
-        self._result.set_result(result)
+        self._end(result)
 
     def _fail(self, queue: MessageQueue, started: float, error: RemoteError, *, is_reachable: bool) -> None:
         sender, now = self._sender, time.monotonic()
         sender.strategy.update(queue.broker_name, now - started, is_isolated=True, is_reachable=is_reachable)
         self._failed += 1
         if self._failed > sender._settings.retry_times_when_send_async_failed or now >= self._until:
-            self._result.set_exception(error)
+            self._end(error)
             return
-        if not self._is_chosen:
-            sender.routes.refresh_soon()
-            publish = sender.routes.find(self._outgoing.topic)
-            queue = sender.strategy.select(publish, queue.broker_name, is_retry=False)
-        self._attempt(queue)
+        try:
+            if not self._is_chosen:
+                sender.routes.refresh_soon()
+                publish = sender.routes.find(self._outgoing.topic)
+                queue = sender.strategy.select(publish, queue.broker_name, is_retry=False)
+            self._attempt(queue)
+        except RmqctlError as other:
+            # in a thread of a connection: only the future can say so
+            self._end(other)
+
+    def _end(self, outcome: SendResult | RmqctlError) -> None:
+        sender = self._sender
+        sender._limits.release(len(self._outgoing.message.body))
+        if isinstance(outcome, RmqctlError):
+            sender._hooks.end(self._context, error=outcome)
+            self._result.set_exception(outcome)
+        else:
+            sender._hooks.end(self._context, outcome)
+            self._result.set_result(outcome)

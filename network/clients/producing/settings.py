@@ -32,6 +32,12 @@ class ProducerSettings(NamedTuple):
     detect_interval: int = 2000
     detect_timeout: int = 200
     vip_channel_enabled: bool = False
+    enable_backpressure_for_async_mode: bool = False
+    back_pressure_for_async_send_num: int = 10_000
+    back_pressure_for_async_send_size: int = 100 * 1024 * 1024
+    enable_trace: bool = False
+    trace_topic: str = "RMQ_SYS_TRACE_TOPIC"
+    trace_msg_batch_num: int = 10
     namespace: str = ""
     instance_name: str = "DEFAULT"
     poll_name_server_interval: int = 30_000
@@ -55,6 +61,9 @@ _NUMBERS = {
     "compressMsgBodyOverHowmuch": (0, 1 << 31),
     "compressLevel": (0, 9),
     "maxMessageSize": (1, 1 << 31),
+    "backPressureForAsyncSendNum": (0, 1 << 31),
+    "backPressureForAsyncSendSize": (0, 1 << 31),
+    "traceMsgBatchNum": (1, 1 << 31),
     "detectInterval": (1, 1 << 31),
     "detectTimeout": (1, 1 << 31),
     "pollNameServerInterval": (10, 1 << 31),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rmqctl.formats.message import StoredMessage
+from rmqctl.network.clients.consume_hooks import ConsumeReturn
 from rmqctl.network.clients.push.listeners import ConcurrentListener, ConsumeContext, ConsumeStatus
 from rmqctl.network.clients.push.member import PushMember
 from rmqctl.network.clients.push.process_queue import MOST_EXPIRED, ProcessQueue
@@ -71,15 +72,23 @@ class ConcurrentService:
 
     def _verdict(self, batch: _Batch, context: ConsumeContext) -> ConsumeStatus | None:
         batch.held.begin(batch.messages, time.monotonic())
+        messages = [self._member.presented(one) for one in batch.messages]
+        hooks = self._member.begin_hooks(messages, batch.queue)
+        status, failure = None, ConsumeReturn.RETURNNULL
+        began = time.monotonic()
         try:
-            return self._listener([self._member.presented(one) for one in batch.messages], context)
+            status = self._listener(messages, context)
         except Exception as error:  # noqa: BLE001 - every failure of a callback is a retry
+            failure = ConsumeReturn.EXCEPTION
             first = batch.messages[0]
             self._member.warn(
                 f"{first.topic} queue {first.queue_id} offset {first.queue_offset} is consumed again later: "
                 f"{type(error).__name__}: {error}"
             )
-            return None
+        is_verdict = isinstance(status, ConsumeStatus)
+        said = status if isinstance(status, ConsumeStatus) else ConsumeStatus.RECONSUME_LATER
+        self._member.end_hooks(hooks, said, time.monotonic() - began, None if is_verdict else failure)
+        return status
 
     def _finish(self, batch: _Batch, status: ConsumeStatus | None, context: ConsumeContext) -> None:
         done = 0
@@ -102,7 +111,7 @@ class ConcurrentService:
         self._member.commit(batch.queue, batch.held, offset)
 
     def _sent_back(self, message: StoredMessage, queue: MessageQueue, context: ConsumeContext) -> bool:
-        return self._send_back.send(self._member.presented(message), queue, context.delay_level)
+        return self._send_back.send(self._member.original(message), queue, context.delay_level)
 
     def _again(self, batch: _Batch) -> None:
         """Consume messages once more here, since no broker took them back."""
@@ -125,6 +134,6 @@ class ConcurrentService:
                         f"{queue.topic} queue {queue.queue_id}: a callback has run for over {seconds:g} s"
                     )
                     break
-                if not self._send_back.send(self._member.presented(message), queue, _EXPIRED_LEVEL):
+                if not self._send_back.send(self._member.original(message), queue, _EXPIRED_LEVEL):
                     break
                 self._member.commit(queue, held, held.remove_expired(message))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from rmqctl.formats.errors import RemoteError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.network.clients.allocate import Allocate
 from rmqctl.network.clients.client import Client
+from rmqctl.network.clients.consume_hooks import ConsumeHook, ConsumeHookContext, ConsumeReturn, run_after, run_before
 from rmqctl.network.clients.consumer import Where
 from rmqctl.network.clients.membership import BROADCASTING, CLUSTERING, consumer_heartbeat
+from rmqctl.network.clients.namespaces import without_namespace
 from rmqctl.network.clients.push.offset_stores import ProgressStore
 from rmqctl.network.clients.push.process_queue import ProcessQueue
 from rmqctl.network.clients.push.settings import PushSettings
@@ -21,6 +24,10 @@ from rmqctl.network.topic_config import retry_topic
 from rmqctl.store.answers.dead_letters import ORIGIN_TOPIC
 
 _FROM = {"first": "CONSUME_FROM_FIRST_OFFSET", "last": "CONSUME_FROM_LAST_OFFSET"}
+
+_SUCCESSES = ("CONSUME_SUCCESS", "SUCCESS", "COMMIT")
+# ConsumeMessageOrderlyService counts a ROLLBACK as no failure
+_FAILURES = ("RECONSUME_LATER", "SUSPEND_CURRENT_QUEUE_A_MOMENT")
 
 
 @dataclass
@@ -40,6 +47,8 @@ class PushMember:
     offsets: ProgressStore
     commits: bool = True
     queues: dict[MessageQueue, ProcessQueue] = field(default_factory=dict)
+    hooks: list[ConsumeHook] = field(default_factory=list)
+    namespace: str = ""
 
     @property
     def is_locking(self) -> bool:
@@ -65,12 +74,40 @@ class PushMember:
         if offset >= 0 and not held.is_dropped:
             self.offsets.update(queue, offset, increase_only=not self.is_orderly)
 
-    def presented(self, message: StoredMessage) -> StoredMessage:
-        """Return a message as the callback sees it: a retried one has its original topic."""
-        if not self.is_retry(message.topic):
-            return message
-        origin = message.properties().get(ORIGIN_TOPIC[0])
+    def original(self, message: StoredMessage) -> StoredMessage:
+        """Return a message with the topic that it was sent to, as brokers know it."""
+        origin = message.properties().get(ORIGIN_TOPIC[0]) if self.is_retry(message.topic) else None
         return message._replace(topic=origin) if origin else message
+
+    def presented(self, message: StoredMessage) -> StoredMessage:
+        """Return a message as the callback sees it: a retried one has its original topic, and none its namespace."""
+        message = self.original(message)
+        return message._replace(topic=without_namespace(self.namespace, message.topic))
+
+    def begin_hooks(self, messages: Sequence[StoredMessage], queue: MessageQueue) -> ConsumeHookContext | None:
+        """Call the hooks before a consumption. Return its context, None without hooks."""
+        if not self.hooks:
+            return None
+        queue = queue._replace(topic=without_namespace(self.namespace, queue.topic))
+        context = ConsumeHookContext(self.group, self.namespace, queue, messages)
+        run_before(self.hooks, context, self.warn)
+        return context
+
+    def end_hooks(
+        self, context: ConsumeHookContext | None, status: Enum, seconds: float, failure: ConsumeReturn | None
+    ) -> None:
+        """Call the hooks after a callback that took `seconds`; `failure`: how it failed to give a verdict."""
+        if context is None:
+            return
+        context.status = status.name
+        context.is_success = status.name in _SUCCESSES
+        if failure is not None:
+            context.returned = failure
+        elif seconds >= self.settings.consume_timeout:
+            context.returned = ConsumeReturn.TIME_OUT
+        elif status.name in _FAILURES:
+            context.returned = ConsumeReturn.FAILED
+        run_after(self.hooks, context, self.warn)
 
     def start_of(self, queue: MessageQueue) -> tuple[int, int | None]:
         """Return the offset at which to begin in a queue, and the store time (ms) before which messages are left out.

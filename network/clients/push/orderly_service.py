@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from rmqctl.formats.message import StoredMessage
+from rmqctl.network.clients.consume_hooks import ConsumeReturn
 from rmqctl.network.clients.push.listeners import OrderlyContext, OrderlyListener, OrderlyStatus
 from rmqctl.network.clients.push.member import PushMember
 from rmqctl.network.clients.push.process_queue import ProcessQueue
@@ -103,17 +104,24 @@ class OrderlyService:
         finally:
             self._workers.ended(reserved, len(messages))
 
-    def _verdict(self, messages: Sequence[StoredMessage], context: OrderlyContext) -> OrderlyStatus:
+    def _verdict(self, taken: Sequence[StoredMessage], context: OrderlyContext) -> OrderlyStatus:
+        messages = [self._member.presented(one) for one in taken]
+        hooks = self._member.begin_hooks(messages, context.queue)
+        status, failure = None, ConsumeReturn.RETURNNULL
+        began = time.monotonic()
         try:
-            status = self._listener([self._member.presented(one) for one in messages], context)
+            status = self._listener(messages, context)
         except Exception as error:  # noqa: BLE001 - every failure of a callback is a retry
-            first = messages[0]
+            failure = ConsumeReturn.EXCEPTION
+            first = taken[0]
             self._member.warn(
                 f"{first.topic} queue {first.queue_id} stays at offset {first.queue_offset}: "
                 f"{type(error).__name__}: {error}"
             )
-            status = None
-        return status if isinstance(status, OrderlyStatus) else OrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+        is_verdict = isinstance(status, OrderlyStatus)
+        said = status if isinstance(status, OrderlyStatus) else OrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+        self._member.end_hooks(hooks, said, time.monotonic() - began, None if is_verdict else failure)
+        return said
 
     def _finish(
         self, messages: list[StoredMessage], status: OrderlyStatus, context: OrderlyContext, held: ProcessQueue
@@ -145,7 +153,7 @@ class OrderlyService:
         again: list[StoredMessage] = []
         for message in messages:
             is_over = message.reconsume_times >= most and self._send_back.send_as_message(
-                self._member.presented(message)
+                self._member.original(message)
             )
             suspends = suspends or not is_over
             again.append(message if is_over else message._replace(reconsume_times=message.reconsume_times + 1))

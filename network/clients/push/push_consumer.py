@@ -15,6 +15,8 @@ from rmqctl.network.clients.channel import Dial
 from rmqctl.network.clients.client import Client
 from rmqctl.network.clients.consumer import Where
 from rmqctl.network.clients.membership import BROADCASTING, CLUSTERING, live_group
+from rmqctl.network.clients.namespaces import with_namespace
+from rmqctl.network.clients.producer import trace_dispatcher
 from rmqctl.network.clients.push.concurrent_service import ConcurrentService
 from rmqctl.network.clients.push.listeners import ConcurrentListener, OrderlyListener
 from rmqctl.network.clients.push.member import PushMember, broker_address
@@ -35,6 +37,8 @@ from rmqctl.network.clients.push.settings import PushSettings
 from rmqctl.network.clients.push.tasks import Tasks, Warn
 from rmqctl.network.clients.push.workers import CallbackThreads
 from rmqctl.network.clients.sockets import SocketChannel
+from rmqctl.network.clients.tracing.dispatcher import TraceDispatcher, TraceOptions
+from rmqctl.network.clients.tracing.hooks import ConsumeTrace
 from rmqctl.network.remoting.codes import RequestCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.fastjson import MessageQueue
@@ -57,7 +61,7 @@ class MemberOptions:
     `begin`: where queues without an offset begin. `broadcast`: get all queues, keep progress in
     `offsets_directory`/client id/group/offsets.json (None: ~/.rocketmq_offsets, as RocketMQ's clients) under the client
     id of `instance`, which members on one host must not share. `force`: join although live members subscribe otherwise.
-    `warn` gets a line for what goes wrong.
+    `namespace`: that of topics and group, which callbacks do not see. `warn` gets a line for what goes wrong.
     """
 
     begin: Where = "last"
@@ -69,6 +73,7 @@ class MemberOptions:
     force: bool = False
     warn: Warn = lambda line: None
     dial: Dial = SocketChannel
+    namespace: str = ""
 
 
 class PushConsumer:
@@ -94,8 +99,9 @@ class PushConsumer:
         self._options = options = options or MemberOptions()
         self.settings = settings = settings or PushSettings()
         _check(group, subscriptions, options)
-        self._own = dict(subscriptions)
-        subscribed = dict(subscriptions)
+        group = with_namespace(options.namespace, group)
+        self._own = {with_namespace(options.namespace, topic): tags for topic, tags in subscriptions.items()}
+        subscribed = dict(self._own)
         if not options.broadcast:
             subscribed.setdefault(retry_topic(group), SUBSCRIBE_ALL)
         self._client = Client(namesrv, options.dial, self._asked)
@@ -105,7 +111,15 @@ class PushConsumer:
         self._member = PushMember(
             self._client, group, subscribed, settings, options.warn, options.begin, options.allocate,
             is_orderly, options.broadcast, self._offsets(group), options.commit,
+            namespace=options.namespace,
         )  # fmt: skip
+        self.hooks = self._member.hooks
+        """Hooks: append to the list before `start`."""
+        self._trace: TraceDispatcher | None = None
+        if settings.enable_trace:
+            trace = TraceOptions(settings.trace_topic, settings.trace_msg_batch_num)
+            self._trace = trace_dispatcher(namesrv, group, "CONSUME", options.dial, trace, options.warn)
+            self.hooks.append(ConsumeTrace(self._trace))
         self._workers = CallbackThreads(settings.threads, settings.limit, f"consume-{group}")
         self._pulling = Tasks(f"pull-{group}", options.warn)
         self._background = Tasks(f"rebalance-{group}", options.warn)
@@ -172,6 +186,8 @@ class PushConsumer:
         self._member.announce()
         for tasks in (self._pulling, self._background, self._timed):
             tasks.start()
+        if self._trace is not None:
+            self._trace.start()
         self._service.start()
         self._pulls.start()
         self._background.every(self.settings.persist_seconds, self.commit, first=_FIRST_PERSIST_SECONDS)
@@ -207,6 +223,8 @@ class PushConsumer:
                 self._leave()
         finally:
             self.abandon()
+            if self._trace is not None:
+                self._trace.close()
             self._send_back.close()
             self._client.close()
 

@@ -52,6 +52,9 @@ class PushSettings:
     error_seconds: float = 3.0
     close_seconds: float = 30.0
     """Time that `close` waits for running callbacks. RocketMQ waits 0 s by default."""
+    enable_trace: bool = False
+    trace_topic: str = "RMQ_SYS_TRACE_TOPIC"
+    trace_msg_batch_num: int = 10
     limit: int | None = None
     """Messages handed to the callback in all; None: no limit."""
 

@@ -19,6 +19,7 @@ from rmqctl.flags.options import (
     topic_option,
     zone_option,
 )
+from rmqctl.flags.producer_options import namespace_option, trace_option, trace_topic_option
 from rmqctl.flags.types import COUNT, LARGEST_INT, SECONDS, TIME
 from rmqctl.formats.errors import NotFoundError
 
@@ -56,6 +57,7 @@ Examples:
   rmqctl consume -n 127.0.0.1:9876 -t Orders --json
   rmqctl consume -n 127.0.0.1:9876 -t Orders --from '2h ago' --tag 'paid || refunded' --limit 10
   rmqctl consume -n 127.0.0.1:9876 -t Orders -g billing --follow --json
+  rmqctl consume -n 127.0.0.1:9876 -t Orders -g billing --trace
 
 Without -g nothing is committed: looking takes no message away from a group. With -g the command is a member of the
 group, as a push consumer is: it gets its share of the queues of TOPIC and of the group's retry topic, goes on where
@@ -93,6 +95,9 @@ Exit code 1 says that there was no message."""
               help="How the group shares out queues; the same for all members.")  # fmt: skip
 @click.option("--assign", multiple=True, metavar="BROKER:QUEUE", help="A queue of --strategy config. Repeatable.")
 @click.option("--room", multiple=True, metavar="NAME", help="A machine room of --strategy machine-room. Repeatable.")
+@namespace_option
+@trace_option.but(help="Send message traces of what is consumed; needs -g.")
+@trace_topic_option
 @click.option("--send-back", is_flag=True, help="Send each printed message back: it comes again after a delay.")
 @output_options
 def consume(
@@ -111,6 +116,7 @@ def consume(
     strategy: str,
     assign: tuple[str, ...],
     room: tuple[str, ...],
+    namespace: str | None,
     **push: Any,
 ) -> int:
     """Print the messages of a topic as a broker gives them.
@@ -123,24 +129,19 @@ def consume(
 
     is_push = bool(push["command"] or push["ordered"] or push["broadcast"])
     _refuse_flags(group, commit, force=force, is_push=is_push, send_back=send_back)
+    _refuse_trace(group, push["trace"], push["trace_topic"])
     commits = group is not None if commit is None else commit
     name, joins = group or _ONLOOKER, group is not None
     allocate = allocation(strategy, topic, assign, room)
     if is_push:
+        options = MemberOptions(
+            begin, allocate, commits, push["broadcast"], push["instance"] or "DEFAULT", None, force, output.talk,
+            dial, namespace or "",
+        )  # fmt: skip
         return _push(
             output,
             PushArguments(namesrv, name, topic, tag or "*", limit, **push),
-            MemberOptions(
-                begin,
-                allocate,
-                commits,
-                push["broadcast"],
-                push["instance"] or "DEFAULT",
-                None,
-                force,
-                output.talk,
-                dial,
-            ),
+            options,
             to_the_end=not follow,
         )
     with (
@@ -156,7 +157,9 @@ def consume(
             force=force,
             warn=output.talk,
             dial=dial,
+            namespace=namespace or "",
         ) as consumer,
+        _traced(consumer, namesrv, dial, push["trace"], push["trace_topic"]),
         contextlib.closing(consumer.messages(to_the_end=not follow)) as messages,
     ):
         wanted = itertools.islice(messages, limit)
@@ -184,6 +187,34 @@ def _refuse_flags(group: str | None, commit: bool | None, *, force: bool, is_pus
         raise click.UsageError("--exec, --ordered, --broadcast and --send-back need a group: -g GROUP")
     if is_push and send_back:
         raise click.UsageError("--send-back goes without --exec, --ordered and --broadcast")
+
+
+def _refuse_trace(group: str | None, trace: bool, trace_topic: str | None) -> None:
+    if trace_topic is not None and not trace:
+        raise click.UsageError("--trace-topic goes with --trace")
+    if trace and group is None:
+        raise click.UsageError("--trace goes with -g GROUP: without a group nothing is consumed")
+
+
+@contextlib.contextmanager
+def _traced(consumer: Consumer, namesrv: str, dial: Dial, trace: bool, topic: str | None) -> Iterator[None]:
+    """Send traces of what a consumer consumes, if that is wanted."""
+    if not trace:
+        yield
+        return
+    from rmqctl.network.clients.producer import trace_dispatcher
+    from rmqctl.network.clients.tracing.dispatcher import TraceOptions
+    from rmqctl.network.clients.tracing.hooks import ConsumeTrace
+    from rmqctl.network.clients.tracing.records import TRACE_TOPIC
+
+    options = TraceOptions(topic or TRACE_TOPIC)
+    dispatcher = trace_dispatcher(namesrv, consumer.group, "CONSUME", dial, options, consumer.warn)
+    consumer.hooks.append(ConsumeTrace(dispatcher))
+    dispatcher.start()
+    try:
+        yield
+    finally:
+        dispatcher.close()
 
 
 def _sent_back(messages: Iterator[StoredMessage], consumer: Consumer) -> Iterator[StoredMessage]:
@@ -232,6 +263,8 @@ class PushArguments(NamedTuple):
     ordered: bool
     broadcast: bool
     instance: str | None
+    trace: bool
+    trace_topic: str | None
 
 
 def _push(output: Output, given: PushArguments, options: MemberOptions, *, to_the_end: bool) -> int:
@@ -242,6 +275,7 @@ def _push(output: Output, given: PushArguments, options: MemberOptions, *, to_th
     from rmqctl.network.clients.push.listeners import ConsumeStatus, OrderlyStatus
     from rmqctl.network.clients.push.push_consumer import PushConsumer
     from rmqctl.network.clients.push.settings import PushSettings
+    from rmqctl.network.clients.tracing.records import TRACE_TOPIC
 
     if given.instance is not None and not given.broadcast:
         raise click.UsageError("--instance goes with --broadcast")
@@ -252,6 +286,8 @@ def _push(output: Output, given: PushArguments, options: MemberOptions, *, to_th
         close_seconds=given.timeout + _KILL_SECONDS,
         max_reconsume_times=-1 if given.max_retries is None else given.max_retries,
         limit=given.limit,
+        enable_trace=given.trace,
+        trace_topic=given.trace_topic or TRACE_TOPIC,
     )
     statuses = OrderlyStatus if given.ordered else ConsumeStatus
     success, later = list(statuses)[:2]

@@ -37,6 +37,7 @@ Examples:
   rmqctl produce -n 127.0.0.1:9876 -t Orders --deliver-after 90m --body 'much later'
   rmqctl produce -n 127.0.0.1:9876 -t Orders --order-key order-7 --body paid
   rmqctl produce -n 127.0.0.1:9876 --from orders.jsonl --batch 100 --latency-fault
+  rmqctl produce -n 127.0.0.1:9876 -t Orders --body traced --trace
   rmqctl cat -s old -t Orders --json | rmqctl produce -n 127.0.0.1:9876 --from -
 
 Large bodies are compressed and every message gets a unique id, as by other producers. What --from reads is sent to the
@@ -102,7 +103,7 @@ def produce(
         if waits and transaction is not None:
             raise click.UsageError("--transaction goes without --delay and --deliver-...: its end delivers the message")
         message = message._replace(properties={**message.properties, **waits})
-        with Producer(namesrv, group, dial, settings) as producer:
+        with Producer(namesrv, group, dial, settings, output.talk) as producer:
             if deliver_at is not None or deliver_after is not None:
                 producer.require_timer(message.topic)
             result = _send(producer, message, queue_id, order_key, transaction)
@@ -120,7 +121,7 @@ def produce(
 
     with (
         message_source(source, once=keep_going, unique_keys=False) as messages,
-        Producer(namesrv, group, dial, settings) as producer,
+        Producer(namesrv, group, dial, settings, output.talk) as producer,
     ):
         return send_all(producer, messages, output, Grouping(order_key, batch or 1), keep_going=keep_going)
 

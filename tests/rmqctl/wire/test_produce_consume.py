@@ -110,6 +110,10 @@ def test_keys_batches_and_settings(namesrv: str, tmp_path: Path) -> None:
     spaced = ("--namespace", "N", "--latency-fault")
     assert run("produce", "-n", namesrv, "-t", "Named", "--body", "x", *spaced)[0] == 0
     assert _bodies(namesrv, "N%Named", 1) == ["x"]
+    for more in ((), ("--exec", "cat")):
+        options = ("-t", "Named", "--namespace", "N", "-g", f"n{len(more)}", *more)
+        (got_named,) = run("consume", "-n", namesrv, *options, "--json").objects
+        assert got_named["topic"] == "Named"
     for wrong in (("--setting", "no=1"), ("--setting", "compressLevel=99"), ("--setting", "x"), ("--batch", "2")):
         assert run("produce", "-n", namesrv, "-t", "T", "--body", "x", *wrong)[0] == 2
 
@@ -262,6 +266,26 @@ def test_messages_are_sent_back_and_queues_chosen(namesrv: str) -> None:
     assert [row["body"] for row in run(*chosen, "broker-a:0").objects] == ["x"]
 
 
+def test_messages_are_traced(namesrv: str) -> None:
+    key = run("produce", "-n", namesrv, "-t", "Seen", "--body", "x", "--trace", "--json").objects[0]["unique_key"]
+    own = ("--trace", "--trace-topic", "OwnTraces")
+    assert run("produce", "-n", namesrv, "-t", "Seen", "--body", "y", *own).code == 0
+    assert len(_bodies(namesrv, "Seen", 2)) == 2
+    assert len(run("consume", "-n", namesrv, "-t", "Seen", "-g", "plain", "--trace", "--json").objects) == 2
+    assert len(run("consume", "-n", namesrv, "-t", "Seen", "-g", "runs", "--exec", "cat", *own, "--json").objects) == 2
+    got = "".join(_bodies(namesrv, "RMQ_SYS_TRACE_TOPIC", 2))
+    kinds = [line.split("\x01")[0] for line in got.split("\x02") if key in line]
+    assert sorted(kinds) == ["Pub", "SubAfter", "SubBefore"]
+    got = "".join(_bodies(namesrv, "OwnTraces", 2))
+    assert sorted(line.split("\x01")[0] for line in got.split("\x02")) == [
+        "",
+        "Pub",
+        *["SubAfter"] * 2,
+        *["SubBefore"] * 2,
+    ]
+    assert run("produce", "-n", namesrv, "-t", "Seen", "--body", "y", "--trace-topic", "x").code == 2
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -270,6 +294,8 @@ def test_messages_are_sent_back_and_queues_chosen(namesrv: str) -> None:
         (("-g", "g", "--exec", "'unclosed"), "No closing quotation"),
         (("-g", "g", "--exec", "cat", "--send-back"), "goes without --exec"),
         (("-g", "g", "--ordered", "--instance", "x"), "--instance goes with --broadcast"),
+        (("--trace",), "--trace goes with -g GROUP"),
+        (("-g", "g", "--trace-topic", "x"), "--trace-topic goes with --trace"),
         (("-g", "g", "--strategy", "config"), "--assign goes with --strategy config"),
         (("-g", "g", "--strategy", "config", "--assign", "3"), "write it as BROKER:QUEUE"),
     ],
