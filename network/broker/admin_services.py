@@ -7,15 +7,17 @@ from typing import Any
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.network.broker.master_broker import MasterBroker
-from rmqctl.network.broker.tables.groups import is_legal_group
-from rmqctl.network.broker.tables.settings import is_changeable, is_cleaning
-from rmqctl.network.broker.tables.topic_attributes import (
+from rmqctl.network.broker.tables.attributes import (
     BATCH_QUEUES,
     MESSAGE_TYPE,
     QUEUE_TYPE,
     changed_attributes,
+    group_attributes,
     parsed_change,
+    topic_attributes,
 )
+from rmqctl.network.broker.tables.groups import is_legal_group
+from rmqctl.network.broker.tables.settings import is_changeable, is_cleaning
 from rmqctl.network.broker.tables.topics import is_system_topic
 from rmqctl.network.remoting import fields
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
@@ -79,7 +81,8 @@ def _with_attributes(broker: MasterBroker, topic: TopicConfig) -> TopicConfig:
     known, change = broker.topics.find(topic.name), dict(topic.attributes)
     if change.get(f"+{MESSAGE_TYPE}") == _MIXED and not broker.settings.enable_mixed_message_type:
         raise RequestError(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
-    attributes = changed_attributes(None if known is None else known.attributes, change, broker.identity.release)
+    table = topic_attributes(broker.identity.release)
+    attributes = changed_attributes(None if known is None else known.attributes, change, table)
     if f"+{QUEUE_TYPE}" in change and attributes[QUEUE_TYPE] == BATCH_QUEUES:
         raise RequestError(ResponseCode.INVALID_PARAMETER, "topics of batch queues are not created here")
     return topic._replace(attributes=attributes)
@@ -123,9 +126,18 @@ def _put_groups(broker: MasterBroker, groups: list[dict[str, Any]]) -> Reply:
             raise RequestError(
                 ResponseCode.INVALID_PARAMETER, f"{text_of(settings, 'groupName')!r} is no name of a group"
             )
-    for settings in groups:
+    changed = [{**settings, "attributes": _group_attributes(broker, settings)} for settings in groups]
+    for settings in changed:
         broker.groups.put(text_of(settings, "groupName"), settings)
     return _when_written(broker.save_groups())
+
+
+def _group_attributes(broker: MasterBroker, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the attributes of a group after those of a request, which are changes."""
+    change, known = settings.get("attributes"), broker.groups.find(text_of(settings, "groupName"))
+    has = None if known is None else known.get("attributes") or {}
+    wanted = change if isinstance(change, dict) else {}
+    return changed_attributes(has, wanted, group_attributes(broker.identity.release))
 
 
 def delete_group(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> Reply:

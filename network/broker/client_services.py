@@ -91,7 +91,8 @@ def get_all_producers(broker: Broker, request: RemotingCommand, caller: Caller) 
                 clientId=channel.client_id,
                 language=channel.language,
                 lastUpdateTimestamp=broker.clock() - (broker.elapsed() - channel.heard_at),
-                remoteIP=other.remote,
+                # Java's text of a socket address
+                remoteIP=f"/{other.remote}",
                 version=channel.version,
             )
             for other, channel in channels.items()

@@ -96,7 +96,7 @@ def get_broker_consume_stats(broker: Broker, request: RemotingCommand, caller: C
         stats: list[Any] = []
         for topic in _topics_of(broker, group):
             config = broker.topics.find(topic)
-            if config is None or config.order != is_order:
+            if config is None or (is_order and not config.order):
                 continue
             table = _consume_stats(broker, group, [topic])
             behind += sum(one["brokerOffset"] - one["consumerOffset"] for one in table.values())

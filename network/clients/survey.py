@@ -228,7 +228,8 @@ def brokers_at(client: Client, missing: Missing) -> Iterator[BrokerAt]:
         yield broker._replace(
             version=text_of(info, "brokerVersionDesc") or None,
             in_tps=_first(info, "putTps"),
-            out_tps=_first(info, "getTransferredTps"),
+            # 4.x spells it with one r
+            out_tps=_first(info, "getTransferredTps" if "getTransferredTps" in info else "getTransferedTps"),
             log_disk=_first(info, "commitLogDiskRatio"),
             queue_disk=_first(info, "consumeQueueDiskRatio"),
         )

@@ -18,6 +18,7 @@ from rmqctl.network.broker.services import MASTER_SERVICES, SERVICES
 from rmqctl.network.broker.tables.identity import BrokerIdentity
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.services import Awaited, Processor, Promised, Suspended
+from rmqctl.network.versions import DEFAULT_RELEASE
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.store_files import StoreFiles
@@ -101,6 +102,7 @@ class Writing(Asking):
     """A broker that writes, over the store at `path`, which is made if there is none. To be closed."""
 
     master: MasterBroker
+    release = DEFAULT_RELEASE
 
     def __init__(self, path: Path, config: StoreConfig | None = None, **properties: str) -> None:
         self.config = config or StoreConfig(mapped_file_size_commit_log=1 << 20, timer_wheel_enable=False)
@@ -114,7 +116,12 @@ class Writing(Asking):
         )
         try:
             self.broker = self.master = MasterBroker(
-                self.store, BrokerIdentity(), self.told.append, self.clock, self.properties, lambda: self.now
+                self.store,
+                BrokerIdentity(release=self.release),
+                self.told.append,
+                self.clock,
+                self.properties,
+                lambda: self.now,
             )
         except BaseException:
             self.store.close()

@@ -50,6 +50,7 @@ def test_puts_and_pulls_are_counted(writing: Writing) -> None:
     assert (info["putTps"].split(), info["getFoundTps"].split()) == (["2.0"], ["0.1"])
     assert (info["getMissTps"].split(), info["getTotalTps"].split()) == (["0.1"], ["0.2", "0.0", "0.0"])
     assert info["getTransferredTps"].split() == ["0.5"]
+    assert info["getTransferedTps"] == info["getTransferredTps"]
     assert int(info["sendThreadPoolQueueCapacity"]) > 0
     stats = parse_body(writing.ask(Request.GET_CONSUME_STATS, consumerGroup="g", topic="T").body)
     assert stats["consumeTps"] == 0.5

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.message import Message
+from rmqctl.network.broker.tables.counts import Counts
 from rmqctl.network.clients.client import Client
 from rmqctl.network.clients.consumer import Consumer
 from rmqctl.network.clients.producer import Producer
@@ -97,6 +98,13 @@ def test_brokers_with_their_state(namesrv: str) -> None:
     # a broker has no rate before its first sample
     assert all(0 < row["log_disk"] <= 1 and (row["in_tps"] or 0) >= 0 for row in rows)
     assert run("cluster", "-n", namesrv).code == 0
+
+
+def test_the_rate_of_a_broker_of_4_9_is_shown(namesrv: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It spells the key with one r."""
+    monkeypatch.setattr(Counts, "rates", lambda _: {"putTps": "1.5 1.0", "getTransferedTps": "2.5 2.0"})
+    rows = run("cluster", "-n", namesrv, "--json").objects
+    assert [(row["in_tps"], row["out_tps"]) for row in rows] == [(1.5, 2.5)] * 2
 
 
 def test_a_broker_that_is_gone_is_named_once_and_the_rest_is_shown(namesrv: str) -> None:

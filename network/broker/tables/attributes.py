@@ -1,4 +1,5 @@
-"""Attributes that topics may have, and how a request changes them (TopicAttributes, AttributeParser, AttributeUtil)."""
+"""Attributes of topics and groups, and how a request changes them (TopicAttributes, SubscriptionGroupAttributes,
+AttributeParser, AttributeUtil)."""
 
 from __future__ import annotations
 
@@ -14,19 +15,24 @@ BATCH_QUEUES = "BatchCQ"
 QUEUE_TYPE = "queue.type"
 MESSAGE_TYPE = "message.type"
 _LONGEST = (1 << 63) - 1
+_BOOLEANS = ("false", "true")
 _LITE_MINUTES = 30 * 24 * 60
 # Long.parseLong
 _LONG = re.compile(r"[+-]?[0-9]{1,19}")
 
 
-class _Attribute(NamedTuple):
-    """`values`: the words that are allowed, or the smallest and the largest number."""
+class Attribute(NamedTuple):
+    """`values`: the words that are allowed, or the smallest and the largest number; empty for any text."""
 
     values: tuple[str, ...] | tuple[int, int]
     is_changeable: bool = True
 
     def problem(self, value: str) -> str | None:
         """Return what RocketMQ says against a value; None for a good one."""
+        if not self.values:
+            return None
+        if self.values == _BOOLEANS:
+            return None if value.lower() in _BOOLEANS else "boolean attribute format is wrong."
         smallest = self.values[0]
         if isinstance(smallest, str):
             return None if value in self.values else f"value is not in set: [{', '.join(map(str, self.values))}]"
@@ -38,26 +44,45 @@ class _Attribute(NamedTuple):
         return None
 
 
-def _attributes_of(release: Release) -> dict[str, _Attribute]:
+def topic_attributes(release: Release) -> dict[str, Attribute]:
+    """Return the attributes that a topic may have (TopicAttributes)."""
     if not release.message_types:
         return {}
     found = {
-        QUEUE_TYPE: _Attribute(("SimpleCQ", "BatchCQ"), is_changeable=False),
-        "cleanup.policy": _Attribute(("DELETE", "COMPACTION"), is_changeable=False),
-        MESSAGE_TYPE: _Attribute(release.message_types),
-        "reserve.time": _Attribute((-1, _LONGEST)),
+        QUEUE_TYPE: Attribute(("SimpleCQ", "BatchCQ"), is_changeable=False),
+        "cleanup.policy": Attribute(("DELETE", "COMPACTION"), is_changeable=False),
+        MESSAGE_TYPE: Attribute(release.message_types),
+        "reserve.time": Attribute((-1, _LONGEST)),
     }
     if release.has_lite_topics:
-        found["lite.topic.expiration"] = _Attribute((-1, _LITE_MINUTES))
+        found["lite.topic.expiration"] = Attribute((-1, _LITE_MINUTES))
     return found
 
 
-def changed_attributes(known: Mapping[str, Any] | None, change: Mapping[str, str], release: Release) -> dict[str, Any]:
-    """Return a topic's attributes after a change, keys of which begin with `+` or `-`; `known` is None for a new topic.
+def group_attributes(release: Release) -> dict[str, Attribute]:
+    """Return the attributes that a consumer group may have (SubscriptionGroupAttributes); none before 5.4."""
+    if not release.has_lite_topics:
+        return {}
+    return {
+        "priority.factor": Attribute((0, 100)),
+        "lite.bind.topic": Attribute(()),
+        "lite.sub.client.max.event.cnt": Attribute((10, _LONGEST)),
+        "lite.sub.client.quota": Attribute((-1, _LONGEST)),
+        "lite.sub.model": Attribute(("Shared", "Exclusive")),
+        "lite.sub.reset.offset.exclusive": Attribute(_BOOLEANS),
+        "lite.sub.reset.offset.unsubscribe": Attribute(_BOOLEANS),
+        "lite.sub.wildcard": Attribute(()),
+    }
+
+
+def changed_attributes(
+    known: Mapping[str, Any] | None, change: Mapping[str, str], table: Mapping[str, Attribute]
+) -> dict[str, Any]:
+    """Return attributes after a change, keys of which begin with `+` or `-`. `known` is None for a new topic or group,
+    `table` has what it may have.
 
     RequestError with RocketMQ's own words for what it refuses (AttributeUtil#alterCurrentAttributes).
     """
-    table = _attributes_of(release)
     seen: set[str] = set()
     new = dict(known or {})
     for key in change:

@@ -1,4 +1,4 @@
-"""Attributes of topics: what a broker takes, and its own words for what it does not."""
+"""Attributes of topics and groups: what a broker takes, and its own words for what it does not."""
 
 from __future__ import annotations
 
@@ -9,13 +9,22 @@ from typing import Any
 
 import pytest
 
-from rmqctl.network.broker.tables.topic_attributes import changed_attributes, parsed_change
+from rmqctl.network.broker.tables.attributes import (
+    changed_attributes,
+    group_attributes,
+    parsed_change,
+    topic_attributes,
+)
 from rmqctl.network.remoting.codes import RequestCode as Request
 from rmqctl.network.remoting.services import RequestError
 from rmqctl.network.versions import RELEASES
 from tests.network.callers import Writing
 
 V5, V55, V4 = RELEASES["5.3.3"], RELEASES["5.5.0"], RELEASES["4.9.8"]
+
+
+class _Writing55(Writing):
+    release = V55
 
 
 @pytest.fixture
@@ -39,7 +48,7 @@ def writing(tmp_path: Path) -> Iterator[Writing]:
     ],
 )  # fmt: skip
 def test_what_is_taken(known: dict[str, str] | None, change: str, expected: dict[str, str]) -> None:
-    assert changed_attributes(known, parsed_change(change), V5) == expected
+    assert changed_attributes(known, parsed_change(change), topic_attributes(V5)) == expected
 
 
 _TYPES = "[UNSPECIFIED, TRANSACTION, FIFO, MIXED, DELAY, NORMAL]"
@@ -73,18 +82,75 @@ _TYPES_OF_5_5 = "[UNSPECIFIED, MIXED, TRANSACTION, PRIORITY, FIFO, DELAY, LITE, 
 )
 def test_what_is_refused(known: dict[str, str] | None, change: str, remark: str) -> None:
     with pytest.raises(RequestError) as refused:
-        changed_attributes(known, parsed_change(change), V5)
+        changed_attributes(known, parsed_change(change), topic_attributes(V5))
     assert (refused.value.code, refused.value.remark) == (1, remark)
 
 
 def test_each_version_has_its_own() -> None:
-    assert changed_attributes(None, {"+message.type": "PRIORITY"}, V55) == {"message.type": "PRIORITY"}
-    assert changed_attributes(None, {"+lite.topic.expiration": "43200"}, V55) == {"lite.topic.expiration": "43200"}
+    assert changed_attributes(None, {"+message.type": "PRIORITY"}, topic_attributes(V55)) == {
+        "message.type": "PRIORITY"
+    }
+    assert changed_attributes(None, {"+lite.topic.expiration": "43200"}, topic_attributes(V55)) == {
+        "lite.topic.expiration": "43200"
+    }
     with pytest.raises(RequestError) as refused:
-        changed_attributes(None, {"+message.type": "NONSENSE"}, V55)
+        changed_attributes(None, {"+message.type": "NONSENSE"}, topic_attributes(V55))
     assert refused.value.remark == f"value is not in set: {_TYPES_OF_5_5}"
     with pytest.raises(RequestError):
-        changed_attributes(None, {"+message.type": "NORMAL"}, V4)
+        changed_attributes(None, {"+message.type": "NORMAL"}, topic_attributes(V4))
+
+
+@pytest.mark.parametrize(
+    ("change", "remark"),
+    [
+        ({"+nosuch": "1"}, "unsupported key: nosuch"),
+        ({"+priority.factor": "101"}, "value is not in range(0, 100)"),
+        ({"-priority.factor": ""}, "only add attribute is supported while creating topic. key: priority.factor"),
+        ({"+lite.sub.model": "shared"}, "value is not in set: [Shared, Exclusive]"),
+        ({"+lite.sub.client.max.event.cnt": "9"}, "value is not in range(10, 9223372036854775807)"),
+        ({"+lite.sub.reset.offset.exclusive": "yes"}, "boolean attribute format is wrong."),
+    ],
+)
+def test_what_is_refused_of_a_group(change: dict[str, str], remark: str) -> None:
+    """The words that 5.5.0 has for each."""
+    with pytest.raises(RequestError) as refused:
+        changed_attributes(None, change, group_attributes(V55))
+    assert (refused.value.code, refused.value.remark) == (1, remark)
+
+
+def test_attributes_of_groups_are_changes(tmp_path: Path) -> None:
+    """mqadmin updateSubGroup sends `+name`; without --attributes it sends none, and a group keeps its own."""
+    writing = _Writing55(tmp_path / "store")
+    code, one = Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, Request.GET_SUBSCRIPTIONGROUP_CONFIG
+
+    def put(group: str, **attributes: str) -> int:
+        change = {name.replace("_", "."): value for name, value in attributes.items()}
+        signed = {f"+{name}": value for name, value in change.items()}
+        return writing.ask(code, {"groupName": group, "retryMaxTimes": 3, "attributes": signed}).code
+
+    assert put("g", priority_factor="2", lite_sub_reset_offset_exclusive="TRUE", lite_bind_topic="x") == 0
+    expected = {"priority.factor": "2", "lite.sub.reset.offset.exclusive": "TRUE", "lite.bind.topic": "x"}
+    assert writing.content(one, group="g")["attributes"] == expected
+    assert put("g") == 0
+    assert writing.content(one, group="g")["attributes"] == expected
+    changes = {"-lite.bind.topic": "", "+priority.factor": "7", "-lite.sub.reset.offset.exclusive": ""}
+    assert writing.ask(code, {"groupName": "g", "attributes": changes}).code == 0
+    assert writing.content(one, group="g")["attributes"] == {"priority.factor": "7"}
+    # all of a list or none
+    groups = [{"groupName": "h"}, {"groupName": "i", "attributes": {"+nosuch": "1"}}]
+    answer = writing.ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, {"groupConfigList": groups})
+    assert (answer.code, answer.remark) == (1, "unsupported key: nosuch")
+    assert writing.ask(one, group="h").code == 26
+    writing.close()
+    table = json.loads((tmp_path / "store" / "config" / "subscriptionGroup.json").read_text())
+    assert table["subscriptionGroupTable"]["g"]["attributes"] == {"priority.factor": "7"}
+
+
+def test_groups_of_5_3_have_no_attributes(writing: Writing) -> None:
+    code = Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+    answer = writing.ask(code, {"groupName": "g", "attributes": {"+priority.factor": "2"}})
+    assert (answer.code, answer.remark) == (1, "unsupported key: priority.factor")
+    assert writing.ask(Request.GET_SUBSCRIPTIONGROUP_CONFIG, group="g").code == 26
 
 
 def test_a_refused_topic_is_stored_nowhere(writing: Writing, tmp_path: Path) -> None:
