@@ -45,7 +45,8 @@ def by_machine_room(rooms: Collection[str]) -> Allocate:
     def allocate(queues: Sequence[MessageQueue], members: Sequence[str], who: str) -> list[MessageQueue]:
         if who not in members:
             return []
-        parts = [(queue, queue.broker_name.split("@")) for queue in queues]
+        # as Java splits: empty parts at the end do not count
+        parts = [(queue, queue.broker_name.rstrip("@").split("@")) for queue in queues]
         near = [queue for queue, names in parts if len(names) == 2 and names[0] in rooms]
         index, (share, more) = list(members).index(who), divmod(len(near), len(members))
         left_over = near[share * len(members) + index :][:1] if index < more else []

@@ -132,7 +132,9 @@ class Connection:
             self._channel.send(numbered)
             return future.result(seconds)
         except FutureTimeoutError:
-            raise RemoteError(f"{self.address}: request {command.code} is not answered within {seconds:g} s") from None
+            raise RemoteError(
+                f"{self.address}: request {command.code} is not answered within {seconds:.3g} s"
+            ) from None
         finally:
             self._answers.forget(numbered.opaque)
 

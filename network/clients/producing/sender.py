@@ -75,10 +75,11 @@ class Sender:
         stored: SendResult | None = None
         problem: RemoteError | None = None
         for attempt in range(attempts):
+            queue = self.strategy.select(publish, tried[-1] if tried else None, is_retry=attempt > 0)
+            # the turn has gone past the broker that did not answer, and the next message begins with another one
             left = begin + seconds - time.monotonic()
             if attempt and left <= 0:
                 break
-            queue = self.strategy.select(publish, tried[-1] if tried else None, is_retry=attempt > 0)
             tried.append(queue.broker_name)
             most = self._settings.send_msg_max_timeout_per_request
             if most > -1 and attempt + 1 < attempts:

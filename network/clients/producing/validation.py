@@ -10,19 +10,19 @@ from rmqctl.store.config.topic_names import NOT_ALLOWED_TO_SEND, has_legal_chara
 _LONGEST_GROUP = 255
 _LONGEST_TOPIC = 127
 _LEGAL = "^[%|a-zA-Z0-9_-]+$"
-_DEFAULT_GROUP = "DEFAULT_PRODUCER"
+_DEFAULT_GROUPS = {"producer": "DEFAULT_PRODUCER", "consumer": "DEFAULT_CONSUMER"}
 
 
-def check_group(group: str) -> None:
-    """Raises: UsageError where no producer may have the group."""
+def check_group(group: str, kind: str = "producer") -> None:
+    """Raises: UsageError where no client of the kind, a producer or a consumer, may have the group."""
     if not group.strip():
         raise UsageError("the specified group is blank")
     if len(group) > _LONGEST_GROUP:
         raise UsageError(f"the specified group is longer than group max length {_LONGEST_GROUP}.")
     if not has_legal_characters(group):
         raise UsageError(f"the specified group[{group}] contains illegal characters, allowing only {_LEGAL}")
-    if group == _DEFAULT_GROUP:
-        raise UsageError(f"producerGroup can not equal {_DEFAULT_GROUP}, please specify another one.")
+    if group == _DEFAULT_GROUPS[kind]:
+        raise UsageError(f"{kind}Group can not equal {group}, please specify another one.")
 
 
 def check_topic(topic: str) -> None:

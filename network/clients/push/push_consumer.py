@@ -17,6 +17,7 @@ from rmqctl.network.clients.consumer import Where
 from rmqctl.network.clients.membership import BROADCASTING, CLUSTERING, live_group
 from rmqctl.network.clients.namespaces import with_namespace
 from rmqctl.network.clients.producer import trace_dispatcher
+from rmqctl.network.clients.producing.validation import check_group
 from rmqctl.network.clients.push.concurrent_service import ConcurrentService
 from rmqctl.network.clients.push.listeners import ConcurrentListener, OrderlyListener
 from rmqctl.network.clients.push.member import PushMember, broker_address
@@ -44,10 +45,8 @@ from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.fastjson import MessageQueue
 from rmqctl.network.topic_config import retry_topic
 from rmqctl.network.unique_ids import own_address
-from rmqctl.store.config.topic_names import has_legal_characters
 from rmqctl.store.read.message_filter import SUBSCRIBE_ALL, TagFilter
 
-_LONGEST_GROUP = 255
 _FIRST_PERSIST_SECONDS = 10.0
 _LOOK_SECONDS = 0.1
 # longer than a broker takes to restart its listener, short enough for a command that waits
@@ -324,10 +323,7 @@ def _check(group: str, subscriptions: Mapping[str, str], options: MemberOptions)
         raise UsageError("a push consumer subscribes at least one topic")
     for tags in subscriptions.values():
         TagFilter(tags)
-    if not has_legal_characters(group) or len(group) > _LONGEST_GROUP:
-        raise UsageError(
-            f"group {group!r} is not a legal name: ^[%|a-zA-Z0-9_-]+$, {_LONGEST_GROUP} characters at most"
-        )
+    check_group(group, "consumer")
     if "/" in options.instance or not options.instance:
         raise UsageError(f"instance {options.instance!r} is not a legal name")
 

@@ -9,18 +9,19 @@ from rmqctl.formats.errors import UsageError
 
 _UNSET = -1
 INT_MAX = (1 << 31) - 1
-# DefaultMQPushConsumerImpl#checkConfig; -1 means "not set" where it is allowed
-_LIMITS: dict[str, tuple[int, int, bool]] = {
-    "threads": (1, 1000, False),
-    "concurrent_max_span": (1, 65535, False),
-    "pull_threshold_for_queue": (1, 65535, False),
-    "pull_threshold_for_topic": (1, 6553500, True),
-    "pull_threshold_size_for_queue": (1, 1024, False),
-    "pull_threshold_size_for_topic": (1, 102400, True),
-    "batch_size": (1, 1024, False),
-    "pull_batch_size": (1, 1024, False),
-    "max_reconsume_times": (0, INT_MAX, True),
+# DefaultMQPushConsumerImpl#checkConfig, with RocketMQ's names; -1 means "not set" where it is allowed
+_LIMITS: dict[str, tuple[str, int, int, bool]] = {
+    "threads": ("consumeThreadMax", 1, 1000, False),
+    "concurrent_max_span": ("consumeConcurrentlyMaxSpan", 1, 65535, False),
+    "pull_threshold_for_queue": ("pullThresholdForQueue", 1, 65535, False),
+    "pull_threshold_for_topic": ("pullThresholdForTopic", 1, 6553500, True),
+    "pull_threshold_size_for_queue": ("pullThresholdSizeForQueue", 1, 1024, False),
+    "pull_threshold_size_for_topic": ("pullThresholdSizeForTopic", 1, 102400, True),
+    "batch_size": ("consumeMessageBatchMaxSize", 1, 1024, False),
+    "pull_batch_size": ("pullBatchSize", 1, 1024, False),
+    "max_reconsume_times": ("maxReconsumeTimes", 0, INT_MAX, True),
 }
+_LONGEST_PULL_INTERVAL = 65.535
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,12 @@ class PushSettings:
 
     def __post_init__(self) -> None:
         """Raise UsageError for a value that RocketMQ refuses."""
-        for name, (least, most, may_be_unset) in _LIMITS.items():
+        for name, (java_name, least, most, may_be_unset) in _LIMITS.items():
             value = getattr(self, name)
             if not (least <= value <= most or (may_be_unset and value == _UNSET)):
-                raise UsageError(f"{name} is {value}: out of range [{least}, {most}]")
+                raise UsageError(f"{java_name} Out of range [{least}, {most}]: {name} is {value}")
+        if not 0 <= self.pull_interval <= _LONGEST_PULL_INTERVAL:
+            raise UsageError(f"pullInterval Out of range [0, 65535]: pull_interval is {self.pull_interval} s")
         for one in fields(self):
             length: Any = getattr(self, one.name)
             if isinstance(length, float) and not 0 <= length < float("inf"):
