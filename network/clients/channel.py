@@ -13,9 +13,12 @@ from rmqctl.formats.errors import RemoteError
 from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 
-OnRequest = Callable[[RemotingCommand], RemotingCommand | None]
-"""Takes a request that the server sends, and returns the answer if it has one; in a thread of the channel, so it must
-not wait for answers."""
+Answered = RemotingCommand | Future[RemotingCommand] | None
+"""An answer to a request of the server, at once or later; None where there is none."""
+
+OnRequest = Callable[[RemotingCommand], Answered]
+"""Takes a request that the server sends, and returns the answer; in a thread of the channel, so it must not wait for
+answers."""
 
 LANGUAGE = "PYTHON"
 
@@ -100,10 +103,22 @@ class Connection:
         answer = self._on_request(command)
         if command.is_oneway:
             return
+        if isinstance(answer, Future):
+            answer.add_done_callback(lambda done: self._answer_later(command, done))
+            return
         if answer is None:
             # mqadmin's consumerStatus, for one, need not wait for an answer that does not come
             remark = f" request type {command.code} not supported"
             answer = RemotingCommand(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
+        self._answer(command, answer)
+
+    def _answer_later(self, command: RemotingCommand, done: Future[RemotingCommand]) -> None:
+        if not done.cancelled():
+            # a server that is gone meanwhile waits no longer
+            with contextlib.suppress(RemoteError):
+                self._answer(command, done.result())
+
+    def _answer(self, command: RemotingCommand, answer: RemotingCommand) -> None:
         self._channel.send(answer._replace(opaque=command.opaque, flag=RESPONSE_FLAG, language=LANGUAGE))
 
     @property

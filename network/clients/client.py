@@ -11,7 +11,7 @@ from concurrent.futures import wait
 from typing import Any
 
 from rmqctl.formats.errors import RemoteError
-from rmqctl.network.clients.channel import LANGUAGE, Connection, Dial
+from rmqctl.network.clients.channel import LANGUAGE, Answered, Connection, Dial
 from rmqctl.network.clients.routes import Route, route_of
 from rmqctl.network.clients.sockets import SocketChannel
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
@@ -54,7 +54,7 @@ class Client:
         self,
         namesrv: str,
         dial: Dial = SocketChannel,
-        on_request: Callable[[str, RemotingCommand], RemotingCommand | None] = lambda address, command: None,
+        on_request: Callable[[str, RemotingCommand], Answered] = lambda address, command: None,
     ) -> None:
         """`namesrv`: addresses `host:port`, separated by `;`."""
         Client._count += 1

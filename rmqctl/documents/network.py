@@ -208,6 +208,9 @@ with MessageStore.open("push-store", "rw", create=True) as store, LocalBroker(st
   or 20 s after the last renewal, as RocketMQ does.
 - With `broadcast` each member gets all messages, keeps its progress in
   `~/.rocketmq_offsets/CLIENT_ID/GROUP/offsets.json`, as RocketMQ's clients do, and drops what fails.
+- It answers what brokers ask of it: its state (307, `mqadmin consumerStatus`), its offsets (221), one message for an
+  operator (309, `mqadmin queryMsgById -g -d`) and a reset of its offsets (220). Offsets that a broker of 5.x resets
+  itself count from its next pull on, at most 15 s later.
 - Queues are shared out every 20 s, and at once when a broker says that members came or went (request 40).
 - `close` waits 30 s for callbacks that run (`close_seconds`); RocketMQ's default is not to wait.
 

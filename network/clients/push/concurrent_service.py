@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rmqctl.formats.message import StoredMessage
 from rmqctl.network.clients.consume_hooks import ConsumeReturn
 from rmqctl.network.clients.push.listeners import ConcurrentListener, ConsumeContext, ConsumeStatus
-from rmqctl.network.clients.push.member import PushMember
+from rmqctl.network.clients.push.member import SUCCESSES, PushMember
 from rmqctl.network.clients.push.process_queue import MOST_EXPIRED, ProcessQueue
 from rmqctl.network.clients.push.send_back import SendBack
 from rmqctl.network.clients.push.tasks import Tasks
@@ -41,6 +41,10 @@ class ConcurrentService:
         self._workers = workers
         self._send_back = send_back
         self._tasks = tasks
+
+    def consume_directly(self, message: StoredMessage, queue: MessageQueue) -> tuple[ConsumeStatus | None, bool]:
+        """Have the callback consume a message that does not count. Return its verdict."""
+        return self._listener([message], ConsumeContext(queue)), True
 
     def start(self) -> None:
         """Send expired messages back from now on."""
@@ -87,7 +91,10 @@ class ConcurrentService:
             )
         is_verdict = isinstance(status, ConsumeStatus)
         said = status if isinstance(status, ConsumeStatus) else ConsumeStatus.RECONSUME_LATER
-        self._member.end_hooks(hooks, said, time.monotonic() - began, None if is_verdict else failure)
+        seconds = time.monotonic() - began
+        self._member.end_hooks(hooks, said, seconds, None if is_verdict else failure)
+        good = len(messages) if said.name in SUCCESSES else 0
+        self._member.figures.consumed(batch.queue.topic, good, len(messages) - good, seconds)
         return status
 
     def _finish(self, batch: _Batch, status: ConsumeStatus | None, context: ConsumeContext) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from rmqctl.formats.errors import RemoteError
 from rmqctl.formats.message import StoredMessage
@@ -14,6 +15,7 @@ from rmqctl.network.clients.consume_hooks import ConsumeHook, ConsumeHookContext
 from rmqctl.network.clients.consumer import Where
 from rmqctl.network.clients.membership import BROADCASTING, CLUSTERING, consumer_heartbeat
 from rmqctl.network.clients.namespaces import without_namespace
+from rmqctl.network.clients.push.figures import Figures
 from rmqctl.network.clients.push.offset_stores import ProgressStore
 from rmqctl.network.clients.push.process_queue import ProcessQueue
 from rmqctl.network.clients.push.settings import PushSettings
@@ -25,7 +27,7 @@ from rmqctl.store.answers.dead_letters import ORIGIN_TOPIC
 
 _FROM = {"first": "CONSUME_FROM_FIRST_OFFSET", "last": "CONSUME_FROM_LAST_OFFSET"}
 
-_SUCCESSES = ("CONSUME_SUCCESS", "SUCCESS", "COMMIT")
+SUCCESSES = ("CONSUME_SUCCESS", "SUCCESS", "COMMIT")
 # ConsumeMessageOrderlyService counts a ROLLBACK as no failure
 _FAILURES = ("RECONSUME_LATER", "SUSPEND_CURRENT_QUEUE_A_MOMENT")
 
@@ -49,6 +51,8 @@ class PushMember:
     queues: dict[MessageQueue, ProcessQueue] = field(default_factory=dict)
     hooks: list[ConsumeHook] = field(default_factory=list)
     namespace: str = ""
+    announced: list[Any] = field(default_factory=list)
+    figures: Figures = field(default_factory=Figures)
 
     @property
     def is_locking(self) -> bool:
@@ -67,7 +71,9 @@ class PushMember:
         """Send a heartbeat with the subscriptions to every broker, now and every 30 s."""
         model = BROADCASTING if self.is_broadcast else CLUSTERING
         begin = _FROM.get(str(self.begin), "CONSUME_FROM_TIMESTAMP")
-        self.client.start_heartbeats(consumer_heartbeat(self.group, self.subscriptions, begin, model))
+        content = consumer_heartbeat(self.group, self.subscriptions, begin, model)
+        self.announced = content["consumerDataSet"][0]["subscriptionDataSet"]
+        self.client.start_heartbeats(content)
 
     def commit(self, queue: MessageQueue, held: ProcessQueue, offset: int) -> None:
         """Note in memory that a queue is consumed up to `offset`; -1 is nothing."""
@@ -100,7 +106,7 @@ class PushMember:
         if context is None:
             return
         context.status = status.name
-        context.is_success = status.name in _SUCCESSES
+        context.is_success = status.name in SUCCESSES
         if failure is not None:
             context.returned = failure
         elif seconds >= self.settings.consume_timeout:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from rmqctl.formats.message import StoredMessage
 from rmqctl.network.clients.consume_hooks import ConsumeReturn
 from rmqctl.network.clients.push.listeners import OrderlyContext, OrderlyListener, OrderlyStatus
-from rmqctl.network.clients.push.member import PushMember
+from rmqctl.network.clients.push.member import SUCCESSES, PushMember
 from rmqctl.network.clients.push.process_queue import ProcessQueue
 from rmqctl.network.clients.push.queue_locks import RELOCK_SECONDS, HeldLocks
 from rmqctl.network.clients.push.send_back import SendBack
@@ -41,6 +41,11 @@ class OrderlyService:
         self._guard = threading.Lock()
         # a queue that is assigned once more has messages of a new kind, and may have a callback of the old one
         self._one_at_a_time: dict[MessageQueue, threading.Lock] = defaultdict(threading.Lock)
+
+    def consume_directly(self, message: StoredMessage, queue: MessageQueue) -> tuple[OrderlyStatus | None, bool]:
+        """Have the callback consume a message that does not count. Return its verdict, and whether it commits."""
+        context = OrderlyContext(queue)
+        return self._listener([message], context), context.auto_commit
 
     def start(self) -> None:
         """Renew the locks from now on."""
@@ -120,7 +125,10 @@ class OrderlyService:
             )
         is_verdict = isinstance(status, OrderlyStatus)
         said = status if isinstance(status, OrderlyStatus) else OrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
-        self._member.end_hooks(hooks, said, time.monotonic() - began, None if is_verdict else failure)
+        seconds = time.monotonic() - began
+        self._member.end_hooks(hooks, said, seconds, None if is_verdict else failure)
+        good = len(messages) if said.name in SUCCESSES else 0
+        self._member.figures.consumed(context.queue.topic, good, len(messages) - good, seconds)
         return said
 
     def _finish(

@@ -37,7 +37,7 @@ class ProcessQueue:
         self._is_consuming = False
         self.is_dropped = False
         self.is_locked = False
-        self.locked_at = self.pulled_at = time.monotonic()
+        self.locked_at = self.pulled_at = self.consumed_at = time.monotonic()
         self.consuming = threading.Lock()
         """Held while a callback in order runs: the queue is not unlocked meanwhile."""
 
@@ -64,6 +64,26 @@ class ProcessQueue:
         """Smallest offset without a verdict; None where nothing is held."""
         with self._lock:
             return min((*self._order[:1], *self._taken), default=None)
+
+    def info(self) -> dict[str, int | bool]:
+        """Return the state as brokers ask for it (ProcessQueueInfo); times in ms since 1970."""
+        ago = time.time() - time.monotonic()
+        with self._lock:
+            order, taken = self._order, self._taken
+            return {
+                "cachedMsgMinOffset": order[0] if order else 0,
+                "cachedMsgMaxOffset": order[-1] if order else 0,
+                "cachedMsgCount": len(order),
+                "cachedMsgSizeInMiB": self.mebibytes,
+                "transactionMsgMinOffset": min(taken, default=0),
+                "transactionMsgMaxOffset": max(taken, default=0),
+                "transactionMsgCount": len(taken),
+                "locked": self.is_locked,
+                "lastLockTimestamp": int((ago + self.locked_at) * 1000),
+                "droped": self.is_dropped,
+                "lastPullTimestamp": int((ago + self.pulled_at) * 1000),
+                "lastConsumeTimestamp": int((ago + self.consumed_at) * 1000),
+            }
 
     def has_valid_lock(self, now: float) -> bool:
         """Return whether the broker's lock on the queue is held and young."""
@@ -105,6 +125,7 @@ class ProcessQueue:
         That is the smallest offset still held, else the one after the largest ever held.
         """
         with self._lock:
+            self.consumed_at = time.monotonic()
             if not self._waiting:
                 return -1
             for message in messages:
@@ -140,6 +161,7 @@ class ProcessQueue:
     def take(self, size: int) -> list[StoredMessage]:
         """Take the first messages; without any the consumer in order has to end."""
         with self._lock:
+            self.consumed_at = time.monotonic()
             offsets, self._order = self._order[:size], self._order[size:]
             found = [self._waiting.pop(offset) for offset in offsets]
             self._taken.update(zip(offsets, found, strict=True))

@@ -177,6 +177,8 @@ class Pulls:
             self._on_moved(pulls.queue, pulls.held, next_offset)
             return
         if messages:
+            took = time.monotonic() - pulls.held.pulled_at
+            self._member.figures.pulled(pulls.queue.topic, len(messages), took)
             starts = pulls.held.put(messages)
             pulls.next_offset = next_offset
             self._service.submit(messages, pulls.held, pulls.queue, starts)

@@ -11,13 +11,14 @@ from pathlib import Path
 
 from rmqctl.formats.errors import RefusedError, RemoteError, UsageError
 from rmqctl.network.clients.allocate import Allocate, averagely
-from rmqctl.network.clients.channel import Dial
+from rmqctl.network.clients.channel import Answered, Dial
 from rmqctl.network.clients.client import Client
 from rmqctl.network.clients.consumer import Where
 from rmqctl.network.clients.membership import BROADCASTING, CLUSTERING, live_group
 from rmqctl.network.clients.namespaces import with_namespace
 from rmqctl.network.clients.producer import trace_dispatcher
 from rmqctl.network.clients.producing.validation import check_group
+from rmqctl.network.clients.push.asked import AskedMember
 from rmqctl.network.clients.push.concurrent_service import ConcurrentService
 from rmqctl.network.clients.push.listeners import ConcurrentListener, OrderlyListener
 from rmqctl.network.clients.push.member import PushMember, broker_address
@@ -136,6 +137,7 @@ class PushConsumer:
             raise UsageError("a push consumer needs one callback: on_messages or on_ordered")
         self._pulls = Pulls(self._member, self._service, self._pulling, self._moved)
         self._rebalance = Rebalance(self._member, self._pulls, self._locks)
+        self._answers = AskedMember(self._member, namesrv, self._service.consume_directly, self._moved)
         self._rounds = 0
         self._first_round = threading.Event()
         self._ends: dict[MessageQueue, int] | None = None
@@ -224,6 +226,7 @@ class PushConsumer:
             self.abandon()
             if self._trace is not None:
                 self._trace.close()
+            self._answers.close()
             self._send_back.close()
             self._client.close()
 
@@ -240,10 +243,11 @@ class PushConsumer:
 
     # ---- queues
 
-    def _asked(self, address: str, command: RemotingCommand) -> RemotingCommand | None:
+    def _asked(self, address: str, command: RemotingCommand) -> Answered:
         if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
             self._share_soon()
-        return None
+            return None
+        return self._answers.answer(command)
 
     def _share_soon(self) -> None:
         """Share out the queues at once, in the thread that does so; requests that wait are one."""
