@@ -10,7 +10,7 @@ from collections.abc import Callable
 _MINUTE, _HOUR = 60, 3600
 
 
-class Figures:
+class ConsumeFigures:
     """Counts by topic and second. Safe for threads. `clock`: monotonic, in s."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -15,7 +15,7 @@ from rmqctl.network.clients.consume_hooks import ConsumeHook, ConsumeHookContext
 from rmqctl.network.clients.consumer import Where
 from rmqctl.network.clients.membership import BROADCASTING, CLUSTERING, consumer_heartbeat
 from rmqctl.network.clients.namespaces import without_namespace
-from rmqctl.network.clients.push.figures import Figures
+from rmqctl.network.clients.push.figures import ConsumeFigures
 from rmqctl.network.clients.push.offset_stores import ProgressStore
 from rmqctl.network.clients.push.process_queue import ProcessQueue
 from rmqctl.network.clients.push.settings import PushSettings
@@ -52,7 +52,7 @@ class PushMember:
     hooks: list[ConsumeHook] = field(default_factory=list)
     namespace: str = ""
     announced: list[Any] = field(default_factory=list)
-    figures: Figures = field(default_factory=Figures)
+    figures: ConsumeFigures = field(default_factory=ConsumeFigures)
 
     @property
     def is_locking(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rmqctl.network.clients.client import BrokerError, Client
-from rmqctl.network.clients.push.figures import Figures
+from rmqctl.network.clients.push.figures import ConsumeFigures
 from rmqctl.network.clients.push.listeners import ConsumeStatus, OrderlyStatus
 from rmqctl.network.clients.push.push_consumer import PushConsumer
 from rmqctl.network.remoting.codes import RequestCode
@@ -155,7 +155,7 @@ def test_requests_for_another_group_or_of_another_kind_are_refused(pushing: Push
 
 def test_figures_are_of_the_last_minute() -> None:
     now = [0.0]
-    figures = Figures(lambda: now[0])
+    figures = ConsumeFigures(lambda: now[0])
     figures.consumed("T", 2, 1, 0.5)
     figures.consumed("T", 2, 0, 1.5)
     figures.pulled("T", 30, 0.25)

@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.errors import CorruptError, RefusedError, RemoteError, UsageError
+from rmqctl.formats.message import Message
 from rmqctl.network.clients.allocate import by_circle
+from rmqctl.network.clients.consumer import Consumer
+from rmqctl.network.clients.producer import Producer, ProducerSettings
 from rmqctl.network.clients.push.listeners import ConsumeStatus
 from rmqctl.network.clients.push.offset_stores import LocalOffsets, local_offsets_text
 from rmqctl.network.clients.push.push_consumer import PushConsumer
 from rmqctl.network.remoting.fastjson import MessageQueue
-from tests.network.push.pushing import Pushing, Seen, wait_until
+from tests.network.push.pushing import LIMIT, Pushing, Seen, wait_until
 
 
 def _ids(consumer: PushConsumer, topic: str) -> list[int]:
@@ -128,3 +131,28 @@ def test_frozen_offsets_ignore_late_verdicts(tmp_path: Path) -> None:
     offsets.forget(queue)
     offsets.update(queue, 9, increase_only=True)
     assert offsets.in_memory(queue) == 9
+
+
+def test_a_namespace_is_between_consumer_and_broker(pushing: Pushing) -> None:
+    """Of topics and group, of what is retried and of dead letters; callbacks do not see it."""
+    with Producer(
+        pushing.local.namesrv, "spaces", pushing.local.dial, ProducerSettings(namespace="MQ_INST_1_x")
+    ) as producer:
+        for body in ("good", "bad"):
+            producer.send(Message("Spaced", body.encode()), producer.queues("Spaced")[0])
+    pushing.local.broker.store.wait_for_dispatch()
+    assert len(pushing.stored("MQ_INST_1_x%Spaced")) == 2
+    seen = Seen(lambda message: ConsumeStatus.RECONSUME_LATER if message.body == b"bad" else None)
+    with pushing.consumer("spaced", "Spaced", seen, namespace="MQ_INST_1_x", max_reconsume_times=1) as consumer:
+        assert consumer._member.group == "MQ_INST_1_x%spaced"
+        wait_until(lambda: len(seen.messages) >= 3)
+        wait_until(lambda: pushing.stored("%DLQ%MQ_INST_1_x%spaced"))
+    assert {one.topic for one in seen.messages} == {"Spaced"}
+    assert [one.reconsume_times for one in seen.messages if one.body == b"bad"] == [0, 1]
+    (dead,) = pushing.stored("%DLQ%MQ_INST_1_x%spaced")
+    assert dead.properties()["RETRY_TOPIC"] == "MQ_INST_1_x%Spaced"
+    assert pushing.committed("MQ_INST_1_x%spaced", "MQ_INST_1_x%Spaced") == 2
+    with Consumer(
+        pushing.local.namesrv, "polls", "Spaced", begin="first", dial=pushing.local.dial, namespace="MQ_INST_1_x"
+    ) as polling:
+        assert [one.topic for one in polling.poll(LIMIT)] == ["Spaced"] * 2
