@@ -27,6 +27,7 @@ from rmqctl.store.journal.plan import (
     WriteRange,
     install_config,
 )
+from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.queues.unit import QueueKey
 from rmqctl.store.recover.followers.followers import plan_followers
 from rmqctl.store.recover.mend.gone import Gone
@@ -316,9 +317,13 @@ class Recovery:
         if not self.files.keeps_logics_offset():
             return 0
         last = max(survey.last_message_offset, 0)
-        # without the queues in this change their units may be missing up to where they were before
-        known = 0 if checkpoint is None else max(checkpoint.logics_physical_offset, 0)
-        return last if Part.QUEUES in self.goal.parts else min(known, last)
+        if Part.QUEUES in self.goal.parts:
+            return last
+        if checkpoint is not None:
+            # without the queues in this change their units may be missing up to where they were before
+            return min(max(checkpoint.logics_physical_offset, 0), last)
+        # as a broker, which takes the last message that it has dispatched
+        return min(max(map(_last_place, self.files.queues.all()), default=0), last)
 
     def _write_checkpoint(self, checkpoint: Checkpoint | None, wanted: Checkpoint) -> None:
         path = self.files.layout.checkpoint
@@ -370,3 +375,9 @@ class Recovery:
             self._write_checkpoint(checkpoint, begun)
         self._move_abort()
         return report
+
+
+def _last_place(queue: AnyConsumeQueue) -> int:
+    """Return the physical offset in the last unit of a queue; 0 without one."""
+    unit = queue.unit(queue.max_offset - 1)
+    return unit.physical_offset if unit is not None and unit.is_written else 0

@@ -163,6 +163,15 @@ def test_a_lost_checkpoint_of_5_5_is_written_with_it(tmp_path: Path) -> None:
     assert _kept(store).logics_physical_offset == LAST_OF_5_5
 
 
+def test_a_lost_checkpoint_that_is_repaired_alone_names_the_last_unit_on_disk(tmp_path: Path) -> None:
+    """With 0 there a broker with enableAcceleratedRecovery does not start after a crash."""
+    store = store_of_5_5(tmp_path)
+    (store / "checkpoint").unlink()
+    with MessageStore.open(store) as opened:
+        opened.repair(only=["RMQ-CKPT-001"])
+    assert _kept(store).logics_physical_offset == LAST_OF_5_5
+
+
 def test_a_store_begun_again_without_its_log_starts_at_0(tmp_path: Path) -> None:
     store = store_of_5_5(tmp_path)
     (store / "commitlog" / f"{0:020d}").unlink()
