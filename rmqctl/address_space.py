@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from rmqctl.formats.errors import ExhaustedError
 _MIB = 1 << 20
 # free MiB of address space with which the library loads and works; with less its C code ends the process
 NEEDED_MIB = {"numpy": 96, "pyarrow": 320, "duckdb": 2300, "numba": 400}
+_FEW_DESCRIPTORS = 64
 _OPTIONAL = ("numba",)
 """Without these the work is done more slowly."""
 
@@ -21,6 +23,16 @@ def guard_imports() -> None:
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit != resource.RLIM_INFINITY:
         sys.meta_path.insert(0, _Guard(limit))
+
+
+def load_unwinder() -> None:
+    """Load what glibc needs where a thread ends, while there is a descriptor for it: without it, glibc aborts."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and limit < _FEW_DESCRIPTORS:
+        import ctypes
+
+        with contextlib.suppress(OSError):  # another C library has no such file, and no need of it
+            ctypes.CDLL("libgcc_s.so.1")
 
 
 class _Guard:

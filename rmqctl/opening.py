@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from rmqctl.store.store_files import StoreFiles
 
 STORE_VARIABLE = "RMQCTL_STORE"
+# for file descriptors, which nothing frees in a process that only writes
+_PATIENCE_SECONDS = 5.0
 
 
 class StoreLocation(NamedTuple):
@@ -54,12 +56,14 @@ def noting_stored(store: MessageStore, verb: str, tell: Callable[[str], None] = 
     import sys
 
     from rmqctl.formats.errors import RmqctlError
+    from rmqctl.store.files.background import limited_patience
     from rmqctl.store.journal.kept.stored import note_stored
 
     log = store.files.log
     begin = log.max_offset
     try:
-        yield
+        with limited_patience(_PATIENCE_SECONDS):
+            yield
     finally:
         try:
             note_stored(store.files.layout, verb, _without_body(sys.argv[1:]), begin, log.max_offset)

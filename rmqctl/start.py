@@ -8,7 +8,7 @@ import os
 import sys
 
 from rmqctl import quick
-from rmqctl.address_space import guard_imports
+from rmqctl.address_space import guard_imports, load_unwinder
 from rmqctl.reports.outcome import concluded
 
 
@@ -22,6 +22,7 @@ def main() -> int:
     _speak_utf8()
     _be_somewhere()
     guard_imports()
+    load_unwinder()
     short = quick.understood(sys.argv[1:])
     if short is not None:
         return leave(concluded(lambda: quick.run(short), as_json=short.as_json))

@@ -17,6 +17,7 @@ _Opened = TypeVar("_Opened")
 _SHARE = 8
 _PAUSE_SECONDS = 0.05
 _threads = threading.local()
+_most_seconds: float | None = None
 
 
 def share_of_descriptors(most: int) -> int:
@@ -38,6 +39,20 @@ def naming_exhaustion() -> Iterator[None]:
 
 
 @contextmanager
+def limited_patience(seconds: float) -> Iterator[None]:
+    """Have `patiently` wait for so long at most in all threads of this process.
+
+    A broker's connections end and free descriptors. In a process that only writes, nothing does.
+    """
+    global _most_seconds  # noqa: PLW0603 - one process, one bound
+    before, _most_seconds = _most_seconds, seconds
+    try:
+        yield
+    finally:
+        _most_seconds = before
+
+
+@contextmanager
 def patient(goes_on: Callable[[], bool]) -> Iterator[None]:
     """Have `patiently` wait in this thread while `goes_on` says so: a background step cannot be done in half."""
     _threads.goes_on = goes_on
@@ -49,13 +64,16 @@ def patient(goes_on: Callable[[], bool]) -> Iterator[None]:
 
 def patiently(opening: Callable[[], _Opened]) -> _Opened:
     """Return what `opening` opens. In a patient thread, where the process lacks descriptors or memory, it is tried
-    again until there are some; OSError anywhere else."""
+    again until there are some, or the bound of `limited_patience` is over; OSError anywhere else."""
+    begun = time.monotonic()
     while True:
         try:
             return opening()
         except OSError as error:
             goes_on: Callable[[], bool] | None = getattr(_threads, "goes_on", None)
             if error.errno not in EXHAUSTED or goes_on is None or not goes_on():
+                raise
+            if _most_seconds is not None and time.monotonic() - begun > _most_seconds:
                 raise
         time.sleep(_PAUSE_SECONDS)
 

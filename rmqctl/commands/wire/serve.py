@@ -282,6 +282,7 @@ def _run(broker: Broker, places: _Places, output: Output, tell: _Teller) -> None
         )
         settling.cancel()
 
+    _require_descriptors()
     usual = sys.getswitchinterval()
     sys.setswitchinterval(_TURN_SECONDS)
     try:
@@ -335,3 +336,15 @@ def _traffic_line(before: Seen, now: Seen, seconds: float) -> str | None:
     )
     rates = f"{requests / seconds:.0f} requests/s, {came}/s in, {went}/s out"
     return f"{counted(now.connections, 'connection')}, {rates}, {counted(now.held, 'pull')} held"
+
+
+def _require_descriptors() -> None:
+    """Raise ExhaustedError where there are too few for an event loop, which asyncio would leave half made."""
+    import select
+    import socket
+
+    from rmqctl.store.files.background import naming_exhaustion
+
+    with naming_exhaustion(), select.epoll():
+        for end in socket.socketpair():
+            end.close()

@@ -109,6 +109,8 @@ class _Search:
             named = by_offset(self._reader, words[0])
             if named is None and self._question.kind == "offset":
                 raise UsageError(f"{words[0]!r} is neither a physical offset nor an offset id of this store")
+            if named is None and words[0].isascii() and words[0].isdigit():
+                self._tell(f"{words[0]} is larger than any physical offset: it is looked for as a key")
         if named is not None and named.message is not None:
             yield from self._of_message(named.how, named.message)
             return

@@ -296,3 +296,9 @@ def test_expiry(golden_store: GoldenStore) -> None:
         assert ("goes as soon as a broker runs" in step.detail) == (state == "due")
     last = truth("clean").messages[-1]
     assert steps(ask(opened, last["phyOffset"]).one, Stage.EXPIRY)[0].state == "last-file"
+
+
+def test_a_number_larger_than_any_offset_is_a_key() -> None:
+    asked = ask(reader("broker-real"), "9223372036854775808")
+    assert asked.one.state is Verdict.ABSENT
+    assert "9223372036854775808 is larger than any physical offset: it is looked for as a key" in asked.said
