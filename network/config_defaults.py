@@ -16,7 +16,7 @@ _SEPARATOR = ";;"
 
 _ALL = (
     "accessMessageInMemoryMaxRatio=40;;aclEnable=false;;adminBrokerThreadPoolNums=16;;"
-    "autoCreateSubscriptionGroup=true;;autoCreateTopicEnable=true;;bitMapLengthConsumeQueueExt=64;;"
+    "autoCreateSubscriptionGroup=true;;autoCreateTopicEnable=true;;bitMapLengthConsumeQueueExt=112;;"
     "brokerFastFailureEnable=true;;brokerPermission=6;;brokerRole=ASYNC_MASTER;;brokerTopicEnable=true;;"
     "channelNotActiveInterval=60000;;checkCRCOnRecover=true;;cleanFileForciblyEnable=true;;"
     "cleanResourceInterval=10000;;clientAsyncSemaphoreValue=65535;;clientCallbackExecutorThreads=2;;"

@@ -156,7 +156,7 @@ def reset_offset(broker: MasterBroker, request: RemotingCommand, caller: Caller)
     timestamp, only = fields.long(request, "timestamp"), fields.integer(request, "queueId", _FOR_ALL_QUEUES)
     given = fields.long(request, "offset", -1)
     if broker.groups.find(group) is None:
-        raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+        raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
     queue_ids = range(topic.read_queue_nums) if only == _FOR_ALL_QUEUES else [only]
     table: dict[MessageQueue, Any] = {}
     for queue_id in queue_ids:

@@ -21,7 +21,7 @@ from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.fastjson import bean, fastjson
 from rmqctl.network.remoting.services import Caller, RequestError, Service
 from rmqctl.store.config.config_files import read_config
-from rmqctl.store.config.topic_names import SYSTEM_TOPICS
+from rmqctl.store.config.topic_names import ROCKSDB_TOPICS, SYSTEM_TOPICS
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 
 
@@ -110,6 +110,10 @@ def get_broker_config(broker: Broker, request: RemotingCommand, caller: Caller) 
         "brokerName": identity.name,
         "brokerId": str(identity.broker_id),
         "listenPort": str(identity.port),
+        # 0: no slaves are served
+        "haListenPort": str(identity.ha_port or 0),
+        # 4.x listens at all addresses
+        **({"bindAddress": identity.host} if identity.release.message_types else {}),
         "storePathRootDir": os.fspath(broker.files.root),
     }
     text = "".join(f"{key}={value}\n" for key, value in sorted(properties.items()))
@@ -145,6 +149,8 @@ def get_system_topics(broker: Broker, request: RemotingCommand, caller: Caller) 
     identity = broker.identity
     is_own = partial(is_system_topic, cluster=identity.cluster, broker_name=identity.name)
     names = {*SYSTEM_TOPICS, *(topic.name for topic in broker.topics.all() if is_own(topic.name))}
+    if not identity.release.has_lite_topics:
+        names.difference_update(ROCKSDB_TOPICS)
     if not broker.files.config.timer_wheel_enable:
         names.discard(TIMER_TOPIC)
     return _body(bean(topicList=sorted(names)))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 
+ROCKSDB_TOPICS = ("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC")
+"""Topics of transactions in RocksDB, which every broker of 5.5 has."""
 SYSTEM_TOPICS = frozenset(
     "TBW102 SCHEDULE_TOPIC_XXXX BenchmarkTest RMQ_SYS_TRANS_HALF_TOPIC RMQ_SYS_TRACE_TOPIC "
     "RMQ_SYS_TRANS_OP_HALF_TOPIC TRANS_CHECK_MAX_TIME_TOPIC SELF_TEST_TOPIC OFFSET_MOVED_EVENT CHECKPOINT_TOPIC".split()
-)
+).union(ROCKSDB_TOPICS)
 NOT_ALLOWED_TO_SEND = frozenset(
     "SCHEDULE_TOPIC_XXXX RMQ_SYS_TRANS_HALF_TOPIC RMQ_SYS_TRANS_OP_HALF_TOPIC TRANS_CHECK_MAX_TIME_TOPIC "
     "SELF_TEST_TOPIC OFFSET_MOVED_EVENT".split()
-)
+).union(ROCKSDB_TOPICS)
 """What a broker writes itself: it refuses producers that send to them (TopicValidator#isNotAllowedSendTopic)."""
 _SYSTEM_PREFIX = "rmq_sys_"
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.hosts import parse_offset_message_id
-from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.network.clients.client import Client
+from rmqctl.network.clients.producer import Producer
 from rmqctl.network.remoting.codes import RequestCode
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.read.reader import StoreReader
@@ -56,11 +57,11 @@ def _java(version: str, folder: Path, main: str, *arguments: str) -> list[list[s
     return [line.split("\t") for line in done.stdout.splitlines()]
 
 
-def _create(served: Served, *topics: str) -> None:
+def _create(served: Served, *topics: str, order: str = "false") -> None:
     """Have topics before there are consumers, who look for a topic that is not there every 30 s only."""
     client = Client(served.namesrv)
     for topic in topics:
-        queues = {"topic": topic, "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
+        queues = {"topic": topic, "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "order": order}
         client.ask(served.broker, RequestCode.UPDATE_AND_CREATE_TOPIC, queues)
     client.close()
 
@@ -158,6 +159,9 @@ def _require_committed(store: Path, reader: StoreReader, suffixes: list[str]) ->
 def test_mqadmin_changes_topics_groups_and_offsets(tmp_path: Path) -> None:
     with serving(tmp_path / "store", "--writable", "--create") as served:
         at = f"-b {served.broker}"
+        _create(served, "InOrder", order="true")
+        with Producer(served.namesrv) as producer:
+            queue_id = producer.send(Message("InOrder", b"first")).queue.queue_id
         commands = [
             f"updateTopic {at} -t Made -r 3 -w 3",
             f"updateTopic {at} -t Other -r 2 -w 2",
@@ -169,6 +173,12 @@ def test_mqadmin_changes_topics_groups_and_offsets(tmp_path: Path) -> None:
             "deleteTopic -c DefaultCluster -t Other",
             f"deleteSubGroup {at} -g made",
             "topicList",
+            f"updateTopic {at} -t Bad -a +message.type=NONSENSE",
+            f"updateSubGroup {at} -g bad --attributes +nosuch=1",
+            "getConsumerConfig -g bad",
+            f"updateSubGroup {at} -g orders",
+            "resetOffsetByTime -g orders -t InOrder -s now",
+            f"brokerConsumeStats {at}",
         ]
         lines = [f"{command} -n {served.namesrv}" for command in commands]
         told: dict[str, list[str]] = {}
@@ -182,7 +192,13 @@ def test_mqadmin_changes_topics_groups_and_offsets(tmp_path: Path) -> None:
         assert served.end() == 0
         assert "Traceback" not in served.errors
     texts = ["\n".join(told[command]) for command in commands]
-    created, _, group, sent, status, reset, progress, deleted, _, topics = texts
+    created, _, group, sent, status, reset, progress, deleted, _, topics, *attributes, _, _, stats = texts
+    # mqadmin prints the broker's words on stderr
+    assert [text for text in attributes if text] == []
+    # mqadmin asks with isOrder=false
+    assert ["InOrder", "orders", "broker-a", str(queue_id), "1", "1", "0"] in [
+        line.split()[:7] for line in stats.splitlines()
+    ]
     assert "create topic to" in created
     assert "create subscription group to" in group
     assert "SEND_OK" in sent

@@ -108,8 +108,8 @@ def test_retries_and_replies_flow_between_java_and_us(tmp_path: Path) -> None:
     assert ["reply", "re: java asks"] in java.lines
 
 
-@pytest.mark.parametrize("leaver", ["java", "rmqctl"])
-def test_every_failed_message_comes_back_when_a_member_leaves(leaver: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("leaver", "is_exec"), [("java", False), ("rmqctl", False), ("java", True)])
+def test_every_failed_message_comes_back_when_a_member_leaves(leaver: str, is_exec: bool, tmp_path: Path) -> None:
     """Java fails eight messages, `consume -g` joins, and one of them leaves when the first one has come back."""
     with serving(tmp_path / "store", "--writable", "--create") as served:
         with Producer(served.namesrv) as producer:
@@ -118,8 +118,16 @@ def test_every_failed_message_comes_back_when_a_member_leaves(leaver: str, tmp_p
         until = time.monotonic() + SECONDS
         seen = tmp_path / "seen"
         command = [sys.executable, "-m", "rmqctl", "consume", "-n", served.namesrv, "-t", "Fails", "-g", "fails", "-f"]
+        if is_exec:
+            script = tmp_path / "script"
+            row = '{"body": "%s", "reconsume_times": %s}\\n'
+            script.write_text(f"#!/bin/sh\nprintf '{row}' \"$(cat)\" $RMQCTL_RECONSUME_TIMES >> {seen}\n")
+            script.chmod(0o755)
+            command += ["--exec", str(script)]
         # 10 s, in which the other member comes
-        with _member(tmp_path, served, "Fails", "fails", "3") as java, seen.open("w") as out:
+        seen.touch()
+        rows = tmp_path / "rows" if is_exec else seen
+        with _member(tmp_path, served, "Fails", "fails", "3") as java, rows.open("w") as out:
             _wait(lambda: len(java.got(again=False)) == 8, until)
             with start([*command, "--json"], seconds=SECONDS, stdout=out, stderr=subprocess.PIPE, text=True) as ours:
                 _wait(lambda: _members(served, "fails") == 2, until)

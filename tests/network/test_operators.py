@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from rmqctl.network.broker.master_broker import MasterBroker
 from rmqctl.network.broker.services import MASTER_SERVICES, known_to
 from rmqctl.network.clients.client import Client
 from rmqctl.network.clients.frames_of import messages_of
@@ -363,9 +362,11 @@ def test_a_broker_is_taken_out_of_writing_and_put_back() -> None:
 
 @pytest.mark.parametrize(("release", "brokers", "names"), [("4.9.8", 166, 16), ("5.3.3", 412, 35), ("5.5.0", 488, 35)])
 def test_a_version_has_its_keys(tmp_path: Path, release: str, brokers: int, names: int) -> None:
-    writing = Writing(tmp_path / "store", brokerPermission="4", nonsense="1")
-    assert isinstance(writing.broker, MasterBroker)
-    writing.broker.identity = writing.broker.identity._replace(release=RELEASES[release])
+    class Released(Writing):
+        pass
+
+    Released.release = RELEASES[release]
+    writing = Released(tmp_path / "store", brokerPermission="4", nonsense="1")
     text = writing.ask(Request.GET_BROKER_CONFIG).body.decode()
     table = dict(line.split("=", 1) for line in text.splitlines())
     # and what the broker.conf says beside them, names and sizes
@@ -374,6 +375,13 @@ def test_a_version_has_its_keys(tmp_path: Path, release: str, brokers: int, name
     assert (table["nonsense"], table["brokerName"]) == ("1", "broker-a")
     assert (table["brokerIP1"], table["brokerIP2"]) == ("127.0.0.1", "127.0.0.1")
     assert ("timerWheelEnable" in table) is (release != "4.9.8")
+    # a running broker has reckoned it from its Bloom filter
+    assert table["bitMapLengthConsumeQueueExt"] == "112"
+    assert (table["haListenPort"], table.get("bindAddress")) == ("0", None if release == "4.9.8" else "127.0.0.1")
+    rocksdb = {"RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"}
+    has = rocksdb if release == "5.5.0" else set[str]()
+    assert rocksdb & set(writing.content(Request.GET_ALL_TOPIC_CONFIG)["topicConfigTable"]) == has
+    assert rocksdb & set(writing.content(Request.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)["topicList"]) == has
     server = NameServer(lambda: 0, release=RELEASES[release])
     processor = Processor(server, NAME_SERVER_SERVICES, lambda line: None)
     answer = processor.reply(RemotingCommand(Request.GET_NAMESRV_CONFIG), Peer())

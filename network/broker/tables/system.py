@@ -6,6 +6,7 @@ from rmqctl.network.broker.tables.identity import BrokerIdentity
 from rmqctl.network.broker.tables.settings import BrokerSettings
 from rmqctl.network.broker.tables.topics import DEFAULT_TOPIC
 from rmqctl.network.topic_config import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig
+from rmqctl.store.config.topic_names import ROCKSDB_TOPICS
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 
 _BOTH = PERM_READ | PERM_WRITE
@@ -19,7 +20,7 @@ _GROUPS = (
 
 
 def system_topics(identity: BrokerIdentity, settings: BrokerSettings, *, has_timer: bool) -> list[TopicConfig]:
-    """Those of a 5.3.3 broker, but for what belongs to services that are not offered (POP)."""
+    """Return those of a broker of the named version, without those of services that are not offered (POP)."""
     cluster, name = identity.cluster, identity.name
     single = (
         "SELF_TEST_TOPIC",
@@ -29,6 +30,7 @@ def system_topics(identity: BrokerIdentity, settings: BrokerSettings, *, has_tim
         f"{cluster}_REPLY_TOPIC",
         *([TIMER_TOPIC] if has_timer else []),
         *(["RMQ_SYS_TRACE_TOPIC"] if settings.trace_topic_enable else []),
+        *(ROCKSDB_TOPICS if identity.release.has_lite_topics else []),
     )
     topics = [TopicConfig(topic, 1, 1) for topic in single]
     topics += [
