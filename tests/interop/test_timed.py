@@ -11,6 +11,8 @@ import pytest
 
 from rmqctl.network.clients.client import Client
 from rmqctl.network.remoting.codes import RequestCode
+from rmqctl.store import MessageStore
+from tests.features import feature_store
 from tests.interop.brokers import java, real_broker, rmqctl
 from tests.network.serving import serving
 
@@ -83,3 +85,25 @@ def test_times_are_kept_and_stores_go_from_broker_to_broker(tmp_path: Path) -> N
         assert _all(served.namesrv, expected.total()) == expected
         assert served.end() == 0
         assert "Traceback" not in served.errors
+
+
+def test_a_message_in_a_slot_of_the_timer_that_was_cut_is_delivered(tmp_path: Path) -> None:
+    """After a cut the timer's next messages take queue offsets that its files knew: a real broker delivers them."""
+    store = feature_store("timer-clean-533", tmp_path)
+    with MessageStore.open(store) as opened:
+        cut = opened.get("rmq_sys_wheel_timer", 0, 190, 1).messages[0].physical_offset
+        opened.truncate(cut)
+        assert [finding.code for finding in opened.check() if finding.severity.is_alarm] == []
+    settings = {
+        **CONF,
+        "mappedFileSizeCommitLog": "262144",
+        "mappedFileSizeConsumeQueue": "2000",
+        "mappedFileSizeTimerLog": "4096",
+        "maxHashSlotNum": "500",
+        "maxIndexNum": "2000",
+    }
+    with real_broker(VERSION, tmp_path / "real", store, settings) as real:
+        rmqctl("topics", "create", "-n", real.namesrv, "-t", "T", code=None)
+        for number in range(3):
+            rmqctl("produce", "-n", real.namesrv, "-t", "T", "--body", f"after {number}", "--deliver-after", "2s")
+        assert _all(real.namesrv, 3) == Counter(f"after {number}" for number in range(3))

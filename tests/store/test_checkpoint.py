@@ -197,3 +197,13 @@ def test_recovery_after_a_crash_begins_where_5_5_begins(golden_store: GoldenStor
         starts = [file.start_offset for file in files.log.files]
         for offset, start in ((starts[3], starts[3]), (starts[4] - 1, starts[3]), (1, 0)):
             assert start_after_crash(files.log, Checkpoint(logics_physical_offset=offset)) == start
+
+
+def test_the_confirmed_offset_is_cut_with_the_log(tmp_path: Path) -> None:
+    """Without a controller a broker keeps the start of the last message there, and clears what is past the end."""
+    store = store_of_5_5(tmp_path)
+    with MessageStore.open(store) as opened:
+        places = [message.physical_offset for message in opened.messages()]
+        opened.truncate(places[-3])
+    assert _kept(store).confirm_physical_offset == places[-4]
+    assert _kept(store).logics_physical_offset == places[-4]
