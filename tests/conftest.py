@@ -154,13 +154,15 @@ def clock_of_processes(request: pytest.FixtureRequest) -> Iterator[None]:
             for name in at_a_date.OF_A_SET_CLOCK:
                 patch.delenv(name, raising=False)
         yield
+    processes.end_all()
 
 
 @pytest.fixture(autouse=True)
 def no_process_is_left() -> Iterator[None]:
-    """Whatever a test has started ends with it."""
+    """End the processes that a test has started; those of its file's fixtures end with the file."""
+    shared = processes.started()
     yield
-    processes.end_all()
+    processes.end_all(shared)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +65,16 @@ def processor_seconds(process_id: int) -> float:
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def end_all() -> None:
-    """Kill whatever `start` has started and nobody ended."""
-    for process in list(_started):
-        _end(process)
+def started() -> frozenset[subprocess.Popen[Any]]:
+    """Return the processes that `start` has started and that nothing has ended."""
+    return frozenset(_started)
+
+
+def end_all(kept: Collection[subprocess.Popen[Any]] = ()) -> None:
+    """Kill the processes of `started`, except those in `kept`."""
+    for process in started():
+        if process not in kept:
+            _end(process)
 
 
 def _end(process: subprocess.Popen[Any]) -> None:

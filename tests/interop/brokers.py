@@ -48,15 +48,21 @@ class RealBroker:
 
 @contextlib.contextmanager
 def real_broker(
-    version: str, folder: Path, store: Path, settings: Mapping[str, str], *, shut_down: bool = False
+    version: str,
+    folder: Path,
+    store: Path,
+    settings: Mapping[str, str],
+    *,
+    shut_down: bool = False,
+    seconds: float = LIMIT,
 ) -> Iterator[RealBroker]:
-    """Name server and broker of `version` over `store`, at free ports; killed in the end, unless they are to be
-    `shut_down`, which takes seconds. `settings`: a broker.conf.
+    """Name server and broker of `version` over `store`, at free ports; killed in the end or after `seconds`, unless
+    they are to be `shut_down`, which takes seconds. `settings`: a broker.conf.
 
     Skips where they cannot be run.
     """
     tools = _skipping(servers, version)
-    with running_broker(tools, folder, store, {**SMALL, **settings}, shut_down=shut_down) as running:
+    with running_broker(tools, folder, store, {**SMALL, **settings}, shut_down=shut_down, seconds=seconds) as running:
         yield running
 
 

@@ -54,6 +54,8 @@ public final class Members {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(words[2]);
         consumer.setNamesrvAddr(namesrv);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        // a retry topic that was just made is found soon
+        consumer.setPollNameServerInterval(1000);
         consumer.subscribe(words[3], "*");
         if (words.length > 5) {
             consumer.setMaxReconsumeTimes(Integer.parseInt(words[5]));
