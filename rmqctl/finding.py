@@ -43,6 +43,8 @@ class Question(NamedTuple):
     tags: str | None = None
     grep: str | None = None
     """With `key`: `tags` and `grep` as of Criteria."""
+    traces: bool = False
+    """With `key`: show the records of trace messages, those of `topic` or of the default trace topic."""
 
 
 def find_and_show(store: StoreLocation, output: Output, wanted: Question) -> int:
@@ -159,7 +161,21 @@ def _by_key(reader: StoreReader, output: Output, key: str, wanted: Question) -> 
     messages = newest_first(messages)[:limit]
     if not messages:
         raise _nothing_found(output, list(damaged.values()), _no_key(reader, wanted, key, indexed, scanned))
+    if wanted.traces:
+        return _show_traces(output, messages, list(damaged.values()), key)
     return _show(output, messages, list(damaged.values()), many=True)
+
+
+def _show_traces(output: Output, messages: Sequence[StoredMessage], damaged: list[CorruptError], key: str) -> int:
+    from rmqctl.reports.traces import DROPPABLE_TRACE_COLUMNS, TRACE_COLUMNS, trace_rows
+
+    rows, unread = trace_rows(messages, key)
+    damaged = [*damaged, *unread]
+    if not rows:
+        raise _nothing_found(output, damaged, NotFoundError(f"no trace record has the message id or key {key!r}"))
+    output.rows(TRACE_COLUMNS, rows, droppable=DROPPABLE_TRACE_COLUMNS)
+    _tell(output, damaged)
+    return exit_codes.DAMAGE_OR_NOTHING if damaged else exit_codes.OK
 
 
 def _scan_note(indexed: tuple[int, int] | None, damaged: bool) -> str:

@@ -23,6 +23,8 @@ from rmqctl.flags.options import (
 )
 from rmqctl.flags.types import TIME
 
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
     from rmqctl.store.queues.offset_by_time import Boundary
@@ -38,6 +40,7 @@ Examples:
   rmqctl query -s DIR -i 7F00000100002A9F0000000000001234
   rmqctl query -s DIR -o 4660                        by physical offset
   rmqctl query -s DIR -t Orders -q 3 -o 1000         by queue offset
+  rmqctl query -s DIR -k C0A8010165... --traces      who sent and consumed it, by its traces
   rmqctl query -s DIR -t Orders --at '2h ago'        where each queue stood then
 
 Exit code 1: nothing found, or damage beside what was found; 7: not found, and damage may hide it."""
@@ -60,6 +63,7 @@ Exit code 1: nothing found, or damage beside what was found; 7: not found, and d
 )
 @time_options
 @limit_option.but(help=f"Stop after N messages (keys: {KEY_LIMIT}, queue offsets: 1).")
+@click.option("--traces", is_flag=True, help="With -k: show the message traces of a message id or key.")
 @click.option("--scan", is_flag=True, help="Search the commitlog where the index is missing, short or damaged.")
 @output_options
 def query(
@@ -77,6 +81,7 @@ def query(
     begin: int | None,
     end: int | None,
     limit: int | None,
+    traces: bool,
     scan: bool,
 ) -> int:
     """Find messages by key, id, offset or time.
@@ -94,8 +99,14 @@ def query(
         raise click.UsageError(
             "--tag and --grep go with -k, as what it finds may be many; `rmqctl cat` searches without"
         )
+    if traces and (key is None or (topic is None and not topics.is_all)):
+        raise click.UsageError(
+            "--traces goes with -k; -t names one trace topic, RMQ_SYS_TRACE_TOPIC if it is not given"
+        )
     wanted = Question(message_id, key, offset, at, topic, queue_id, begin, end, boundary, limit, scan)
-    wanted = wanted._replace(tags=tag, grep=grep)
+    wanted = wanted._replace(tags=tag, grep=grep, traces=traces)
+    if traces and topic is None:
+        wanted = wanted._replace(topic=TRACE_TOPIC)
     if topic is None and not topics.is_all:
         wanted = wanted._replace(topics=topics)
     return find_and_show(store, output, wanted)

@@ -1,0 +1,84 @@
+"""`query --traces`: what the traces in a store say of a message."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqctl.formats.message import Message
+from rmqctl.network.clients.consume_hooks import ConsumeReturn
+from rmqctl.network.clients.producing.hooks import MessageType
+from rmqctl.network.clients.tracing.records import TraceBean, TraceRecord, TraceType, encode
+from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.message_store import MessageStore
+from tests.rmqctl.looking import run
+
+BEAN = TraceBean("Orders", "ID1", "paid", "k1 k2", "10.0.0.1:10911", 5, MessageType.NORMAL, "OFF")
+OTHER = BEAN._replace(message_id="ID2,ID3", keys=None)
+RECORDS = [
+    TraceRecord(TraceType.PUB, (BEAN,), 1000, "makes", cost=7),
+    TraceRecord(TraceType.PUB, (OTHER,), 1001, "makes"),
+    TraceRecord(
+        TraceType.END_TRANSACTION,
+        (BEAN._replace(transaction_id="ID1", transaction_state="ROLLBACK_MESSAGE"),),
+        1002,
+        "makes",
+    ),
+    TraceRecord(TraceType.SUB_BEFORE, (BEAN, OTHER), 1003, "gets", request_id="R"),
+    TraceRecord(TraceType.SUB_AFTER, (BEAN,), 1010, "gets", None, 7, False, "R", ConsumeReturn.EXCEPTION),
+    TraceRecord(TraceType.RECALL, (BEAN._replace(message_id="ID9"),), 1004, "makes"),
+]
+HALF = TraceRecord(TraceType.PUB, (BEAN._replace(message_id="half"),), 1000, "makes")
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("traced") / "store"
+    config = StoreConfig(mapped_file_size_commit_log=1 << 16, max_hash_slot_num=100, max_index_num=400)
+    with MessageStore.open(path, "rw", config, create=True) as store:
+        body = "".join(map(encode, RECORDS)).encode()
+        store.put(Message("RMQ_SYS_TRACE_TOPIC", body, properties={"KEYS": "ID1 k1 k2 ID2,ID3 ID9"}))
+        store.put(Message("RMQ_SYS_TRACE_TOPIC", b"no trace", properties={"KEYS": "broken"}))
+        store.put(Message("RMQ_SYS_TRACE_TOPIC", encode(HALF).encode(), properties={"KEYS": "half"}))
+        store.put(Message("RMQ_SYS_TRACE_TOPIC", b"no trace", properties={"KEYS": "half"}))
+        store.put(Message("Own", encode(RECORDS[5]).encode(), properties={"KEYS": "ID9"}))
+    return path
+
+
+def test_the_traces_of_a_message_are_shown(traced: Path) -> None:
+    rows = run("query", "-s", traced, "-k", "ID1", "--traces", "--json").objects
+    assert [(one["event"], one["group"], one["result"], one["cost_ms"]) for one in rows] == [
+        ("sent", "makes", "success", 7),
+        ("transaction ended", "makes", "rolled back", None),
+        ("consumption began", "gets", None, None),
+        ("consumption ended", "gets", "exception", 7),
+    ]
+    assert {(one["message_id"], one["keys"]) for one in rows} == {("ID1", "k1 k2")}
+    assert [one["trace_timestamp"] for one in rows] == [1000, 1002, 1003, 1010]
+    done = run("query", "-s", traced, "-k", "k2", "--traces")
+    assert (done.code, len(done.out.splitlines())) == (0, 5)
+    assert "consumption ended" in done.out
+    (recalled,) = run("query", "-s", traced, "-k", "ID9", "--traces", "-t", "Own", "--json").objects
+    assert recalled["event"] == "recalled"
+
+
+def test_a_batch_is_found_by_all_its_ids(traced: Path) -> None:
+    rows = run("query", "-s", traced, "-k", "ID2,ID3", "--traces", "--json").objects
+    assert [one["event"] for one in rows] == ["sent", "consumption began"]
+
+
+def test_a_trace_that_cannot_be_decoded_is_not_absent(traced: Path) -> None:
+    done = run("query", "-s", traced, "-k", "broken", "--traces")
+    assert (done.code, "not made of trace records" in done.err) == (7, True)
+    done = run("query", "-s", traced, "-k", "half", "--traces", "--json")
+    assert (done.code, "not made of trace records" in done.err) == (1, True)
+    assert [one["event"] for one in done.objects] == ["sent"]
+    done = run("query", "-s", traced, "-k", "nothing", "--traces")
+    assert (done.code, "has the key 'nothing'" in done.err) == (1, True)
+
+
+def test_traces_go_with_a_key(traced: Path) -> None:
+    for options in (("-i", "ID1"), ("-o", "0"), ("-k", "x", "-t", "A", "-t", "B")):
+        done = run("query", "-s", traced, *options, "--traces")
+        assert (done.code, "--traces goes with -k" in done.err) == (2, True)
