@@ -23,6 +23,11 @@ def _now() -> int:
     return time.time_ns() // 1_000_000
 
 
+def _since(started: float) -> int:
+    """Return the ms since a monotonic time."""
+    return int((time.monotonic() - started) * 1000)
+
+
 class SendTrace(SendHook):
     """Traces sends that a broker answered, unless it wants no traces. Of a batch the ids are joined by commas."""
 
@@ -33,13 +38,14 @@ class SendTrace(SendHook):
 
     def before(self, context: SendHookContext) -> None:
         """Take the time."""
-        context.notes[self] = self._clock()
+        context.notes[self] = self._clock(), time.monotonic()
 
     def after(self, context: SendHookContext) -> None:
         """Append the record."""
-        result, begin = context.result, context.notes.get(self)
-        if result is None or begin is None or not result.is_trace_on:
+        result, begun = context.result, context.notes.get(self)
+        if result is None or begun is None or not result.is_trace_on:
             return
+        begin, started = begun
         message = context.message
         if message.topic.startswith(self._dispatcher.topic):
             return
@@ -55,7 +61,7 @@ class SendTrace(SendHook):
             offset_message_id=",".join(result.message_ids),
         )
         group = without_namespace(self._namespace, context.group)
-        cost, is_sent = self._clock() - begin, result.status == _SENT
+        cost, is_sent = _since(started), result.status == _SENT
         self._dispatcher.append(TraceRecord(TraceType.PUB, (bean,), begin, group, result.region, cost, is_sent))
 
 
@@ -102,20 +108,19 @@ class ConsumeTrace(ConsumeHook):
         if beans:
             group = without_namespace(context.namespace, context.group)
             begun = TraceRecord(TraceType.SUB_BEFORE, beans, self._clock(), group, region, request_id=self._ids.next())
-            context.notes[self] = begun
+            context.notes[self] = begun, time.monotonic()
             self._dispatcher.append(begun)
 
     def after(self, context: ConsumeHookContext) -> None:
         """Append the record of the end."""
-        begun: TraceRecord | None = context.notes.get(self)
-        if begun is None or begun.timestamp is None:
+        if self not in context.notes:
             return
-        now = self._clock()
+        begun, started = context.notes[self]
         self._dispatcher.append(
             begun._replace(
                 type=TraceType.SUB_AFTER,
-                timestamp=now,
-                cost=(now - begun.timestamp) // len(context.messages),
+                timestamp=self._clock(),
+                cost=_since(started) // len(context.messages),
                 is_success=context.is_success,
                 code=context.returned,
             )
