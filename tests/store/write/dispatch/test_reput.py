@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rmqctl.formats.errors import RmqctlError, WriteFailedError
 from rmqctl.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rmqctl.store.files import io
+from rmqctl.store.files.background import Background
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.queues.flush import QueueFlusher
 from rmqctl.store.status import PutStatus
 from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.write.dispatch import reput
 from rmqctl.store.write.dispatch.checkpoint_keeper import CheckpointKeeper
 from tests.goldens import GoldenStore
 from tests.store.write.writing import (
     FILE_SIZE,
+    NEVER,
     body_that_leaves,
     copy_store,
     golden_config,
@@ -44,6 +49,43 @@ def test_the_index_of_a_copy_holds_rocketmq_s_entries(name: str, golden_store: G
     ours, theirs = index_entries(tmp_path / "copy"), index_entries(source)
     assert len(theirs) > 400
     assert ours == sorted(set(theirs))
+
+
+def test_every_append_wakes_the_dispatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the first message on, and whenever the thread was idle before: its own interval is never over here."""
+    monkeypatch.setattr(reput, "_INTERVAL_MS", NEVER)
+    with MessageStore.open(tmp_path / "s", "rw", small(), create=True) as store:
+        assert store._writing is not None
+        follower = store._writing._follower
+        for _ in range(5):
+            wait_until(lambda: follower.thread.is_idle)
+            end = (store.put(message(100)).physical_offset or 0) + 1
+            wait_until(functools.partial(lambda end: bool(follower.position >= end), end))
+
+
+def test_messages_that_come_while_others_are_dispatched_wait_for_two_milliseconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How long the thread asks to sleep is counted, not how long it sleeps: a consumer sees a message within 10 ms."""
+    pauses: list[float] = []
+
+    class Signal(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout is not None
+            pauses.append(timeout)
+            return super().wait(timeout)
+
+    def background(*args: Any, **kwargs: Any) -> Background:
+        made = Background(*args, **kwargs)
+        made._signal = Signal()
+        return made
+
+    monkeypatch.setattr(reput, "Background", background)
+    monkeypatch.setattr(reput, "_INTERVAL_MS", NEVER)
+    with MessageStore.open(tmp_path / "s", "rw", small(), create=True) as store:
+        store.put(message(100))
+        wait_until(lambda: any(pause < NEVER / 1000 for pause in pauses))
+    assert {pause for pause in pauses if pause < NEVER / 1000} == {0.002}
 
 
 def test_nothing_behind_the_readable_end_is_dispatched(tmp_path: Path) -> None:
