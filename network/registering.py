@@ -11,6 +11,7 @@ from rmqctl.formats.checksums import body_crc
 from rmqctl.formats.errors import RemoteError
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.tables.config_table import NO_VERSION
+from rmqctl.network.broker.tables.identity import ANY_ADDRESS
 from rmqctl.network.clients.client import Client
 from rmqctl.network.remoting.codes import RequestCode
 from rmqctl.network.remoting.fastjson import bean, fastjson
@@ -61,9 +62,7 @@ class Registrar:
         return fastjson(bean(filterServerList=[], topicConfigSerializeWrapper=wrapper))
 
     def _register(self, body: bytes) -> None:
-        host = self._address.rpartition(":")[0]
-        # nobody takes a slave's connection here
-        more = {"haServerAddr": f"{host}:0", "compressed": False, "bodyCrc32": body_crc(body)}
+        more = {"haServerAddr": self._ha_address(), "compressed": False, "bodyCrc32": body_crc(body)}
         for name_server in self._name_servers:
             try:
                 self._client.ask(name_server, RequestCode.REGISTER_BROKER, self._fields() | more, body)
@@ -72,6 +71,18 @@ class Registrar:
                 if name_server not in self._silent:
                     self._silent.add(name_server)
                     self._broker.tell(f"not registered at name server {name_server}: {error.message}")
+
+    def _ha_address(self) -> str:
+        """Return where slaves of other machines reach the log: brokerIP2, where slaves are listened for, or the
+        broker's own host; port 0 where none can come."""
+        identity = self._broker.identity
+        own = self._address.rpartition(":")[0]
+        if identity.ha_port is None:
+            return f"{own}:0"
+        host = self._broker.properties.get("brokerIP2")
+        if not host:
+            host = own if identity.ha_host in ANY_ADDRESS else identity.ha_host
+        return f"[{host}]:{identity.ha_port}" if ":" in host and host[0] != "[" else f"{host}:{identity.ha_port}"
 
     def leave(self) -> None:
         """Tell them that the broker goes; who does not hear it forgets it by itself."""

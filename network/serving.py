@@ -72,13 +72,15 @@ async def serve(
     *,
     metrics_on: socket.socket | None = None,
     slaves_on: socket.socket | None = None,
+    vip_on: socket.socket | None = None,
     watched: Watched | None = None,
     register_at: str | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> None:
     """Serve on two sockets (see `bound`) until `ended` returns; `on_ready` hears where they are.
 
-    On further ones there are a page of metrics, and the log for slaves; `watched` hears every second what was seen.
+    On further ones there are a page of metrics, the log for slaves, and the broker's requests once more (`vip_on`);
+    `watched` hears every second what was seen.
     `register_at`: other name servers, separated by `;`, that are told of the broker. With `tls` clients may speak TLS.
     """
     name_server = NameServer(broker.elapsed, release=broker.identity.release)
@@ -94,18 +96,14 @@ async def serve(
     try:
         own = await brokers.listen_on(broker_on)
         broker.identity = identity = broker.identity._replace(host=own[0], port=own[1])
-        name_server.routes.add_own(
-            identity.cluster,
-            identity.name,
-            identity.address,
-            broker.routes,
-            ha_address,
-        )
+        name_server.routes.add_own(identity.cluster, identity.name, identity.address, broker.routes, ha_address)
         at = await name_servers.listen_on(name_server_on)
         name_server.port = at[1]
         await _listen_where_ids_point(broker, brokers, own, tell)
+        if vip_on is not None:
+            await brokers.listen_on(vip_on)
         if slaves_on is not None:
-            master = await _serve_slaves(broker, brokers, slaves_on, own, tell)
+            master = await _serve_slaves(broker, brokers, slaves_on, own if vip_on is None else None, tell)
         if isinstance(broker, MasterBroker):
             wake_on_news(broker, asyncio.get_running_loop(), brokers.shared.waiting)
         servers = {"broker": brokers, "name_server": name_servers}
@@ -133,10 +131,10 @@ async def serve(
 
 
 async def _serve_slaves(
-    broker: Broker, server: RemotingServer, taken: socket.socket, own: Address, tell: Tell
+    broker: Broker, server: RemotingServer, taken: socket.socket, own: Address | None, tell: Tell
 ) -> MasterServer:
-    """Have slaves follow the log; they ask for the tables of config/ two ports below the broker's own, too
-    (MixAll#brokerVIPChannel)."""
+    """Have slaves follow the log; they ask for the tables of config/ two ports below the broker's `own`, too
+    (MixAll#brokerVIPChannel), which is None where that port is listened at already."""
     log = broker.files.log
     if isinstance(broker, WritableBroker):
         source = LogSource(log, lambda: log.max_offset)
@@ -146,7 +144,8 @@ async def _serve_slaves(
         source = LogSource(log, lambda: broker.log_end)
     master = MasterServer(taken, source, broker.slaves, tell)
     try:
-        await server.listen(own[0], own[1] - _VIP_PORTS_BELOW)
+        if own is not None:
+            await server.listen(own[0], own[1] - _VIP_PORTS_BELOW)
     except (RefusedError, OverflowError) as error:
         tell(f"slaves of RocketMQ cannot ask for topics, groups and offsets: {error}")
     broker.identity = broker.identity._replace(ha_host=master.address[0], ha_port=master.address[1])
@@ -167,7 +166,9 @@ def _servers(
     of_names = Processor(name_server, NAME_SERVER_SERVICES, tell)
     brokers = RemotingServer(of_messages, tell, on_lost=broker.lost, tls=tls, admission=admission, version=version)
     broker.slow_requests = lambda: brokers.shared.slow
-    return brokers, RemotingServer(of_names, tell, tls=tls, admission=admission, version=version)
+    return brokers, RemotingServer(
+        of_names, tell, on_lost=name_server.lost, tls=tls, admission=admission, version=version
+    )
 
 
 def _failed_in_loop(context: dict[str, Any]) -> str:

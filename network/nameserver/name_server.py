@@ -40,6 +40,10 @@ class NameServer:
         """To be called every few seconds: forgets brokers that are gone."""
         self.routes.expire(self.clock())
 
+    def lost(self, connection: Caller) -> None:
+        """A connection ended: a broker that registered over it leaves the routes at once."""
+        self.routes.lost(connection)
+
 
 def _body(content: Any) -> RemotingCommand:
     return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(content))
@@ -195,7 +199,9 @@ def register_broker(server: NameServer, request: RemotingCommand, caller: Caller
     has_slaves = known is not None and known.ha_address(caller) is not None
     ha_address = request.fields.get("haServerAddr", "")
     now = server.clock()
-    server.routes.register(cluster, name, broker_id, address, topics, now, ha_address=ha_address, has_slaves=has_slaves)
+    server.routes.register(
+        cluster, name, broker_id, address, topics, now, ha_address=ha_address, has_slaves=has_slaves, caller=caller
+    )
     master = server.routes.find(name)
     answer = {}
     if broker_id and master is not None and MASTER_ID in (addresses := master.address_table(caller)):
@@ -244,7 +250,9 @@ SERVICES: dict[int, Service[NameServer]] = {
     RequestCode.ADD_WRITE_PERM_OF_BROKER: Service(add_write_perm, "routes to a broker are for writing again"),
     RequestCode.UPDATE_NAMESRV_CONFIG: Service(update_config, "orderMessageEnable counts at once; 16 for others"),
     RequestCode.GET_NAMESRV_CONFIG: Service(get_config, "every key of the version"),
-    RequestCode.REGISTER_BROKER: Service(register_broker, "another broker and its topics, for 120 s"),
+    RequestCode.REGISTER_BROKER: Service(
+        register_broker, "another broker and its topics, for 120 s or until its connection ends"
+    ),
     RequestCode.UNREGISTER_BROKER: Service(unregister_broker, "another broker leaves"),
     RequestCode.QUERY_DATA_VERSION: Service(query_data_version, "always changed: no versions are kept"),
     RequestCode.DELETE_TOPIC_IN_NAMESRV: Service(

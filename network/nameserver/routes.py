@@ -20,7 +20,8 @@ MASTER_ID = 0
 
 @dataclass
 class RegisteredBroker:
-    """The brokers of one name. `addresses` by broker id; `heard_at` (ms) by broker id too. What our own broker has is
+    """The brokers of one name. `addresses` by broker id; `heard_at` (ms) and `connections`, the one of the last
+    registration, by broker id too. What our own broker has is
     looked up when it is asked for: `own_address` and `own_topics` stand for it. `ha_address`: where slaves find the
     master's log, None if they do not."""
 
@@ -28,6 +29,7 @@ class RegisteredBroker:
     name: str
     addresses: dict[int, str] = field(default_factory=dict)
     heard_at: dict[int, int] = field(default_factory=dict)
+    connections: dict[int, Caller] = field(default_factory=dict)
     topics: Mapping[str, TopicConfig] = field(default_factory=dict)
     own_address: Callable[[Caller], str] | None = None
     own_topics: Callable[[], Mapping[str, TopicConfig]] | None = None
@@ -85,6 +87,7 @@ class RouteTable:
         *,
         ha_address: str = "",
         has_slaves: bool = False,
+        caller: Caller | None = None,
     ) -> None:
         """Another broker is there, with these topics. RequestError where it takes our own broker's name and place: only
         its slaves may have the name, if it `has_slaves`."""
@@ -102,6 +105,8 @@ class RouteTable:
             )
         broker.addresses[broker_id] = address
         broker.heard_at[broker_id] = now
+        if caller is not None:
+            broker.connections[broker_id] = caller
         if is_own:
             return
         broker.cluster = cluster
@@ -125,8 +130,16 @@ class RouteTable:
             return
         broker.addresses.pop(broker_id, None)
         broker.heard_at.pop(broker_id, None)
+        broker.connections.pop(broker_id, None)
         if not broker.addresses and broker.own_address is None:
             del self._brokers[name]
+
+    def lost(self, connection: Caller) -> None:
+        """A connection ended: brokers that registered over it last are gone (RouteInfoManager#onChannelDestroy)."""
+        for broker in list(self._brokers.values()):
+            for broker_id, last in list(broker.connections.items()):
+                if last is connection:
+                    self.unregister(broker.name, broker_id)
 
     def remove_topic(self, topic: str) -> None:
         """Other brokers have a topic no more; one that has it after all tells so again."""

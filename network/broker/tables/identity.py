@@ -9,7 +9,7 @@ from rmqctl.network.remoting.services import Caller
 from rmqctl.network.versions import DEFAULT_RELEASE, Release
 
 MASTER_ID = 0
-_ANY = ("", "0.0.0.0", "::")
+ANY_ADDRESS = ("", "0.0.0.0", "::")
 
 
 class BrokerIdentity(NamedTuple):
@@ -32,7 +32,7 @@ class BrokerIdentity(NamedTuple):
 
     def reachable_host(self, caller: Caller) -> str:
         """Return the host of `address`, an IPv6 address without brackets."""
-        return caller.local_ip if self.host in _ANY else self.host
+        return caller.local_ip if self.host in ANY_ADDRESS else self.host
 
     def ha_address(self, caller: Caller) -> str | None:
         """The same for slaves; None where none can come."""
@@ -40,7 +40,7 @@ class BrokerIdentity(NamedTuple):
 
 
 def _reachable(caller: Caller, host: str, port: int) -> str:
-    host = caller.local_ip if host in _ANY else host
+    host = caller.local_ip if host in ANY_ADDRESS else host
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

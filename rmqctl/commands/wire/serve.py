@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from rmqctl import exit_codes
+from rmqctl.commands.wire.serve_recovery import naming_recover, recover_first
 from rmqctl.flags.options import StoreLocation, store_options, summary_options
 from rmqctl.flags.types import PEM
 from rmqctl.reports.outcome import ending_signals
@@ -34,6 +35,7 @@ else:
 
 _HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):([0-9]{1,5})")
 _LARGEST_PORT = 65535
+VIP_PORTS_BELOW = 2
 # how often it is looked whether more was loaded, and how often while that goes on
 _SETTLE_SECONDS = 1.0
 _LOADING_SECONDS = 0.1
@@ -71,6 +73,7 @@ Examples:
   rmqctl serve -s /data/store --as 5.5.0
   rmqctl serve -s /data/store --tls-cert cert.pem --tls-key key.pem
   rmqctl serve -s /data/store --writable --ha-listen 127.0.0.1:10912
+  rmqctl serve -s /data/store --writable --recover          after a crash
 
 Without --writable not one byte of the store changes: what clients commit is kept in memory, what they send is refused.
 There is no authentication: whoever reaches the ports can read all messages, and with --writable send and delete.
@@ -96,6 +99,9 @@ that is said on stderr is JSON, one object a line."""
 @click.option("--writable", is_flag=True, help="Be a whole broker: producers, offsets, retries, delays, transactions.")
 @click.option("--create", is_flag=True, help="With --writable: make a new store if there is none.")
 @click.option("--clean", is_flag=True, help="With --writable: remove expired files, as a broker does.")
+@click.option(
+    "--recover", is_flag=True, help="With --writable: after a crash recover the store first, as a broker does."
+)
 @summary_options
 def serve(
     store: StoreLocation,
@@ -111,11 +117,12 @@ def serve(
     writable: bool,
     create: bool,
     clean: bool,
+    recover: bool,
 ) -> int:
     """A name server and a broker over a store, for unmodified clients and mqadmin: for reading only, or --writable.
 
     When both are ready one line is printed. SIGTERM and Ctrl-C end them. A writable store is locked meanwhile, as by a
-    broker; after a crash `recover` comes first.
+    broker; after a crash it needs `rmqctl recover` first, or --recover.
     """
     from rmqctl.network.broker.tables.identity import identity_from_properties
     from rmqctl.network.remoting.admission import raise_descriptor_limit
@@ -126,8 +133,8 @@ def serve(
     from rmqctl.output.beside import Beside
     from rmqctl.store.config.config import read_properties
 
-    if (create or clean) and not writable:
-        raise click.UsageError("--create and --clean go with --writable")
+    if (create or clean or recover) and not writable:
+        raise click.UsageError("--create, --clean and --recover go with --writable")
     if tls_key is not None and tls_cert is None:
         raise click.UsageError("--tls-key goes with --tls-cert")
     tls = None if tls_cert is None else server_context(tls_cert, tls_key)
@@ -150,7 +157,17 @@ def serve(
             return None if address is None else taken.enter_context(bound(*address))
 
         name_server_on, broker_on = taken.enter_context(bound(*namesrv)), taken.enter_context(bound(*listen))
-        places = _Places(name_server_on, broker_on, take(metrics), take(ha_listen), register_at, tls)
+        places = _Places(
+            name_server_on,
+            broker_on,
+            take(metrics),
+            take(ha_listen),
+            _vip_channel(listen, taken, tell),
+            register_at,
+            tls,
+        )
+        if recover:
+            recover_first(store, tell)
         if writable:
             _serve_writable(store, identity, properties, places, output, tell, create, clean)
         else:
@@ -165,8 +182,27 @@ class _Places(NamedTuple):
     broker: socket.socket
     metrics: socket.socket | None
     slaves: socket.socket | None
+    vip: socket.socket | None
     register_at: str | None
     tls: ssl.SSLContext | None
+
+
+def _vip_channel(
+    listen: tuple[str, int], taken: contextlib.ExitStack, tell: Callable[[str], None]
+) -> socket.socket | None:
+    """Take the port two below the broker's, where clients with the VIP channel send (MixAll#brokerVIPChannel); None
+    where it cannot be taken, which is said, and beside a port that the system chose."""
+    from rmqctl.formats.errors import RefusedError
+    from rmqctl.network.remoting.server import bound
+
+    host, port = listen
+    if port <= VIP_PORTS_BELOW:
+        return None
+    try:
+        return taken.enter_context(bound(host, port - VIP_PORTS_BELOW))
+    except RefusedError as error:
+        tell(f"clients with the VIP channel on cannot send: {error.message}")
+        return None
 
 
 class _Teller:
@@ -224,7 +260,11 @@ def _serve_writable(
 
     listen(tell)
     config = broker_config(store, tell)
-    with naming_create(store.path, config), progress("checking the end of the commitlog", None, "bytes") as bar:
+    with (
+        naming_recover(store),
+        naming_create(store.path, config),
+        progress("checking the end of the commitlog", None, "bytes") as bar,
+    ):
         opened = MessageStore.open(
             store.path,
             "rw",
@@ -276,6 +316,7 @@ def _run(broker: Broker, places: _Places, output: Output, tell: _Teller) -> None
             end.wait,
             metrics_on=places.metrics,
             slaves_on=places.slaves,
+            vip_on=places.vip,
             watched=watched,
             register_at=places.register_at,
             tls=places.tls,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import gc
 import json
@@ -28,9 +29,10 @@ from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.frames import FrameDecoder, encode_frame
 from rmqctl.output.output import Output
 from rmqctl.store.message_store import MessageStore
-from tests.goldens import GoldenStore, tree_state
+from tests.goldens import GoldenStore, tree_state, truth
 from tests.network.callers import pulling
 from tests.network.serving import SECONDS, serving
+from tests.store.write.writing import wait_until
 
 
 def ask(address: str, code: int, **fields: object) -> RemotingCommand:
@@ -134,6 +136,85 @@ def test_other_addresses_than_loopback_are_warned_of(golden_store: GoldenStore) 
     assert "anybody who reaches 0.0.0.0 can read all messages" in served.errors
 
 
+def _free_pair() -> tuple[int, int]:
+    """Return two free ports, the second two above the first."""
+    for port in range(20_911, 60_000, 4):
+        with (
+            contextlib.suppress(OSError),
+            socket.create_server(("127.0.0.1", port)),
+            socket.create_server(("127.0.0.1", port + 2)),
+        ):
+            return port, port + 2
+    raise AssertionError("no free ports")
+
+
+def test_the_vip_channel_is_two_ports_below(golden_store: GoldenStore) -> None:
+    store = golden_store("clean")
+    vip, port = _free_pair()
+    with serving(store, "--listen", f"127.0.0.1:{port}") as served:
+        assert ask(f"127.0.0.1:{vip}", RequestCode.GET_BROKER_RUNTIME_INFO).code == 0
+        assert served.end() == 0
+    with socket.create_server(("127.0.0.1", vip)), serving(store, "--listen", f"127.0.0.1:{port}") as served:
+        assert ask(served.broker, RequestCode.GET_BROKER_RUNTIME_INFO).code == 0
+        assert served.end() == 0
+    assert f"clients with the VIP channel on cannot send: cannot listen at 127.0.0.1:{vip}" in served.errors
+
+
+def test_a_broker_whose_process_dies_leaves_the_routes_at_once(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """And while it is there, its slaves learn where the log is."""
+    with serving(golden_store("clean")) as first:
+        conf = tmp_path / "b.conf"
+        conf.write_text("brokerName=b\n", encoding="ascii")
+        second = golden_store("features")
+        more = ("--register", first.namesrv, "--ha-listen", "127.0.0.1:0", "--writable")
+        with serving(second, "-c", str(conf), *more) as other:
+            fields = {
+                "brokerName": "b", "clusterName": "DefaultCluster", "brokerId": "1", "brokerAddr": "127.0.0.1:1",
+            }  # fmt: skip
+            wait_until(lambda: b'"b"' in ask(first.namesrv, RequestCode.GET_BROKER_CLUSTER_INFO).body)
+            answer = ask(first.namesrv, RequestCode.REGISTER_BROKER, **fields)
+            assert answer.fields == {"masterAddr": other.broker, "haServerAddr": other.slaves}
+            other.process.kill()
+            other.process.wait()
+            # the connection of the slave ended with its one request
+            wait_until(lambda: b'"b"' not in ask(first.namesrv, RequestCode.GET_BROKER_CLUSTER_INFO).body)
+        assert first.end() == 0
+
+
+def test_a_crashed_store_is_recovered_before_it_is_served(golden_store: GoldenStore) -> None:
+    store = golden_store("crash")
+    before = tree_state(store)
+    somewhere = ("--listen", "127.0.0.1:0", "--namesrv", "127.0.0.1:0", "--writable")
+    refused = run("-s", store, *somewhere)
+    assert refused.returncode == 5
+    assert "or add --recover, which does so and then serves it" in refused.stderr
+    assert tree_state(store) == before
+    with serving(store, "--writable", "--recover") as served:
+        found = ask(served.broker, RequestCode.GET_MAX_OFFSET, topic="TopicTest", queueId="3")
+        assert int(found.fields["offset"]) == max(
+            row["queueOffset"] + 1
+            for row in truth("crash").messages
+            if (row["topic"], row["queueId"]) == ("TopicTest", 3)
+        )
+        assert served.end() == 0
+    assert "recovered after a crash: 2500 messages up to physical offset 2135612" in served.errors
+    assert "400 units added" in served.errors
+    assert [path.name.endswith("-recover") for path in store.with_name("crash.rmqctl").iterdir() if path.is_dir()] == [
+        True
+    ]
+    assert not (store / "abort").exists()
+
+
+def test_a_recovery_that_needs_a_decision_is_refused(golden_store: GoldenStore) -> None:
+    store = golden_store("crc-flip-third")
+    (store / "abort").touch()
+    before = tree_state(store)
+    ended = run("-s", store, "--listen", "127.0.0.1:0", "--namesrv", "127.0.0.1:0", "--writable", "--recover")
+    assert ended.returncode == 5
+    assert "573 good messages" in ended.stderr
+    assert tree_state(store) == before
+
+
 def test_an_address_that_is_taken_ends_with_5(golden_store: GoldenStore) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -222,7 +303,7 @@ def test_no_thread_keeps_the_loop_waiting_for_long(monkeypatch: pytest.MonkeyPat
         seen.append(sys.getswitchinterval())
 
     monkeypatch.setattr("rmqctl.network.serving.serve", served)
-    some: Any = SimpleNamespace(name_server=None, broker=None, metrics=None, slaves=None, register_at=None, tls=None)
+    some: Any = SimpleNamespace(**dict.fromkeys(serve._Places._fields))
     serve._run(some, some, Output(), serve._Teller(print, is_json=False))
     assert seen == [pytest.approx(0.0005)]
     assert sys.getswitchinterval() == usual
