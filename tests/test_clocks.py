@@ -38,6 +38,7 @@ DATES = {
     "store/repair/mends.py": "the date up to which the mtime of a file may be set",
     "store/repair/purge.py": "the date in a dataVersion",
     "store/snapshot/snapshot.py": "the date of a snapshot in its manifest",
+    "store/timer/recovered.py": "times up to which a timer cannot have delivered yet",
     "store/write/fast/fast_path.c": "store timestamps",
     "store/write/fast/ordinary.py": "store timestamps",
 }

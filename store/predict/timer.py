@@ -56,7 +56,7 @@ def timer_outcome(files: StoreFiles) -> TimerOutcome:
     ahead = _never_due(timer)
     if ahead:
         never = f"{counted(ahead, 'message')} of the timer are never delivered"
-        said.append(f"{never}: timercheck names a time after it was written")
+        said.append(f"{never}: timercheck names a time that has not come")
     if pending.foreign:
         said.append(f"{counted(pending.foreign, 'unit')} of the timer log lead to no message of the timer")
     if pending.twice:

@@ -3,6 +3,7 @@ has on its wheel then, and from where on it reads the timer's queue."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,10 +29,10 @@ class RecoveredTimer:
 
     `units`: those whose second has not come yet, in the order of the log, and `on_wheel` which of them a slot leads to.
     `last`: the last unit of the log; `known`, `known_sizes`: offset in the commitlog and size of what each unit leads
-    to. `has_checkpoint`: timercheck is there and not empty; `checkpoint_written_ms`: when it was modified. `broken`:
-    positions that slots or units lead to, where no unit is. `ahead`: slots whose last unit is at the end of the log or
-    after it. `damage`: of wheel or log, each of which a broker takes as far as it is good. `due`: of every unit, only
-    where `is_read_ahead`.
+    to. `has_checkpoint`: timercheck is there and not empty; `checkpoint_written_ms`: when it was modified;
+    `latest_ms`: the same, or now if that is later. `broken`: positions that slots or units lead to, where no unit is.
+    `ahead`: slots whose last unit is at the end of the log or after it. `damage`: of wheel or log, each of which a
+    broker takes as far as it is good. `due`: of every unit, only where `is_read_ahead`.
     """
 
     checkpoint: TimerCheckpoint
@@ -51,16 +52,17 @@ class RecoveredTimer:
     wheel: WheelFile | None = None
     damage: list[CorruptError] = field(default_factory=list)
     checkpoint_written_ms: int | None = None
+    latest_ms: int | None = None
     due: np.ndarray[tuple[int], np.dtype[np.int64]] = field(default_factory=lambda: np.empty(0, np.int64))
 
     @property
     def is_read_ahead(self) -> bool:
-        """Whether the checkpoint claims that messages are delivered which were due a day or more after it was written.
+        """Whether the checkpoint claims that messages are delivered which are due in a day or later.
 
         A broker writes it every second, with a time that the clock has reached.
         """
-        written = self.checkpoint_written_ms
-        return written is not None and self.checkpoint.last_read_time_ms > written + _MOST_AHEAD_MS
+        latest = self.latest_ms
+        return latest is not None and self.checkpoint.last_read_time_ms > latest + _MOST_AHEAD_MS
 
     @property
     def has_files(self) -> bool:
@@ -91,7 +93,10 @@ def recover_timer(reader: StoreReader, queue: AnyConsumeQueue | None) -> Recover
     begin = 0 if queue is None else queue.min_offset(files.log.min_offset)
     end = 0 if queue is None else queue.max_offset
     timer = RecoveredTimer(checkpoint, found is not None and found.st_size > 0, end, begin, end)
-    timer.checkpoint_written_ms = None if found is None else found.st_mtime_ns // 1_000_000
+    if found is not None:
+        # the clock of a file system may be far behind the broker's; none that starts from now on reads an earlier time
+        timer.checkpoint_written_ms = found.st_mtime_ns // 1_000_000
+        timer.latest_ms = max(timer.checkpoint_written_ms, time.time_ns() // 1_000_000)
     slots = _read_wheel(reader, timer)
     flushed = checkpoint.last_timer_log_flush_pos
     if timer.wheel is not None and timer.wheel.flushed:

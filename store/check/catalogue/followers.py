@@ -83,7 +83,7 @@ KINDS: tuple[Kind, ...] = (
         "RMQ-TMR-051",
         Severity.ERROR,
         "timer ahead of the clock",
-        "timercheck says that messages are delivered which were due after it was written. A broker never looks at "
+        "timercheck says that messages are delivered which are not due yet. A broker never looks at "
         "slots before that time: messages that are due until then are not delivered.",
         "A clock that was far ahead and was set back; a damaged timercheck.",
         "Restore config/timercheck from a copy. If there is none, move it away: a broker then delivers again what the "

@@ -80,15 +80,15 @@ def _wheel(files: StoreFiles, timer: RecoveredTimer) -> Iterator[Finding]:
 
 
 def _read_ahead(files: StoreFiles, path: Path, timer: RecoveredTimer) -> Iterator[Finding]:
-    """Yield a checkpoint that says to have delivered what was due long after it was written."""
-    written = timer.checkpoint_written_ms
+    """Yield a checkpoint that says to have delivered what is not due yet."""
+    now = timer.latest_ms
     read_time = timer.checkpoint.last_read_time_ms
-    if timer.is_read_ahead and written is not None:
+    if timer.is_read_ahead and now is not None:
         text = (
-            f"it says that messages due before {read_time} ms are delivered, and was last written at {written} ms: no "
+            f"it says that messages due before {read_time} ms are delivered, which is later than now ({now} ms): no "
             "broker delivers those due in between"
         )
-        yield Finding("RMQ-TMR-051", text, path, topic=TIMER_TOPIC, expected=written, found=read_time, fix="")
+        yield Finding("RMQ-TMR-051", text, path, topic=TIMER_TOPIC, expected=now, found=read_time, fix="")
 
 
 def _positions(files: StoreFiles, seen: LogSeen, timer: RecoveredTimer) -> Iterator[Finding]:
