@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from rmqctl.network.broker.config_services import get_runtime_info
 from rmqctl.network.broker.tables.counts import Counts
 from rmqctl.network.remoting.codes import RequestCode as Request
+from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.fastjson import parse_body
-from tests.network.callers import Writing, pulling
+from tests.network.callers import Peer, Writing, pulling
 
 CLUSTER = "DefaultCluster"
 
@@ -50,7 +52,10 @@ def test_puts_and_pulls_are_counted(writing: Writing) -> None:
     assert (info["putTps"].split(), info["getFoundTps"].split()) == (["2.0"], ["0.1"])
     assert (info["getMissTps"].split(), info["getTotalTps"].split()) == (["0.1"], ["0.2", "0.0", "0.0"])
     assert info["getTransferredTps"].split() == ["0.5"]
-    assert info["getTransferedTps"] == info["getTransferredTps"]
+    for version, spelling in ((399, info["getTransferredTps"]), (479, None), (513, None)):
+        asked = RemotingCommand(Request.GET_BROKER_RUNTIME_INFO, version=version)
+        table = parse_body(get_runtime_info(writing.master, asked, Peer()).body)["table"]
+        assert table.get("getTransferedTps") == spelling
     assert int(info["sendThreadPoolQueueCapacity"]) > 0
     stats = parse_body(writing.ask(Request.GET_CONSUME_STATS, consumerGroup="g", topic="T").body)
     assert stats["consumeTps"] == 0.5

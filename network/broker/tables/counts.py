@@ -173,9 +173,7 @@ class Counts:
             names = ("putTps", "getFoundTps", "getMissTps", "getTotalTps", "getTransferredTps")
             for name, one in zip(names, rate or (None, None, None, 0.0, None), strict=True):
                 by_name.setdefault(name, []).append("" if one is None else str(one))
-        rates = {name: " ".join(texts) for name, texts in by_name.items()}
-        # spelled so before 5.0: mqadmin of 4.9 stumbles over a missing one
-        return rates | {"getTransferedTps": rates["getTransferredTps"]}
+        return {name: " ".join(texts) for name, texts in by_name.items()}
 
     def _rates_over(self, seconds: int) -> tuple[float, ...] | None:
         samples = list(self._samples)
