@@ -7,13 +7,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqctl.formats.errors import WriteFailedError
+from rmqctl.store.compiled.notices import say
 from rmqctl.store.files.background import share_of_descriptors
 from rmqctl.store.files.layout import topic_directory
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.queues.dispatch import QueueSlot
+from rmqctl.store.queues.ext_appender import ExtAppender, last_ext_offset
 from rmqctl.store.queues.flush import QueueFlusher
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, QueueTable
-from rmqctl.store.write.dispatch.ext_appender import ExtAppender, last_ext_offset
 
 if TYPE_CHECKING:
     import numpy
@@ -36,7 +37,8 @@ class QueueAppender:
         self._queues = queues
         self._flusher = flusher
         self._is_batch_topic = is_batch_topic
-        self._most_open = share_of_descriptors(_MAXIMUM_OPEN_QUEUES)
+        # with ext units each has two
+        self._most_open = share_of_descriptors(_MAXIMUM_OPEN_QUEUES) // (2 if has_ext else 1)
         self._open: OrderedDict[tuple[str, int], ConsumeQueue] = OrderedDict()
         self._arrived: set[tuple[str, int]] = set()
         self._has_ext = has_ext
@@ -79,7 +81,7 @@ class QueueAppender:
             directory = topic_directory(self._queues.layout.consumequeue_ext, queue.topic) / str(queue.queue_id)
             size = self._queues.ext_file_size()
             found = self._ext[key] = ExtAppender(
-                directory, size, self._queues.descriptors, last_ext_offset(queue), self._flusher.wrote
+                directory, size, self._queues.descriptors, last_ext_offset(queue), self._flusher.wrote, say
             )
         return found
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rmqctl.formats.layouts import CONSUMEQUEUE_EXT_UNIT_HEAD, CONSUMEQUEUE_UNIT
-from rmqctl.store.compiled.notices import say
 from rmqctl.store.files import io
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.reading import Descriptors
@@ -43,12 +42,15 @@ class ExtAppender:
         descriptors: Descriptors,
         last_offset: int | None,
         wrote: Callable[[Path], None],
+        say: Callable[[str], None],
     ) -> None:
-        """`last_offset`: byte of the ext unit that the queue refers to last; None where it refers to none."""
+        """`last_offset`: byte of the ext unit that the queue refers to last; None where it refers to none. `say` is
+        called with the sentence for people."""
         self._ext = ConsumeQueueExt(directory, file_size, descriptors)
         self._ext.load()
         self._ext.files.is_shared = False
         self._wrote = wrote
+        self._say = say
         self._appending: tuple[MappedFile, int] | None = None
         self._end = self._find_end(last_offset)
 
@@ -67,7 +69,7 @@ class ExtAppender:
             return last_offset + unit.size
         else:
             why = f"the queue refers to a unit at byte {last_offset} that is not there"
-        say(f"{self._ext.directory}: no ext units are written ({why})")
+        self._say(f"{self._ext.directory}: no ext units are written ({why})")
         return None
 
     def _end_of_units(self) -> int:
