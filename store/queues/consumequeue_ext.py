@@ -9,6 +9,8 @@ from rmqctl.formats.layouts import CONSUMEQUEUE_EXT_UNIT_HEAD
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors
 
+DEFAULT_EXT_FILE_SIZE = 48 * 1024 * 1024
+
 
 class ExtUnit(NamedTuple):
     """`store_timestamp` in ms; `bit_map` holds the bloom filter hits of SQL92 subscriptions."""

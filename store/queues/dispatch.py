@@ -22,12 +22,14 @@ _SLOTS = range(10**18)
 
 
 class QueueSlot(NamedTuple):
-    """A unit and the queue it belongs to. `is_batch`: the queue has 46-byte units."""
+    """A unit and the queue it belongs to. `is_batch`: the queue has 46-byte units. `is_further`: a property of the
+    message names the queue (multi-dispatch)."""
 
     topic: str
     queue_id: int
     unit: QueueUnit
     is_batch: bool
+    is_further: bool = False
 
 
 def unit_tags_code(message: StoredMessage, properties: dict[str, str], delay_levels: Sequence[int]) -> int:
@@ -110,7 +112,7 @@ def _multi_dispatch(message: StoredMessage, properties: dict[str, str], code: in
             continue
         queue_id = 0 if name.startswith(LMQ_PREFIX) else message.queue_id
         unit = QueueUnit(offset, message.physical_offset, message.total_size, code)
-        yield QueueSlot(name, queue_id, unit, False)
+        yield QueueSlot(name, queue_id, unit, False, is_further=True)
 
 
 def index_keys(message: StoredMessage, *, with_tags: bool = False) -> list[str]:

@@ -21,6 +21,7 @@ from rmqctl.store.files.reading import Descriptors, named
 from rmqctl.store.queues.batch_consumequeue import DEFAULT_FILE_SIZE as DEFAULT_BATCH_FILE_SIZE
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
 from rmqctl.store.queues.consumequeue import DEFAULT_FILE_SIZE, UNIT_SIZE, ConsumeQueue
+from rmqctl.store.queues.consumequeue_ext import DEFAULT_EXT_FILE_SIZE
 from rmqctl.store.queues.dispatch import LMQ_PREFIX
 from rmqctl.store.queues.listed_queues import ListedQueues, PlainFiles
 
@@ -248,6 +249,11 @@ class QueueTable:
         """Bytes of a batch consumequeue file, found in the same way; never rounded."""
         size = self._config.mapper_file_size_batch_consume_queue
         return size or _usual_size(self.layout.batchconsumequeue) or DEFAULT_BATCH_FILE_SIZE
+
+    def ext_file_size(self) -> int:
+        """Bytes of a consumequeue_ext file, found in the same way; never rounded."""
+        size = self._config.mapped_file_size_consume_queue_ext
+        return size or _usual_size(self.layout.consumequeue_ext) or DEFAULT_EXT_FILE_SIZE
 
     def look_again(self) -> None:
         """Take in queues, files and units that another process added, and forget what it removed."""

@@ -11,6 +11,7 @@ from rmqctl.formats.errors import NotFoundError, RefusedError, UsageError
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import topic_directory
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.presence import is_directory
 from rmqctl.store.journal.frame import Terms, changing
 from rmqctl.store.journal.journal import Journal
@@ -20,6 +21,7 @@ from rmqctl.store.queues.dispatch import QueueSlot
 from rmqctl.store.queues.queue_table import QueueTable, has_rocksdb_queues, is_in_rocksdb_alone, rocksdb_error
 from rmqctl.store.queues.unit import QueueKey
 from rmqctl.store.recover.mend.index_build import IndexBuilder
+from rmqctl.store.recover.mend.queue_ext import put_ext_units
 from rmqctl.store.recover.mend.queue_files import plan_empty_ext
 from rmqctl.store.recover.mend.queue_writer import QueueWriter
 from rmqctl.store.store_files import StoreFiles
@@ -60,10 +62,17 @@ class _QueuesRebuild:
     """All queues of the chosen topics (None for all); written to `staging`, None to find out only what would be."""
 
     def __init__(
-        self, queues: QueueTable, staging: Path | None, topics: frozenset[str] | None, only: Set[QueueKey] | None = None
+        self,
+        queues: QueueTable,
+        staging: Path | None,
+        topics: frozenset[str] | None,
+        only: Set[QueueKey] | None = None,
+        *,
+        has_ext: bool = False,
     ) -> None:
-        """`only`: the queues that are written again, None for all."""
+        """`only`: the queues that are written again, None for all. `has_ext`: units of 20 bytes get ext units."""
         self._queues = queues
+        self._has_ext = has_ext
         self._staging = staging
         self._root = staging or queues.layout.root
         self._topics = topics
@@ -71,6 +80,8 @@ class _QueuesRebuild:
         self._batch = {(queue.topic, queue.queue_id) for queue in queues.all() if isinstance(queue, BatchConsumeQueue)}
         self._writers: dict[tuple[str, int], QueueWriter] = {}
         self._held = 0
+        self._further: dict[QueueKey, set[int]] = {}
+        """Physical offsets of messages that a queue has by multi-dispatch: their units get no ext units."""
         self.counted: dict[tuple[str, int], int] = {}
 
     def is_batch_topic(self, topic: str, queue_id: int) -> bool:
@@ -82,6 +93,8 @@ class _QueuesRebuild:
         writer = self._counted(slot.topic, slot.queue_id, slot.is_batch, 1)
         if writer is not None:
             writer.add(slot.unit)
+            if slot.is_further and self._has_ext:
+                self._further.setdefault((slot.topic, slot.queue_id), set()).add(slot.unit.physical_offset)
 
     def add_units(self, run: QueueRun) -> None:
         """The log implies these units of a queue with 20-byte units."""
@@ -135,20 +148,36 @@ class _QueuesRebuild:
             self._writers[key] = writer
             self.counted[key] = again.counted[key]
 
-    def finish(self, plan: Plan, report: RebuildReport, log_min_offset: int) -> None:
+    def _plan_ext(self, key: QueueKey, writer: QueueWriter, log: MappedFileQueue, plan: Plan) -> None:
+        """Give a queue that was written its ext units, and plan their swap."""
+        further = self._further.get(key, set())
+        if writer.is_batch or self.counted[key] <= len(further):
+            return
+        target = topic_directory(self._queues.layout.consumequeue_ext, key[0]) / str(key[1])
+        if self._staging is None:
+            plan.add(Install(target, target))
+            return
+        staged = topic_directory(self._staging / "consumequeue_ext", key[0]) / str(key[1])
+        size = put_ext_units(writer.directory, staged, self._queues.ext_file_size(), log, further)
+        if size:
+            plan.add(Install(staged, target, size))
+
+    def finish(self, plan: Plan, report: RebuildReport, log: MappedFileQueue) -> None:
         """Plan the swaps. A queue without messages in the log stays if its own have expired, else goes."""
         root = self._queues.layout.root
         unmade = set()
         for key, writer in sorted(self._writers.items()):
             writer.flush()
             if writer.file_bytes:
+                if self._has_ext:
+                    self._plan_ext(key, writer, log, plan)
                 plan.add(Install(writer.directory, root / writer.directory.relative_to(self._root), writer.file_bytes))
             else:  # none of its units can stand where it says
                 unmade.add(key)
         conflicts = sum(writer.conflicts for writer in self._writers.values())
         report.slot_conflicts += conflicts
         made = self.counted.keys() - unmade
-        report.kept_queues = plan_gone_queues(self._queues, made, self._topics, plan, log_min_offset)
+        report.kept_queues = plan_gone_queues(self._queues, made, self._topics, plan, log.min_offset)
         report.queues_rebuilt = len(self.counted)
         report.units = sum(self.counted.values()) - conflicts
         report.topics = sorted({topic for topic, _ in self.counted})
@@ -230,7 +259,9 @@ def rebuild(
 
     with changing(files, "rebuild", Terms(dry_run, keeps, arguments, journal_in, agree), ends) as change:
         _require_log(change.files)
-        if change.journal is None or work is None:
+        # others make no ext units
+        with_ext = queues and files.config.enable_consume_queue_ext
+        if change.journal is None or work is None or with_ext:
             report = _rebuild(change.files, change.journal, change.plan, queues, index, topics, progress)
         else:
             report = work(change.files, change.journal, change.plan, queues, index, topics, progress)
@@ -261,7 +292,8 @@ def _rebuild(
     report = RebuildReport(dry_run=journal is None)
     staging = None if journal is None else journal.staging
     chosen = frozenset(topics) if topics else None
-    made = _QueuesRebuild(files.queues, staging, chosen) if with_queues else None
+    has_ext = files.config.enable_consume_queue_ext
+    made = _QueuesRebuild(files.queues, staging, chosen, has_ext=has_ext) if with_queues else None
     levels = files.config.delay_levels_to_write()
     geometry = files.index_to_mend.geometry
     folder = None if staging is None else staging / "index"
@@ -291,7 +323,7 @@ def _rebuild(
                 f"the commitlog holds no message of topic {missing[0]!r}", hint="`rmqctl ls --topics` lists the topics"
             )
         _write_again(files, made, staging, chosen, report)
-        made.finish(plan, report, files.log.min_offset)
+        made.finish(plan, report, files.log)
         plan_empty_ext(files.queues, plan, chosen)
     if with_index:
         plan.add(plan_index(files, folder, keys.file_count))

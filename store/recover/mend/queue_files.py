@@ -10,7 +10,7 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.files.zeros import end_of_nonzero
 from rmqctl.store.journal.blob import Spilled
-from rmqctl.store.journal.plan import ClearRange, CreateFile, MoveAway, Plan, Resize, WriteRange
+from rmqctl.store.journal.plan import ClearRange, CreateFile, Install, MoveAway, Plan, Resize, WriteRange
 from rmqctl.store.queues.queue_table import QueueTable, list_queues
 
 Spill = Callable[[bytes], Spilled]
@@ -18,9 +18,10 @@ Spill = Callable[[bytes], Spilled]
 
 def plan_empty_ext(queues: QueueTable, plan: Plan, topics: Container[str] | None = None) -> None:
     """Plan that ext files of no bytes go, those of `topics` (None for all): no unit stands in them, and 4.x does not
-    start with one."""
+    start with one. Where the plan puts a new folder they go with the old one."""
+    renewed = {operation.path for operation in plan.operations if isinstance(operation, Install)}
     for topic, _, directory in list_queues(queues.layout.consumequeue_ext):
-        if topics is None or topic in topics:
+        if (topics is None or topic in topics) and directory not in renewed:
             ext = MappedFileQueue([directory], None, queues.descriptors)
             ext.load()
             for path in ext.empty_files().values():

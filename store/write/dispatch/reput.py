@@ -66,9 +66,11 @@ class Follower:
         self._with_tags = files.config.writes_index_files and files.has_tag_entries
         self._readable_end = readable_end
         self._state = state
-        self._queues = QueueAppender(files.queues, queue_flusher, is_batch_topic)
+        has_ext = files.config.enable_consume_queue_ext
+        self._queues = QueueAppender(files.queues, queue_flusher, is_batch_topic, has_ext=has_ext)
         self._columns: ColumnDispatch | None = None
-        self._columns_from = position + _COLUMNS_AFTER
+        # columns make no ext units
+        self._columns_from = _NEVER if has_ext else position + _COLUMNS_AFTER
         # bytes of a message, going by those that were dispatched last: how many wait is not known before they are read
         self._usual_size = 0.0
         self._condition = threading.Condition()
@@ -186,7 +188,7 @@ class Follower:
         for message in messages:
             is_batch = self._queues.is_batch_topic(message.topic, message.queue_id)
             for slot in queue_slots(message, self._delay_levels, is_batch):
-                self._queues.add(slot)
+                self._queues.add_with_ext(slot, message.store_timestamp)
         if self._config.writes_index_files:
             with_tags = self._with_tags
             self._put_keys([(one, key) for one in messages for key in index_keys(one, with_tags=with_tags)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,7 @@ from tests.store.recover.test_recover import assert_complete, implied_index
 WHOLE = tuple(
     name
     for name in goldens.GOLDENS
-    if not goldens.is_broken(name)
-    and not goldens.is_crashed(name)
-    # ext queues are rebuilt with plain tag codes; the units are compared below
-    and "cqext" not in name
-    and name != "rocksdb"
+    if not goldens.is_broken(name) and not goldens.is_crashed(name) and name != "rocksdb"
 )
 
 
@@ -39,6 +36,7 @@ def contents(store: Path, part: str) -> dict[str, str]:
 @pytest.mark.parametrize("name", goldens_of(WHOLE))
 def test_queues_equal_the_brokers(golden_store: GoldenStore, name: str) -> None:
     store = golden_store(name)
+    # ext units, too
     before = {**contents(store, "consumequeue"), **contents(store, "batchconsumequeue")}
     run(store, index=False)
     assert {**contents(store, "consumequeue"), **contents(store, "batchconsumequeue")} == before
@@ -56,10 +54,28 @@ def test_index_holds_every_key_once(golden_store: GoldenStore, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["cqext", "v4-cqext"])
-def test_queues_with_ext_units_get_plain_tag_codes(golden_store: GoldenStore, name: str) -> None:
+def test_without_the_setting_queues_get_plain_tag_codes(golden_store: GoldenStore, name: str) -> None:
     store = golden_store(name)
-    run(store)
+    config = read_broker_conf(broker_conf(name, store.parent))._replace(enable_consume_queue_ext=False)
+    with StoreFiles(store, config) as files:
+        rebuild(files)
     assert_complete(store, name, 1 << 62)
+
+
+def test_lost_ext_units_come_back(golden_store: GoldenStore) -> None:
+    store = golden_store("cqext")
+    whole = contents(store, "consumequeue")
+    folder = store / "consumequeue_ext"
+    for path in folder.glob("*/*/*"):
+        path.write_bytes(b"")
+    shown = run(store, index=False, dry_run=True)
+    done = run(store, index=False)
+    assert contents(store, "consumequeue") == whole
+    places = [[operation["path"] for operation in report.operations] for report in (shown, done)]
+    assert places[0] == places[1]
+    shutil.rmtree(folder)
+    run(store, index=False, topics=["OrderTopic"])
+    assert {path.name for path in folder.iterdir()} == {"OrderTopic"}
 
 
 def test_lost_queues_come_back(golden_store: GoldenStore) -> None:
