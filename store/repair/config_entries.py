@@ -227,7 +227,7 @@ def _note(files: StoreFiles, kind: _Kind, report: EntryReport) -> int:
         ]
         if hidden:
             report.notes.append(
-                f"queues {', '.join(map(str, sorted(hidden)))} hold messages: consumers cannot get them with "
-                f"{counted(readable, 'read queue')}"
+                f"with {counted(readable, 'read queue')} consumers cannot get the messages of "
+                f"{counted(len(hidden), 'queue')}: {', '.join(map(str, sorted(hidden)))}"
             )
     return len(queues)

@@ -76,7 +76,7 @@ def test_delete_says_what_stays(store: Path) -> None:
 
 def test_fewer_read_queues_than_hold_messages(store: Path) -> None:
     (note,) = _do(store, "topic", "change", "Events", dry_run=True, readQueueNums=6).notes
-    assert note.startswith("queues 6, 7 hold messages")
+    assert note == "with 6 read queues consumers cannot get the messages of 2 queues: 6, 7"
     assert not _do(store, "topic", "change", "Events", dry_run=True, readQueueNums=9).notes
 
 
