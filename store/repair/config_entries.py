@@ -1,0 +1,233 @@
+"""Create, change and delete entries of topics.json and subscriptionGroup.json in a store at rest.
+
+An entry is all that changes: queue files, messages and offsets stay. The version of the data goes up, and the file
+before becomes the backup, as when a broker writes it (ConfigManager#persist).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from rmqctl.formats.config_json import format_config_json
+from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, UsageError
+from rmqctl.formats.wording import counted
+from rmqctl.store.config.config_files import DELETED_TOPICS, load_config, next_version
+from rmqctl.store.config.homes import GROUPS, TOPICS, refuse_database
+from rmqctl.store.config.topic_names import has_legal_characters, is_brokers_own, topic_problem
+from rmqctl.store.journal.frame import PlannedChange, Terms, changing
+from rmqctl.store.offsets.change import plan_file
+from rmqctl.store.offsets.offset_file import offset_file_of
+from rmqctl.store.store_files import StoreFiles
+
+_VERSION = "dataVersion"
+_MOST_QUEUES = 10_000
+_LONGEST_GROUP = 255
+_PERMS = (2, 4, 6)
+_QUEUE_NUMS = ("readQueueNums", "writeQueueNums")
+
+
+class _Kind(NamedTuple):
+    """`created`: an entry as RocketMQ makes it where no setting is given; its types are those of the settings."""
+
+    word: str
+    file: str
+    table: str
+    key: str
+    created: Mapping[str, Any]
+
+
+# TopicConfig, with the queue numbers of `mqadmin updateTopic`; SubscriptionGroupConfig
+_TOPIC = _Kind(
+    "topic",
+    TOPICS,
+    "topicConfigTable",
+    "topicName",
+    {
+        "order": False,
+        "perm": 6,
+        "readQueueNums": 8,
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": 0,
+        "writeQueueNums": 8,
+    },
+)
+_GROUP = _Kind(
+    "group",
+    GROUPS,
+    "subscriptionGroupTable",
+    "groupName",
+    {
+        "brokerId": 0,
+        "consumeBroadcastEnable": True,
+        "consumeEnable": True,
+        "consumeFromMinEnable": True,
+        "notifyConsumerIdsChangedEnable": True,
+        "retryMaxTimes": 16,
+        "retryQueueNums": 1,
+        "whichBrokerWhenConsumeSlowly": 1,
+    },
+)
+_KINDS = {"topic": _TOPIC, "group": _GROUP}
+_ACTIONS = ("create", "change", "delete")
+
+
+@dataclass(slots=True)
+class EntryReport:
+    """An entry `before` and `after` the change; None where there is none."""
+
+    name: str
+    before: dict[str, Any] | None = None
+    after: dict[str, Any] | None = None
+    notes: list[str] = field(default_factory=list)
+    journal: str | None = None
+    dry_run: bool = False
+    operations: list[dict[str, Any]] = field(default_factory=list)
+
+
+def change_entry(
+    files: StoreFiles,
+    kind: str,
+    action: str,
+    name: str,
+    terms: Terms,
+    *,
+    settings: Mapping[str, Any] | None = None,
+) -> EntryReport:
+    """Create, change or delete (`action`) the entry of a topic or group (`kind`), with `settings` by the names of the
+    file.
+
+    UsageError for settings that there are not; RefusedError for a name that RocketMQ refuses and for `create` where
+    there is an entry; NotFoundError for `change` and `delete` without one. StoreInUseError; CorruptError;
+    UnsupportedError for tables in a RocksDB.
+    """
+    if kind not in _KINDS or action not in _ACTIONS:
+        raise UsageError(f"{kind} {action} is not known: {', '.join(_KINDS)}; {', '.join(_ACTIONS)}")
+    what = _KINDS[kind]
+    wanted = dict(settings or {})
+    _require_settings(what, wanted)
+    _require_name(what, name)
+    report = EntryReport(name, dry_run=terms.dry_run)
+    with changing(files, f"{kind}s", terms, mends=False) as change:
+        _plan(change, what, action, wanted, report)
+        report.operations = change.rows()
+    report.journal = change.kept_in
+    return report
+
+
+def _require_name(kind: _Kind, name: str) -> None:
+    """Refuse a name with the words of TopicValidator; a group may have 255 characters (Validators)."""
+    if kind is _TOPIC:
+        problem = topic_problem(name)
+        if problem is None and is_brokers_own(name):
+            problem = f"The topic[{name}] is conflict with system topic."
+    elif not name.strip():
+        problem = "the specified group is blank"
+    elif len(name) > _LONGEST_GROUP:
+        problem = "the specified group is longer than group max length 255."
+    elif not has_legal_characters(name):
+        problem = f"the specified group[{name}] contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    else:
+        problem = None
+    if problem is not None:
+        raise RefusedError(problem, hint="take another name")
+
+
+def _require_settings(kind: _Kind, wanted: Mapping[str, Any]) -> None:
+    for key, value in wanted.items():
+        usual = kind.created.get(key)
+        if usual is None or type(value) is not type(usual):
+            known = ", ".join(f"{one} ({type(value).__name__})" for one, value in kind.created.items())
+            raise UsageError(f"{key}={value!r} is not a setting of a {kind.word}: {known}")
+        if key == "perm" and value not in _PERMS:
+            raise UsageError(f"perm {value}: 2 is write, 4 is read, 6 is both")
+        if key in _QUEUE_NUMS and not 0 <= value <= _MOST_QUEUES:
+            raise UsageError(f"{key} {value}: a topic has 0 to {_MOST_QUEUES} queues")
+        if key in ("retryQueueNums", "retryMaxTimes", "brokerId", "whichBrokerWhenConsumeSlowly") and not (
+            (-1 if key == "retryMaxTimes" else 0) <= value < 1 << 31
+        ):
+            raise UsageError(f"{key} {value} is out of range")
+
+
+def _plan(change: PlannedChange, kind: _Kind, action: str, wanted: Mapping[str, Any], report: EntryReport) -> None:
+    path = change.files.layout.config / kind.file
+    refuse_database(path)
+    loaded = load_config(path)
+    content = loaded.content if loaded is not None else {kind.table: {}, _VERSION: {}}
+    table = content.get(kind.table) if isinstance(content, dict) else None
+    if not isinstance(table, dict):
+        raise CorruptError(f"holds no table {kind.table}", file=path, hint="`rmqctl check` says what is wrong")
+    entry = table.get(report.name)
+    if entry is not None and not isinstance(entry, dict):
+        raise CorruptError(
+            f"the entry of {report.name!r} is not an object", file=path, hint="`rmqctl check` says what is wrong"
+        )
+    if action == "create" and entry is not None:
+        raise RefusedError(f"{report.name} is there already", file=path, hint=f"`{kind.word}s change` changes it")
+    if action != "create" and entry is None:
+        raise NotFoundError(
+            f"{kind.file} does not name {report.name!r}", file=path, hint=f"`{kind.word}s create` creates it"
+        )
+    report.before = None if entry is None else dict(entry)
+    if action != "delete":
+        base = {**kind.created, kind.key: report.name} if entry is None else entry
+        report.after = {**base, **wanted}
+    if report.after is not None and report.after == report.before:
+        report.notes.append("nothing changes: the entry has these settings already")
+        return
+    queues = _note(change.files, kind, report)
+    after = {name: one for name, one in table.items() if name != report.name}
+    if report.after is not None:
+        after[report.name] = report.after
+    now = time.time_ns() // 1_000_000
+    version = content.get(_VERSION)
+    new = {**content, kind.table: after, _VERSION: next_version(version if isinstance(version, dict) else {}, now)}
+    if kind is _TOPIC:
+        _keep_deleted(new, report, queues)
+    plan_file(change, path, format_config_json(new).encode("utf-8"))
+
+
+def _keep_deleted(content: dict[Any, Any], report: EntryReport, queues: int) -> None:
+    """Keep the names of deleted topics whose queues stay: `serve` makes topics of queues that are not among them."""
+    kept = content.pop(DELETED_TOPICS, None)
+    deleted = {one for one in kept if isinstance(one, str)} if isinstance(kept, list) else set()
+    deleted.discard(report.name)
+    if report.after is None and queues:
+        deleted.add(report.name)
+    if deleted:
+        content[DELETED_TOPICS] = sorted(deleted)
+
+
+def _note(files: StoreFiles, kind: _Kind, report: EntryReport) -> int:
+    """Note what stays, or is out of reach, and return how many queues there are of the topic."""
+    if kind is _GROUP:
+        if report.after is None:
+            owned = sum(len(kept) for owner, kept in offset_file_of(files).owners() if owner.group == report.name)
+            if owned:
+                report.notes.append(
+                    f"{counted(owned, 'offset')} of the group stay: `rmqctl offsets delete -g` removes them"
+                )
+        return 0
+    queues = files.queues.of_topics(report.name.__eq__)
+    if report.after is None:
+        if queues:
+            report.notes.append(
+                f"{counted(len(queues), 'queue')} and the offsets of groups stay: `rmqctl purge -t` removes them"
+            )
+        return len(queues)
+    readable = report.after.get("readQueueNums")
+    minimum = files.log.min_offset
+    if isinstance(readable, int):
+        hidden = [
+            queue.queue_id
+            for queue in queues
+            if queue.queue_id >= readable and queue.max_offset > queue.min_offset(minimum)
+        ]
+        if hidden:
+            report.notes.append(
+                f"with {counted(readable, 'read queue')} consumers cannot get the messages of "
+                f"{counted(len(hidden), 'queue')}: {', '.join(map(str, sorted(hidden)))}"
+            )
+    return len(queues)

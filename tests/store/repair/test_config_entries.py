@@ -1,0 +1,114 @@
+"""Entries of topics.json and subscriptionGroup.json in a store at rest: created, changed, deleted, taken back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.formats.config_json import parse_config_json
+from rmqctl.formats.errors import NotFoundError, RefusedError, StoreInUseError, UsageError
+from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.files.lock import StoreLock
+from rmqctl.store.journal.frame import Terms
+from rmqctl.store.message_store import MessageStore
+from rmqctl.store.repair.config_entries import EntryReport, change_entry
+from rmqctl.store.store_files import StoreFiles
+from tests.goldens import GoldenStore, tree_state
+
+_TABLES = {"topic": ("topics.json", "topicConfigTable"), "group": ("subscriptionGroup.json", "subscriptionGroupTable")}
+
+
+@pytest.fixture
+def store(golden_store: GoldenStore) -> Path:
+    return golden_store("broker-real")
+
+
+def _do(store: Path, kind: str, action: str, name: str, *, dry_run: bool = False, **settings: Any) -> EntryReport:
+    files = StoreFiles(store, StoreConfig())
+    try:
+        return change_entry(files, kind, action, name, Terms(dry_run), settings=settings)
+    finally:
+        files.close()
+
+
+def _content(store: Path, kind: str, suffix: str = "") -> dict[Any, Any]:
+    found = parse_config_json((store / "config" / (_TABLES[kind][0] + suffix)).read_text(encoding="utf-8"))
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "changed"),
+    [("topic", {"readQueueNums": 4, "order": True}, {"perm": 4}), ("group", {"retryMaxTimes": 3}, {"brokerId": 1})],
+)
+def test_create_change_delete_and_undo(
+    store: Path, kind: str, setting: dict[str, Any], changed: dict[str, Any]
+) -> None:
+    before, state, table = _content(store, kind), tree_state(store), _TABLES[kind][1]
+    assert _do(store, kind, "create", "New", dry_run=True, **setting).operations
+    assert tree_state(store) == state
+    _do(store, kind, "create", "New", **setting)
+    after = _content(store, kind)
+    assert setting.items() <= after[table].pop("New").items()
+    assert after[table] == before[table]
+    assert after["dataVersion"]["counter"] == before["dataVersion"]["counter"] + 1
+    assert _content(store, kind, ".bak") == before
+
+    _do(store, kind, "change", "New", **changed)
+    assert {**setting, **changed}.items() <= _content(store, kind)[table]["New"].items()
+    _do(store, kind, "delete", "New")
+    assert _content(store, kind)[table] == before[table]
+
+    with MessageStore.open(store) as opened:
+        for _ in range(3):
+            opened.undo()
+    assert tree_state(store) == state
+
+
+def test_delete_says_what_stays(store: Path) -> None:
+    report = _do(store, "topic", "delete", "Events")
+    assert report.after is None
+    assert any("8 queues" in note and "rmqctl purge" in note for note in report.notes)
+    assert (store / "consumequeue" / "Events").is_dir()
+
+
+def test_fewer_read_queues_than_hold_messages(store: Path) -> None:
+    (note,) = _do(store, "topic", "change", "Events", dry_run=True, readQueueNums=6).notes
+    assert note == "with 6 read queues consumers cannot get the messages of 2 queues: 6, 7"
+    assert not _do(store, "topic", "change", "Events", dry_run=True, readQueueNums=9).notes
+
+
+@pytest.mark.parametrize(
+    ("kind", "action", "name", "settings", "error", "words"),
+    [
+        ("topic", "create", "TBW102", {}, RefusedError, "is conflict with system topic"),
+        ("topic", "create", "a b", {}, RefusedError, "illegal characters"),
+        ("group", "create", "a b", {}, RefusedError, "illegal characters"),
+        ("topic", "create", "Events", {}, RefusedError, "is there already"),
+        ("topic", "change", "Absent", {}, NotFoundError, "does not name"),
+        ("group", "delete", "Absent", {}, NotFoundError, "does not name"),
+        ("topic", "create", "New", {"perm": 7}, UsageError, "perm 7"),
+        ("topic", "create", "New", {"perm": True}, UsageError, "not a setting"),
+        ("group", "create", "New", {"perm": 6}, UsageError, "not a setting"),
+    ],
+)
+def test_refused(
+    store: Path, kind: str, action: str, name: str, settings: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    state = tree_state(store)
+    with pytest.raises(error, match=words):
+        _do(store, kind, action, name, **settings)
+    assert tree_state(store) == state
+
+
+def test_a_store_in_use_is_refused(store: Path) -> None:
+    lock = StoreLock(store / "lock")
+    state = tree_state(store)
+    try:
+        with pytest.raises(StoreInUseError):
+            _do(store, "topic", "create", "New")
+    finally:
+        lock.release()
+    assert tree_state(store) == state
