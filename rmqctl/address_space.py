@@ -12,7 +12,7 @@ from rmqctl.formats.errors import ExhaustedError
 
 _MIB = 1 << 20
 # free MiB of address space with which the library loads and works; with less its C code ends the process
-NEEDED_MIB = {"numpy": 96, "pyarrow": 320, "duckdb": 2300, "numba": 400}
+NEEDED_MIB = {"numpy": 96, "pyarrow": 384, "duckdb": 2300, "numba": 400}
 _FEW_DESCRIPTORS = 64
 _OPTIONAL = ("numba",)
 """Without these the work is done more slowly."""

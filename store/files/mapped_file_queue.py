@@ -200,8 +200,8 @@ class MappedFileQueue:
             self.files = kept
         for file in gone:
             self.descriptors.forget_unless_pinned(file.path)
-        if is_cleaned and self.descriptors.on_removed is not None:
-            self.descriptors.on_removed(gone[0].path.parent)
+        if is_cleaned:
+            self.descriptors.note_removed(gone[0].path.parent)
 
     def _look_for_added(self) -> bool:
         """Take in files that follow the last one by now; whether there were any."""

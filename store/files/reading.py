@@ -82,8 +82,24 @@ class Descriptors:
         self._known: dict[int, tuple[Path, int]] = {}
         self._lock = threading.Lock()
         self.on_removed: Callable[[Path], None] | None = None
-        """Told by whoever finds out that files of this directory were removed while they were read, the oldest first.
-        """
+        """Called with a directory whose oldest files were removed while they were read."""
+        self._exact_readers = 0
+
+    @contextmanager
+    def exact_about_removed(self) -> Iterator[None]:
+        """Do not call `on_removed` meanwhile: a reader reports which messages it missed, if any."""
+        with self._lock:
+            self._exact_readers += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._exact_readers -= 1
+
+    def note_removed(self, directory: Path) -> None:
+        """Report that the oldest files of `directory` were removed, unless a reader reports it more exactly."""
+        if self.on_removed is not None and not self._exact_readers:
+            self.on_removed(directory)
 
     def read(self, path: Path, position: int, length: int) -> bytes:
         """Up to `length` bytes from `position`; fewer only at the end of the file. RemovedError for a file that is not

@@ -126,11 +126,13 @@ class ReadableMessages:
         *,
         order: Order = "log",
         on_damage: OnDamage | None = None,
+        tell: Callable[[str], None] | None = None,
     ) -> list[StoredMessage]:
-        """The last `count` of `messages`, in the same order. Only the end of the log or of the queues is read, as far
-        as needed; damage there is told, and errors raised, as by `messages`."""
+        """Return the last `count` of `messages`, in the same order. Only the end of the log or of the queues is read,
+        as far as needed. Damage there, what a cleaner removed before it was read, and errors are reported as by
+        `messages`."""
         selection = _selection(criteria, begin, end)
-        return self.reader.last_messages(selection, count, order, on_damage=on_damage or raised)
+        return self.reader.last_messages(selection, count, order, on_damage=on_damage or raised, tell=tell)
 
     def follow(
         self,

@@ -215,22 +215,32 @@ class StoreReader:
 
         NotFoundError for an unknown topic or queue and UnsupportedError for RocksDB queues, in order of the queues.
         """
-        from rmqctl.store.read.selection import in_log_order, in_queue_order
+        from rmqctl.store.columns.removed_meanwhile import in_sentences
+        from rmqctl.store.read.selection import in_log_order, in_queue_order, units_in_sentences
 
         if order == "log":
-            return in_log_order(self.files.log, selection, on_damage, progress, tell=tell)
-        return in_queue_order(map(self.view, self._chosen_queues(selection)), selection, on_damage, tell)
+            return in_log_order(self.files.log, selection, on_damage, progress, on_removed=in_sentences(tell))
+        views = map(self.view, self._chosen_queues(selection))
+        return in_queue_order(views, selection, on_damage, units_in_sentences(tell))
 
     def last_messages(
-        self, selection: Selection, count: int, order: Order = "log", *, on_damage: OnDamage
+        self,
+        selection: Selection,
+        count: int,
+        order: Order = "log",
+        *,
+        on_damage: OnDamage,
+        tell: Callable[[str], None] | None = None,
     ) -> list[StoredMessage]:
-        """The last `count` messages of `selection`, in order. It is read from its end, only as far as needed; damage
-        among them is told to `on_damage`. Errors as of `messages`."""
+        """Return the last `count` messages of `selection`, in order. Only the end is read, as far as needed.
+        `on_damage` gets damage among them, `tell` a sentence for what is removed before it was read. Errors as of
+        `messages`."""
         from rmqctl.store.read.last import last_in_log_order, last_in_queue_order
 
         if order == "log":
-            return last_in_log_order(self.files.log, selection, count, on_damage)
-        return last_in_queue_order(map(self.view, self._chosen_queues(selection)[::-1]), selection, count, on_damage)
+            return last_in_log_order(self.files.log, selection, count, on_damage, tell)
+        views = map(self.view, self._chosen_queues(selection)[::-1])
+        return last_in_queue_order(views, self.files.log.min_offset, selection, count, on_damage, tell)
 
     def _chosen_queues(self, selection: Selection) -> list[AnyConsumeQueue]:
         criteria = selection.criteria

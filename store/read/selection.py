@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.message import FrameDamage, StoredMessage
-from rmqctl.store.columns.removed_meanwhile import SayRemoved, removed_units, say_removed
+from rmqctl.store.columns.removed_meanwhile import OnRemoved, SayRemoved, removed_units, say_removed
 from rmqctl.store.commitlog.overflow import overflowed_message
 from rmqctl.store.commitlog.walk import Damage, Progress, walk
 from rmqctl.store.compiled.notices import say
@@ -27,6 +27,8 @@ PLAIN_BYTES = 8 * 1024 * 1024
 """So much of the log is walked plainly before the compiled walk is loaded: a look at its start need not wait for it."""
 
 OnDamage = Callable[[CorruptError], None]
+OnUnitsRemoved = Callable[[QueueView, range], None]
+"""Takes the queue offsets of a queue whose messages were removed before they were read."""
 
 
 @dataclass(frozen=True)
@@ -47,19 +49,19 @@ def in_log_order(
     on_damage: OnDamage,
     progress: Progress | None = None,
     start: int | None = None,
-    tell: SayRemoved | None = None,
+    on_removed: OnRemoved | None = None,
 ) -> Iterator[StoredMessage]:
     """Messages in the order they were stored, every CRC checked; damaged spans are told to `on_damage` and passed.
-    `tell` gets a sentence for what is removed before it was read (removed_meanwhile.py).
+    `on_removed` gets what is removed before it was read; without it a sentence says so (removed_meanwhile.py).
 
     A `begin` that is no frame's start is taken as: from the next message on. To find it, the file is walked from its
     start, so that nothing inside a body can be taken for a message; or from `start`, a record that is certain to be one
     (commitlog.resync), where somebody knows it.
     """
-    rest = yield from plain_start(log, selection, PLAIN_BYTES, on_damage, progress, start, tell)
+    rest = yield from plain_start(log, selection, PLAIN_BYTES, on_damage, progress, start, on_removed)
     if rest is not None:
         start = rest.begin if rest is not selection else _walk_start(log, selection, start)
-        yield from _on_columns(log, rest, start, on_damage, progress, tell)
+        yield from _on_columns(log, rest, start, on_damage, progress, on_removed)
 
 
 def plain_start(
@@ -69,7 +71,7 @@ def plain_start(
     on_damage: OnDamage,
     progress: Progress | None = None,
     start: int | None = None,
-    tell: SayRemoved | None = None,
+    on_removed: OnRemoved | None = None,
 ) -> Generator[StoredMessage, None, Selection | None]:
     """The messages of in_log_order among the first `most` bytes, read one by one; returned is what is left of the
     selection, None if that is nothing. Nothing is read so where the way to the first one is longer than that."""
@@ -78,7 +80,7 @@ def plain_start(
         return selection
     plain_end = max(selection.begin, start) + most
     records, asked = walk(log, start, progress=progress), max(start, selection.begin)
-    for record in say_removed(log, records, asked, selection.end, tell, lambda record: record.physical_offset):
+    for record in say_removed(log, records, asked, selection.end, on_removed, lambda record: record.physical_offset):
         if selection.end is not None and record.physical_offset >= selection.end:
             return None
         if isinstance(record, StoredMessage):
@@ -115,7 +117,7 @@ def _on_columns(
     start: int,
     on_damage: OnDamage,
     progress: Progress | None,
-    tell: SayRemoved | None,
+    on_removed: OnRemoved | None,
 ) -> Iterator[StoredMessage]:
     """As in_log_order, with a walk from `start` on; what does not match never becomes an object."""
     from rmqctl.store.columns.batch import Columns, MessageColumns, start_of
@@ -125,7 +127,7 @@ def _on_columns(
     chooser = RowChooser(selection.criteria, selection.begin)
     records = walk_columns(log, start, selection.end, columns=chooser.needs | Columns.HEAD, progress=progress)
     asked = max(start, selection.begin)
-    for record in say_removed(log, records, asked, selection.end, tell, start_of):
+    for record in say_removed(log, records, asked, selection.end, on_removed, start_of):
         if isinstance(record, Damage):
             if record.end > selection.begin:
                 yield from _past_damage(log, selection, record, on_damage)
@@ -150,43 +152,59 @@ def changed_error(batch: MessageColumns, row: int, damage: FrameDamage) -> Corru
 
 
 def in_queue_order(
-    views: Iterator[QueueView], selection: Selection, on_damage: OnDamage, tell: SayRemoved | None = None
+    views: Iterator[QueueView],
+    selection: Selection,
+    on_damage: OnDamage,
+    on_removed: OnUnitsRemoved | None = None,
+    log_begin: int | None = None,
 ) -> Iterator[StoredMessage]:
     """Messages queue by queue, each as its queue leads to it; units that lead to none are told to `on_damage`.
 
     Topic and queue of the criteria choose the queues, which is up to the caller. Units before the queue's minimum,
     whose messages have been removed with old commitlog files, are left out. Messages that are removed while this goes
-    on are left out as well, and `tell` gets a sentence for those of a queue.
+    on are left out as well, and `on_removed` gets those of a queue; without it a sentence says so. `log_begin`: the
+    minimum of the log when reading began; None for that of now.
     """
     criteria = selection.criteria
-    first: int | None = None
+    first = log_begin
+    report = on_removed or units_in_sentences(None)
     for view in views:
         # as it was when the first queue was begun: what is removed since is said of the others, too
         first = view.log.min_offset if first is None else first
-        begin = max(selection.begin, view.queue.min_offset(first))
-        reached = begin
-        removed = range(0)
-        for unit in view.queue.units(begin, selection.end):
-            if unit.queue_offset > reached:
-                if _begins_behind(view, reached):
-                    removed = range(removed.start if removed else reached, unit.queue_offset)
-                else:
-                    on_damage(_missing_units(view, reached, unit.queue_offset))
-            reached = unit.next_queue_offset
-            if unit.is_placeholder or not criteria.tag_filter.may_match(view.resolved_code(unit)):
-                continue
-            try:
-                message = view.message_of(unit)
-            except MessageRemovedError:
-                removed = range(removed.start if removed else unit.queue_offset, unit.next_queue_offset)
-                continue
-            except CorruptError as error:
-                on_damage(error)
-                continue
-            if criteria.matches_content(message):
-                yield message
+        with view.log.descriptors.exact_about_removed():
+            begin = max(selection.begin, view.queue.min_offset(first))
+            reached = begin
+            removed = range(0)
+            for unit in view.queue.units(begin, selection.end):
+                if unit.queue_offset > reached:
+                    if _begins_behind(view, reached):
+                        removed = range(removed.start if removed else reached, unit.queue_offset)
+                    else:
+                        on_damage(_missing_units(view, reached, unit.queue_offset))
+                reached = unit.next_queue_offset
+                if unit.is_placeholder or not criteria.tag_filter.may_match(view.resolved_code(unit)):
+                    continue
+                try:
+                    message = view.message_of(unit)
+                except MessageRemovedError:
+                    removed = range(removed.start if removed else unit.queue_offset, unit.next_queue_offset)
+                    continue
+                except CorruptError as error:
+                    on_damage(error)
+                    continue
+                if criteria.matches_content(message):
+                    yield message
         if removed:
-            (tell or say)(removed_units(view.queue.topic, view.queue.queue_id, removed))
+            report(view, removed)
+
+
+def units_in_sentences(tell: SayRemoved | None) -> OnUnitsRemoved:
+    """Return what gives `tell` a sentence for each queue; without `tell` as in removed_meanwhile.in_sentences."""
+
+    def on_removed(view: QueueView, queue_offsets: range) -> None:
+        (tell or say)(removed_units(view.queue.topic, view.queue.queue_id, queue_offsets))
+
+    return on_removed
 
 
 def _begins_behind(view: QueueView, queue_offset: int) -> bool:

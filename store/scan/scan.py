@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from rmqctl.formats.errors import CorruptError
 from rmqctl.store.columns.batch import ColumnRecord, Columns, Int64s, MessageColumns, start_of
 from rmqctl.store.columns.parallel import walk_parallel
-from rmqctl.store.columns.removed_meanwhile import RemovedMeanwhile, SayRemoved
+from rmqctl.store.columns.removed_meanwhile import OnRemoved, RemovedMeanwhile, SayRemoved, in_sentences
 from rmqctl.store.columns.topics import TopicIds
 from rmqctl.store.commitlog.walk import Damage, Progress
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
@@ -114,7 +114,15 @@ class Scan:
         start = file.start_offset if file is not None else self._begin
         span = LogRange(self._begin, self._end, start)
         yield from scanned(
-            self._log, span, self._groups, self._chooser, self._maker, on_damage, progress, tell, threads=self._threads
+            self._log,
+            span,
+            self._groups,
+            self._chooser,
+            self._maker,
+            on_damage,
+            progress,
+            in_sentences(tell),
+            threads=self._threads,
         )
 
 
@@ -126,7 +134,7 @@ def scanned(
     maker: Maker,
     on_damage: OnDamage | None = None,
     progress: Progress | None = None,
-    tell: SayRemoved | None = None,
+    on_removed: OnRemoved | None = None,
     *,
     threads: int = _THREADS,
 ) -> Generator[pa.RecordBatch, None, None]:
@@ -136,7 +144,7 @@ def scanned(
     def made(records: Iterator[ColumnRecord]) -> _Piece:
         return _made(records, span.begin, chooser, maker)
 
-    removed = RemovedMeanwhile(log, max(span.start, span.begin), span.end, tell)
+    removed = RemovedMeanwhile(log, max(span.start, span.begin), span.end, on_removed or in_sentences(None))
     pieces = walk_parallel(
         log,
         made,
@@ -150,19 +158,20 @@ def scanned(
         rows=SCAN_ROWS,
         piece=_PIECE,
     )
-    for piece in pieces:
-        if piece.end > piece.begin:
-            removed.pass_over(piece.begin, piece.end)
-        for one in piece.found:
-            if isinstance(one, CorruptError):
-                if on_damage is None:
-                    raise one
-                on_damage(one)
-            elif isinstance(one, MessageColumns):
-                yield from maker.batches(one)
-            else:
-                yield one
-    removed.finish()
+    with log.descriptors.exact_about_removed():
+        for piece in pieces:
+            if piece.end > piece.begin:
+                removed.pass_over(piece.begin, piece.end)
+            for one in piece.found:
+                if isinstance(one, CorruptError):
+                    if on_damage is None:
+                        raise one
+                    on_damage(one)
+                elif isinstance(one, MessageColumns):
+                    yield from maker.batches(one)
+                else:
+                    yield one
+        removed.finish()
 
 
 class _Piece(NamedTuple):

@@ -30,6 +30,12 @@ from tests.store.write.writing import FILE_SIZE, SMALL, message
 
 MESSAGES = 500
 REMOVED = "its oldest files were removed while it was read"
+EXACT = "were removed by a cleaner before they were read"
+
+
+def said(talk: str) -> int:
+    """Return how many kinds of sentences are about removed messages: each queue may have one of its own."""
+    return talk.count(REMOVED) + (EXACT in talk)
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +122,7 @@ def test_a_file_that_a_cleaner_removes_between_two_reads_is_no_damage(
     counted = before_read(0, lambda: None)
     calm = look(store, name)
     assert calm.code == exit_codes.OK, calm
-    assert calm.err.count(REMOVED) == 0
+    assert said(calm.err) == 0
     reads = len(counted)
     aside = store.parent / "aside"
     for number in sorted({1, reads // 3, reads * 2 // 3}):
@@ -130,7 +136,7 @@ def test_a_file_that_a_cleaner_removes_between_two_reads_is_no_damage(
         assert done.code == exit_codes.OK, (number, reads, done.err, done.out[-300:])
         assert "damage" not in done.err, (number, done.err)
         assert "permission" not in done.err, (number, done.err)
-        assert done.err.count(REMOVED) <= 1, (number, done.err)
+        assert said(done.err) <= 1, (number, done.err)
         shutil.rmtree(store)
         aside.rename(store)
 
@@ -143,7 +149,7 @@ def test_what_was_removed_is_said_once_and_reading_goes_on_at_the_new_beginning(
         begin = files.log.files[3].start_offset
     before_read(1, lambda: _remove(gone))
     done = run("cat", "-s", store, "--json")
-    assert (done.code, done.err.count(REMOVED)) == (exit_codes.OK, 1), done.err
+    assert (done.code, said(done.err)) == (exit_codes.OK, 1), done.err
     offsets = [one["physical_offset"] for one in done.objects]
     with StoreFiles(store, SMALL) as files:
         left = [record.physical_offset for record in walk(files.log) if isinstance(record, StoredMessage)]
@@ -235,7 +241,7 @@ def test_another_process_cleans_and_rolls_while_a_slow_reader_prints(order: str,
                 reader.kill()
     lines += rest.splitlines()
     assert reader.returncode == exit_codes.OK, talk
-    assert talk.count(REMOVED) == 1, talk
+    assert said(talk) == 1, talk
     assert "damage" not in talk
     last = json.loads(lines[-1])
     assert last["queue_offset"] >= MESSAGES // 2 - 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ from rmqctl.store.clean import CleanOptions
 from rmqctl.store.compiled.notices import tell_notices
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.read import selection
+from rmqctl.store.read.selection import Order
 from tests import quick
 from tests.goldens import GOLDENS, GoldenStore
 from tests.store.write.writing import SMALL, message
@@ -118,6 +121,35 @@ def test_in_the_order_of_the_queues(filled: Path) -> None:
         f"'TopicA' queue {queue} were removed by a cleaner before they were read" for queue in (0, 1)
     ]
     assert read + sum(end - begin + 1 for begin, end in spans) == COUNT
+
+
+@pytest.mark.parametrize("order", ["log", "queue"])
+@pytest.mark.parametrize("read", [1, 10, 18])
+def test_the_last_messages_are_read_or_said(
+    filled: Path, monkeypatch: pytest.MonkeyPatch, order: Order, read: int
+) -> None:
+    """The cleaner comes before the read of that number; reading goes backwards."""
+    told: list[str] = []
+    plain, reads = os.pread, itertools.count(1)
+    with MessageStore.open(filled, "r", SMALL) as store:
+        offsets = [found.physical_offset for found in store.messages()]
+    with MessageStore.open(filled, "r", SMALL) as store:
+
+        def removing(*arguments: int) -> bytes:
+            if next(reads) == read:
+                removed_by_another_process(store)
+            return plain(*arguments)
+
+        monkeypatch.setattr(os, "pread", removing)
+        found = store.last_messages(COUNT, order=order, tell=told.append)
+    assert 0 < len(found) < COUNT
+    spans = [tuple(map(int, re.findall(r"(?:offsets|messages) (\d+) to (\d+)", sentence)[0])) for sentence in told]
+    if order == "log":
+        assert len(told) == 1
+        missing = [offset for offset in offsets if spans[0][0] <= offset <= spans[0][1]]
+        assert sorted([*missing, *(one.physical_offset for one in found)]) == offsets
+    else:
+        assert len(found) + sum(end - begin + 1 for begin, end in spans) == COUNT
 
 
 def test_nobody_listens(filled: Path, caplog: pytest.LogCaptureFixture) -> None:
