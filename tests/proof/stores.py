@@ -49,6 +49,20 @@ def _whole(place: Path) -> None:
     (place / "lines").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
+def _configured(place: Path) -> None:
+    """As a broker leaves it: with topics.json, and messages that wait for level 1."""
+    _whole(place)
+    with MessageStore.open(place / "s", "rw", CONFIG) as store:
+        for number in range(9):
+            later = message(number, "later", DELAY="1", REAL_TOPIC="TopicA", REAL_QID="0")
+            store.put(later._replace(topic="SCHEDULE_TOPIC_XXXX", queue_id=0)).raise_failure()
+    entries = {
+        topic: {"topicName": topic, "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
+        for topic in ("TopicA", _DEAD, "SCHEDULE_TOPIC_XXXX")
+    }
+    (place / "s" / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": entries}))
+
+
 def _broken(place: Path) -> None:
     """As a killed broker with a bad disk leaves it."""
     _whole(place)
@@ -113,6 +127,7 @@ def _mirrored(place: Path) -> None:
 
 _BASES: dict[str, Callable[[Path], None]] = {
     "whole": _whole,
+    "configured": _configured,
     "broken": _broken,
     "damaged": _damaged,
     "applied": _applied,
