@@ -38,6 +38,7 @@ LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out what takes long, and say what that is")
+    parser.addoption("--draw", metavar="SEED", help="of many parameters that take long take a third, drawn by SEED")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -79,6 +80,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: item.nodeid.partition("::")[0] not in LONG)
     if config.getoption("quick"):
         _keep(config, items, [item for item in items if not _mark(item)])
+    elif (seed := config.getoption("draw")) is not None:
+        taken = quick.drawn((item.nodeid for item in items if _mark(item) in quick.DRAWN), seed)
+        _keep(config, items, [item for item in items if _mark(item) not in quick.DRAWN or item.nodeid in taken])
 
 
 def _keep(config: pytest.Config, items: list[pytest.Item], wanted: list[pytest.Item]) -> None:
@@ -136,6 +140,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section(f"{left_out.total()} tests were left out")
     if quick.is_quick:
         terminalreporter.line("of random examples a quarter was tried")
+    if (seed := config.getoption("draw")) is not None:
+        terminalreporter.line(f"of many parameters a third was drawn; RMQCTL_DRAW={seed} make test-ci draws the same")
     for mark, number in sorted(left_out.items()):
         terminalreporter.line(f"{number:6} {mark}: {quick.LEFT_OUT[mark]}" if mark else f"{number:6} by -k or -m")
 

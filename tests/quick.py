@@ -1,12 +1,14 @@
-"""What the quick run takes and what it leaves to the full one: the one place that chooses.
+"""What the quick run and the run of CI take and what they leave to the full one: the one place that chooses.
 
-`pytest --quick` (what `make test` runs) leaves out every test with one of the marks of LEFT_OUT. Without the flag,
-everything runs. A test of many parameters names them through `goldens_of`, `sample`, `every` or `shares`, which give
-the mark `thorough` to what is beyond the chosen ones.
+`pytest --quick` (what `make test` runs) leaves out every test with one of the marks of LEFT_OUT. `pytest --draw SEED`
+(`make test-ci`) takes every test, but of the many parameters of one test that the quick run leaves out a drawn third.
+Without a flag, everything runs. A test of many parameters names them through `goldens_of`, `sample`, `every` or
+`shares`, which give the mark `thorough` to what is beyond the chosen ones.
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -18,6 +20,10 @@ LEFT_OUT = {
     "interop": "the real RocketMQ; make interop runs them",
 }
 """Mark of a test that the quick run leaves out -> why, and what runs it."""
+DRAWN = ("thorough", "jvm")
+"""Marks of tests whose parameters are drawn."""
+DRAWN_SHARE = 3
+"""One of so many parameters is drawn."""
 
 GOLDENS = ("clean", "v4-clean", "features", "crash", "crc-flip-third", "gap")
 """Whole stores of both lines, every kind of message, a killed broker, damage in the middle, a file that is missing."""
@@ -65,3 +71,18 @@ def shares(count: int) -> list[Any]:
         )
         for first in range(count)
     ]
+
+
+def drawn(names: Iterable[str], seed: str) -> set[str]:
+    """Return the ids of tests that a run with `seed` takes: a third, but at least one, of the parameters of a test with
+    as many parameters or more; all of the others. The same seed draws the same tests in every process."""
+    by_test: dict[str, list[str]] = {}
+    for name in names:
+        by_test.setdefault(name.partition("[")[0], []).append(name)
+    taken: set[str] = set()
+    for several in by_test.values():
+        lots = {name: zlib.crc32(f"{seed} {name}".encode()) for name in several}
+        first = min(several, key=lots.__getitem__)
+        few = len(several) < DRAWN_SHARE
+        taken.update(name for name in several if few or name == first or lots[name] % DRAWN_SHARE == 0)
+    return taken

@@ -42,9 +42,24 @@ def test_shares_are_everything_once(count: int) -> None:
     assert [places[share] for share in taken(shares(count))] == [places[::count]]
 
 
+def test_a_third_of_many_parameters_is_drawn_another_one_for_another_seed() -> None:
+    many = [f"a.py::test_of_goldens[{number}]" for number in range(300)]
+    few = ["a.py::test_alone", "a.py::test_of_two[x]", "a.py::test_of_two[y]"]
+    taken = quick.drawn([*many, *few], "1")
+    assert taken == quick.drawn(reversed([*many, *few]), "1")
+    assert set(few) < taken
+    assert 70 < len(taken & set(many)) < 130
+    assert taken != quick.drawn([*many, *few], "2")
+    assert all(quick.drawn(many[:3], str(seed)) for seed in range(50))
+    assert set(many) == set().union(*(quick.drawn(many, str(seed)) for seed in range(60)))
+
+
 @pytest.mark.parametrize(
     "flags",
-    sample([["--quick"], ["-m", "not interop"], ["--quick", "-n", "1"]], [["--quick", "-n", "1"]]),
+    sample(
+        [["--quick"], ["-m", "not interop"], ["--quick", "-n", "1"], ["-m", "not interop", "--draw", "7"]],
+        [["--quick", "-n", "1"]],
+    ),
     ids=" ".join,
 )
 def test_nothing_is_left_out_in_silence(flags: list[str]) -> None:

@@ -55,7 +55,7 @@ _LONGEST = 2 * 86_400.0
 PROOFS: dict[str, Proof] = {
     "crash": Proof(
         "tests.proof.crash.cases",
-        500,
+        300,
         50_000,
         "after a power cut at any moment what was acknowledged is there, and a change is wholly done or undone",
     ),
@@ -64,7 +64,7 @@ PROOFS: dict[str, Proof] = {
     ),
     "kills": Proof("tests.proof.kills", 120, 5_000, "a kill at any change of a file loses nothing acknowledged"),
     "flipped-bytes": Proof(
-        "tests.proof.flipped_bytes", 4_000, 655_360, "check reports every changed byte that anything covers"
+        "tests.proof.flipped_bytes", 2_000, 655_360, "check reports every changed byte that anything covers"
     ),
     "model": Proof("tests.proof.model", 60, 5_000, "a store driven at random holds what a list in memory holds"),
     "fuzz": Proof("tests.proof.fuzz", 10_000, 6_000_000, "whatever is read, nothing but an error of ours comes out"),
@@ -80,7 +80,7 @@ PROOFS: dict[str, Proof] = {
     ),
     "scale": Proof("tests.proof.scale", 300, 100_000, "looking costs what there is, not what files could hold"),
     "load": Proof(
-        "tests.proof.load", 12, 600, "eight writers, four readers, a cleaner, a second process: no wrong byte"
+        "tests.proof.load", 6, 600, "eight writers, four readers, a cleaner, a second process: no wrong byte"
     ),
     "mutation": Proof("tests.proof.mutation", 0, 200, "a small change of the product is noticed by some test"),
 }
