@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from rmqctl.formats.errors import CorruptError, UncertainError, UnreadableError, UnsupportedError
 from rmqctl.store.answers.config_offsets import GROUP_TABLE, OffsetKey, is_own_group
-from rmqctl.store.config.config_files import read_config
+from rmqctl.store.config.config_files import deleted_in, read_config
 from rmqctl.store.config.config_start import why_unknown
 from rmqctl.store.config.homes import GROUPS, TOPICS
 from rmqctl.store.config.topic_names import is_brokers_own
@@ -71,19 +71,28 @@ def known_topics(layout: StoreLayout) -> dict[str, int]:
     return found
 
 
+def deleted_topics(layout: StoreLayout) -> set[str]:
+    """Return the topics that topics.json records as deleted. CorruptError, UnreadableError."""
+    return deleted_in(read_config(layout.config / TOPICS))
+
+
 @dataclass(frozen=True)
 class KnownNames:
     """Names that the configuration has; None where a file is missing, damaged or names nothing, so that no name can be
-    called unknown."""
+    called unknown. `deleted`: topics that topics.json records as deleted, which are known to be absent without the
+    others."""
 
     files: StoreFiles
     groups: set[str] | None
     topics: dict[str, int] | None
+    deleted: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, files: StoreFiles) -> KnownNames:
         """Return those of a store."""
-        return cls(files, _read(lambda: known_groups(files.layout)), _read(lambda: known_topics(files.layout)))
+        layout = files.layout
+        deleted = _read(lambda: deleted_topics(layout)) or set()
+        return cls(files, _read(lambda: known_groups(layout)), _read(lambda: known_topics(layout)), frozenset(deleted))
 
     def why_unknown(self) -> str:
         """Return which of the two files names nothing, and why; only where one of them does."""
@@ -99,7 +108,8 @@ class KnownNames:
 
     def lacks_topic(self, topic: str) -> bool:
         """Return whether the topic is certainly not configured and has no queue. UnreadableError."""
-        if self.topics is None or topic in self.topics or topic.startswith(LMQ_PREFIX):
+        is_known = topic in (self.topics or {}) or (self.topics is None and topic not in self.deleted)
+        if is_known or topic.startswith(LMQ_PREFIX):
             return False
         try:
             return not self.files.queues.of_topics(topic.__eq__)

@@ -16,7 +16,8 @@ from rmqctl.store.files import io
 from rmqctl.store.files.reading import read_small_file
 
 DELETED_TOPICS = "rmqctlDeletedTopics"
-"""Topics that were deleted and have queues all the same: a key of ours in topics.json, which a broker ignores."""
+"""Topics that were deleted while the log, and perhaps queues, still hold their messages: a key of rmqctl's own in
+topics.json. Brokers ignore it, and drop it when they save."""
 _TYPE_ATTRIBUTE = "queue.type"
 
 
@@ -29,6 +30,12 @@ class ConfigFile(NamedTuple):
     forms: tuple[str, ...] = ()
     read_by: frozenset[str] = frozenset(VERSIONS)
     why_not: str = ""
+
+
+def deleted_in(content: Any) -> set[str]:
+    """Return the topics that the content of a topics.json records as deleted."""
+    names = content.get(DELETED_TOPICS) if isinstance(content, Mapping) else None
+    return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
 
 
 def backup_of(path: Path) -> Path:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from rmqctl.formats.message import Reason
-from rmqctl.store.columns.batch import ColumnRecord, Columns, MessageColumns
+from rmqctl.store.answers.known_names import KnownNames
+from rmqctl.store.columns.batch import ColumnRecord, Columns, Int64s, MessageColumns
 from rmqctl.store.columns.parallel import walk_parallel
+from rmqctl.store.commitlog.one_message import message_if_any
 from rmqctl.store.commitlog.walk import Damage
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.predict.dispatch import SimulatedDispatch, SimulatedQueues
+from rmqctl.store.predict.queue import SimulatedQueue
 from rmqctl.store.queues.dispatch import QueueSlot
+from rmqctl.store.queues.earlier_life import beginning
+from rmqctl.store.queues.unit import QueueUnit
 from rmqctl.store.survey.log_runs import Digest, QueueRun, Run, route
 
 _OF_FILES = (Reason.GAP, Reason.SHORT_FILE)
@@ -53,11 +58,13 @@ def count_unqueued(
     dispatch: SimulatedDispatch,
     digest: Digest,
     levels: tuple[int, ...],
-    is_removed: Callable[[str], bool],
+    names: KnownNames,
 ) -> Unqueued:
-    """What of `log`, which ends where the broker's does, no unit of the queues leads to. Messages of topics that
-    `is_removed` names need no queue."""
-    counter = _Unqueued(queues, dispatch, is_removed)
+    """Return what of `log`, which ends where the broker's does, no unit of the queues leads to.
+
+    Messages of a removed topic, and those from before their topic was deleted and created again, need no unit.
+    """
+    counter = _Unqueued(queues, dispatch, names)
     damaged: list[int] = []
     for records in walk_parallel(log, digest.runs, columns=digest.columns, topics=digest.topics, piece=_PIECE):
         for record in records:
@@ -71,10 +78,12 @@ def count_unqueued(
 class _Unqueued:
     """Compares the slots of messages with the queues."""
 
-    def __init__(self, queues: SimulatedQueues, dispatch: SimulatedDispatch, is_removed: Callable[[str], bool]) -> None:
+    def __init__(self, queues: SimulatedQueues, dispatch: SimulatedDispatch, names: KnownNames) -> None:
         self._queues = queues
         self._dispatch = dispatch
-        self._is_removed = functools.cache(is_removed)
+        self._files = names.files
+        self._is_removed = functools.cache(names.is_removed)
+        self._beginning = functools.cache(self._find_beginning)
         self.count = 0
 
     def is_batch_topic(self, topic: str, queue_id: int) -> bool:
@@ -90,7 +99,8 @@ class _Unqueued:
         elif queue.is_batch:
             self.count += int(unit.physical_offset not in queue.all_offsets())
         else:
-            self.count += int(queue.offsets_at(np.array([unit.queue_offset], np.int64))[0] != unit.physical_offset)
+            slots, offsets = np.array([unit.queue_offset], np.int64), np.array([unit.physical_offset], np.int64)
+            self._count_wrong(queue, slots, offsets)
 
     def add_units(self, run: QueueRun) -> None:
         """Slots of one queue, those before its minimum included: they are not served."""
@@ -98,5 +108,16 @@ class _Unqueued:
         if queue is None:
             self.count += 0 if self._is_removed(run.topic) else len(run.slots)
             return
-        wrong = queue.offsets_at(run.slots) != run.units["physical_offset"]
+        self._count_wrong(queue, run.slots, run.units["physical_offset"].astype(np.int64))
+
+    def _count_wrong(self, queue: SimulatedQueue, slots: Int64s, offsets: Int64s) -> None:
+        wrong = queue.offsets_at(slots) != offsets
+        first = self._beginning(queue.topic, queue.queue_id) if wrong.any() else None
+        if first is not None:
+            wrong &= (offsets >= first.physical_offset) | (slots < first.queue_offset)
         self.count += int(np.count_nonzero(wrong))
+
+    def _find_beginning(self, topic: str, queue_id: int) -> QueueUnit | None:
+        """Return the first unit of the queue as it is before the start."""
+        queue = self._files.queues.find(topic, queue_id)
+        return None if queue is None else beginning(queue, functools.partial(message_if_any, self._files.log))

@@ -303,7 +303,7 @@ class Start:
                 + ": a broker that cannot make such a queue tries for 30 seconds, and takes no message any more; one "
                 "that can makes it elsewhere"
             )
-        unqueued = count_unqueued(log, self.queues, dispatch, self.digest, self.levels, self.names.is_removed)
+        unqueued = count_unqueued(log, self.queues, dispatch, self.digest, self.levels, self.names)
         result.messages_unqueued = unqueued.messages
         if unqueued.damaged:
             places = counted(len(unqueued.damaged), "damaged place")
@@ -384,7 +384,7 @@ class Start:
         found: dict[str, dict[str, Any]] = {}
         for (topic, _, _), queue in sorted(self.queues.by_key.items()):
             messages = queue.max_offset - queue.min_offset
-            if messages > 0 and self.names.is_unconfigured(topic):
+            if messages > 0 and (self.names.is_unconfigured(topic) or self.names.is_removed(topic)):
                 row = found.setdefault(topic, {"topic": topic, "queues": 0, "messages": 0, "units_added": 0})
                 row["queues"] += 1
                 row["messages"] += messages

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from rmqctl.formats.config_json import format_config_json
 from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, UsageError
 from rmqctl.formats.wording import counted
-from rmqctl.store.config.config_files import DELETED_TOPICS, load_config, next_version
+from rmqctl.store.config.config_files import DELETED_TOPICS, deleted_in, load_config, next_version
 from rmqctl.store.config.homes import GROUPS, TOPICS, refuse_database
 from rmqctl.store.config.topic_names import has_legal_characters, is_brokers_own, topic_problem
 from rmqctl.store.journal.frame import PlannedChange, Terms, changing
@@ -191,9 +191,8 @@ def _plan(change: PlannedChange, kind: _Kind, action: str, wanted: Mapping[str, 
 
 def _keep_deleted(content: dict[Any, Any], report: EntryReport, queues: int) -> None:
     """Keep the names of deleted topics whose queues stay: `serve` makes topics of queues that are not among them."""
-    kept = content.pop(DELETED_TOPICS, None)
-    deleted = {one for one in kept if isinstance(one, str)} if isinstance(kept, list) else set()
-    deleted.discard(report.name)
+    deleted = deleted_in(content) - {report.name}
+    content.pop(DELETED_TOPICS, None)
     if report.after is None and queues:
         deleted.add(report.name)
     if deleted:

@@ -19,7 +19,7 @@ from rmqctl.store.answers.dead_letters import RETRY_PREFIX
 from rmqctl.store.answers.known_names import KnownNames
 from rmqctl.store.commitlog.one_message import message_if_any
 from rmqctl.store.commitlog.walk import Progress
-from rmqctl.store.config.config_files import DELETED_TOPICS, load_config, next_version
+from rmqctl.store.config.config_files import DELETED_TOPICS, deleted_in, load_config, next_version
 from rmqctl.store.config.homes import TOPICS, refuse_database
 from rmqctl.store.config.topic_names import is_brokers_own
 from rmqctl.store.files.layout import StoreLayout, topic_directory
@@ -184,7 +184,7 @@ class _Purge:
         plan = self._change.plan
         for topic in sorted(gone):
             plan_queue_removal(self._files.layout, topic, plan)
-        if gone & (self._entries.keys() | _deleted_in(self._content)):
+        if gone:
             plan_file(self._change, self._topics_path, _without(self._content, gone, now))
         removed = {key: dict.fromkeys(offsets) for topic in gone for key, offsets in self._offsets_in(topic)}
         if removed:
@@ -202,6 +202,12 @@ class _Purge:
                 f"{counted(messages, 'message')} of these topics stay in the commitlog until its files expire. "
                 "A recovery after a crash, `rmqctl recover` and `rmqctl rebuild` make queues for them again"
             )
+            gone = {one.topic for one in self._report.topics}
+            if not any(queue.max_offset for queue in self._files.queues.of_topics(lambda topic: topic not in gone)):
+                notes.append(
+                    "No other queue holds a message: the next start of a broker makes these queues again, even after "
+                    "a clean stop (`rmqctl predict` lists them)"
+                )
 
 
 def _topics_of(path: Path) -> tuple[dict[Any, Any], dict[str, Any]]:
@@ -215,19 +221,15 @@ def _topics_of(path: Path) -> tuple[dict[Any, Any], dict[str, Any]]:
     return dict(loaded.content), {str(name): entry for name, entry in table.items()}
 
 
-def _deleted_in(content: dict[Any, Any]) -> set[str]:
-    deleted = content.get(DELETED_TOPICS)
-    return {name for name in deleted if isinstance(name, str)} if isinstance(deleted, list) else set()
-
-
 def _without(content: dict[Any, Any], gone: set[str], now: int) -> bytes:
-    """Return topics.json without some topics, as a new version of `now` (ms)."""
-    table = content.get(_TABLE)
-    after = {**content, _TABLE: {name: entry for name, entry in (table or {}).items() if str(name) not in gone}}
-    if DELETED_TOPICS in after:
-        after[DELETED_TOPICS] = sorted(_deleted_in(content) - gone)
-        if not after[DELETED_TOPICS]:
-            del after[DELETED_TOPICS]
+    """Return topics.json without some topics, as a new version of `now` (ms).
+
+    They are recorded as deleted: where topics.json names no other topic, nothing else distinguishes a removed topic
+    from one whose queues were lost.
+    """
+    entries = (content.get(_TABLE) or {}).items()
+    after = {**content, _TABLE: {name: entry for name, entry in entries if str(name) not in gone}}
+    after[DELETED_TOPICS] = sorted(deleted_in(content) | gone)
     if isinstance(content.get(_VERSION), dict):
         after[_VERSION] = next_version(content[_VERSION], now)
     return format_config_json(after).encode("utf-8")

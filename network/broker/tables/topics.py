@@ -11,7 +11,7 @@ from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.services import RequestError, Tell
 from rmqctl.network.topic_config import PERM_READ, PERM_WRITE, TopicConfig, retry_topic, topic_from_bean
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX
-from rmqctl.store.config.config_files import DELETED_TOPICS, next_version
+from rmqctl.store.config.config_files import DELETED_TOPICS, deleted_in, next_version
 from rmqctl.store.config.topic_names import is_brokers_own
 from rmqctl.store.store_files import StoreFiles
 
@@ -41,8 +41,7 @@ class TopicTable:
         )
         table, self.data_version, self._content = found
         self._is_written = is_written
-        deleted = self._content.get(DELETED_TOPICS) if is_written else None
-        self._deleted = {name for name in deleted if isinstance(name, str)} if isinstance(deleted, list) else set()
+        self._deleted = deleted_in(self._content) if is_written else set()
         self._topics: dict[str, TopicConfig] = {
             name: topic_from_bean(name, one)
             for name, one in table.items()

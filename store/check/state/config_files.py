@@ -12,6 +12,7 @@ from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.errors import CorruptError, refuse_exhausted
 from rmqctl.formats.wording import counted
 from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.config.config_files import deleted_in
 from rmqctl.store.config.config_start import (
     DAMAGED,
     EMPTY,
@@ -100,15 +101,21 @@ class ConfigFiles:
 
         A folder with one of them alone was not left by a broker: a library that wrote the store needs no other.
         """
-        present = [name for name in OWN_TABLES if name in self.files]
+        present = [name for name in OWN_TABLES if name in self.files and not self._is_record_alone(name)]
         for name in OWN_TABLES:
-            if len(present) > 1 and name not in self.files and not self._is_elsewhere(name):
+            if len(present) > 1 and name not in present and not self._is_elsewhere(name):
                 beside = ", ".join(present)
                 text = f"neither it nor its backup is there, beside {beside}"
+                if self._is_record_alone(name):
+                    text = f"the file names no topic, only those that `purge` removed, beside {beside}"
                 if name == TOPICS and has_entries(self._directory.parent / "consumequeue"):
                     yield Finding("RMQ-CFG-050", text, self._directory / name, data_lost=True)
                 else:
                     yield Finding("RMQ-CFG-022", text, self._directory / name)
+
+    def _is_record_alone(self, name: str) -> bool:
+        """Return whether the file is a topics.json that names deleted topics and no other."""
+        return name == TOPICS and bool(deleted_in(self.value(name))) and not self.table(name)
 
     def _is_elsewhere(self, name: str) -> bool:
         """Whether the table is in a RocksDB, or in the file of a broker with enableLmq."""

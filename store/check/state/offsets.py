@@ -13,7 +13,7 @@ from rmqctl.store.answers.known_names import why_hidden
 from rmqctl.store.answers.unread import unread_queues
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.state.config_files import ConfigFiles
-from rmqctl.store.config.config_files import DELETED_TOPICS
+from rmqctl.store.config.config_files import deleted_in
 from rmqctl.store.config.homes import databases, offsets_home
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
@@ -259,13 +259,8 @@ class OffsetCheck:
         configured = self._configs.table(_TOPICS)
         if not configured:
             return
-        value = self._configs.value(_TOPICS)
         # what was deleted while its messages stay (network/broker/tables/topics.py)
-        deleted = value.get(DELETED_TOPICS) if isinstance(value, dict) else None
-        known = {
-            *configured,
-            *([name for name in deleted if isinstance(name, str)] if isinstance(deleted, list) else []),
-        }
+        known = {*configured, *deleted_in(self._configs.value(_TOPICS))}
         for topic in sorted({topic for topic, _ in queues}):
             if topic not in known and not topic.startswith(_LMQ) and is_safe_topic(topic):
                 text = "the topic has queues but is not in topics.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from rmqctl.formats.layouts import CHECKPOINT_SIZE
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.sys_flag import has_queue_slot
 from rmqctl.formats.wording import counted, lasting
+from rmqctl.store.answers.known_names import KnownNames
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.cross import LogSeen
 from rmqctl.store.checkpoint import Checkpoint
@@ -149,11 +151,12 @@ def _queued(files: StoreFiles) -> _Queued | None:
     timestamp = store_time_at(files.log, newest) if newest >= 0 else None
     if timestamp is None:
         return None
-    behind = (record for record in walk(files.log, newest) if isinstance(record, StoredMessage))
-    for number, message in enumerate(behind):
+    is_removed = functools.cache(KnownNames.of(files).is_removed)
+    following = (record for record in walk(files.log, newest) if isinstance(record, StoredMessage))
+    for number, message in enumerate(following):
         if number == 0:
             continue
-        if has_queue_slot(message.sys_flag) and is_safe_topic(message.topic):
+        if has_queue_slot(message.sys_flag) and is_safe_topic(message.topic) and not is_removed(message.topic):
             return _Queued(timestamp, is_complete=False)
         if number > _MOST_WITHOUT_SLOT:
             return None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import shlex
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.message import StoredMessage
+from rmqctl.store.answers.known_names import KnownNames
 from rmqctl.store.commitlog.one_message import message_if_any
 from rmqctl.store.files.mapped_file_queue import FileProblem
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
@@ -42,6 +43,8 @@ class QueueEndCheck:
         self._begin = begin
         self.delay_levels = files.config.delay_levels_to_write()
         self._cursors: dict[tuple[str, int], Cursor] = {}
+        # a topic that was removed has no queue, and needs none
+        self._is_removed = functools.cache(KnownNames.of(files).is_removed)
         self.batch_topics = {queue.topic for queue in files.queues.all() if queue.kind == "BatchCQ"}
 
     def check(self, message: StoredMessage) -> None:
@@ -58,7 +61,7 @@ class QueueEndCheck:
         was deleted and created again, or its queue offsets were given twice."""
         cursor = self.cursor(slot.topic, slot.queue_id, slot.is_batch)
         if cursor is None:
-            if self._is_superseded(slot):
+            if self._is_superseded(slot) or self._is_removed(slot.topic):
                 return
             raise self._missing(slot)
         found = cursor.next(slot.unit.queue_offset)
@@ -73,7 +76,7 @@ class QueueEndCheck:
         if queue is None:
             return False
         log, unit = self._files.log, slot.unit
-        read = partial(message_if_any, log)
+        read = functools.partial(message_if_any, log)
         return superseding(queue, unit.queue_offset, unit.physical_offset, read) is not None
 
     def cursor(self, topic: str, queue_id: int, is_batch: bool) -> Cursor | None:

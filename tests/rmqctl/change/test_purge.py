@@ -10,6 +10,7 @@ import pytest
 
 from rmqctl import exit_codes
 from rmqctl.formats.config_json import format_config_json, parse_config_json
+from rmqctl.store import Message, MessageStore, StoreConfig
 from tests.goldens import GoldenStore, tree_state
 from tests.rmqctl.looking import run
 
@@ -140,3 +141,59 @@ def test_predict_lists_what_a_start_after_a_crash_brings_back(store: Path) -> No
     assert found == [{"topic": "Audit", "queues": 1, "messages": 21, "units_added": 21}]
     shown = run("predict", "-s", store)
     assert "Audit" in shown.out
+
+
+@pytest.fixture
+def library_store(tmp_path: Path) -> Path:
+    """A store that a library wrote, without config/: messages of A, B, A, B, each of one queue."""
+    made = tmp_path / "store"
+    config = StoreConfig(mapped_file_size_commit_log=65536, mapped_file_size_consume_queue=2000)
+    with MessageStore.open(made, "rw", config=config, create=True) as opened:
+        for topic in "ABAB":
+            opened.put(Message(topic, topic.encode()))
+    return made
+
+
+@pytest.mark.parametrize("removed", [("B",), ("A", "B")], ids=" ".join)
+def test_removed_topics_are_no_damage_where_topics_json_names_none(
+    library_store: Path, removed: tuple[str, ...]
+) -> None:
+    before = tree_state(library_store)
+    wanted = [word for topic in removed for word in ("-t", topic)]
+    done = run("purge", "-s", library_store, *wanted, "-y")
+    # a broker that finds no unit dispatches the whole log again; else it goes on from the last unit
+    returned = list(removed) if len(removed) == 2 else []
+    assert (done.code, "the next start of a broker makes these queues again" in done.err) == (0, bool(returned))
+    checked = run("check", "-s", library_store, "--json")
+    assert checked.code == exit_codes.OK, checked.out
+    found = [(row["code"], row["topic"], row["messages"]) for row in checked.objects if "code" in row]
+    assert found == [("RMQ-CFG-043", topic, 2) for topic in removed]
+    start = run("predict", "-s", library_store, "--json").objects[0]
+    assert (start["messages_unqueued"], [row["topic"] for row in start["topics_returned"]]) == (0, returned)
+    (library_store / "abort").touch()
+    start = run("predict", "-s", library_store, "--json").objects[0]
+    assert [(row["topic"], row["messages"]) for row in start["topics_returned"]] == [(one, 2) for one in removed]
+    (library_store / "abort").unlink()
+    assert run("undo", "-s", library_store, "-y").code == exit_codes.OK
+    assert tree_state(library_store) == before
+
+
+def test_a_store_is_written_after_a_purge(library_store: Path) -> None:
+    assert run("purge", "-s", library_store, "-t", "A", "-t", "B", "-y").code == exit_codes.OK
+    for topic in "BA":
+        done = run("append", "-s", library_store, "-t", topic, "--body", "new", "--json")
+        assert (done.code, done.objects[0]["queue_offset"]) == (exit_codes.OK, 0), done.err
+    checked = run("check", "-s", library_store, "--json")
+    assert (checked.code, [row["code"] for row in checked.objects if "code" in row]) == (0, ["RMQ-CQ-030"])
+    # messages from before the topics were created again have no slot, and need none
+    start = run("predict", "-s", library_store, "--json")
+    assert (start.code, start.objects[0]["messages_unqueued"], start.objects[0]["topics_returned"]) == (0, 0, [])
+
+
+def test_a_lost_topics_json_stays_a_finding_after_a_purge(store: Path) -> None:
+    for name in ("topics.json", "topics.json.bak"):
+        (store / "config" / name).unlink()
+    assert run("purge", "-s", store, "-t", "Audit", "-y").code == exit_codes.OK
+    codes = _codes(store)
+    assert {"RMQ-CFG-043": "Audit", "RMQ-CFG-050": None}.items() <= codes.items()
+    assert "RMQ-CQ-001" not in codes
