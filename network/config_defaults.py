@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from rmqctl.network.versions import Release
+from rmqctl.store.config.versions import Release
 
 _SEPARATOR = ";;"
 

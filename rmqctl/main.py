@@ -16,7 +16,18 @@ from rmqctl.quick import COMPLETION_VARIABLE
 from rmqctl.reports.outcome import PROGRAM, concluded, wants_json, wrong_usage
 from rmqctl.store.installed import version
 
-__all__ = ["COMPLETION_VARIABLE", "GROUPS", "PROGRAM", "VERBS", "Verb", "VerbGroup", "cli", "main", "no_such_verb"]
+__all__ = [
+    "COMPLETION_VARIABLE",
+    "GROUPS",
+    "PROGRAM",
+    "VERBS",
+    "ListingGroup",
+    "Verb",
+    "VerbGroup",
+    "cli",
+    "main",
+    "no_such_verb",
+]
 
 
 class Verb(NamedTuple):
@@ -136,6 +147,8 @@ class VerbGroup(click.Group):
         name = args[0]
         if name in self.verbs or name.startswith("-") or ctx.resilient_parsing:
             found = super().resolve_command(ctx, args)
+            if isinstance(found[1], ListingGroup):
+                found = (found[0], found[1].meant_by(found[2], ctx), found[2])
             if found[1] is not None and not ctx.resilient_parsing:
                 _refuse_misread(ctx, found[1], found[2])
             return found
@@ -162,12 +175,36 @@ class VerbGroup(click.Group):
         return verbs + click.Command.shell_complete(self, ctx, incomplete)
 
 
+class ListingGroup(VerbGroup):
+    """A verb that lists, with actions that change what it lists: without an action it is `listing`."""
+
+    def __init__(self, listing: click.Command, **attributes: Any) -> None:
+        """`listing` gives its name and help; `attributes` as of VerbGroup."""
+        super().__init__(listing.name, help=listing.help, **attributes)
+        self.listing = listing
+
+    def meant_by(self, arguments: list[str], context: click.Context) -> click.Command:
+        """Return the group itself where `arguments` begin with a name, else the listing."""
+        names_action = bool(arguments) and not arguments[0].startswith("-")
+        is_completing = context.resilient_parsing and not arguments
+        return self if names_action or is_completing else self.listing
+
+    def get_help(self, ctx: click.Context) -> str:
+        """Return the help of the listing, which names the actions."""
+        return self.listing.get_help(ctx)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        """Actions, and the flags of the listing."""
+        return super().shell_complete(ctx, incomplete) + self.listing.shell_complete(ctx, incomplete)
+
+
 def actions_of(command: click.Command) -> list[click.Command]:
     """The commands that a verb is: itself, or those of its actions."""
     if not isinstance(command, VerbGroup):
         return [command]
     found = (command.get_command(click.Context(command), name) for name in command.verbs)
-    return [action for action in found if action is not None]
+    listing = [command.listing] if isinstance(command, ListingGroup) else []
+    return listing + [action for action in found if action is not None]
 
 
 def no_such_verb(name: str, verbs: Iterable[str], context: click.Context) -> click.UsageError:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.topic_filter import TopicFilter
     from rmqctl.store.recover.rebuild import RebuildReport
     from rmqctl.store.recover.report import RecoverReport
+    from rmqctl.store.repair.config_entries import EntryChange
     from rmqctl.store.repair.repair import RepairReport
     from rmqctl.store.salvage.report import SalvageReport
     from rmqctl.store.snapshot.snapshot import SnapshotReport, VerifyReport
@@ -66,6 +67,7 @@ __all__ = [
     "TopicFilter",
     "Target",
     "CleanOptions",
+    "EntryChange",
     "ResetTo",
     "DeadChoice",
     # answers
@@ -122,6 +124,7 @@ _HOMES = {
     "TopicFilter": "rmqctl.store.read.topic_filter",
     "Target": "rmqctl.store.export.export",
     "CleanOptions": "rmqctl.store.clean",
+    "EntryChange": "rmqctl.store.repair.config_entries",
     "ResetTo": "rmqctl.store.offsets.decide",
     "DeadChoice": "rmqctl.store.answers.redrive",
     "Redrive": "rmqctl.store.answers.redrive",

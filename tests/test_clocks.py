@@ -35,6 +35,7 @@ DATES = {
     "store/offsets/change.py": "the date in a dataVersion",
     "store/offsets/delay_level.py": "the date in a dataVersion",
     "store/outputs/staging.py": "the start of a process, compared with the ctime of a file",
+    "store/repair/config_entries.py": "the date in a dataVersion",
     "store/repair/mends.py": "the date up to which the mtime of a file may be set",
     "store/repair/purge.py": "the date in a dataVersion",
     "store/snapshot/snapshot.py": "the date of a snapshot in its manifest",

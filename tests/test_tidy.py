@@ -59,7 +59,7 @@ HOUSE = tuple(
     rmqctl.store.write.bulk rmqctl.store.write.opening rmqctl.store.write
     rmqctl.store.recover.bridge rmqctl.store.repair rmqctl.store.salvage rmqctl.store.snapshot
     rmqctl.store.methods rmqctl.store.message_store rmqctl.store
-    rmqctl.network.remoting rmqctl.network.versions rmqctl.network.config_defaults rmqctl.network.topic_config
+    rmqctl.network.remoting rmqctl.network.config_defaults rmqctl.network.topic_config
     rmqctl.network.unique_ids rmqctl.network.nameserver
     rmqctl.network.ha.slaves rmqctl.network.broker.put_wait
     rmqctl.network.broker.tables rmqctl.network.broker.broker rmqctl.network.broker.writable_broker

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
-from rmqctl.formats.errors import UsageError
+from rmqctl.formats.errors import RefusedError, UsageError
 from rmqctl.network.broker.master_broker import MasterBroker
-from rmqctl.network.broker.tables.attributes import (
-    BATCH_QUEUES,
-    MESSAGE_TYPE,
-    QUEUE_TYPE,
-    changed_attributes,
-    group_attributes,
-    parsed_change,
-    topic_attributes,
-)
 from rmqctl.network.broker.tables.groups import is_legal_group
 from rmqctl.network.broker.tables.settings import is_changeable, is_cleaning
 from rmqctl.network.broker.tables.topics import is_system_topic
@@ -25,6 +18,15 @@ from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.fastjson import MessageQueue, bean, fastjson, objects, parse_body, text_of
 from rmqctl.network.remoting.services import Caller, Promised, Reply, RequestError, Service, oneway
 from rmqctl.network.topic_config import TopicConfig, topic_from_bean
+from rmqctl.store.config.attributes import (
+    BATCH_QUEUES,
+    MESSAGE_TYPE,
+    QUEUE_TYPE,
+    changed_attributes,
+    group_attributes,
+    parsed_change,
+    topic_attributes,
+)
 from rmqctl.store.config.config import parse_properties
 from rmqctl.store.config.topic_names import topic_problem
 
@@ -35,6 +37,15 @@ _MIXED = "MIXED"
 _FOR_ALL_QUEUES = -1
 # AdminBrokerProcessor#initConfigBlackList
 _BLACK_LIST = ("brokerConfigPath", "rocketmqHome", "configBlackList")
+
+
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    """Answer with the words in which a change of attributes is refused; RequestError."""
+    try:
+        yield
+    except RefusedError as error:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, error.message) from error
 
 
 def _when_written(done: Future[None]) -> Reply:
@@ -61,7 +72,8 @@ def update_and_create_topic(broker: MasterBroker, request: RemotingCommand, call
         raise RequestError(
             ResponseCode.INVALID_PARAMETER, f"{readable} and {writable} queues with perm {perm} are no topic's"
         )
-    change = parsed_change(request.fields.get("attributes", ""))
+    with _refusing():
+        change = parsed_change(request.fields.get("attributes", ""))
     topic = TopicConfig(
         name,
         readable,
@@ -82,7 +94,8 @@ def _with_attributes(broker: MasterBroker, topic: TopicConfig) -> TopicConfig:
     if change.get(f"+{MESSAGE_TYPE}") == _MIXED and not broker.settings.enable_mixed_message_type:
         raise RequestError(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
     table = topic_attributes(broker.identity.release)
-    attributes = changed_attributes(None if known is None else known.attributes, change, table)
+    with _refusing():
+        attributes = changed_attributes(None if known is None else known.attributes, change, table)
     if f"+{QUEUE_TYPE}" in change and attributes[QUEUE_TYPE] == BATCH_QUEUES:
         raise RequestError(ResponseCode.INVALID_PARAMETER, "topics of batch queues are not created here")
     return topic._replace(attributes=attributes)
@@ -137,7 +150,8 @@ def _group_attributes(broker: MasterBroker, settings: dict[str, Any]) -> dict[st
     change, known = settings.get("attributes"), broker.groups.find(text_of(settings, "groupName"))
     has = None if known is None else known.get("attributes") or {}
     wanted = change if isinstance(change, dict) else {}
-    return changed_attributes(has, wanted, group_attributes(broker.identity.release))
+    with _refusing():
+        return changed_attributes(has, wanted, group_attributes(broker.identity.release))
 
 
 def delete_group(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> Reply:

@@ -20,9 +20,9 @@ from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.fastjson import bean, fastjson
 from rmqctl.network.remoting.services import Caller, RequestError, Service
-from rmqctl.network.versions import DEFAULT_RELEASE
 from rmqctl.store.config.config_files import read_config
 from rmqctl.store.config.topic_names import ROCKSDB_TOPICS, SYSTEM_TOPICS
+from rmqctl.store.config.versions import DEFAULT_RELEASE
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 
 

@@ -24,7 +24,7 @@ from rmqctl.network.broker.send import recall_services, reply_services, send_bac
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.services import Caller, RequestError, Service
-from rmqctl.network.versions import Release
+from rmqctl.store.config.versions import Release
 
 
 def refuse_to_write(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:

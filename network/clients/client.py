@@ -70,6 +70,11 @@ class Client:
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
+    @property
+    def name_servers(self) -> list[str]:
+        """Addresses of the name servers."""
+        return list(self._name_servers)
+
     # ---- requests
 
     def connection(self, address: str) -> Connection:

@@ -203,11 +203,8 @@ def _rows(group: str, body: bytes) -> Iterator[GroupAt]:
         )
 
 
-def brokers_at(client: Client, missing: Missing) -> Iterator[BrokerAt]:
-    """All brokers, by cluster, name and id. RemoteError where the name server does not answer; brokers that do not are
-    given without what they would have said."""
+def _registered(client: Client) -> list[BrokerAt]:
     content = parse_body(client.ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO).body)
-    asked = _Asked(client, missing)
     table = content.get("brokerAddrTable")
     found: list[BrokerAt] = []
     for one in table.values() if isinstance(table, dict) else ():
@@ -218,7 +215,20 @@ def brokers_at(client: Client, missing: Missing) -> Iterator[BrokerAt]:
                 found.append(
                     BrokerAt(text_of(one, "cluster"), text_of(one, "brokerName"), int(broker_id), str(address))
                 )
-    for broker in sorted(found):
+    return sorted(found)
+
+
+def masters_of(client: Client) -> list[tuple[str, str, str]]:
+    """Return cluster, name and address of each master, in this order. RemoteError where the name server does not
+    answer."""
+    return [(one.cluster, one.broker, one.address) for one in _registered(client) if one.broker_id == 0]
+
+
+def brokers_at(client: Client, missing: Missing) -> Iterator[BrokerAt]:
+    """All brokers, by cluster, name and id. RemoteError where the name server does not answer; brokers that do not are
+    given without what they would have said."""
+    asked = _Asked(client, missing)
+    for broker in _registered(client):
         answer = asked.ask_runtime_info(broker.address)
         if isinstance(answer, RemoteError):
             yield broker._replace(detail=answer.message)

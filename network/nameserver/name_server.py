@@ -14,8 +14,8 @@ from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.fastjson import bean, fastjson
 from rmqctl.network.remoting.services import FAQ, Caller, RequestError, Service
-from rmqctl.network.versions import DEFAULT_RELEASE, Release
 from rmqctl.store.config.config import parse_properties
+from rmqctl.store.config.versions import DEFAULT_RELEASE, Release
 
 _MOST_SETTINGS = 100_000
 _ORDER_NAMESPACE, _ORDER_KEY = "ORDER_TOPIC_CONFIG", "orderMessageEnable"

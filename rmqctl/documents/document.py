@@ -45,7 +45,7 @@ def commands_document() -> str:
                 raise AssertionError(f"{name} stands in the table of verbs but cannot be loaded")
             lines += ["", f"### {name}", "", "```", _help(command, f"{PROGRAM} {name}"), "```"]
             for action in actions_of(command):
-                if action is not command:
+                if action.name != name:
                     path = f"{name} {action.name}"
                     lines += ["", f"#### {path}", "", "```", _help(action, f"{PROGRAM} {path}"), "```"]
     return "\n".join([*lines, ""])

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from rmqctl.exit_codes import MEANINGS
-from rmqctl.main import GROUPS, PROGRAM, VERBS, cli
+from rmqctl.main import GROUPS, PROGRAM, VERBS, ListingGroup, cli
 from rmqctl.store.files import io
 from rmqctl.store.installed import version
 from rmqctl.store.outputs.outputs import new_file
@@ -56,10 +56,14 @@ def _verb_page(name: str) -> str:
     if command is None:
         raise AssertionError(f"{name} stands in the table of verbs but cannot be loaded")
     context = click.Context(command, info_name=f"{PROGRAM} {name}")
-    usage = command.collect_usage_pieces(context)
+    listing = command.listing if isinstance(command, ListingGroup) else None
+    usage = (listing or command).collect_usage_pieces(context)
+    epilog = (listing or command).epilog or ""
     lines = [*_title(f"{PROGRAM}-{name}", VERBS[name].short_help.rstrip("."))]
     lines += [".SH SYNOPSIS", f".B {PROGRAM} {_text(name)}", _text(" ".join(usage)), ".SH DESCRIPTION"]
     lines += _paragraphs(command.help or "")
+    if listing is not None or not isinstance(command, click.Group):
+        lines += [".SH OPTIONS", *_options(listing or command, context)]
     if isinstance(command, click.Group):
         lines.append(".SH COMMANDS")
         for inner in command.list_commands(context):
@@ -67,11 +71,7 @@ def _verb_page(name: str) -> str:
             if found is not None:
                 lines += [".TP", f".B {_text(inner)}", *_paragraphs(found.help or "")]
                 lines += _options(found, click.Context(found, info_name=inner, parent=context))
-    else:
-        lines.append(".SH OPTIONS")
-        lines += _options(command, context)
-    examples, *_ = (command.epilog or "").split("Examples:", 1)[1:] or [""]
-    before = (command.epilog or "").split("Examples:", 1)[0]
+    before, _, examples = epilog.partition("Examples:")
     if before.strip("\b\n "):
         lines += _paragraphs(before)
     if examples:

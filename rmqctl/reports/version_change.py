@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.formats.wording import counted
 from rmqctl.network.config_defaults import broker_defaults
-from rmqctl.network.versions import RELEASES
+from rmqctl.store.config.versions import RELEASES
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output

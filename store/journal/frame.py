@@ -18,7 +18,7 @@ from rmqctl.store.journal.blob import Spilled, only_counted
 from rmqctl.store.journal.interrupted_sizes import keep_interrupted_sizes
 from rmqctl.store.journal.journal import Journal
 from rmqctl.store.journal.kept.folder import JOURNAL, STATE
-from rmqctl.store.journal.log import end_interrupted, refuse_unfinished
+from rmqctl.store.journal.log import VERB, end_interrupted, refuse_unfinished
 from rmqctl.store.journal.plan import Agree, Plan, describe
 from rmqctl.store.journal.taken import taken
 from rmqctl.store.store_files import StoreFiles
@@ -86,8 +86,10 @@ def changing(
     is locked, and nothing follows. `mends`: the change makes the store whole, whatever an earlier one left of it.
 
     StoreInUseError; RefusedError where another change waits for undo or resume; UnsupportedError for a DLedger store;
-    and as Journal.apply.
+    ValueError for a verb that `log` and `undo` would not find again; and as Journal.apply.
     """
+    if VERB.fullmatch(verb) is None:
+        raise ValueError(f"{verb!r} is not the name of a verb: {VERB.pattern}")
     if terms.dry_run:
         with named(files.root):
             refuse_dledger(files.layout)

@@ -46,7 +46,9 @@ from rmqctl.store.journal.kept.folder import (
 )
 from rmqctl.store.journal.kept.history import history, note_permanent
 
-_ID = re.compile(r"\d{8}T\d{9}Z-[a-z]+")  # time-verb
+VERB = re.compile("[a-z]+")
+"""Names of the verbs that journals can be of."""
+_ID = re.compile(rf"\d{{8}}T\d{{9}}Z-{VERB.pattern}")  # time-verb
 DAMAGED = "damaged"
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rmqctl.store.journal.plan import Agree
     from rmqctl.store.recover.rebuild import RebuildReport
     from rmqctl.store.recover.report import RecoverReport
+    from rmqctl.store.repair.config_entries import EntryChange, EntryReport
     from rmqctl.store.repair.purge import PurgeReport
     from rmqctl.store.repair.repair import RepairReport
 
@@ -159,6 +160,25 @@ class ChangeableStore(ReadableStore):
         terms = Terms(dry_run, arguments=arguments, journal_in=journal_in, agree=agree)
         with self._changing() as files:
             return purge_topics(files, topics, terms, orphans=orphans, progress=progress)
+
+    def change_entry(
+        self,
+        wanted: EntryChange,
+        *,
+        dry_run: bool = False,
+        arguments: list[str] | None = None,
+        journal_in: Path | None = None,
+        agree: Agree | None = None,
+    ) -> EntryReport:
+        """Create, change or delete the entry of a topic or group in topics.json or subscriptionGroup.json. Queues,
+        messages and offsets stay. RefusedError for names and attributes that RocketMQ refuses, and for an entry that is
+        there already; NotFoundError for one that is not."""
+        from rmqctl.store.journal.frame import Terms
+        from rmqctl.store.repair.config_entries import change_entry
+
+        terms = Terms(dry_run, arguments=arguments, journal_in=journal_in, agree=agree)
+        with self._changing() as files:
+            return change_entry(files, wanted, terms)
 
     def rebuild(
         self,

@@ -1,7 +1,8 @@
 """Create, change and delete entries of topics.json and subscriptionGroup.json in a store at rest.
 
-An entry is all that changes: queue files, messages and offsets stay. The version of the data goes up, and the file
-before becomes the backup, as when a broker writes it (ConfigManager#persist).
+`entry_after` is the rule for one entry, for those of brokers that run as well. An entry is all that changes: queue
+files, messages and offsets stay. The version of the data goes up, and the file before becomes the backup, as when a
+broker writes it (ConfigManager#persist).
 """
 
 from __future__ import annotations
@@ -14,29 +15,41 @@ from typing import Any, NamedTuple
 from rmqctl.formats.config_json import format_config_json
 from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, UsageError
 from rmqctl.formats.wording import counted
+from rmqctl.store.config.attributes import (
+    Attribute,
+    changed_attributes,
+    group_attributes,
+    parsed_change,
+    topic_attributes,
+)
 from rmqctl.store.config.config_files import DELETED_TOPICS, deleted_in, load_config, next_version
 from rmqctl.store.config.homes import GROUPS, TOPICS, refuse_database
 from rmqctl.store.config.topic_names import has_legal_characters, is_brokers_own, topic_problem
+from rmqctl.store.config.versions import RELEASES
 from rmqctl.store.journal.frame import PlannedChange, Terms, changing
 from rmqctl.store.offsets.change import plan_file
 from rmqctl.store.offsets.offset_file import offset_file_of
 from rmqctl.store.store_files import StoreFiles
 
-_VERSION = "dataVersion"
-_MOST_QUEUES = 10_000
+_VERSION, _ATTRIBUTES = "dataVersion", "attributes"
+# no older version has an attribute that it does not have
+_NEWEST = RELEASES["5.5.0"]
+MOST_QUEUES = 10_000
 _LONGEST_GROUP = 255
 _PERMS = (2, 4, 6)
 _QUEUE_NUMS = ("readQueueNums", "writeQueueNums")
 
 
 class _Kind(NamedTuple):
-    """`created`: an entry as RocketMQ makes it where no setting is given; its types are those of the settings."""
+    """`created`: an entry as RocketMQ makes it where no setting is given; its types are those of the settings.
+    `attributes`: those that it may have."""
 
     word: str
     file: str
     table: str
     key: str
     created: Mapping[str, Any]
+    attributes: Mapping[str, Attribute]
 
 
 # TopicConfig, with the queue numbers of `mqadmin updateTopic`; SubscriptionGroupConfig
@@ -53,6 +66,7 @@ _TOPIC = _Kind(
         "topicSysFlag": 0,
         "writeQueueNums": 8,
     },
+    topic_attributes(_NEWEST),
 )
 _GROUP = _Kind(
     "group",
@@ -69,9 +83,23 @@ _GROUP = _Kind(
         "retryQueueNums": 1,
         "whichBrokerWhenConsumeSlowly": 1,
     },
+    group_attributes(_NEWEST),
 )
 _KINDS = {"topic": _TOPIC, "group": _GROUP}
 _ACTIONS = ("create", "change", "delete")
+
+
+class EntryChange(NamedTuple):
+    """What is to be done (`action`: create, change or delete) with the entry of a topic or group (`kind`).
+
+    `settings` by the names of the file. `attributes`: changes as mqadmin takes them, `+name=value,-name`.
+    """
+
+    kind: str
+    action: str
+    name: str
+    settings: Mapping[str, Any] = {}
+    attributes: str = ""
 
 
 @dataclass(slots=True)
@@ -87,34 +115,50 @@ class EntryReport:
     operations: list[dict[str, Any]] = field(default_factory=list)
 
 
-def change_entry(
-    files: StoreFiles,
-    kind: str,
-    action: str,
-    name: str,
-    terms: Terms,
-    *,
-    settings: Mapping[str, Any] | None = None,
-) -> EntryReport:
-    """Create, change or delete (`action`) the entry of a topic or group (`kind`), with `settings` by the names of the
-    file.
+def change_entry(files: StoreFiles, wanted: EntryChange, terms: Terms) -> EntryReport:
+    """Create, change or delete an entry, and keep the files before in a journal.
 
-    UsageError for settings that there are not; RefusedError for a name that RocketMQ refuses and for `create` where
-    there is an entry; NotFoundError for `change` and `delete` without one. StoreInUseError; CorruptError;
-    UnsupportedError for tables in a RocksDB.
+    UsageError, RefusedError and NotFoundError as `entry_after`. StoreInUseError; CorruptError; UnsupportedError for
+    tables in a RocksDB.
     """
-    if kind not in _KINDS or action not in _ACTIONS:
-        raise UsageError(f"{kind} {action} is not known: {', '.join(_KINDS)}; {', '.join(_ACTIONS)}")
-    what = _KINDS[kind]
-    wanted = dict(settings or {})
-    _require_settings(what, wanted)
-    _require_name(what, name)
-    report = EntryReport(name, dry_run=terms.dry_run)
-    with changing(files, f"{kind}s", terms, mends=False) as change:
-        _plan(change, what, action, wanted, report)
+    require_possible(wanted)
+    report = EntryReport(wanted.name, dry_run=terms.dry_run)
+    with changing(files, f"{wanted.kind}s", terms, mends=False) as change:
+        _plan(change, wanted, report)
         report.operations = change.rows()
     report.journal = change.kept_in
     return report
+
+
+def require_possible(wanted: EntryChange) -> None:
+    """UsageError for settings that there are not; RefusedError for names and attributes that RocketMQ refuses."""
+    if wanted.kind not in _KINDS or wanted.action not in _ACTIONS:
+        raise UsageError(f"{wanted.kind} {wanted.action} is not known: {', '.join(_KINDS)}; {', '.join(_ACTIONS)}")
+    kind = _KINDS[wanted.kind]
+    _require_settings(kind, wanted.settings)
+    _require_name(kind, wanted.name)
+    parsed_change(wanted.attributes)
+
+
+def entry_after(wanted: EntryChange, before: Mapping[str, Any] | None, place: str) -> dict[str, Any] | None:
+    """Return the entry that follows `before`, both None for no entry. `place` has the entries: a file, a broker.
+
+    RefusedError for `create` where there is an entry, and for attributes in RocketMQ's words; NotFoundError for
+    `change` and `delete` without one.
+    """
+    kind = _KINDS[wanted.kind]
+    if wanted.action == "create" and before is not None:
+        raise RefusedError(f"{place} has {wanted.name} already", hint=f"`rmqctl {wanted.kind}s change` changes it")
+    if wanted.action != "create" and before is None:
+        raise NotFoundError(f"{place} has no {wanted.name}", hint=f"`rmqctl {wanted.kind}s create` creates it")
+    if wanted.action == "delete":
+        return None
+    after = {**({**kind.created, kind.key: wanted.name} if before is None else before), **wanted.settings}
+    if wanted.attributes:
+        known = None if before is None else before.get(_ATTRIBUTES)
+        has = None if before is None else known if isinstance(known, dict) else {}
+        after[_ATTRIBUTES] = changed_attributes(has, parsed_change(wanted.attributes), kind.attributes)
+    return after
 
 
 def _require_name(kind: _Kind, name: str) -> None:
@@ -143,15 +187,16 @@ def _require_settings(kind: _Kind, wanted: Mapping[str, Any]) -> None:
             raise UsageError(f"{key}={value!r} is not a setting of a {kind.word}: {known}")
         if key == "perm" and value not in _PERMS:
             raise UsageError(f"perm {value}: 2 is write, 4 is read, 6 is both")
-        if key in _QUEUE_NUMS and not 0 <= value <= _MOST_QUEUES:
-            raise UsageError(f"{key} {value}: a topic has 0 to {_MOST_QUEUES} queues")
+        if key in _QUEUE_NUMS and not 0 <= value <= MOST_QUEUES:
+            raise UsageError(f"{key} {value}: a topic has 0 to {MOST_QUEUES} queues")
         if key in ("retryQueueNums", "retryMaxTimes", "brokerId", "whichBrokerWhenConsumeSlowly") and not (
             (-1 if key == "retryMaxTimes" else 0) <= value < 1 << 31
         ):
             raise UsageError(f"{key} {value} is out of range")
 
 
-def _plan(change: PlannedChange, kind: _Kind, action: str, wanted: Mapping[str, Any], report: EntryReport) -> None:
+def _plan(change: PlannedChange, wanted: EntryChange, report: EntryReport) -> None:
+    kind = _KINDS[wanted.kind]
     path = change.files.layout.config / kind.file
     refuse_database(path)
     loaded = load_config(path)
@@ -164,16 +209,8 @@ def _plan(change: PlannedChange, kind: _Kind, action: str, wanted: Mapping[str, 
         raise CorruptError(
             f"the entry of {report.name!r} is not an object", file=path, hint="`rmqctl check` says what is wrong"
         )
-    if action == "create" and entry is not None:
-        raise RefusedError(f"{report.name} is there already", file=path, hint=f"`{kind.word}s change` changes it")
-    if action != "create" and entry is None:
-        raise NotFoundError(
-            f"{kind.file} does not name {report.name!r}", file=path, hint=f"`{kind.word}s create` creates it"
-        )
     report.before = None if entry is None else dict(entry)
-    if action != "delete":
-        base = {**kind.created, kind.key: report.name} if entry is None else entry
-        report.after = {**base, **wanted}
+    report.after = entry_after(wanted, report.before, f"config/{kind.file}")
     if report.after is not None and report.after == report.before:
         report.notes.append("nothing changes: the entry has these settings already")
         return

@@ -18,8 +18,8 @@ from rmqctl.network.broker.services import MASTER_SERVICES, SERVICES
 from rmqctl.network.broker.tables.identity import BrokerIdentity
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.services import Awaited, Processor, Promised, Suspended
-from rmqctl.network.versions import DEFAULT_RELEASE
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.config.versions import DEFAULT_RELEASE
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.store_files import StoreFiles
 

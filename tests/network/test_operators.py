@@ -20,8 +20,8 @@ from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.fastjson import parse_body, queue_of_key
 from rmqctl.network.remoting.services import Processor, Promised
 from rmqctl.network.topic_config import TopicConfig, retry_topic
-from rmqctl.network.versions import RELEASES
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.config.versions import RELEASES
 from tests.network.callers import Peer, Writing, heartbeat, pulling
 from tests.network.serving import serving
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from rmqctl.network.remoting.services import Caller
-from rmqctl.network.versions import DEFAULT_RELEASE, Release
+from rmqctl.store.config.versions import DEFAULT_RELEASE, Release
 
 MASTER_ID = 0
 ANY_ADDRESS = ("", "0.0.0.0", "::")

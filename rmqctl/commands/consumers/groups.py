@@ -1,4 +1,4 @@
-"""`rmqctl groups`: how far consumer groups have come."""
+"""`rmqctl groups`: how far consumer groups have come; its actions are in commands/wire/entries.py."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from rmqctl.flags.options import (
     topic_option,
 )
 from rmqctl.formats.wording import counted
+from rmqctl.main import ListingGroup, Verb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -35,10 +36,23 @@ _LIVE_COLUMNS = (
     "group", "topic", "broker", "queue_id", "offset", "max_offset", "lag", "in_flight", "clients", "state", "detail",
 )  # fmt: skip
 _LIVE_DROPPABLE = ("detail", "in_flight", "broker")
+_ENTRIES = "rmqctl.commands.wire.entries"
+_ACTIONS = {
+    "create": Verb(f"{_ENTRIES}:create_group", "change", "A new group."),
+    "change": Verb(f"{_ENTRIES}:change_group", "change", "Retries, permissions, attributes."),
+    "delete": Verb(f"{_ENTRIES}:delete_group", "change", "Without its offsets."),
+}
 
 
 @click.command(
+    "groups",
     epilog="""\b
+Actions, of a store at rest or with -n of running brokers (`rmqctl groups ACTION --help`):
+  rmqctl groups create -s DIR -g billing --retry-max 3
+  rmqctl groups change -s DIR -g billing --no-consume
+  rmqctl groups delete -s DIR -g billing-old
+
+\b
 Examples:
   rmqctl groups -s DIR                      a row for each group and topic, the largest lag first
   rmqctl groups -s DIR --behind -t 'Order*'
@@ -60,7 +74,7 @@ With -n the brokers are asked: `in_flight` messages of the lag were pulled alrea
 a queue without an offset counts as offset 0, as mqadmin consumerProgress has it.
 
 Exit code 1: no group matched, or damage beside the answer; 7: damage may hide it; with -n,
-3: a server did not answer."""
+3: a server did not answer.""",
 )
 @store_options
 @namesrv_option.but(
@@ -74,7 +88,7 @@ Exit code 1: no group matched, or damage beside the answer; 7: damage may hide i
 @click.option("--all", "shows_all", is_flag=True, help="Include the groups of brokers and tools.")
 @click.option("--tag", metavar="TAGS", help="Tag expression that the group of -g subscribes with: 'TagA || TagB'.")
 @output_options
-def groups(
+def _groups(
     store: StoreLocation,
     output: Output,
     *,
@@ -167,3 +181,6 @@ def _live(output: Output, namesrv: str, dial: Dial, wanted: WantedGroups, by_que
             hint = "`rmqctl groups -n` without -g and -t lists all" if is_narrowed else None
             raise NotFoundError("no consumer group matched" if is_narrowed else "no consumer group", hint=hint)
     return unanswered.exit_code()
+
+
+groups = ListingGroup(_groups, verbs=_ACTIONS)

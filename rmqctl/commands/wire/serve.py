@@ -129,9 +129,9 @@ def serve(
     from rmqctl.network.remoting.server import bound
     from rmqctl.network.remoting.tls import server_context
     from rmqctl.network.serving import is_loopback
-    from rmqctl.network.versions import RELEASES
     from rmqctl.output.beside import Beside
     from rmqctl.store.config.config import read_properties
+    from rmqctl.store.config.versions import RELEASES
 
     if (create or clean or recover) and not writable:
         raise click.UsageError("--create, --clean and --recover go with --writable")

@@ -70,7 +70,7 @@ KINDS: tuple[Kind, ...] = (
         "messages.",
         "A deleted topic whose queues were not removed or came back in a recovery; an older topics.json.",
         "If the topic was deleted, `repair --only` moves its queues out of the store, or `rmqctl purge -t TOPIC` its "
-        "offsets, too. If not, create it again with as many queues (`mqadmin updateTopic`).",
+        "offsets, too. If not, create it again with as many queues (`rmqctl topics create`).",
         _REPAIR,
         ("apache/rocketmq#7264", "apache/rocketmq#1852"),
     ),
@@ -110,7 +110,7 @@ KINDS: tuple[Kind, ...] = (
         "topics.json gives the topic fewer readQueueNums than it has queues, or no permission to read: consumers get "
         "none of the messages there, and their lag stays.",
         "A topic that was made smaller before its last queues were consumed; perm changed to write only.",
-        "Set readQueueNums or perm back (`mqadmin updateTopic -r`, `updateTopicPerm`) until the messages are consumed.",
+        "Set readQueueNums or perm back (`rmqctl topics change`) until the messages are consumed.",
         None,
     ),
     Kind(
@@ -264,7 +264,7 @@ KINDS: tuple[Kind, ...] = (
         "Other config files of the broker and queues are there, topics.json and its backup are not. A broker starts "
         "without these topics: clients find none of them until they are created again.",
         "Deleted by hand; copied without it; a power cut.",
-        "Restore it from a copy, or create the topics again with mqadmin updateTopic; `ls --topics` lists them.",
+        "Restore it from a copy, or create the topics again (`rmqctl topics create`); `ls --topics` lists them.",
     ),
     Kind(
         "RMQ-CFG-023",

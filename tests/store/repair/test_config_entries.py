@@ -11,9 +11,9 @@ from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.errors import NotFoundError, RefusedError, StoreInUseError, UsageError
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.lock import StoreLock
-from rmqctl.store.journal.frame import Terms
+from rmqctl.store.journal.frame import Terms, changing
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.repair.config_entries import EntryReport, change_entry
+from rmqctl.store.repair.config_entries import EntryChange, EntryReport, change_entry
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, tree_state
 
@@ -28,7 +28,8 @@ def store(golden_store: GoldenStore) -> Path:
 def _do(store: Path, kind: str, action: str, name: str, *, dry_run: bool = False, **settings: Any) -> EntryReport:
     files = StoreFiles(store, StoreConfig())
     try:
-        return change_entry(files, kind, action, name, Terms(dry_run), settings=settings)
+        attributes = settings.pop("attributes", "")
+        return change_entry(files, EntryChange(kind, action, name, settings, attributes), Terms(dry_run))
     finally:
         files.close()
 
@@ -86,12 +87,16 @@ def test_fewer_read_queues_than_hold_messages(store: Path) -> None:
         ("topic", "create", "TBW102", {}, RefusedError, "is conflict with system topic"),
         ("topic", "create", "a b", {}, RefusedError, "illegal characters"),
         ("group", "create", "a b", {}, RefusedError, "illegal characters"),
-        ("topic", "create", "Events", {}, RefusedError, "is there already"),
-        ("topic", "change", "Absent", {}, NotFoundError, "does not name"),
-        ("group", "delete", "Absent", {}, NotFoundError, "does not name"),
+        ("topic", "create", "Events", {}, RefusedError, "has Events already"),
+        ("topic", "change", "Absent", {}, NotFoundError, "has no Absent"),
+        ("group", "delete", "Absent", {}, NotFoundError, "has no Absent"),
         ("topic", "create", "New", {"perm": 7}, UsageError, "perm 7"),
         ("topic", "create", "New", {"perm": True}, UsageError, "not a setting"),
         ("group", "create", "New", {"perm": 6}, UsageError, "not a setting"),
+        ("topic", "create", "New", {"attributes": "+message.type=NONSENSE"}, RefusedError, "value is not in set"),
+        ("topic", "create", "New", {"attributes": "-message.type"}, RefusedError, "only add attribute is supported"),
+        ("topic", "change", "Events", {"attributes": "+queue.type=BatchCQ"}, RefusedError, "unchangeable attribute"),
+        ("group", "create", "New", {"attributes": "+priority.factor=101"}, RefusedError, "range.0, 100."),
     ],
 )
 def test_refused(
@@ -112,3 +117,18 @@ def test_a_store_in_use_is_refused(store: Path) -> None:
     finally:
         lock.release()
     assert tree_state(store) == state
+
+
+def test_attributes_are_changes(store: Path) -> None:
+    _do(store, "topic", "create", "New", attributes="+message.type=FIFO,+reserve.time=7")
+    report = _do(store, "topic", "change", "New", attributes="-reserve.time,+message.type=DELAY")
+    assert report.after is not None
+    assert report.after["attributes"] == {"message.type": "DELAY"}
+    assert _content(store, "topic")["topicConfigTable"]["New"] == report.after
+
+
+def test_a_verb_that_log_and_undo_would_not_find_is_refused(store: Path) -> None:
+    files = StoreFiles(store, StoreConfig())
+    with pytest.raises(ValueError, match="topic-create"), changing(files, "topic-create", Terms()):
+        pass
+    files.close()

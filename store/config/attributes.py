@@ -7,9 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from rmqctl.network.remoting.codes import ResponseCode
-from rmqctl.network.remoting.services import RequestError
-from rmqctl.network.versions import Release
+from rmqctl.formats.errors import RefusedError
+from rmqctl.store.config.versions import Release
 
 BATCH_QUEUES = "BatchCQ"
 QUEUE_TYPE = "queue.type"
@@ -81,7 +80,7 @@ def changed_attributes(
     """Return attributes after a change, keys of which begin with `+` or `-`. `known` is None for a new topic or group,
     `table` has what it may have.
 
-    RequestError with RocketMQ's own words for what it refuses (AttributeUtil#alterCurrentAttributes).
+    RefusedError with RocketMQ's own words for what it refuses (AttributeUtil#alterCurrentAttributes).
     """
     seen: set[str] = set()
     new = dict(known or {})
@@ -116,7 +115,7 @@ def changed_attributes(
 
 
 def parsed_change(text: str) -> dict[str, str]:
-    """Return the changes of `+name=value,-name` by signed name (AttributeParser#parseToMap). RequestError."""
+    """Return the changes of `+name=value,-name` by signed name (AttributeParser#parseToMap). RefusedError."""
     parts = text.split(",") if text else []
     while parts and not parts[-1]:
         parts.pop()  # as Java's split does
@@ -136,5 +135,5 @@ def parsed_change(text: str) -> dict[str, str]:
     return found
 
 
-def _refused(remark: str) -> RequestError:
-    return RequestError(ResponseCode.SYSTEM_ERROR, remark)
+def _refused(remark: str) -> RefusedError:
+    return RefusedError(remark, hint="`mqadmin updateTopic -a` and `updateSubGroup` take the same words")

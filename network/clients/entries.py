@@ -1,0 +1,179 @@
+"""Create, change and delete topics and groups on the brokers of a cluster (mqadmin updateTopic, deleteTopic,
+updateSubGroup, deleteSubGroup).
+
+Each master is asked by itself. What one does not take leaves the others as they are: the answers say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from rmqctl.formats.errors import NotFoundError, RefusedError, RemoteError
+from rmqctl.network.clients.client import Client
+from rmqctl.network.clients.survey import masters_of
+from rmqctl.network.remoting.codes import RequestCode, ResponseCode
+from rmqctl.network.remoting.fastjson import fastjson, integer_of, parse_body
+from rmqctl.store.config.attributes import parsed_change
+from rmqctl.store.repair.config_entries import EntryChange, entry_after, require_possible
+
+ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
+"""Namespace of the name server: of an ordered topic its brokers and how many queues each has, `broker:queues;…`."""
+# what updateTopic names as the topic whose settings a new one takes
+_DEFAULT_TOPIC = "TBW102"
+_NOT_KNOWN = int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+_ABSENT = (int(ResponseCode.TOPIC_NOT_EXIST), int(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST), _NOT_KNOWN)
+
+
+class Master(NamedTuple):
+    """The master of the brokers of one name."""
+
+    cluster: str
+    broker: str
+    address: str
+
+
+class EntryAt(NamedTuple):
+    """An entry on one master, `before` and `after` the change; None where there is none.
+
+    `state`: planned, done, unchanged, failed; `detail`: why it failed.
+    """
+
+    kind: str
+    action: str
+    name: str
+    cluster: str
+    broker: str
+    address: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    state: str
+    detail: str = ""
+
+
+def chosen_masters(client: Client, cluster: str | None, brokers: tuple[str, ...]) -> list[Master]:
+    """Return the masters of `cluster`, or of the only cluster, or those of the names `brokers`.
+
+    NotFoundError for a name that the name server does not know; RefusedError where several clusters could be meant;
+    RemoteError.
+    """
+    masters = [Master(*one) for one in masters_of(client)]
+    clusters = sorted({one.cluster for one in masters})
+    if cluster is None and len(clusters) > 1 and not brokers:
+        raise RefusedError(f"there are several clusters: {', '.join(clusters)}", hint="name one with --cluster")
+    found = [one for one in masters if cluster in (None, one.cluster) and (not brokers or one.broker in brokers)]
+    missing = sorted(set(brokers) - {one.broker for one in found})
+    if missing or not found:
+        what = f"no master of the broker {missing[0]}" if missing else f"no master in the cluster {cluster}"
+        raise NotFoundError(what if masters else "no master is registered", hint="`rmqctl cluster -n` lists brokers")
+    return found
+
+
+def planned_at(client: Client, wanted: EntryChange, masters: list[Master]) -> list[EntryAt]:
+    """Return what a change does on each of `masters`, with nothing changed yet.
+
+    UsageError, RefusedError and NotFoundError as `entry_after`, which hold for every master; RemoteError.
+    """
+    require_possible(wanted)
+    rows = []
+    for one in masters:
+        before = _entry_at(client, wanted, one.address)
+        after = entry_after(wanted, before, f"the broker {one.broker}")
+        state = "unchanged" if before == after else "planned"
+        rows.append(EntryAt(wanted.kind, wanted.action, wanted.name, *one, before, after, state))
+    return rows
+
+
+def carried_out(
+    client: Client, wanted: EntryChange, planned: list[EntryAt], *, everywhere: bool, removes_offsets: bool = False
+) -> Iterator[EntryAt]:
+    """Do what is planned, and yield how it ended on each master.
+
+    `everywhere`: these are all masters of the cluster, so that the name server forgets a deleted topic. It keeps the
+    list of queues of an ordered topic (ORDER_TOPIC_CONFIG): that follows last. RemoteError where that fails.
+    """
+    done: list[EntryAt] = []
+    for row in planned:
+        result = row
+        if row.state == "planned":
+            try:
+                _ask(client, wanted, row, removes_offsets)
+                result = row._replace(state="done")
+            except RemoteError as error:
+                result = row._replace(state="failed", detail=error.message)
+        done.append(result)
+        yield result
+    if wanted.kind == "topic" and all(row.state != "failed" for row in done):
+        _follow(client, wanted, done, everywhere)
+
+
+def _entry_at(client: Client, wanted: EntryChange, address: str) -> dict[str, Any] | None:
+    """Return the entry that a broker has; of one that does not know 351 and 352 (4.x) by way of the whole table."""
+    is_topic = wanted.kind == "topic"
+    one = RequestCode.GET_TOPIC_CONFIG if is_topic else RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
+    every = RequestCode.GET_ALL_TOPIC_CONFIG if is_topic else RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+    name, table = ("topic", "topicConfigTable") if is_topic else ("group", "subscriptionGroupTable")
+    answer = client.ask(address, one, {name: wanted.name}, allowed=_ABSENT)
+    if answer.code == ResponseCode.SUCCESS:
+        content = parse_body(answer.body)
+        content.pop("mappingDetail", None)
+        return content or None
+    if answer.code != _NOT_KNOWN:
+        return None
+    entries = parse_body(client.ask(address, every).body).get(table)
+    found = entries.get(wanted.name) if isinstance(entries, dict) else None
+    return found if isinstance(found, dict) else None
+
+
+def _ask(client: Client, wanted: EntryChange, row: EntryAt, removes_offsets: bool) -> None:
+    after = row.after
+    fields: dict[str, Any] = {}
+    if wanted.kind == "topic" and after is None:
+        client.ask(row.address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": wanted.name})
+    elif after is None:
+        fields = {"groupName": wanted.name, "cleanOffset": "true" if removes_offsets else "false"}
+        client.ask(row.address, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
+    elif wanted.kind == "topic":
+        fields = {name: after[name] for name in ("readQueueNums", "writeQueueNums", "perm")}
+        fields |= {
+            "topic": wanted.name,
+            "defaultTopic": _DEFAULT_TOPIC,
+            "topicFilterType": after.get("topicFilterType") or "SINGLE_TAG",
+            "topicSysFlag": after.get("topicSysFlag") or 0,
+            "order": "true" if after.get("order") else "false",
+            "attributes": wanted.attributes,
+        }
+        client.ask(row.address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+    else:
+        # in a request the attributes are changes, not what follows from them
+        body = {**after, "attributes": parsed_change(wanted.attributes)}
+        client.ask(row.address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=fastjson(body))
+
+
+def _follow(client: Client, wanted: EntryChange, rows: list[EntryAt], everywhere: bool) -> None:
+    """Bring the name servers to what the brokers have now."""
+    if wanted.action == "delete" and everywhere:
+        fields = {"topic": wanted.name, "clusterName": rows[0].cluster}
+        for address in client.name_servers:
+            client.ask(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, fields)
+    key = {"namespace": ORDER_TOPIC_CONFIG, "key": wanted.name}
+    for address in client.name_servers:
+        answer = client.ask(address, RequestCode.GET_KV_CONFIG, key, allowed=(int(ResponseCode.QUERY_NOT_FOUND),))
+        known = answer.fields.get("value", "") if answer.code == ResponseCode.SUCCESS else ""
+        value = _order_list(known, rows)
+        if value and value != known:
+            client.ask(address, RequestCode.PUT_KV_CONFIG, {**key, "value": value})
+        elif known and not value:
+            client.ask(address, RequestCode.DELETE_KV_CONFIG, key)
+
+
+def _order_list(known: str, rows: list[EntryAt]) -> str:
+    """Return the list of queues of an ordered topic after a change on the brokers of `rows`
+    (DefaultMQAdminExtImpl#createOrUpdateOrderConf)."""
+    queues = dict(one.split(":", 1) for one in known.split(";") if ":" in one)
+    for row in rows:
+        if row.after is not None and row.after.get("order"):
+            queues[row.broker] = str(integer_of(row.after, "writeQueueNums"))
+        else:
+            queues.pop(row.broker, None)
+    return ";".join(f"{broker}:{number}" for broker, number in queues.items())

@@ -1,0 +1,369 @@
+"""`rmqctl topics|groups create | change | delete`: entries of a store at rest, or on the brokers of a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+from click.core import ParameterSource
+
+from rmqctl import exit_codes
+from rmqctl.confirm import agree_to_loss, agrees
+from rmqctl.flags.options import (
+    StoreLocation,
+    dry_run_option,
+    group_option,
+    journal_option,
+    namesrv_option,
+    output_options,
+    store_options,
+    tls_options,
+    topic_option,
+    yes_option,
+)
+from rmqctl.flags.types import WholeNumber
+from rmqctl.formats.wording import counted
+from rmqctl.store.repair.config_entries import MOST_QUEUES, EntryChange
+
+if TYPE_CHECKING:
+    from rmqctl.network.clients.channel import Dial
+    from rmqctl.network.clients.entries import EntryAt
+    from rmqctl.output.output import Output
+    from rmqctl.store.repair.config_entries import EntryReport
+
+_LARGEST = (1 << 31) - 1
+_PERMS = {"R": 4, "W": 2, "RW": 6}
+_QUEUES = WholeNumber(0, MOST_QUEUES)
+_SETTING_COLUMNS = ("setting", "before", "after")
+_LIVE_COLUMNS = ("broker", "address", "setting", "before", "after", "state", "detail")
+_LIVE_DROPPABLE = ("detail", "address")
+_PAST = {"create": "created", "change": "changed", "delete": "deleted"}
+Command = Callable[..., int]
+
+
+class _Place(NamedTuple):
+    """Where a change is made: in `store`, or with `namesrv` on masters of a cluster, all or those of these names."""
+
+    store: StoreLocation
+    namesrv: str | None
+    dial: Dial | None
+    cluster: str | None
+    brokers: tuple[str, ...]
+
+
+class _Terms(NamedTuple):
+    """How a change is made."""
+
+    dry_run: bool
+    journal_in: Path | None
+    yes: bool
+
+
+def _place_options(command: Command) -> Command:
+    """Add the options that say where and how the change is made; the command gets `place` and `terms`."""
+
+    @functools.wraps(command)
+    def placed(
+        *args: Any, store: StoreLocation, namesrv: str | None, dial: Dial | None, cluster: str | None,
+        brokers: tuple[str, ...], dry_run: bool, journal_in: Path | None, yes: bool, **options: Any,
+    ) -> int:  # fmt: skip
+        source = click.get_current_context().get_parameter_source
+        of_a_store = [name for name in ("store_path", "config_path") if source(name) == ParameterSource.COMMANDLINE]
+        if namesrv is not None and (of_a_store or journal_in is not None):
+            raise click.UsageError("-n changes brokers that run: it goes without -s, -c and --journal")
+        if namesrv is None and (cluster or brokers):
+            raise click.UsageError("--cluster and --broker go with -n")
+        place, terms = _Place(store, namesrv, dial, cluster, brokers), _Terms(dry_run, journal_in, yes)
+        return command(*args, place=place, terms=terms, **options)
+
+    options = (
+        store_options,
+        namesrv_option.but(required=False, envvar=None, help="Brokers that these name servers know, not a store."),
+        tls_options,
+        click.option("--cluster", metavar="NAME", help="With -n: the masters of this cluster."),
+        click.option("--broker", "brokers", metavar="NAME", multiple=True, help="With -n: only this one. Repeatable."),
+        dry_run_option,
+        journal_option,
+        yes_option,
+        output_options,
+    )
+    for option in reversed(options):
+        placed = option(placed)
+    return placed
+
+
+def _with_settings(*options: tuple[str, str, Any, str]) -> Callable[[Command], Command]:
+    """Add options, each a flag, the name of its setting in the file, its type and help; the command gets `settings` by
+    these names, and `attributes`."""
+
+    def added(command: Command) -> Command:
+        @functools.wraps(command)
+        def collected(*args: Any, attributes: str | None, **given: Any) -> int:
+            names = [name for _, name, _, _ in options]
+            settings = {name: given.pop(name) for name in names}
+            chosen = {name: value for name, value in settings.items() if value is not None}
+            return command(*args, settings=chosen, attributes=attributes or "", **given)
+
+        found: Command = click.option(
+            "--attributes", metavar="CHANGES", help="Attributes, as mqadmin takes them: '+message.type=FIFO,-other'."
+        )(collected)
+        for flag, name, kind, text in reversed(options):
+            metavar = "N" if isinstance(kind, WholeNumber) else None
+            found = click.option(flag, name, type=kind, metavar=metavar, default=None, help=text)(found)
+        return found
+
+    return added
+
+
+class _Perm(click.Choice[str]):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return perm as the file has it."""
+        return (
+            value
+            if isinstance(value, int)
+            else _PERMS[super().convert(value.upper() if isinstance(value, str) else value, param, ctx)]
+        )
+
+
+_topic_settings = _with_settings(
+    ("--queues", "queues", _QUEUES, "Queues for reading and for writing: readQueueNums and writeQueueNums."),
+    ("--read-queues", "readQueueNums", _QUEUES, "Queues that consumers read from."),
+    ("--write-queues", "writeQueueNums", _QUEUES, "Queues that producers send to."),
+    ("--perm", "perm", _Perm(list(_PERMS)), "Whether it may be read, written, or both."),
+    ("--order/--no-order", "order", None, "An ordered topic: with -n its queues are listed at the name server."),
+)
+_group_settings = _with_settings(
+    ("--consume/--no-consume", "consumeEnable", None, "Whether the group may consume at all."),
+    ("--broadcast/--no-broadcast", "consumeBroadcastEnable", None, "Whether it may broadcast."),
+    ("--from-min/--no-from-min", "consumeFromMinEnable", None, "Whether it may begin at the first message."),
+    ("--notify/--no-notify", "notifyConsumerIdsChangedEnable", None, "Whether members learn of others at once."),
+    ("--retry-queues", "retryQueueNums", WholeNumber(0, MOST_QUEUES), "Queues of its retry topic."),
+    ("--retry-max", "retryMaxTimes", WholeNumber(-1, _LARGEST), "Attempts before a message is dead; -1: no end."),
+    ("--broker-id", "brokerId", WholeNumber(0, _LARGEST), "The broker that it consumes from; 0: the master."),
+    ("--slow-broker-id", "whichBrokerWhenConsumeSlowly", WholeNumber(0, _LARGEST), "The broker when it is slow."),
+)
+_topic = topic_option.but(required=True, help="The topic.")
+_group = group_option.but(required=True, help="The consumer group.")
+
+
+@click.command(
+    "create",
+    epilog="""\b
+Examples:
+  rmqctl topics create -s DIR -t Orders --queues 8 --dry-run
+  rmqctl topics create -n 127.0.0.1:9876 -t Orders --queues 16 --order
+  rmqctl topics create -n 127.0.0.1:9876 -t Pay --attributes +message.type=FIFO
+
+Exit code 5: refused: the topic is there, or RocketMQ does not take the name.""",
+)
+@_topic
+@_topic_settings
+@_place_options
+def create_topic(
+    place: _Place, output: Output, *, topic: str, settings: dict[str, Any], attributes: str, terms: _Terms
+) -> int:
+    """Create a topic: in topics.json of a store whose broker is stopped, or with -n on running brokers.
+
+    Without other settings it has 8 queues for reading and for writing, and both permissions.
+    """
+    return _done(EntryChange("topic", "create", topic, _queues_of(settings), attributes), place, terms, output)
+
+
+@click.command(
+    "change",
+    epilog="""\b
+Examples:
+  rmqctl topics change -s DIR -t Orders --perm R
+  rmqctl topics change -n 127.0.0.1:9876 -t Orders --write-queues 4
+
+Fewer read queues hide the messages of the others from consumers: the change says which.
+Exit code 1: there is no such topic.""",
+)
+@_topic
+@_topic_settings
+@_place_options
+def change_topic(
+    place: _Place, output: Output, *, topic: str, settings: dict[str, Any], attributes: str, terms: _Terms
+) -> int:
+    """Change settings of a topic; the others stay."""
+    _require_some(settings, attributes)
+    return _done(EntryChange("topic", "change", topic, _queues_of(settings), attributes), place, terms, output)
+
+
+@click.command(
+    "delete",
+    epilog="""\b
+Examples:
+  rmqctl topics delete -s DIR -t Orders-old --dry-run
+  rmqctl topics delete -n 127.0.0.1:9876 -t Orders-old --yes
+
+In a store its queues and the offsets of groups stay: `rmqctl purge -t` removes them too.
+Exit code 1: there is no such topic.""",
+)
+@_topic
+@_place_options
+def delete_topic(place: _Place, output: Output, *, topic: str, terms: _Terms) -> int:
+    """Delete a topic: from topics.json of a store, or with -n from running brokers and name servers.
+
+    A running broker removes its queues, and consumers cannot get its messages any more.
+    """
+    return _done(EntryChange("topic", "delete", topic), place, terms, output)
+
+
+@click.command(
+    "create",
+    epilog="""\b
+Examples:
+  rmqctl groups create -s DIR -g billing --retry-max 3
+  rmqctl groups create -n 127.0.0.1:9876 -g billing
+
+Exit code 5: refused: the group is there, or RocketMQ does not take the name.""",
+)
+@_group
+@_group_settings
+@_place_options
+def create_group(
+    place: _Place, output: Output, *, group: str, settings: dict[str, Any], attributes: str, terms: _Terms
+) -> int:
+    """Create a consumer group: in subscriptionGroup.json of a store, or with -n on running brokers."""
+    return _done(EntryChange("group", "create", group, settings, attributes), place, terms, output)
+
+
+@click.command(
+    "change",
+    epilog="""\b
+Examples:
+  rmqctl groups change -s DIR -g billing --no-consume
+  rmqctl groups change -n 127.0.0.1:9876 -g billing --retry-max 3
+
+Exit code 1: there is no such group.""",
+)
+@_group
+@_group_settings
+@_place_options
+def change_group(
+    place: _Place, output: Output, *, group: str, settings: dict[str, Any], attributes: str, terms: _Terms
+) -> int:
+    """Change settings of a consumer group; the others stay."""
+    _require_some(settings, attributes)
+    return _done(EntryChange("group", "change", group, settings, attributes), place, terms, output)
+
+
+@click.command(
+    "delete",
+    epilog="""\b
+Examples:
+  rmqctl groups delete -s DIR -g billing-old
+  rmqctl groups delete -n 127.0.0.1:9876 -g billing-old --offsets --yes
+
+Its retry topic and its dead letters stay. In a store its offsets stay as well: `rmqctl offsets delete -g`.
+Exit code 1: there is no such group.""",
+)
+@_group
+@click.option("--offsets", "removes_offsets", is_flag=True, help="With -n: its offsets too.")
+@_place_options
+def delete_group(place: _Place, output: Output, *, group: str, removes_offsets: bool, terms: _Terms) -> int:
+    """Delete a consumer group: from subscriptionGroup.json of a store, or with -n from running brokers."""
+    if removes_offsets and place.namesrv is None:
+        raise click.UsageError("--offsets goes with -n: of a store `rmqctl offsets delete -g` removes them")
+    return _done(EntryChange("group", "delete", group), place, terms, output, removes_offsets=removes_offsets)
+
+
+def _queues_of(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings with those that `--queues` stands for."""
+    both = settings.pop("queues", None)
+    if both is None:
+        return settings
+    if {"readQueueNums", "writeQueueNums"} & set(settings):
+        raise click.UsageError("--queues is both numbers: leave out --read-queues and --write-queues")
+    return {**settings, "readQueueNums": both, "writeQueueNums": both}
+
+
+def _require_some(settings: dict[str, Any], attributes: str) -> None:
+    if not settings and not attributes:
+        raise click.UsageError("name at least one setting to change")
+
+
+def _done(wanted: EntryChange, place: _Place, terms: _Terms, output: Output, *, removes_offsets: bool = False) -> int:
+    if place.namesrv is not None:
+        return _on_brokers(wanted, place, terms, output, removes_offsets)
+    from rmqctl.opening import open_store, tell_if_open
+
+    with open_store(place.store) as opened:
+        if terms.dry_run:
+            tell_if_open(opened)
+        report = opened.change_entry(
+            wanted,
+            dry_run=terms.dry_run,
+            arguments=sys.argv[1:],
+            journal_in=terms.journal_in,
+            agree=agree_to_loss(terms.yes),
+        )
+    _print(wanted, report, output, place.store)
+    return exit_codes.OK
+
+
+def _print(wanted: EntryChange, report: EntryReport, output: Output, store: StoreLocation) -> None:
+    from rmqctl.reports.recover_output import undo_advice
+
+    if output.is_json:
+        output.record({"kind": wanted.kind, **{name: getattr(report, name) for name in report.__slots__}})
+        return
+    output.rows(_SETTING_COLUMNS, _differences(report.before, report.after))
+    for note in report.notes:
+        output.talk(f"note: {note}")
+    if report.operations or report.journal:
+        would = "would be " if report.dry_run else ""
+        output.talk(f"{wanted.kind} {wanted.name} {would}{_PAST[wanted.action]}")
+    if report.journal:
+        output.talk(f"the file before is kept in {report.journal}; {undo_advice(store)} brings it back")
+
+
+def _differences(before: dict[str, Any] | None, after: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Return a row for each setting that an entry has, or of two entries for each that differs."""
+    old, new = before or {}, after or {}
+    names = [name for name in {**old, **new} if None in (before, after) or old.get(name) != new.get(name)]
+    return [{"setting": name, "before": old.get(name), "after": new.get(name)} for name in names]
+
+
+def _on_brokers(wanted: EntryChange, place: _Place, terms: _Terms, output: Output, removes_offsets: bool) -> int:
+    from rmqctl.network.clients.client import Client
+    from rmqctl.network.clients.entries import carried_out, chosen_masters, planned_at
+
+    with contextlib.closing(
+        Client(place.namesrv or "", place.dial) if place.dial else Client(place.namesrv or "")
+    ) as client:
+        masters = chosen_masters(client, place.cluster, place.brokers)
+        planned = planned_at(client, wanted, masters)
+        rows: list[EntryAt] = planned
+        if not terms.dry_run:
+            on = counted(len(masters), "broker")
+            if wanted.action == "delete" and not agrees(
+                f"deletes the {wanted.kind} {wanted.name} on {on}", yes=terms.yes
+            ):
+                raise click.Abort
+            everywhere = not place.brokers
+            rows = list(carried_out(client, wanted, planned, everywhere=everywhere, removes_offsets=removes_offsets))
+    _print_rows(rows, output)
+    failed = [row for row in rows if row.state == "failed"]
+    if not output.is_json and not terms.dry_run:
+        done = sum(row.state == "done" for row in rows)
+        output.talk(f"{wanted.kind} {wanted.name} {_PAST[wanted.action]} on {done} of {counted(len(rows), 'broker')}")
+    return exit_codes.UNREADABLE if failed else exit_codes.OK
+
+
+def _print_rows(rows: list[EntryAt], output: Output) -> None:
+    """Print one object for each broker, in tables a row for each setting that changes there."""
+    if output.is_json:
+        output.rows((), [row._asdict() for row in rows])
+        return
+    told = []
+    for row in rows:
+        same = {"broker": row.broker, "address": row.address, "state": row.state, "detail": row.detail}
+        told += [{**same, **one} for one in _differences(row.before, row.after)] or [same]
+    output.rows(_LIVE_COLUMNS, told, droppable=_LIVE_DROPPABLE)

@@ -1,0 +1,174 @@
+"""`rmqctl topics|groups create | change | delete`: in a store at rest, and through a name server on two brokers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.formats.config_json import parse_config_json
+from rmqctl.network.clients.client import Client
+from rmqctl.network.clients.entries import ORDER_TOPIC_CONFIG
+from rmqctl.network.remoting.codes import RequestCode
+from rmqctl.store.config.config import StoreConfig
+from tests.goldens import GoldenStore, tree_state
+from tests.network.serving import serving_here
+from tests.rmqctl.looking import run
+
+CONFIG = StoreConfig(mapped_file_size_commit_log=1 << 20, timer_wheel_enable=False)
+LIMIT = 60
+
+
+def _entries(store: Path, name: str, table: str) -> dict[Any, Any]:
+    content = parse_config_json((store / "config" / name).read_text(encoding="utf-8"))
+    assert isinstance(content, dict)
+    return dict(content[table])
+
+
+def test_a_topic_of_a_store_and_back(golden_store: GoldenStore) -> None:
+    store = golden_store("broker-real")
+    state = tree_state(store)
+    assert "readQueueNums" in run("topics", "create", "-s", store, "-t", "New", "--queues", "4", "--dry-run").out
+    assert tree_state(store) == state
+    made = run(
+        *("topics", "create", "-s", store, "-t", "New", "--queues", "4", "--attributes", "+message.type=FIFO", "--json")
+    )
+    assert made.objects[0]["after"]["attributes"] == {"message.type": "FIFO"}
+    assert run("topics", "change", "-s", store, "-t", "New", "--perm", "r", "--order").code == 0
+    entry = _entries(store, "topics.json", "topicConfigTable")["New"]
+    assert [entry[name] for name in ("readQueueNums", "writeQueueNums", "perm", "order")] == [4, 4, 4, True]
+    deleted = run("topics", "delete", "-s", store, "-t", "New")
+    assert (deleted.code, "topic New deleted" in deleted.err) == (0, True)
+    for _ in range(3):
+        assert run("undo", "-s", store, "--yes").code == 0
+    assert tree_state(store) == state
+
+
+def test_a_group_of_a_store_and_back(golden_store: GoldenStore) -> None:
+    store = golden_store("broker-real")
+    state = tree_state(store)
+    assert run("groups", "create", "-s", store, "-g", "billing", "--retry-max", "3", "--no-broadcast").code == 0
+    assert run("groups", "change", "-s", store, "-g", "billing", "--no-consume").code == 0
+    entry = _entries(store, "subscriptionGroup.json", "subscriptionGroupTable")["billing"]
+    assert (entry["retryMaxTimes"], entry["consumeBroadcastEnable"], entry["consumeEnable"]) == (3, False, False)
+    assert run("groups", "delete", "-s", store, "-g", "billing").code == 0
+    for _ in range(3):
+        assert run("undo", "-s", store, "--yes").code == 0
+    assert tree_state(store) == state
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["topics", "create", "-t", "Events"], 5, "config/topics.json has Events already"),
+        (["topics", "create", "-t", "a b"], 5, "illegal characters"),
+        (["topics", "create", "-t", "TBW102"], 5, "conflict with system topic"),
+        (["topics", "create", "-t", "New", "--attributes", "+message.type=NONSENSE"], 5, "value is not in set"),
+        (["topics", "change", "-t", "Absent", "--perm", "R"], 1, "config/topics.json has no Absent"),
+        (["topics", "change", "-t", "Events"], 2, "name at least one setting"),
+        (["topics", "create", "-t", "New", "--queues", "10001"], 2, "10001"),
+        (["topics", "create", "-t", "New", "--queues", "4", "--read-queues", "3"], 2, "--queues is both numbers"),
+        (["topics", "create", "-t", "New", "--broker", "a"], 2, "--cluster and --broker go with -n"),
+        (["groups", "delete", "-g", "Absent"], 1, "config/subscriptionGroup.json has no Absent"),
+        (["groups", "delete", "-g", "g-orders", "--offsets"], 2, "--offsets goes with -n"),
+    ],
+)
+def test_refused(golden_store: GoldenStore, arguments: list[str], code: int, words: str) -> None:
+    store = golden_store("broker-real")
+    state = tree_state(store)
+    ended = run(*arguments, "-s", store)
+    assert (ended.code, words in ended.err) == (code, True), ended.err
+    assert tree_state(store) == state
+
+
+def test_what_is_no_action_is_refused_and_a_listing_stays_one() -> None:
+    ended = run("topics", "creat")
+    assert (ended.code, "Did you mean 'create'?" in ended.err) == (2, True)
+    assert "Missing option '-n'" in run("topics").err
+    assert run("topics", "-n", "127.0.0.1:1").code == 3
+    assert "topics create" in run("help", "topics").out
+    assert "-n changes brokers that run" in run("groups", "delete", "-n", "h:1", "-s", "x", "-g", "g").err
+
+
+@pytest.fixture(scope="module")
+def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The name server of one broker, with which another one has registered."""
+    folder = tmp_path_factory.mktemp("cluster")
+    with (
+        serving_here(folder / "a", CONFIG, {}) as one,
+        serving_here(folder / "b", CONFIG, {}, name="broker-b", register_at=one.namesrv),
+    ):
+        _wait(lambda: len(run("cluster", "-n", one.namesrv, "--json").objects) == 2)
+        yield one.namesrv
+
+
+def _wait(condition: Any) -> None:
+    end = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def _routes(namesrv: str, topic: str) -> list[tuple[str, int, int, str]]:
+    rows = run("topics", "-n", namesrv, "-t", topic, "--json").objects
+    return [(row["broker"], row["read_queues"], row["write_queues"], row["perm"]) for row in rows]
+
+
+def _ordered(namesrv: str, topic: str) -> str:
+    client = Client(namesrv)
+    key = {"namespace": ORDER_TOPIC_CONFIG, "key": topic}
+    answer = client.ask_name_server(RequestCode.GET_KV_CONFIG, key, allowed=(22,))
+    client.close()
+    return answer.fields.get("value", "")
+
+
+def test_a_topic_of_all_brokers(namesrv: str) -> None:
+    planned = run("topics", "create", "-n", namesrv, "-t", "Live", "--queues", "3", "--dry-run", "--json").objects
+    assert [(row["broker"], row["before"], row["state"]) for row in planned] == [
+        ("broker-a", None, "planned"),
+        ("broker-b", None, "planned"),
+    ]
+    assert run("topics", "change", "-n", namesrv, "-t", "Live", "--perm", "R").code == 1
+    made = run("topics", "create", "-n", namesrv, "-t", "Live", "--queues", "3", "--order")
+    assert (made.code, "topic Live created on 2 of 2 brokers" in made.err) == (0, True)
+    assert _ordered(namesrv, "Live") == "broker-a:3;broker-b:3"
+    _wait(lambda: _routes(namesrv, "Live") == [("broker-a", 3, 3, "RW-"), ("broker-b", 3, 3, "RW-")])
+    again = run("topics", "create", "-n", namesrv, "-t", "Live")
+    assert (again.code, "the broker broker-a has Live already" in again.err) == (5, True)
+
+    changed = run("topics", "change", "-n", namesrv, "-t", "Live", "--broker", "broker-b", "--perm", "R", "--no-order")
+    assert changed.code == 0
+    assert _ordered(namesrv, "Live") == "broker-a:3"
+    _wait(lambda: _routes(namesrv, "Live") == [("broker-a", 3, 3, "RW-"), ("broker-b", 3, 3, "R--")])
+    same = run("topics", "change", "-n", namesrv, "-t", "Live", "--broker", "broker-b", "--perm", "R", "--json")
+    assert [row["state"] for row in same.objects] == ["unchanged"]
+
+    asked = run("topics", "delete", "-n", namesrv, "-t", "Live")
+    assert (asked.code, "deletes the topic Live on 2 brokers" in asked.err) == (5, True)
+    assert run("topics", "delete", "-n", namesrv, "-t", "Live", "--yes").code == 0
+    _wait(lambda: _routes(namesrv, "Live") == [])
+    assert _ordered(namesrv, "Live") == ""
+
+
+def test_what_a_broker_refuses_is_its_own_sentence(namesrv: str) -> None:
+    ended = run("topics", "create", "-n", namesrv, "-t", "Mixed", "--attributes", "+message.type=PRIORITY", "--json")
+    assert ended.code == 3
+    assert {row["state"] for row in ended.objects} == {"failed"}
+    assert all("value is not in set" in row["detail"] for row in ended.objects)
+    assert run("topics", "create", "-n", namesrv, "-t", "M", "--broker", "nowhere").code == 1
+    assert run("topics", "create", "-n", namesrv, "-t", "M", "--cluster", "nowhere").code == 1
+
+
+def test_a_group_of_all_brokers(namesrv: str) -> None:
+    assert run("groups", "create", "-n", namesrv, "-g", "billing", "--retry-max", "3").code == 0
+    rows = run("groups", "change", "-n", namesrv, "-g", "billing", "--no-consume", "--json").objects
+    assert [(row["before"]["consumeEnable"], row["after"]["consumeEnable"], row["state"]) for row in rows] == [
+        (True, False, "done"),
+        (True, False, "done"),
+    ]
+    assert all(row["before"]["retryMaxTimes"] == 3 for row in rows)
+    assert run("groups", "delete", "-n", namesrv, "-g", "billing", "--offsets", "--yes").code == 0
+    assert run("groups", "delete", "-n", namesrv, "-g", "billing", "--yes").code == 1
