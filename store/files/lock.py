@@ -14,36 +14,51 @@ from rmqctl.formats.wording import told
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.ownership import refuse_other_user
-from rmqctl.store.files.presence import is_directory, is_file, is_there, status_of
+from rmqctl.store.files.presence import exists, is_directory, is_file, is_link, is_there, status_of
 
 # struct flock of 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid
 _FLOCK = struct.Struct("hhqqi4x")
 _KERNEL_LOCKS = "/proc/locks"
 _HINT = "stop the broker first, or work on a copy of the store"
-_NOT_A_FILE = (
-    "nothing was changed: the lock is not a regular file; move it out of the store, then run the command again"
-)
 _NOT_OPENED = "nothing was changed: see to its permissions and the disk (dmesg), then run the command again"
 # POSIX record locks do not exclude within one process, and closing any descriptor of the file drops them: the locks
 # that this process holds are known by name instead
 _held: set[str] = set()
 
 
+def is_new_target(path: Path) -> bool:
+    """Return whether opening `path` for writing makes a file: it is not there, or a link whose target can be made."""
+    return (
+        not exists(path) and not is_link(os.path.realpath(path)) and is_directory(Path(os.path.realpath(path)).parent)
+    )
+
+
+def _move_hint(path: Path) -> str:
+    away = path.parent.with_name(f"{path.parent.name}.{path.name}-moved")
+    return (
+        "stop what makes it (such as a container with a bind mount), then move it out of the store: "
+        f"mv {shlex.quote(str(path))} {shlex.quote(str(away))}"
+    )
+
+
 class StoreLock:
     """An exclusive POSIX record lock on byte 0 of `lock`: what Java's FileChannel.tryLock sees and takes."""
 
     def __init__(self, path: Path) -> None:
-        """Take the lock, creating the file if needed. StoreInUseError if somebody has it; WriteFailedError where the
-        file cannot be opened."""
+        """Take the lock, creating the file if needed. StoreInUseError if another process has it; RefusedError where it
+        is not a regular file; WriteFailedError where it cannot be opened."""
         self.path = path
         self._name = os.path.realpath(path)
         if self._name in _held:
             raise StoreInUseError("this process has the store open for writing already", file=path, hint=_HINT)
+        # a link whose target can be made is followed, as a broker does
+        created = not exists(path)
+        if is_there(path) and not is_file(path) and not is_new_target(path):
+            raise RefusedError("is not a regular file: the lock cannot be taken", file=path, hint=_move_hint(path))
         try:
-            created = not is_there(path)
             self._descriptor = io.open_for_writing(path, create=True)
         except WriteFailedError as error:
-            error.hint = error.hint or (_NOT_OPENED if is_file(path) or not is_there(path) else _NOT_A_FILE)
+            error.hint = error.hint or _NOT_OPENED
             raise
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)

@@ -25,6 +25,7 @@ from rmqctl.store.recover.report import ALL_PARTS, Bridges, Goal, Part, RecoverR
 from rmqctl.store.repair.config_text import rewrite_config
 from rmqctl.store.repair.followers import mend_epochs, mend_timer
 from rmqctl.store.repair.mends import mend_checksum, mend_config, mend_flag, mend_offsets, set_times
+from rmqctl.store.repair.moved_away import consequences
 from rmqctl.store.repair.purge import plan_queue_removal
 from rmqctl.store.store_files import StoreFiles
 
@@ -134,7 +135,8 @@ def is_chosen(finding: Finding, only: Iterable[str]) -> bool:
 class RepairReport:
     """What was mended, or with `dry_run` would be: findings by code; and the findings that are left, alarms only.
 
-    `bridged`: as in RecoverReport. `operations` is the plan, `journal` the folder that keeps what went.
+    `bridged`: as in RecoverReport. `operations` is the plan, `journal` the folder that keeps what went. `notes`: what a
+    broker does without the files that are moved away.
     """
 
     mended: dict[str, int] = field(default_factory=dict)
@@ -148,6 +150,7 @@ class RepairReport:
     journal: str | None = None
     dry_run: bool = False
     operations: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def repair(
@@ -236,6 +239,7 @@ class _Repair:
         )
         for path in gone:
             self.operations.add(MoveAway(path))
+        report.notes += consequences(self.files, gone)
         self._recover(chosen, mends, list(gone), report, progress)
         for finding in chosen:
             if mend_of(finding) is Mend.CHECKSUM:

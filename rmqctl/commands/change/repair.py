@@ -111,12 +111,15 @@ def _print(report: RepairReport, output: Output, store: StoreLocation, no_journa
         output.record(record)
         return
     mended, left, bridged, operations = (record.pop(name) for name in ("mended", "left", "bridged", "operations"))
+    notes = record.pop("notes")
     output.record(record)
     would = "would be" if report.dry_run else "were"
     _section(output, f"Findings that {would} fixed:", ("code", "findings"), _counted(mended))
     _section(output, f"Damage that {would} replaced by filler messages:", SHOWN_BRIDGES, bridged)
     if report.dry_run:
         print_operations(operations, output)
+    for note in notes:
+        output.talk(f"note: {note}")
     _section(output, "Left, because they need a decision or another command:", _SHOWN_FINDINGS, left)
     if report.journal:
         output.talk(

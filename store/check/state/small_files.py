@@ -11,6 +11,7 @@ from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.config.config_files import backup_of
 from rmqctl.store.config.epoch_file import EPOCH_FILE, IDENTITY_FILE
 from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.files.lock import is_new_target
 from rmqctl.store.files.presence import is_directory, is_file, is_link, is_there
 from rmqctl.store.files.reading import read_small_file, refuse_broken_link
 from rmqctl.store.timer.timer_state import CHECKPOINT_FILE
@@ -54,7 +55,7 @@ def _problem(path: Path) -> str | None:
 
 def _lock(path: Path) -> Iterator[Finding]:
     """Report a lock that cannot be taken. It is not opened: closing it would drop a lock that this process holds."""
-    if not is_there(path):
+    if not is_there(path) or is_new_target(path):
         return
     if not is_file(path):
         what = "a directory" if is_directory(path) else "a link that leads nowhere" if is_link(path) else "not a file"

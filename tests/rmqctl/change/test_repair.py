@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.features import feature_store
 from tests.goldens import GoldenStore, tree_state
 from tests.rmqctl.looking import run
 
@@ -105,3 +106,35 @@ def test_places_that_are_no_store(tmp_path: Path) -> None:
         code, _, err = run(verb[0], "-s", tmp_path / "missing", *verb[1:])
         assert (code, str(tmp_path / "missing") in err) == (3, True)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_says_what_a_broker_does_without_the_file(tmp_path: Path) -> None:
+    """Real brokers read their whole timer queue again without timercheck (`predict` counts the messages)."""
+    store = feature_store("timer-clean-533", tmp_path)
+    timercheck = store / "config" / "timercheck"
+    timercheck.unlink()
+    timercheck.mkdir()
+    planned = run("repair", "-s", store, "--only", "RMQ-FILE-007", "--dry-run")
+    assert "those that wait are delivered twice" in planned.err
+    done = run("repair", "-s", store, "--only", "RMQ-FILE-007", "--json")
+    (note,) = done.objects[0]["notes"]
+    assert f"note: {note}" in planned.err
+    queue = run("ls", "--queues", "-s", store, "-t", "rmq_sys_wheel_timer", "--json").objects[0]
+    assert f"{queue['messages']} messages" in note
+    start = run("predict", "-s", store, "--json").objects[0]
+    assert start["timer_reset"]
+    assert start["messages_repeated"] > 0
+
+
+def test_a_plan_says_that_a_table_is_empty_then(golden_store: GoldenStore) -> None:
+    store = golden_store("broker-real")
+    config = store / "config"
+    for name in ("topics.json", "consumerOffset.json"):
+        (config / name).unlink()
+        (config / name).mkdir()
+    (config / "topics.json.bak").unlink()
+    done = run("repair", "-s", store, "--only", "RMQ-FILE-007", "--dry-run", "--json")
+    assert sorted(done.objects[0]["notes"]) == [
+        "a broker takes config/consumerOffset.json.bak instead of config/consumerOffset.json",
+        "config/topics.json has no good backup: a broker starts with an empty table in its place",
+    ]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.formats.errors import WriteFailedError
+from rmqctl.formats.errors import RefusedError
 from rmqctl.store.check.check import check
 from rmqctl.store.files import lock
 from rmqctl.store.info.summary import info
@@ -145,11 +145,25 @@ def test_no_broker_starts(name: str, make: Callable[[Path], None], golden_store:
     assert f"java.io.FileNotFoundException: {store / name} (" in str(found.error)
 
 
-def test_lock_that_is_a_directory_names_the_way_out(golden_store: GoldenStore) -> None:
-    store = _broken(golden_store, "lock", _directory)
-    with StoreFiles(store) as files, pytest.raises(WriteFailedError) as refused:
+@pytest.mark.parametrize("make", FORMS)
+def test_lock_that_is_not_regular_names_the_way_out(make: Callable[[Path], None], golden_store: GoldenStore) -> None:
+    """No change begins: neither a recovery nor a repair, whose report would be that nothing is to be fixed."""
+    store = _broken(golden_store, "lock", make)
+    before = tree_state(store)
+    for change in (recover, repair):
+        with StoreFiles(store) as files, pytest.raises(RefusedError) as refused:
+            change(files)
+        assert f"mv {store / 'lock'} {store}.lock-moved" in str(refused.value.hint)
+    assert tree_state(store) == before
+
+
+def test_lock_that_is_a_link_to_a_file_to_be_made(golden_store: GoldenStore) -> None:
+    """A broker makes the target of the link, as a writer does: nothing is wrong."""
+    store = _broken(golden_store, "lock", lambda path: path.symlink_to("../new-lock"))
+    assert "RMQ-FILE-060" not in codes(checked(store)[0])
+    with StoreFiles(store) as files:
+        assert predict(files, "5.3.3").loads
         recover(files)
-    assert "move it out of the store" in str(refused.value.hint)
 
 
 def test_holder_of_a_lock_that_cannot_be_opened(golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
