@@ -32,7 +32,7 @@ KEYS = (
     ConfigKey("mappedFileSizeConsumeQueue", READING, "size of consumequeue files, else that of the files"),
     ConfigKey("mapperFileSizeBatchConsumeQueue", READING, "size of batch consumequeue files, else that of the files"),
     ConfigKey("mappedFileSizeConsumeQueueExt", READING, "size of consumequeue_ext files, else that of the files"),
-    ConfigKey("enableConsumeQueueExt", WRITING, "true: queue units get ext units, but for those that `recover` writes"),
+    ConfigKey("enableConsumeQueueExt", WRITING, "true: queue units get ext units"),
     ConfigKey("maxHashSlotNum", READING, "slots of index files, else as the files have them"),
     ConfigKey("maxIndexNum", READING, "entries of index files, else as the files have them"),
     ConfigKey("messageIndexEnable", WRITING, "whether keys go into the index"),

@@ -61,7 +61,7 @@ class ExtAppender:
         why = ""
         if files.problems:
             why = f"{files.problems[0].path.name}: {files.problems[0].detail}"
-        elif files.file_size < _UNIT_SIZE + _LEAST_BLANK:
+        elif blank_at(0, files.file_size):
             why = f"a file of {files.file_size} bytes holds no unit"
         elif last_offset is None:
             return self._end_of_units()
@@ -86,11 +86,10 @@ class ExtAppender:
         """Write a unit; return what goes into the queue as tags code: its address, or `tags_code` without a unit."""
         if self._end is None:
             return tags_code
-        file_size = self._ext.files.file_size
-        position = self._end % file_size
-        if file_size - position - _LEAST_BLANK < _UNIT_SIZE:
-            self._write(self._end, _BLANK[: file_size - position])
-            self._end += file_size - position
+        blank = blank_at(self._end, self._ext.files.file_size)
+        if blank:
+            self._write(self._end, _BLANK[:blank])
+            self._end += blank
         address = ext_address(self._end)
         self._write(self._end, CONSUMEQUEUE_EXT_UNIT_HEAD.struct.pack(_UNIT_SIZE, tags_code, store_timestamp, 0))
         self._end += _UNIT_SIZE
@@ -130,6 +129,12 @@ class ExtAppender:
         if self._appending is not None:
             os.close(self._appending[1])
             self._appending = None
+
+
+def blank_at(offset: int, file_size: int) -> int:
+    """Return how many bytes stay blank at byte `offset`, up to the end of its file; 0 where a unit goes there."""
+    rest = file_size - offset % file_size
+    return rest if rest - _LEAST_BLANK < _UNIT_SIZE else 0
 
 
 def last_ext_offset(queue: ConsumeQueue) -> int | None:

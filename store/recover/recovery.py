@@ -92,7 +92,8 @@ class Recovery:
         is_gone = Gone(self.log.min_offset, survey if self.goal.bridges is None else new_survey(self.log, start))
         queues = None
         if Part.QUEUES in self.goal.parts:
-            queues = QueuesMend(self.files.queues, self.files.descriptors, is_gone, self.change.spill)
+            with_ext = self.log if self.files.config.enable_consume_queue_ext else None
+            queues = QueuesMend(self.files.queues, self.files.descriptors, is_gone, self.change.spill, with_ext)
         index = self._index_recovery(is_gone)
         try:
             return self._plan(survey, queues, index, progress)

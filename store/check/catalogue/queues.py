@@ -246,7 +246,8 @@ KINDS: tuple[Kind, ...] = (
         "The unit's tags code is the address of an ext unit that is missing or damaged: filtering by tag and by "
         "SQL92 fails for the message.",
         "consumequeue_ext/ lost, cut or left out of a copy.",
-        "`recover` puts the plain tags code into the unit; bit maps for SQL92 are lost.",
+        "With enableConsumeQueueExt=true in the file of -c, `recover` writes the ext unit again; else it puts the "
+        "plain tags code into the unit. Bit maps for SQL92 are lost.",
         _RECOVER,
         ("apache/rocketmq#9704",),
     ),

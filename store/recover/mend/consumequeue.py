@@ -14,6 +14,7 @@ from rmqctl.store.journal.plan import Plan
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.store.queues.consumequeue_ext import ConsumeQueueExt
 from rmqctl.store.queues.unit import MAXIMUM_EXT_ADDRESS, PLACEHOLDER_SIZE, ext_offset
+from rmqctl.store.recover.mend.ext_units import ExtUnits
 from rmqctl.store.recover.mend.gone import IsGone, gone_mask
 from rmqctl.store.recover.mend.queue_files import QueueFiles, Spill
 from rmqctl.store.recover.mend.slot_order import SlotOrder
@@ -28,7 +29,7 @@ class ConsumeQueueMend(SlotOrder):
     """One queue of 20-byte units. Units come in the order of the log; `finish` plans the tail.
 
     `is_gone(physical_offset)` says that a message cannot be compared with: expired, or inside damage that stays.
-    `spill`: see QueueFiles.
+    `spill`: see QueueFiles. `ext_units`: gives units that are put their ext units; None where they get none.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class ConsumeQueueMend(SlotOrder):
         descriptors: Descriptors,
         is_gone: IsGone,
         spill: Spill | None = None,
+        ext_units: ExtUnits | None = None,
     ) -> None:
         super().__init__(file_size // UNIT_SIZE)
         self.queue = queue
@@ -51,6 +53,8 @@ class ConsumeQueueMend(SlotOrder):
         for problem in queue.files.problems:
             if problem.kind in ("stray", "unreadable"):
                 raise stranger_error(problem, "a queue")
+        self._spill = spill
+        self._ext_units = ext_units
         self._files = QueueFiles(queue.files, file_size, self.plan, spill)
         self._buffer: list[bytes] = []
         self._buffered = 0
@@ -125,23 +129,34 @@ class ConsumeQueueMend(SlotOrder):
             points[points] = gone_mask(self._is_gone, existing["physical_offset"][points].astype(np.int64))
         return points
 
+    def leave_without_ext(self, physical_offset: int) -> None:
+        """Give the unit of this message no ext unit: the queue has it by multi-dispatch."""
+        if self._ext_units is not None:
+            self._ext_units.leave_out(physical_offset)
+
     def _flush(self) -> None:
         """Compare the buffered units with the file; plan one write from the first to the last that differ."""
-        wanted = b"".join(self._buffer)
+        wanted = bytearray().join(self._buffer)
         start, self._buffer, self._buffered = self._buffer_start, [], 0
         self._buffer_start = self._next or 0
         existing = self._files.read(start * UNIT_SIZE, len(wanted))
+        there, implied = np.frombuffer(existing, UNIT), np.frombuffer(wanted, UNIT)
         if existing == wanted:
+            if self._ext_units is not None:
+                self._ext_units.follow(there)
             return
         if existing == _NO_UNITS[: len(existing)]:
-            # a new file, or the room behind the last unit: nothing to compare with
+            # a new file, or the rest of one after the last unit: nothing to compare with
+            if self._ext_units is not None:
+                self._ext_units.give(self.queue, start, there, implied, np.ones(len(implied), bool))
             self.added += len(wanted) // UNIT_SIZE
-            self._files.write(start * UNIT_SIZE, wanted)
+            self._files.write(start * UNIT_SIZE, bytes(wanted))
             return
-        there, implied = np.frombuffer(existing, UNIT), np.frombuffer(wanted, UNIT)
         differs = there != implied
         for number in np.flatnonzero(differs & (there["tags_code"] <= MAXIMUM_EXT_ADDRESS)).tolist():
             differs[number] = not self._is_same(there[number].tobytes(), implied[number].tobytes())
+        if self._ext_units is not None:
+            self._ext_units.give(self.queue, start, there, implied, differs)
         places = np.flatnonzero(differs)
         if not len(places):
             return
@@ -178,6 +193,8 @@ class ConsumeQueueMend(SlotOrder):
             self._put(self._existing(self._next, end).tobytes())
         if self._buffer:
             self._flush()
+        if self._ext_units is not None:
+            self._ext_units.finish(self.plan, self._descriptors, self._spill)
         self.removed += sum(unit.is_written for unit in self.queue.units(self._next))
         # files of zeros go too: each would become a phantom unit at a broker's next start
         self._files.clear_from(self._next * UNIT_SIZE, self._descriptors)

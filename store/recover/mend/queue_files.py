@@ -18,14 +18,16 @@ Spill = Callable[[bytes], Spilled]
 
 def plan_empty_ext(queues: QueueTable, plan: Plan, topics: Container[str] | None = None) -> None:
     """Plan that ext files of no bytes go, those of `topics` (None for all): no unit stands in them, and 4.x does not
-    start with one. Where the plan puts a new folder they go with the old one."""
+    start with one. Where the plan puts a new folder they go with the old one; those that the plan changes stay."""
     renewed = {operation.path for operation in plan.operations if isinstance(operation, Install)}
+    changed = set(plan.paths())
     for topic, _, directory in list_queues(queues.layout.consumequeue_ext):
         if (topics is None or topic in topics) and directory not in renewed:
             ext = MappedFileQueue([directory], None, queues.descriptors)
             ext.load()
             for path in ext.empty_files().values():
-                plan.add(MoveAway(path))
+                if path not in changed:
+                    plan.add(MoveAway(path))
 
 
 class QueueFiles:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rmqctl.store.files.layout import topic_directory
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.journal.plan import Plan
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
@@ -11,6 +12,7 @@ from rmqctl.store.queues.queue_table import AnyConsumeQueue, QueueTable, is_in_r
 from rmqctl.store.queues.unit import QueueKey
 from rmqctl.store.recover.mend.batch_consumequeue import BatchConsumeQueueMend
 from rmqctl.store.recover.mend.consumequeue import ConsumeQueueMend
+from rmqctl.store.recover.mend.ext_units import ExtUnits
 from rmqctl.store.recover.mend.gone import IsGone
 from rmqctl.store.recover.mend.queue_files import Spill
 from rmqctl.store.survey.lives import Lives, held_by, superseded
@@ -22,16 +24,22 @@ AnyMend = ConsumeQueueMend | BatchConsumeQueueMend
 class QueuesMend:
     """`is_gone(physical_offset)`: the message is expired or lies in damage that stays, so a unit of it may stay.
 
-    `spill`: see QueueFiles.
+    `spill`: see QueueFiles. `log_with_ext`: the log, where units get ext units (enableConsumeQueueExt); else None.
     """
 
     def __init__(
-        self, queues: QueueTable, descriptors: Descriptors, is_gone: IsGone, spill: Spill | None = None
+        self,
+        queues: QueueTable,
+        descriptors: Descriptors,
+        is_gone: IsGone,
+        spill: Spill | None = None,
+        log_with_ext: MappedFileQueue | None = None,
     ) -> None:
         self._queues = queues
         self._descriptors = descriptors
         self._is_gone = is_gone
         self._spill = spill
+        self._log_with_ext = log_with_ext
         self._elsewhere: dict[str, bool] = {}
         self._mends: dict[tuple[str, int], AnyMend] = {
             (queue.topic, queue.queue_id): self._mend(queue) for queue in queues.all()
@@ -42,7 +50,10 @@ class QueuesMend:
             return BatchConsumeQueueMend(queue, self._queues.batch_file_size(), self._descriptors, self._is_gone)
         ext = topic_directory(self._queues.layout.consumequeue_ext, queue.topic) / str(queue.queue_id)
         size = self._queues.consumequeue_file_size()
-        return ConsumeQueueMend(queue, ext, size, self._descriptors, self._is_gone, self._spill)
+        ext_units = None
+        if self._log_with_ext is not None:
+            ext_units = ExtUnits(ext, self._queues.ext_file_size(), self._descriptors, self._log_with_ext)
+        return ConsumeQueueMend(queue, ext, size, self._descriptors, self._is_gone, self._spill, ext_units)
 
     def is_batch_topic(self, topic: str, queue_id: int) -> bool:
         """Whether the queue has 46-byte units already."""
@@ -50,8 +61,12 @@ class QueuesMend:
 
     def add(self, slot: QueueSlot) -> None:
         """The log implies this slot."""
-        if not self._is_elsewhere(slot.topic):
-            self._of(slot.topic, slot.queue_id, slot.is_batch).add(slot.unit)
+        if self._is_elsewhere(slot.topic):
+            return
+        mend = self._of(slot.topic, slot.queue_id, slot.is_batch)
+        if slot.is_further and isinstance(mend, ConsumeQueueMend):
+            mend.leave_without_ext(slot.unit.physical_offset)
+        mend.add(slot.unit)
 
     def add_units(self, run: QueueRun) -> None:
         """The log implies these units of a queue that is no batch queue."""

@@ -12,18 +12,18 @@ import pytest
 
 from rmqctl.formats.errors import NotAStoreError, NotFoundError, RefusedError, UnreadableError, UsageError
 from rmqctl.formats.message import Message, StoredMessage
-from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig, read_broker_conf
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.predict import predict
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.salvage.report import SalvageReport
 from rmqctl.store.salvage.salvage import salvage
 from rmqctl.store.store_files import StoreFiles
-from tests.goldens import GoldenStore, tree_state, truth
+from tests.goldens import GoldenStore, broker_conf, tree_state, truth
 from tests.opened import store_path
 from tests.quick import goldens_of
 from tests.store.logs import frame
-from tests.store.write.writing import SMALL, stored_messages
+from tests.store.write.writing import SMALL, files_below, stored_messages
 
 FILE = 262144
 TIME = 1_700_000_000_000
@@ -343,3 +343,11 @@ def test_no_store_is_made_among_the_files_of_another(golden_store: GoldenStore, 
             salvage(sources, target)
     assert (tree_state(store), tree_state(loose)) == before
     assert salvage([loose / "a.bin"], loose / "new").salvaged > 0
+
+
+def test_with_the_setting_ext_units_are_those_of_the_broker(golden_store: GoldenStore, tmp_path: Path) -> None:
+    source = golden_store("cqext")
+    config = read_broker_conf(broker_conf("cqext", source.parent))
+    salvage([source], tmp_path / "new", config=config)
+    for folder in ("consumequeue", "consumequeue_ext"):
+        assert files_below(tmp_path / "new" / folder) == files_below(source / folder)
