@@ -48,7 +48,11 @@ class Output:
         digits: bool = False,
         stream: IO[str] | None = None,
     ) -> None:
-        """`json` wins over `format`; `digits`: sizes in tables as numbers of bytes; `stream` stands in for stdout."""
+        """`json` wins over `format`; `digits`: sizes in tables as numbers of bytes; `stream` stands in for stdout.
+
+        Raises: WriteFailedError where stdout is closed, before the command does anything."""
+        if stream is None and sys.stdout is None:
+            raise _closed_error()
         self.digits = digits
         self.keeps_all = False
         """Whether a table has all columns even where a terminal is too narrow for them."""
@@ -187,7 +191,7 @@ class Output:
     def _write(self, text: str) -> None:
         stream = self._stream or sys.stdout
         if stream is None:
-            raise WriteFailedError("standard output is closed")
+            raise _closed_error()
         with self._alone():
             _guarded(lambda: stream.write(text))
 
@@ -336,6 +340,10 @@ def _guarded(action: Any) -> None:
         raise
     except OSError as error:
         raise output_failed(error) from error
+
+
+def _closed_error() -> WriteFailedError:
+    return WriteFailedError("standard output is closed", hint="redirect it to a file or to /dev/null")
 
 
 def output_failed(error: OSError) -> WriteFailedError:

@@ -31,6 +31,9 @@ CASES = [
     ("check", "gone", 0, ""),
     ("info", "gone", 0, ""),
     ("repair", "gone", 0, ""),
+    ("append -t T --body x", ">&-", 6, "rmqctl: standard output is closed"),
+    ("recover --yes", ">&-", 6, "rmqctl: standard output is closed"),
+    ("rebuild --yes", ">&-", 6, "rmqctl: standard output is closed"),
     ("append -t T --body-file -", "<&-", 3, "rmqctl: standard input is closed"),
     ("append --from -", "<&-", 3, "rmqctl: standard input is closed"),
     ("sql", "<&-", 3, "rmqctl: standard input is closed"),
@@ -40,6 +43,9 @@ CASES = [
     ("stats", "ulimit -n 6", 6, "Too many open files"),
     ("recover --yes", "ulimit -n 6", 6, "Too many open files"),
     ("rebuild --yes", "ulimit -n 6", 6, "Too many open files"),
+    ("truncate --at 0 --yes", "ulimit -n 6", 6, "raise the limit (ulimit -n)"),
+    ("clean --yes", "ulimit -n 6", 0, ""),
+    ("snapshot {store}.copy", "ulimit -n 6", 6, "raise the limit (ulimit -n)"),
     ("check", "unset HOME XDG_CACHE_HOME XDG_CONFIG_HOME", 0, ""),
     ("sql 'select 1'", "export HOME=/proc/1/none XDG_CACHE_HOME=/proc/1/none XDG_CONFIG_HOME=/proc/1/none", 0, ""),
     ("serve --writable --listen 127.0.0.1:0", "ulimit -n 8", 6, "raise the limit (ulimit -n)"),
@@ -60,7 +66,7 @@ def small_store(tmp_path: Path) -> Path:
 
 def _run(command: str, surroundings: str, store: Path) -> subprocess.CompletedProcess[str]:
     verb, _, rest = command.partition(" ")
-    line = f"{RMQCTL} {verb} -s {store} {rest}"
+    line = f"{RMQCTL} {verb} -s {store} {rest.format(store=store)}"
     if surroundings == "gone":
         line = f"mkdir {store}.gone; cd {store}.gone; rmdir {store}.gone; {line}"
     elif surroundings.startswith(("ulimit", "unset", "export")):
