@@ -113,6 +113,9 @@ def of_prediction(found: Prediction, store: Path, config: Path | None) -> Openin
     of_config = bool(lost) + bool(found.messages_stuck) + found.timer_reset
     if harm and len(harm) == of_config:
         return Opening(f"{broker} starts, and {_and(harm)}.", command_on(store, "check", config=config), BAD)
+    if found.harmful_setting is not None:
+        way_out = f"Remove {found.harmful_setting} from the broker's configuration before it starts."
+        return Opening(f"{broker} starts, and {_and(harm)}. {way_out}", None, BAD)
     if found.is_harmful:
         what = _and(harm or ["loses or misplaces queue units"])
         return Opening(f"{broker} starts, and {what}.", command_on(store, "recover", "--dry-run", config=config), BAD)

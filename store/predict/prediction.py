@@ -22,6 +22,7 @@ from rmqctl.store.files.presence import is_there
 from rmqctl.store.predict.config_files import ConfigStart, start_of_config
 from rmqctl.store.predict.counting import count_behind, count_unqueued
 from rmqctl.store.predict.dispatch import SimulatedDispatch, SimulatedQueues
+from rmqctl.store.predict.duplication import SETTING, end_without_duplicates
 from rmqctl.store.predict.index import IndexStart, lost_entries, start_index
 from rmqctl.store.predict.loading import load_files
 from rmqctl.store.predict.queue import SimulatedQueue
@@ -60,6 +61,7 @@ class Prediction:
     delivered, of levels that messageDelayLevel no longer has or of a timer that has passed them. `messages_repeated`:
     messages of the timer that are delivered again. `timer_reset`: how far the timer was is lost. `recovery`: what
     the start reads and about how long that takes (see `RecoveryWork`), None where it does not come so far.
+    `harmful_setting`: the setting of broker.conf that makes recovery cut good messages, as it is written there.
     `warnings`: what else is going to happen.
     """
 
@@ -84,6 +86,7 @@ class Prediction:
     messages_repeated: int = 0
     timer_reset: bool = False
     recovery: dict[str, Any] | None = None
+    harmful_setting: str | None = None
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -281,11 +284,16 @@ class Start:
         )
         taker = dispatch if rules.dispatches_clean or not result.was_clean else _Nobody()
         dispatch.floor = reached if result.was_clean else None
-        end = reading.read(LogPlace(number, 0), taker)
+        if config.duplication_enable:
+            end, why = end_without_duplicates(log, LogPlace(number, 0), rules, checks_crc=config.check_crc_on_recover)
+        else:
+            end = reading.read(LogPlace(number, 0), taker)
+            why = reading.why_it_ended
         end_offset = log.files[end.file].start_offset + end.position
         self._note_recovery(log, number, end)
-        result.end_offset, result.end_reason = end_offset, reading.why_it_ended or None
+        result.end_offset, result.end_reason = end_offset, why or None
         result.messages_lost, result.bytes_lost = count_behind(self.files.log, end_offset)
+        result.harmful_setting = f"{SETTING}=true" if config.duplication_enable and result.messages_lost else None
         if reached >= end_offset:
             for queue in self.queues.by_key.values():
                 queue.truncate(end_offset)

@@ -52,20 +52,24 @@ CLEAN_STOP_FILES = 3
 """Files that are read after a clean stop where the queues do not say (CommitLog#recoverNormally)."""
 
 
+CONFIRMED_OFFSET = "recovery ends at the confirmed offset"
+"""Why some starts are not predicted."""
+
+
 class _Setting(NamedTuple):
-    """`is_older`: 4.9.8 knows it as well. `why`: what it alters (docs/recovery.md)."""
+    """A setting with which starts of `versions` are not predicted. `why`: what it alters (docs/recovery.md)."""
 
     name: str
     in_broker_conf: str
-    is_older: bool
+    versions: tuple[str, ...]
     why: str
 
 
 _NOT_FOLLOWED = (
-    _Setting("duplication_enable", "duplicationEnable", True, "recovery ends at the confirmed offset"),
-    _Setting("enable_dleger_commit_log", "enableDLegerCommitLog", True, "DLedger recovers a log of its own"),
-    _Setting("enable_controller_mode", "enableControllerMode", False, "recovery ends at the confirmed offset"),
-    _Setting("force_verify_prop_crc", "forceVerifyPropCRC", False, "the log ends at any message without __CRC32#"),
+    _Setting("duplication_enable", "duplicationEnable", ("4.9.8",), CONFIRMED_OFFSET),
+    _Setting("enable_dleger_commit_log", "enableDLegerCommitLog", tuple(BROKERS), "DLedger recovers a log of its own"),
+    _Setting("enable_controller_mode", "enableControllerMode", ("5.3.3",), CONFIRMED_OFFSET),
+    _Setting("force_verify_prop_crc", "forceVerifyPropCRC", ("5.3.3",), "the log ends at any message without __CRC32#"),
 )
 
 
@@ -86,8 +90,13 @@ def refuse_what_is_not_followed(layout: StoreLayout, config: StoreConfig, rules:
             hint=log.hint,
         )
     for setting in _NOT_FOLLOWED:
-        if getattr(config, setting.name) and (setting.is_older or rules.knows_batches):
-            raise UnsupportedError(
-                f"with {setting.in_broker_conf}=true a start is not predicted: {setting.why}",
-                hint="`rmqctl check` says what is wrong with the store",
-            )
+        if getattr(config, setting.name) and rules.version in setting.versions:
+            raise not_predicted(setting.in_broker_conf, setting.why)
+
+
+def not_predicted(in_broker_conf: str, why: str) -> UnsupportedError:
+    """Return the error for a setting with which the start cannot be predicted."""
+    return UnsupportedError(
+        f"with {in_broker_conf}=true a start is not predicted: {why}",
+        hint="`rmqctl check` says what is wrong with the store",
+    )

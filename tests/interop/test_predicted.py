@@ -274,3 +274,18 @@ def test_settings_that_alter_a_start(version: str, tmp_path: Path) -> None:
     ends = {(case, *settings): found.end_offset or 0 for case, settings, _, found in predictions}
     body = "body in the last file"
     assert ends[body, "messageIndexSafe"] < ends[body, "checkCRCOnRecover"]
+
+
+def test_duplication_cuts_the_log_where_recovery_begins(tmp_path: Path) -> None:
+    predictions, jobs = [], []
+    for case in ("abort only", "no breaking"):
+        folder = tmp_path / case.replace(" ", "-")
+        store = goldens.golden("clean", folder)
+        CASES.get(case, _nothing)(store)
+        predictions.append(_predicted(store, folder, "clean", "5.3.3", {"duplicationEnable": "true"}))
+        jobs.append(Job(store, {**properties("clean"), "store.duplicationEnable": "true"}))
+    views = harness.open_many("5.3.3", jobs)
+    for (start, found), view in zip(predictions, views, strict=True):
+        assert differences(start, found, view) == []
+        assert found.messages_lost > 0
+        assert found.end_offset == found.start_offset

@@ -59,8 +59,9 @@ def predict(store: StoreLocation, output: Output, *, broker: str, target: str | 
     changed or unused. Exit code 1: something is refused or lost.
 
     Of broker.conf the sizes and paths, messageDelayLevel, messageIndexEnable, messageIndexSafe and checkCRCOnRecover
-    are followed. Refused, for nothing is guessed: queues in a RocksDB, duplicationEnable, enableDLegerCommitLog,
-    enableControllerMode, forceVerifyPropCRC.
+    are followed. With duplicationEnable, 5.3.3 ends the log at the first message without DUP_INFO. Not predicted:
+    queues in a RocksDB, enableDLegerCommitLog, enableControllerMode, forceVerifyPropCRC, duplicationEnable of 4.9.8 and
+    of messages with DUP_INFO.
     """
     from rmqctl.opening import log_bytes, open_store
     from rmqctl.output.progress import progress
@@ -162,7 +163,11 @@ def _in_its_words(reason: str | None) -> str | None:
 
 def _advise(found: Prediction, output: Output) -> None:
     lost_of_log = found.messages_lost or found.messages_unqueued or found.index_entries_lost or found.queues_changed
-    if found.is_harmful and found.loads and not lost_of_log:
+    if found.loads and found.harmful_setting is not None:
+        output.talk(
+            f"with {found.harmful_setting}, recovery takes no message without DUP_INFO, and cuts log and queues"
+        )
+    elif found.is_harmful and found.loads and not lost_of_log:
         output.talk("`rmqctl check` names the config files and levels, and what to do about them")
     elif found.is_harmful and found.loads:
         output.talk("`rmqctl recover` first keeps what this start would lose; `--dry-run` shows how")

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from rmqctl import exit_codes
-from tests.goldens import GoldenStore, tree_state
+from rmqctl.store import Message, MessageStore, StoreConfig
+from tests.goldens import GoldenStore, tree_state, truth
 from tests.opened import store_path
 from tests.rmqctl.looking import run
 
@@ -92,6 +93,44 @@ def test_settings_that_are_not_followed_are_refused(
     done = run("predict", "-c", conf, "--broker", broker)
     assert done.code == (exit_codes.REFUSED if is_refused else exit_codes.OK)
     assert ("is not predicted" in done.err) is is_refused
+
+
+def test_duplication_loses_the_log_that_recovery_reads(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"storePathRootDir={store_path('clean')}\nduplicationEnable=true\n", encoding="utf-8")
+    done = run("predict", "-c", conf, "--json")
+    assert done.code == exit_codes.DAMAGE_OR_NOTHING
+    (found,) = done.objects
+    assert found["end_reason"] == "DupInfo in properties check failed. dupInfo=null"
+    assert found["end_offset"] == found["start_offset"]
+    behind = [row for row in truth("clean").messages if row["commitLogOffset"] >= found["end_offset"]]
+    assert found["messages_lost"] == len(behind) > 0
+    assert any(row["units_dropped"] for row in found["queues_changed"])
+    assert found["harmful_setting"] == "duplicationEnable=true"
+    assert "Remove duplicationEnable=true from the broker's configuration" in run("predict", "-c", conf).out
+
+
+@pytest.mark.parametrize(
+    ("info", "reason"),
+    [
+        ("7_1", None),
+        ("7_1_", None),
+        ("7", "DupInfo in properties check failed. dupInfo=7"),
+        ("7_1_2", "DupInfo in properties check failed. dupInfo=7_1_2"),
+    ],
+)
+def test_messages_with_duplicate_info_are_not_guessed(info: str, reason: str | None, tmp_path: Path) -> None:
+    sizes = StoreConfig(mapped_file_size_commit_log=1 << 20, max_hash_slot_num=1000, max_index_num=4000)
+    with MessageStore.open(tmp_path / "store", "rw", sizes, create=True) as store:
+        store.put(Message("T", b"body", properties={"DUP_INFO": info}))
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"storePathRootDir={tmp_path / 'store'}\nduplicationEnable=true\n", encoding="utf-8")
+    done = run("predict", "-c", conf, "--json")
+    if reason is None:
+        assert done.code == exit_codes.REFUSED
+        assert "confirmed offset" in done.err
+    else:
+        assert done.objects[0]["end_reason"] == reason
 
 
 def test_damage_that_a_start_does_not_notice_is_told() -> None:
