@@ -77,16 +77,25 @@ def _as_batches(
 def _plain_lines(
     store: MessageStore, selection: Selection, names: list[str] | None, target: Target, damage: ToldDamage
 ) -> ExportReport:
+    from rmqctl.formats.layouts import SYS_FLAG_COMPRESSED
+    from rmqctl.formats.message import unread_body_error
     from rmqctl.messages.message_json import ALL_COLUMNS, EXACT_COLUMNS, message_json
     from rmqctl.output.lines import csv_lines, json_line
     from rmqctl.output.progress import progress
     from rmqctl.store.export.export import export_records
 
     names = known_columns(names)
+    shows_bodies = names is None or any(name.startswith("body") for name in names)
+    bad = 0
 
     def records() -> Iterator[tuple[str, int, dict[str, Any]]]:
+        nonlocal bad
         criteria, begin, end = selection.criteria, selection.begin, selection.end
         for message in store.messages(criteria, begin, end, on_damage=damage, progress=bar.advance):
+            error = unread_body_error(message) if shows_bodies and message.sys_flag & SYS_FLAG_COMPRESSED else None
+            if error is not None:
+                bad += 1
+                damage(error)
             record = message_json(message, stored_body=True)
             if names is not None:
                 record = {name: record[name] for name in names if name in record}
@@ -94,9 +103,12 @@ def _plain_lines(
 
     with progress("exporting", walked_bytes(store.files.log, selection), "bytes") as bar:
         if target.format == "jsonl":
-            return export_records(records(), target, json_line)
-        line_of = csv_lines(names or [*ALL_COLUMNS, *EXACT_COLUMNS])
-        return export_records(records(), target, line_of, header=line_of(None))
+            report = export_records(records(), target, json_line)
+        else:
+            line_of = csv_lines(names or [*ALL_COLUMNS, *EXACT_COLUMNS])
+            report = export_records(records(), target, line_of, header=line_of(None))
+    report.bodies_as_stored = bad
+    return report
 
 
 def export_on_spark(

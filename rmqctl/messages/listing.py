@@ -26,8 +26,6 @@ from rmqctl.store.read.selection import PLAIN_BYTES, plain_start, walked_bytes
 from rmqctl.store.scan.schema import has_arrow
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from rmqctl.formats.message import StoredMessage
     from rmqctl.messages.format_string import FormatString
     from rmqctl.output.output import Output
@@ -81,18 +79,6 @@ class Listing:
 
 def _ignore(_: CorruptError) -> None:
     """Report nothing."""
-
-
-def _bodies_not_unpacked(batch: pa.RecordBatch) -> Iterator[CorruptError]:
-    """Yield what to report of the rows of a batch whose bodies could not be unpacked."""
-    if "body_error" in batch.schema.names:
-        errors = batch.column("body_error")
-        if errors.null_count < len(errors):
-            has_places = "physical_offset" in batch.schema.names
-            places = batch.column("physical_offset").to_pylist() if has_places else [None] * len(errors)
-            for place, text in zip(places, errors.to_pylist(), strict=True):
-                if text is not None:
-                    yield CorruptError(f"the body does not unpack: {text}", physical_offset=place)
 
 
 def print_messages(listing: Listing, messages: Iterator[StoredMessage], on_damage: OnDamage = _ignore) -> int:
@@ -175,6 +161,7 @@ def _print_columns(
     progress: Progress | None,
 ) -> int:
     from rmqctl.messages.message_lines import MessageLines
+    from rmqctl.store.scan.bodies import bodies_not_unpacked
 
     output = listing.output
     lines = MessageLines(listing.line_names(), is_json=output.is_json)
@@ -198,7 +185,7 @@ def _print_columns(
             part = batch if limit is None else batch.slice(0, limit - count)
             count += part.num_rows
             waiting.append(pool.submit(lines.lines, part))
-            waiting.extend(_bodies_not_unpacked(part))
+            waiting.extend(bodies_not_unpacked(part))
             while len(waiting) > _THREADS:
                 print_next()
             if count == limit:

@@ -228,6 +228,10 @@ def _spoken(summary: CheckSummary) -> str:
     if summary.subset is not None:
         what += f" (share {summary.subset})"
     text = f"{counts}; checked {what}"
+    if summary.bodies_not_unpacked:
+        text += (
+            f"; {counted(summary.bodies_not_unpacked, 'compressed body', 'compressed bodies')} not unpacked (--full)"
+        )
     if summary.live:
         text += "; another process writes to the store"
     if summary.stopped_by == "max_duration":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rmqctl.formats.errors import CorruptError
     from rmqctl.output.output import Output
+    from rmqctl.store.read.message_filter import Criteria
 
 # beyond this, damage and bad items are only counted on stderr
 _TOLD = 20
@@ -44,6 +45,13 @@ class ToldDamage:
         if str(error) not in self._uncertain:
             self._uncertain.add(str(error))
             self._output.talk(f"not certain: {error}{_hint(error)}")
+
+
+def report_unsearched(criteria: Criteria, damage: ToldDamage) -> None:
+    """Report the bodies that --grep could not search."""
+    if criteria.grep is not None:
+        for error in criteria.grep.unsearched_errors():
+            damage(error)
 
 
 def _hint(error: CorruptError) -> str:

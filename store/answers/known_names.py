@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from rmqctl.formats.errors import CorruptError, UncertainError, UnreadableError, UnsupportedError
 from rmqctl.store.answers.config_offsets import GROUP_TABLE, OffsetKey, is_own_group
@@ -18,7 +18,6 @@ from rmqctl.store.store_files import StoreFiles
 
 UNKNOWN_GROUP = "subscriptionGroup.json does not name the group"
 UNKNOWN_TOPIC = "topics.json does not name the topic, and it has no queue"
-_Names = TypeVar("_Names", set[str], dict[str, int])
 
 
 def known_groups(layout: StoreLayout) -> set[str]:
@@ -62,18 +61,16 @@ def why_hidden(entry: object, queue_id: int) -> str | None:
 
 def known_topics(layout: StoreLayout) -> dict[str, int]:
     """Return the read queues of the topics that topics.json names. CorruptError, UnreadableError."""
-    content = read_config(layout.config / TOPICS)
+    return _read_queues(read_config(layout.config / TOPICS))
+
+
+def _read_queues(content: Any) -> dict[str, int]:
     table = content.get("topicConfigTable") if isinstance(content, dict) else None
     found: dict[str, int] = {}
     for name, entry in (table if isinstance(table, dict) else {}).items():
         count = entry.get("readQueueNums") if isinstance(entry, dict) else None
         found[str(name)] = count if isinstance(count, int) else 0
     return found
-
-
-def deleted_topics(layout: StoreLayout) -> set[str]:
-    """Return the topics that topics.json records as deleted. CorruptError, UnreadableError."""
-    return deleted_in(read_config(layout.config / TOPICS))
 
 
 @dataclass(frozen=True)
@@ -90,9 +87,12 @@ class KnownNames:
     @classmethod
     def of(cls, files: StoreFiles) -> KnownNames:
         """Return those of a store."""
-        layout = files.layout
-        deleted = _read(lambda: deleted_topics(layout)) or set()
-        return cls(files, _read(lambda: known_groups(layout)), _read(lambda: known_topics(layout)), frozenset(deleted))
+        groups = _read(lambda: known_groups(files.layout))
+        try:
+            content = read_config(files.layout.config / TOPICS)
+        except (CorruptError, UnreadableError):
+            content = None
+        return cls(files, groups, _read_queues(content) or None, frozenset(deleted_in(content)))
 
     def why_unknown(self) -> str:
         """Return which of the two files names nothing, and why; only where one of them does."""
@@ -134,7 +134,7 @@ class KnownNames:
         return UNKNOWN_TOPIC if self.lacks_topic(owner.topic) else None
 
 
-def _read(read: Callable[[], _Names]) -> _Names | None:
+def _read(read: Callable[[], set[str]]) -> set[str] | None:
     try:
         return read() or None
     except (CorruptError, UnreadableError):

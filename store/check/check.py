@@ -76,7 +76,7 @@ class CheckRun:
         self.saved_offset = begin = state.next_offset
         if begin is None:
             state = state._replace(alarms=0, pass_started=time.time_ns() // 1_000_000)
-        ranges, messages, size, uncovered, is_readable = list(summary.ranges), 0, 0, 0, True
+        ranges, messages, size, uncovered, packed, is_readable = list(summary.ranges), 0, 0, 0, 0, True
         while True:
             self._begin_pass()
             pause = time.monotonic() + SAVED_EVERY_S
@@ -84,6 +84,8 @@ class CheckRun:
             ranges = _joined([*ranges, *summary.ranges])
             messages, size = messages + summary.messages, size + summary.bytes
             uncovered += summary.uncovered_messages or 0
+            packed += summary.bodies_not_unpacked
+            summary.bodies_not_unpacked = packed
             is_readable &= summary.stopped_by != "unreadable"
             summary.ranges, summary.messages, summary.bytes = ranges, messages, size
             if summary.uncovered_messages is not None:

@@ -239,6 +239,7 @@ class Pass:
         summary.ranges = seen.ranges
         summary.messages, summary.bytes = look.messages, look.bytes
         summary.uncovered_messages = look.uncovered if self._level is Level.FULL else None
+        summary.bodies_not_unpacked = look.packed
         is_read = self._has_log and self._files.dledger is None
         summary.queues_checked = is_read and not has_rocksdb_queues(self._files.layout)
         summary.index_checked = is_read

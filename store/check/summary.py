@@ -15,6 +15,7 @@ class CheckSummary:
     `lost`: what is gone for good ("messages", "consumer offsets", …), [] where nothing is known to be;
     `perhaps_lost`: of some damage it is not known; `perhaps` names what it would be.
     `uncovered_messages`: without a checksum over head, topic and properties; counted at the full level only.
+    `bodies_not_unpacked`: compressed bodies of which no more than the checksum was checked; at the full level none.
     """
 
     level: str
@@ -29,6 +30,7 @@ class CheckSummary:
     messages: int = 0
     bytes: int = 0
     uncovered_messages: int | None = None
+    bodies_not_unpacked: int = 0
     queues_checked: bool = False
     index_checked: bool = False
     live: bool = False

@@ -76,9 +76,10 @@ class Target(NamedTuple):
 
 @dataclass(slots=True)
 class ExportReport:
-    """What was written. `bytes`: of the files."""
+    """What was written. `bytes`: of the files; `bodies_as_stored`: bodies that do not unpack."""
 
     messages: int = 0
+    bodies_as_stored: int = 0
     files: int = 0
     partitions: int = 0
     bytes: int = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,10 +18,13 @@ from rmqctl.store.scan.schema import column_names, require_pyarrow
 from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from rmqctl.store.export.writers import Compression
 
 TABLES = ("parquet", "arrow")
 _OF_PARTITIONS = ("topic", "store_timestamp")
+_OF_BODIES = ("physical_offset", "body_error")
 
 
 class LinesOfColumns(Lines, Protocol):
@@ -52,7 +55,8 @@ def export_selected(
     """Write the messages of `selection`, in the order they were stored, as Parquet or Arrow with these columns (None:
     all), or as `lines` of text, which name their columns themselves.
 
-    Damage is told to `on_damage` and passed; without it the first is raised, and there is no file. UsageError for a
+    Damage is reported to `on_damage` and skipped; without it the first is raised, and there is no file. A body that
+    does not unpack is written as stored, reported and counted. UsageError for a
     text format without `lines`, for a table with them and for a name of no column; UnsupportedError without pyarrow;
     RefusedError for a target that is there or lies in a store; NotFoundError where no message matched;
     WriteFailedError.
@@ -66,15 +70,31 @@ def export_selected(
             )
         raise UsageError(f"lines of text are no {target.format}")
     require_target(target.path, files.layout, overwrite=target.overwrite, is_directory=target.partition)
+    from rmqctl.store.scan.bodies import bodies_not_unpacked
     from rmqctl.store.scan.scan import Scan
 
     wanted = column_names(columns) if lines is None else tuple(lines.needs)
     read = [*wanted, *(name for name in _OF_PARTITIONS if target.partition and name not in wanted)]
+    if "body" in wanted:
+        read += [name for name in _OF_BODIES if name not in read]
     # views keep all that was read for a batch: good for Parquet of whole batches, not for rows out of many
     views = target.format == "parquet" and not target.partition and selection.criteria.matches_all
     scan = Scan(files.log, read, selection.begin, selection.end, criteria=selection.criteria, views=views)
     schema = scan.schema.with_metadata(metadata_of(files, version(), description(selection, wanted)))
-    return export_batches(scan.batches(on_damage, progress), schema, wanted, target, compression, lines)
+    bad = 0
+
+    def told() -> Iterator[pa.RecordBatch]:
+        nonlocal bad
+        for batch in scan.batches(on_damage, progress):
+            for error in bodies_not_unpacked(batch):
+                bad += 1
+                if on_damage is not None:
+                    on_damage(error)
+            yield batch
+
+    report = export_batches(told(), schema, wanted, target, compression, lines)
+    report.bodies_as_stored = bad
+    return report
 
 
 def description(selection: Selection, wanted: Sequence[str]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rmqctl.formats.errors import CorruptError, UnsupportedError, UsageError
@@ -27,6 +28,7 @@ class Grep:
 
     `literals`: UTF-8 texts of which every message that matches contains at least one as stored, unless its body is
     compressed; () where the expression guarantees none.
+    `unsearched`: why bodies of messages that do not match could not be unpacked, by physical offset.
     """
 
     def __init__(self, expression: str) -> None:
@@ -42,6 +44,7 @@ class Grep:
                 hint="for a text as it is put \\ before . * + ? ( [",
             ) from error
         self.literals = required_literals(expression)
+        self.unsearched: dict[int, str] = {}
 
     def matches(self, message: StoredMessage) -> bool:
         """Return whether it is found in the body, unpacked, or in a property, which is searched as `NAME=VALUE`.
@@ -52,10 +55,18 @@ class Grep:
         if any(search(f"{name}={value}") is not None for name, value in message.properties().items()):
             return True
         try:
-            body = message.plain_body()
-        except (CorruptError, UnsupportedError):
-            body = message.body
-        return search(body.decode("utf-8", "surrogateescape")) is not None
+            body, why = message.plain_body(), ""
+        except (CorruptError, UnsupportedError) as error:
+            body, why = message.body, error.message
+        is_found = search(body.decode("utf-8", "surrogateescape")) is not None
+        if why and body and not is_found:
+            self.unsearched[message.physical_offset] = why
+        return is_found
+
+    def unsearched_errors(self) -> Iterator[CorruptError]:
+        """Yield what to report of bodies that may hold a match, because they could not be unpacked."""
+        for offset, why in sorted(self.unsearched.items()):
+            yield CorruptError(f"the body was not searched, because it does not unpack: {why}", physical_offset=offset)
 
 
 def required_literals(expression: str) -> tuple[bytes, ...]:

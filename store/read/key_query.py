@@ -103,8 +103,11 @@ def indexed_range(index: IndexService) -> tuple[int, int] | None:
     return min(header.begin_physical_offset for header in filled), max(header.end_physical_offset for header in filled)
 
 
-def query_index(index: IndexService, log: MappedFileQueue, query: KeyQuery) -> QueryResult:
-    """Messages of `query` as the index knows them; NotIndexedError if there is no index file."""
+def query_index(
+    index: IndexService, log: MappedFileQueue, query: KeyQuery, criteria: Criteria | None = None
+) -> QueryResult:
+    """Return messages of `query`, whose `criteria` these are, as the index knows them; NotIndexedError if there is no
+    index file."""
     if not index.files and not index.problems:
         raise NotIndexedError(
             "the store has no index",
@@ -116,7 +119,7 @@ def query_index(index: IndexService, log: MappedFileQueue, query: KeyQuery) -> Q
         if path.name.isdigit():
             result.damaged.append(CorruptError(f"this index file cannot be used: {problem}", file=path, hint=_REBUILD))
     wanted = query.hash
-    criteria = query.criteria
+    criteria = criteria or query.criteria
     seen: set[int] = set()
     for file in reversed(index.files):
         for entry in chain_entries(file, wanted, result.damaged):

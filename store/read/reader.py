@@ -170,9 +170,9 @@ class StoreReader:
         from rmqctl.store.read.message_filter import newest_first
 
         query = key_query.KeyQuery(topic, key, begin, end, limit, tags, grep, index_type)
-        log = self.files.log
+        log, criteria = self.files.log, query.criteria
         try:
-            result = key_query.query_index(self.files.index, log, query)
+            result = key_query.query_index(self.files.index, log, query, criteria)
         except key_query.NotIndexedError:
             if not scan:
                 raise
@@ -181,12 +181,12 @@ class StoreReader:
             # a damaged index may hide entries anywhere in what it covers
             spans = key_query.uncovered_spans(log, None if result.damaged else result.indexed)
             if spans:
-                found = key_query.query_scan(
-                    log, query.criteria, limit, progress, spans, on_damage=result.damaged.append
-                )
+                found = key_query.query_scan(log, criteria, limit, progress, spans, on_damage=result.damaged.append)
                 known = {message.physical_offset: message for message in (*result.messages, *found)}
                 result.messages = newest_first(known.values())[:limit]
                 result.scanned = True
+        if criteria.grep is not None:
+            result.damaged += criteria.grep.unsearched_errors()
         return result
 
     def lookup(self, physical_offset: int) -> StoredMessage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -121,3 +122,18 @@ def stored_bodies(batch: MessageColumns) -> pa.Array:
     parts = b"".join(map(batch.body, np.flatnonzero(compressed).tolist()))
     offsets = np.concatenate([np.zeros(1, np.int32), ends])
     return texts(Texts(offsets, np.frombuffer(parts or b"\0", np.uint8), compressed), pa.binary())
+
+
+def bodies_not_unpacked(batch: pa.RecordBatch) -> Iterator[CorruptError]:
+    """Yield what to report of the rows of a batch whose bodies could not be unpacked; clients unpack no empty body."""
+    if "body_error" not in batch.schema.names:
+        return
+    errors = batch.column("body_error")
+    if errors.null_count == len(errors):
+        return
+    places = batch.column("physical_offset") if "physical_offset" in batch.schema.names else None
+    stored = batch.column("body") if "body" in batch.schema.names else None
+    for row in np.flatnonzero(errors.is_valid()).tolist():
+        if stored is None or len(stored[row].as_py()):
+            place = None if places is None else places[row].as_py()
+            yield CorruptError(f"the body does not unpack: {errors[row].as_py()}", physical_offset=place)

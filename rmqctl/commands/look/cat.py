@@ -19,7 +19,7 @@ from rmqctl.flags.options import (
 )
 from rmqctl.formats.errors import NotFoundError, UnsupportedError
 from rmqctl.reports.answer import hidden_by_damage
-from rmqctl.reports.damage import ToldDamage
+from rmqctl.reports.damage import ToldDamage, report_unsearched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -110,11 +110,18 @@ def cat(
     with open_store(store, needs_messages=True) as opened:
         if follow:
             _follow(opened, selection, limit, listing, template, damage)
-        elif not _print(opened, selection, limit, order, listing, template, damage):
+            return _exit_code(damage)
+        printed = _print(opened, selection, limit, order, listing, template, damage)
+        report_unsearched(selection.criteria, damage)
+        if not printed:
             _nothing(opened.reader, selection, damage)
         else:
             _tell_unmet(opened.reader, selection, output)
             _tell_unread(opened.reader, selection, damage)
+    return _exit_code(damage)
+
+
+def _exit_code(damage: ToldDamage) -> int:
     return exit_codes.DAMAGE_OR_NOTHING if damage.count or damage.is_uncertain else exit_codes.OK
 
 

@@ -18,8 +18,10 @@ from rmqctl.flags.options import (
     yes_option,
 )
 from rmqctl.flags.spark_options import SparkChoice, spark_options
+from rmqctl.formats.errors import NotFoundError
 from rmqctl.formats.wording import counted
-from rmqctl.reports.damage import ToldDamage
+from rmqctl.reports.answer import hidden_by_damage
+from rmqctl.reports.damage import ToldDamage, report_unsearched
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -112,8 +114,15 @@ def export(
         if spark.master is not None:
             report = export_on_spark(spark, opened.files, selection, names, to, compression or "zstd", damage)
         else:
-            report = export_here(opened, selection, names, to, compression or "zstd", damage, output)
+            try:
+                report = export_here(opened, selection, names, to, compression or "zstd", damage, output)
+            except NotFoundError as error:
+                report_unsearched(selection.criteria, damage)
+                if damage.count:
+                    raise hidden_by_damage(damage.count, error) from error
+                raise
     _tell(report, to, named, damage, output)
+    report_unsearched(selection.criteria, damage)
     return exit_codes.DAMAGE_OR_NOTHING if damage.count else exit_codes.OK
 
 
@@ -134,7 +143,8 @@ def _tell(report: ExportReport, to: Target, named: str, damage: ToldDamage, outp
             "files": report.files,
             "partitions": report.partitions if to.partition else None,
             "bytes": report.bytes,
-            "damaged_spans": damage.count,
+            "damaged_spans": damage.count - report.bodies_as_stored,
+            "bodies_as_stored": report.bodies_as_stored,
         }
     )
 

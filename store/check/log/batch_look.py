@@ -66,6 +66,8 @@ class Look:
     zero_crcs: Occurrences = field(default_factory=Occurrences)
     unpackable: Occurrences = field(default_factory=Occurrences)
     uncovered: int = 0
+    packed: int = 0
+    """Compressed bodies that begin a stream and were not unpacked: without `is_full` none is."""
     topics: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
     """Messages of each topic, by its number."""
 
@@ -115,6 +117,7 @@ class Look:
         self.messages += later.messages
         self.bytes += later.bytes
         self.uncovered += later.uncovered
+        self.packed += later.packed
         self.topics = _sum(self.topics, later.topics)
         self.last_store_timestamp = later.last_store_timestamp
         for name in ("largest_store_timestamp", "largest_jump", "largest_born_ahead"):
@@ -137,6 +140,8 @@ class Look:
         for row in rows[~is_zlib].tolist():
             if is_plain(bytes(batch.body(row)[:_LONGEST_MARK])):
                 self.unpackable.add(batch.physical_offset[row : row + 1])
+                self.packed -= 1
+        self.packed += len(rows)
 
     def _look_closely(self, batch: MessageColumns) -> None:
         offsets, window = batch.physical_offset, batch.window

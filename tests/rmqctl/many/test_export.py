@@ -79,6 +79,7 @@ def test_options_become_filters(suffix: str, tmp_path: Path) -> None:
                 "partitions": None,
                 "bytes": path.stat().st_size,
                 "damaged_spans": 0,
+                "bodies_as_stored": 0,
             }
         ]
 
