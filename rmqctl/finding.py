@@ -121,7 +121,7 @@ def _as_offset_id(text: str) -> str:
 
 def _by_key(reader: StoreReader, output: Output, key: str, wanted: Question) -> int:
     from rmqctl.output.progress import progress
-    from rmqctl.store.read.key_query import END_OF_TIME
+    from rmqctl.store.read.key_query import END_OF_TIME, START_OF_TIME
     from rmqctl.store.read.message_filter import newest_first
     from rmqctl.store.read.topic_names import known_topics
 
@@ -138,7 +138,7 @@ def _by_key(reader: StoreReader, output: Output, key: str, wanted: Question) -> 
     damaged: dict[str, CorruptError] = {}
     indexed: tuple[int, int] | None = None
     scanned = False
-    begin = wanted.begin or 0
+    begin = START_OF_TIME if wanted.begin is None else wanted.begin
     last = END_OF_TIME if wanted.end is None else wanted.end
     with progress("searching the commitlog", log_bytes(reader.files), "bytes") as bar:
         for name in topics:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.message_filter import Criteria
     from rmqctl.store.read.selection import OnDamage, Order, Selection
 
-_END_OF_TIME = (1 << 63) - 1
+_START_OF_TIME, _END_OF_TIME = -(1 << 63), (1 << 63) - 1
 
 
 class ReadableMessages:
@@ -52,7 +52,7 @@ class ReadableMessages:
         self,
         topic: str,
         key: str,
-        begin: int = 0,
+        begin: int = _START_OF_TIME,
         end: int = _END_OF_TIME,
         limit: int = 32,
         *,

@@ -26,7 +26,8 @@ from rmqctl.store.read.message_filter import Criteria, newest_first
 DEFAULT_LIMIT = 32
 BY_KEY, BY_TAG = "K", "T"
 """What a query asks for (MessageConst.INDEX_KEY_TYPE, INDEX_TAG_TYPE)."""
-END_OF_TIME = (1 << 63) - 1
+START_OF_TIME, END_OF_TIME = -(1 << 63), (1 << 63) - 1
+"""No checksum covers a store time: after a flipped bit a message may have any, also one below 0."""
 _REBUILD = "`rmqctl rebuild --index` makes the index anew from the commitlog; --scan does without it"
 
 
@@ -62,7 +63,7 @@ class KeyQuery(NamedTuple):
 
     topic: str
     key: str
-    begin: int = 0
+    begin: int = START_OF_TIME
     end: int = END_OF_TIME
     limit: int = DEFAULT_LIMIT
     tags: str | None = None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # the same numbers as in rmqctl.store.read.get and rmqctl.store.read.key_query, which are imported where they are needed
 _LIMIT = 32
 _MAX_BYTES = 128 * 1024 * 1024
-_END_OF_TIME = (1 << 63) - 1
+_START_OF_TIME, _END_OF_TIME = -(1 << 63), (1 << 63) - 1
 
 
 class StoreReader:
@@ -149,7 +149,7 @@ class StoreReader:
         self,
         topic: str,
         key: str,
-        begin: int = 0,
+        begin: int = _START_OF_TIME,
         end: int = _END_OF_TIME,
         limit: int = _LIMIT,
         *,

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.interop
 
 VERSION = "5.3.3"
 LIMIT = 90
+LOG_SIZE = 262_144
 CONF = {
     "mappedFileSizeCommitLog": "4194304",
     "mappedFileSizeConsumeQueue": "60000",
@@ -87,22 +88,30 @@ def test_times_are_kept_and_stores_go_from_broker_to_broker(tmp_path: Path) -> N
         assert "Traceback" not in served.errors
 
 
-def test_a_message_in_a_slot_of_the_timer_that_was_cut_is_delivered(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("version", "verb"), [("5.3.3", "truncate"), ("5.5.0", "truncate"), ("5.5.0", "recover")])
+def test_a_message_in_a_slot_of_the_timer_that_was_cut_is_delivered(version: str, verb: str, tmp_path: Path) -> None:
     """After a cut the timer's next messages take queue offsets that its files knew: a real broker delivers them."""
     store = feature_store("timer-clean-533", tmp_path)
     with MessageStore.open(store) as opened:
-        cut = opened.get("rmq_sys_wheel_timer", 0, 190, 1).messages[0].physical_offset
-        opened.truncate(cut)
+        first = opened.get("rmq_sys_wheel_timer", 0, 190, 1).messages[0]
+        if verb == "truncate":
+            opened.truncate(first.physical_offset)
+        else:
+            path = store / "commitlog" / f"{first.physical_offset // LOG_SIZE * LOG_SIZE:020}"
+            data = bytearray(path.read_bytes())
+            data[first.physical_offset % LOG_SIZE + 4] ^= 0xFF
+            path.write_bytes(data)
+            opened.recover(cut=True)
         assert [finding.code for finding in opened.check() if finding.severity.is_alarm] == []
     settings = {
         **CONF,
-        "mappedFileSizeCommitLog": "262144",
+        "mappedFileSizeCommitLog": str(LOG_SIZE),
         "mappedFileSizeConsumeQueue": "2000",
         "mappedFileSizeTimerLog": "4096",
         "maxHashSlotNum": "500",
         "maxIndexNum": "2000",
     }
-    with real_broker(VERSION, tmp_path / "real", store, settings) as real:
+    with real_broker(version, tmp_path / "real", store, settings) as real:
         rmqctl("topics", "create", "-n", real.namesrv, "-t", "T", code=None)
         for number in range(3):
             rmqctl("produce", "-n", real.namesrv, "-t", "T", "--body", f"after {number}", "--deliver-after", "2s")
