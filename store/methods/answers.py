@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rmqctl.store.answers.delays import DelayLevel
     from rmqctl.store.answers.groups import GroupQueue
     from rmqctl.store.answers.halves import HalfMessage
+    from rmqctl.store.answers.undelivered import UndeliveredMessage
     from rmqctl.store.answers.where.steps import Whereabouts
     from rmqctl.store.commitlog.walk import Progress
     from rmqctl.store.read.selection import OnDamage
@@ -71,6 +72,15 @@ class AnsweringStore(ReadableMessages):
 
         moment = now_ms() if now is None else now
         return delays(self.reader, moment, tell or silent, on_damage or raised)
+
+    def undelivered(
+        self, *, tell: Say | None = None, on_damage: OnDamage | None = None, progress: Progress | None = None
+    ) -> Iterator[UndeliveredMessage]:
+        """Yield delayed messages that their level passed without a delivered copy in the log: the rows of
+        `rmqctl delays --undelivered --json`. Reads the log from the first passed message on."""
+        from rmqctl.store.answers.undelivered import undelivered
+
+        return undelivered(self.reader, tell or silent, on_damage or raised, progress)
 
     def halves(
         self, *, now: int | None = None, tell: Say | None = None, on_damage: OnDamage | None = None

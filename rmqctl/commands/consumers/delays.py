@@ -30,6 +30,18 @@ _COLUMNS = (
     "detail",
 )
 _DROPPABLE = ("detail", "delay_ms", "offset")
+_UNDELIVERED_COLUMNS = (
+    "level",
+    "queue_offset",
+    "physical_offset",
+    "state",
+    "due_timestamp",
+    "target_topic",
+    "target_queue_id",
+    "unique_key",
+    "keys",
+)
+_DROPPABLE_UNDELIVERED = ("keys", "target_queue_id", "queue_offset", "unique_key")
 
 
 @click.command(
@@ -37,6 +49,7 @@ _DROPPABLE = ("detail", "delay_ms", "offset")
 Examples:
   rmqctl delays -s DIR
   rmqctl delays -s DIR -c broker.conf --json   a line for each level, with levels of your own
+  rmqctl delays -s DIR --undelivered           messages that a level passed without delivering them
 
 \b
 States:
@@ -50,17 +63,27 @@ States:
   damaged           the message that is due first cannot be read; in the timer, some that may wait
   unknown           what the timer has delivered is not known; `detail` says what is missing
 
-Exit code 1: no message was ever delayed, some are stuck, or damage beside the answer; 7: damage may hide it."""
+With --undelivered, `state` is not-delivered, or unknown where damage later in the log may hide the copy.
+
+Exit code 1: no message was ever delayed, some are stuck or not delivered, or damage beside the answer; 7: damage may
+hide it."""
 )
 @store_options
+@click.option("--undelivered", is_flag=True, help="List passed messages of levels without a copy in their topic.")
 @output_options
-def delays(store: StoreLocation, output: Output) -> int:
+def delays(store: StoreLocation, output: Output, *, undelivered: bool) -> int:
     """Say which delayed messages wait for their time: by delay level, and in the timer by the queue they are for.
 
     Pending are messages from the offset in config/delayOffset.json on; a running broker writes it every 10 s. In the
     timer those are pending that a broker has on its wheel once it has recovered it from timerwheel, timerlog/ and
     config/timercheck, and those of its queue that it puts there then. `--json` counts both (`on_wheel`, `to_enqueue`).
+
+    With --undelivered, the command lists delayed messages before the offset of their level that have no copy with the
+    same unique key, birth time and retries in their topic. It reads the log from the first such message on. Broker
+    defects, a deleted topic or delivery to another broker leave such messages. The timer is not part of this list.
     """
+    if undelivered:
+        return _list_undelivered(store, output)
     from rmqctl.formats.errors import NotFoundError
     from rmqctl.opening import open_store
     from rmqctl.reports.answer import tell_answer
@@ -81,3 +104,23 @@ def delays(store: StoreLocation, output: Output) -> int:
             _DROPPABLE,
         )
     return exit_codes.DAMAGE_OR_NOTHING if "stuck" in states else code
+
+
+def _list_undelivered(store: StoreLocation, output: Output) -> int:
+    """List messages that a level passed; exit code 1 where there are any."""
+    from rmqctl.opening import log_bytes, open_store
+    from rmqctl.output.progress import progress
+    from rmqctl.reports.damage import ToldDamage
+
+    with open_store(store, needs_messages=True) as opened:
+        damage = ToldDamage(output)
+        with progress("reading the commitlog", log_bytes(opened.files), "bytes") as bar:
+            rows = list(opened.undelivered(tell=output.talk, on_damage=damage, progress=bar.advance))
+    output.rows(_UNDELIVERED_COLUMNS, (row._asdict() for row in rows), droppable=_DROPPABLE_UNDELIVERED)
+    if rows:
+        output.talk(
+            "`rmqctl query -o PHYSICAL_OFFSET` shows a message; send it again with `rmqctl produce` or `append`"
+        )
+    elif not damage.count and not damage.is_uncertain:
+        output.talk("every delayed message that a level passed has a copy in its topic")
+    return exit_codes.DAMAGE_OR_NOTHING if rows or damage.count or damage.is_uncertain else exit_codes.OK

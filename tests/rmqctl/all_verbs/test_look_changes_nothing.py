@@ -48,6 +48,7 @@ def commands(store: Path, name: str) -> list[list[object]]:
         ["groups", "--json"],
         ["delays"],
         ["delays", "--json"],
+        ["delays", "--undelivered"],
         ["halves"],
         ["halves", "--json"],
         ["dlq list"],

@@ -76,6 +76,51 @@ def test_none() -> None:
     assert "no message was ever delayed" in done.err
 
 
+def test_undelivered_none_where_a_broker_delivered_all() -> None:
+    done = run("delays", "-s", store_path("broker-real"), "--undelivered", "--json")
+    assert (done.code, done.objects) == (exit_codes.OK, [])
+    assert "every delayed message that a level passed has a copy" in done.err
+
+
+def test_undelivered_messages_that_a_level_skipped(golden_store: GoldenStore) -> None:
+    store = golden_store("broker-real")
+    (store / "config" / "delayOffset.json").write_text('{"offsetTable":{1:71,14:3}}', encoding="utf-8")
+    stored = {row["queueOffset"]: row for row in truth("broker-real").messages if _is_level(row, 14)}
+    done = run("delays", "-s", store, "--undelivered", "--json")
+    assert done.code == exit_codes.DAMAGE_OR_NOTHING
+    assert [row["physical_offset"] for row in done.objects] == [stored[slot]["commitLogOffset"] for slot in range(3)]
+    for row in done.objects:
+        message = stored[row["queue_offset"]]
+        assert (row["level"], row["state"]) == (14, "not-delivered")
+        assert row["unique_key"] == message["properties"]["UNIQ_KEY"]
+        assert row["target_topic"] == message["properties"]["REAL_TOPIC"]
+        assert row["due_timestamp"] == message["storeTimestamp"] + 600_000
+
+
+def test_undelivered_is_unknown_where_damage_may_hide_the_copy(golden_store: GoldenStore) -> None:
+    store = golden_store("broker-real")
+    rows = truth("broker-real").messages
+    first = min((row for row in rows if _is_level(row, 1)), key=lambda row: int(row["queueOffset"]))
+    key, topic = first["properties"]["UNIQ_KEY"], first["properties"]["REAL_TOPIC"]
+    (copy,) = [row for row in rows if row["topic"] == topic and row["properties"].get("UNIQ_KEY") == key]
+    damage_body(store, copy)
+    done = run("delays", "-s", store, "--undelivered", "--json")
+    assert done.code == exit_codes.DAMAGE_OR_NOTHING
+    (row,) = done.objects
+    assert (row["unique_key"], row["state"]) == (key, "unknown")
+
+
+def test_undelivered_without_offsets_is_not_guessed() -> None:
+    done = run("delays", "-s", store_path("features"), "--undelivered", "--json")
+    assert (done.code, done.objects) == (exit_codes.DAMAGE_OR_NOTHING, [])
+    assert "no message is known to be passed" in done.err
+    assert "has a copy in its topic" not in done.err
+
+
+def _is_level(row: dict[str, Any], level: int) -> bool:
+    return bool(row["topic"] == TOPIC and row["queueId"] == level - 1)
+
+
 TIMER = "rmq_sys_wheel_timer"
 _FIELDS = ("target_topic", "target_queue_id", "pending", "state")
 
