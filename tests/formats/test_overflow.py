@@ -68,3 +68,10 @@ def test_crcs_count_without_the_signs_too() -> None:
     with pytest.raises(FrameDamage) as caught:
         unsigned(bytes(frame))
     assert caught.value.reason is Reason.BODY_CRC
+
+
+@pytest.mark.parametrize(("size", "v2"), [(127, False), (32767, True)])
+def test_the_longest_topic_that_fits(size: int, v2: bool) -> None:
+    frame = overflowed(1000, b"K\1v\2", topic=b"t" * size, v2=v2)
+    message = decode_message(frame, 0, len(frame), 1000)
+    assert (message, message.overflows) == (unsigned(frame), False)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import struct
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rmqctl.formats.config_json import parse_config_json
-from rmqctl.formats.errors import UsageError
+from rmqctl.formats.errors import CorruptError, UsageError
 from rmqctl.formats.message import Message
 from rmqctl.network.broker.delay.timer_files import fits, write_timer_checkpoint, write_timer_log
+from rmqctl.network.broker.send.batch_items import batch_items
 from rmqctl.network.clients.channel import Answers
 from rmqctl.network.clients.producing.batches import encode_item
 from rmqctl.network.ha.protocol import LARGEST_BODY, ReportDecoder, encode_report, encode_transfer_head
 from rmqctl.network.remoting.codes import RequestCode as Request
-from rmqctl.network.remoting.command import RESPONSE_FLAG, RemotingCommand
+from rmqctl.network.remoting.command import RESPONSE_FLAG, RemotingCommand, decode_command
 from rmqctl.network.remoting.frames import FrameDecoder, encode_frame
 from rmqctl.network.remoting.server import PeerConnection, RemotingServer
 from rmqctl.network.remoting.services import Processor
@@ -42,6 +45,37 @@ def test_a_message_of_a_batch_holds_the_ends_of_its_fields() -> None:
     ):
         with pytest.raises(UsageError, match=r"32767|32-bit"):
             encode_item(message)
+
+
+@pytest.mark.parametrize("name", ["code", "opaque", "flag", "version"])
+def test_a_header_in_json_holds_32_bits_and_nothing_beyond(name: str) -> None:
+    for value in (-INT, INT - 1):
+        header = json.dumps({"code": 1, name: value}).encode()
+        assert getattr(decode_command(header, 0, b""), name) == value
+    for value in (-INT - 1, INT):
+        with pytest.raises(CorruptError, match=f"{name} of the header"):
+            decode_command(json.dumps({"code": 1, name: value}).encode(), 0, b"")
+
+
+def test_a_binary_header_has_signed_fields() -> None:
+    """RocketMQSerializable: a code of 16 bits, a number and a flag of 32."""
+    for number in (-INT, -1, INT - 1):
+        command = decode_command(struct.pack(">hbhiiii", -1, 0, -1, number, number, 0, 0), 1, b"")
+        assert (command.code, command.version, command.opaque, command.flag) == (-1, -1, number, number)
+
+
+def test_a_batch_is_read_by_signed_fields() -> None:
+    for flag in (-INT, INT - 1):
+        (item,) = batch_items(encode_item(Message("T", b"x", flag=flag)))
+        assert item.flag == flag
+    longest = 0x7FFF
+    for size in (longest, longest + 1):
+        data = struct.pack(">iiiii", 22 + size, 0, 0, 0, 0) + struct.pack(">H", size) + bytes(size)
+        if size > longest:
+            with pytest.raises(CorruptError, match="properties of -32768 bytes"):
+                batch_items(data)
+        else:
+            assert len(batch_items(data)[0].property_bytes) == longest
 
 
 @pytest.mark.parametrize("size", [0, LARGEST_BODY])
