@@ -91,7 +91,35 @@ def _found(reader: StoreReader, output: Output, wanted: Question) -> int:
         return _at_time(reader, output, wanted.topic, wanted.queue_id, wanted.at, wanted.boundary)
     if wanted.topic is not None and wanted.queue_id is not None and wanted.offset is not None:
         return _by_queue_offset(reader, output, wanted.topic, wanted.queue_id, wanted.offset, wanted.limit or 1)
-    return _show(output, [reader.lookup(wanted.offset or 0)])
+    return _at_physical_offset(reader, output, wanted.offset or 0)
+
+
+def _at_physical_offset(reader: StoreReader, output: Output, offset: int) -> int:
+    """Show the message there, and say why no queue leads to it where none does."""
+    from rmqctl.reports.dispatch_state import dispatch_problems
+
+    try:
+        message = reader.lookup(offset)
+    except CorruptError as error:
+        overflowed = _overflowed(reader, offset)
+        if overflowed is None:
+            raise
+        return _show(output, [overflowed], [error])
+    code = _show(output, [message])
+    for problem in dispatch_problems(reader, message):
+        output.talk(f"dispatch: {problem}")
+    return code
+
+
+def _overflowed(reader: StoreReader, offset: int) -> StoredMessage | None:
+    """Return the message at `offset` that brokers cannot read because a length overflows its field; else None."""
+    from rmqctl.store.commitlog.overflow import overflowed_message
+    from rmqctl.store.commitlog.walk import Damage, walk
+
+    record = next(walk(reader.files.log, offset), None)
+    if not isinstance(record, Damage) or record.physical_offset != offset:
+        return None
+    return overflowed_message(reader.files.log, record)
 
 
 def _by_id(reader: StoreReader, output: Output, text: str, topic: str | None, scan: bool) -> int:
