@@ -12,6 +12,7 @@ from typing import Any
 from rmqctl.formats.errors import UnreadableError
 from rmqctl.store.commitlog.walk import Damage, Progress
 from rmqctl.store.files.trees import on_disk_bytes
+from rmqctl.store.info.held_files import HeldFile, held_files
 from rmqctl.store.info.log_numbers import count_topics
 from rmqctl.store.info.queue_numbers import arrays_pay, count_queue
 from rmqctl.store.read.reader import StoreReader
@@ -45,7 +46,10 @@ class PartUsage:
 
 @dataclass(slots=True)
 class StoreUsage:
-    """`counted_from`: commitlog or consumequeue. `damaged_bytes`: of the log, of no topic; None where nobody looked."""
+    """`counted_from`: commitlog or consumequeue. `damaged_bytes`: of the log, of no topic; None where it was not read.
+
+    `held`: deleted files that processes still hold, which are not in `total`.
+    """
 
     path: str
     counted_from: str
@@ -55,6 +59,7 @@ class StoreUsage:
     topics: list[TopicUsage] = field(default_factory=list)
     parts: list[PartUsage] = field(default_factory=list)
     total: PartUsage = field(default_factory=lambda: PartUsage("total"))
+    held: list[HeldFile] = field(default_factory=list)
 
 
 def disk_usage(reader: StoreReader, *, quick: bool = False, progress: Progress | None = None) -> StoreUsage:
@@ -74,6 +79,7 @@ def disk_usage(reader: StoreReader, *, quick: bool = False, progress: Progress |
             topics[name] = TopicUsage(name, numbers.messages, numbers.bytes)
         usage.damaged_bytes = sum(damage.end - damage.physical_offset for damage in damages)
     _count_files(reader, usage, topics)
+    usage.held = held_files(layout)
     usage.messages = sum(topic.messages for topic in topics.values())
     usage.message_bytes = sum(topic.bytes for topic in topics.values())
     for topic in topics.values():

@@ -61,13 +61,22 @@ def du(store: StoreLocation, output: Output, topics: TopicFilter, quick: bool, l
     shown, rest = usage.topics[:limit], usage.topics[limit:] if limit is not None else []
     usage.topics = shown
     _print(usage, len(rest), output)
+    if usage.held:
+        pids = sorted({one.process for one in usage.held})
+        sizes = {one.file: one.bytes for one in usage.held}
+        output.talk(
+            f"{'process' if len(pids) == 1 else 'processes'} {', '.join(map(str, pids))} still "
+            f"{'holds' if len(pids) == 1 else 'hold'} {counted(len(sizes), 'deleted file')}, "
+            f"{counted(sum(sizes.values()), 'byte')} on the disk: the space is free once the file is closed, at the "
+            "latest when the process ends (`du --json` names the files: held)"
+        )
     if usage.damaged_bytes:
         output.talk(f"{counted(usage.damaged_bytes, 'byte')} of the log are damaged: `rmqctl check` says where")
     return exit_codes.DAMAGE_OR_NOTHING if usage.damaged_bytes else exit_codes.OK
 
 
 def _print(usage: StoreUsage, more: int, output: Output) -> None:
-    record = asdict(usage)
+    record = asdict(usage) | {"held": [one._asdict() for one in usage.held]}
     if output.is_json:
         output.record(record)
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import mmap
 import os
 from collections import Counter
 from pathlib import Path
@@ -96,3 +97,19 @@ def test_columns_count_damage_as_the_plain_walk_does() -> None:
                 count(store.files.log, None, damages.append)
                 found.append(damages)
             assert found[0] == found[1] != []
+
+
+def test_deleted_files_that_a_process_holds(golden_store: GoldenStore) -> None:
+    """A broker that cannot destroy a file keeps its space, though no folder has the file any more."""
+    store = golden_store("clean")
+    first = sorted((store / "commitlog").iterdir())[0]
+    assert run("du", "-s", store, "--quick", "--json").objects[0]["held"] == []
+    with first.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ):
+        first.unlink()
+        done = run("du", "-s", store, "--quick", "--json")
+        (held,) = done.objects[0]["held"]
+        assert (held["process"], held["file"]) == (os.getpid(), os.path.realpath(first))
+        assert held["bytes"] == os.fstat(opened.fileno()).st_blocks * 512
+        told = run("du", "-s", store, "--quick").err
+        assert f"process {os.getpid()} still holds 1 deleted file, {held['bytes']} bytes on the disk" in told
+    assert run("du", "-s", store, "--quick", "--json").objects[0]["held"] == []
