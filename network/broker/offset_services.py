@@ -88,6 +88,9 @@ def update_consumer_offset(broker: Broker, request: RemotingCommand, caller: Cal
         raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
     if queue_id < 0:
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"queueId[{queue_id}] is no queue")
+    if broker.offsets.has_reset(group, topic, queue_id):
+        # ConsumerManageProcessor#updateConsumerOffset
+        return RemotingCommand(ResponseCode.SUCCESS, remark="Offset has been previously reset")
     broker.offsets.commit(group, topic, queue_id, offset)
     return RemotingCommand(ResponseCode.SUCCESS)
 

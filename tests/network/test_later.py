@@ -83,6 +83,10 @@ def test_a_group_is_reset_to_a_time(writing: Writing) -> None:
     reset: dict[str, Any] = {"topic": "T", "group": "g", "isForce": True, "timestamp": times[2]}
     answer = writing.ask(Request.INVOKE_BROKER_TO_RESET_OFFSET, **reset)
     assert b'"queueId":0,"topic":"T"}:2' in answer.body
+    # a member that does not know it yet commits what it has consumed
+    late = writing.ask(Request.UPDATE_CONSUMER_OFFSET, commitOffset=4, **where)
+    assert (late.code, late.remark) == (0, "Offset has been previously reset")
+    assert writing.ask(Request.QUERY_CONSUMER_OFFSET, **where).fields == {"offset": "2"}
     moved = writing.ask(Request.PULL_MESSAGE, **pulling("T", 0, 4, consumerGroup="g"))
     assert (moved.code, moved.remark, moved.fields["nextBeginOffset"]) == (21, "OFFSET_RESET", "2")
     assert writing.ask(Request.PULL_MESSAGE, **pulling("T", 0, 2, consumerGroup="g")).code == 0

@@ -121,6 +121,10 @@ class ConsumerOffsets:
         self.commit(group, topic, queue_id, offset)
         self._resets[group, topic, queue_id] = offset
 
+    def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether the next pull of a group begins where it was set to: until then members commit what is past."""
+        return (group, topic, queue_id) in self._resets
+
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Where the next pull of a group has to begin, once; None if nobody has set it."""
         return self._resets.pop((group, topic, queue_id), None)

@@ -90,7 +90,6 @@ class AskedMember:
             for queue, held in self._held(command.fields.get("topic", "")).items():
                 offset = offsets.get(queue)
                 if isinstance(offset, int):
-                    held.is_dropped = True
                     self._reset(queue, held, offset)
         return RemotingCommand(ResponseCode.SUCCESS)
 

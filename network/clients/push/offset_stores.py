@@ -116,6 +116,12 @@ class BrokerOffsets(_InMemory):
             except RemoteError as error:
                 self._warn(f"offset {offset} of {queue.topic} queue {queue.queue_id} is not committed: {error.message}")
 
+    def freeze(self, queue: MessageQueue, offset: int) -> None:
+        """See ProgressStore."""
+        super().freeze(queue, offset)
+        # a pull commits too, and whoever reset the group has: the broker need not have what was committed last
+        self._committed.pop(queue, None)
+
     def forget(self, queue: MessageQueue) -> None:
         """See ProgressStore."""
         super().forget(queue)

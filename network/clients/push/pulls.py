@@ -173,7 +173,6 @@ class Pulls:
         next_offset = int(answer.fields["nextBeginOffset"])
         pulls.problem = None
         if code == ResponseCode.PULL_OFFSET_MOVED:
-            pulls.held.is_dropped = True
             self._on_moved(pulls.queue, pulls.held, next_offset)
             return
         if messages:

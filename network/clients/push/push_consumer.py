@@ -263,7 +263,12 @@ class PushConsumer:
         self._background.later(pause, lambda: self._share(number))
 
     def _moved(self, queue: MessageQueue, held: ProcessQueue, offset: int) -> None:
-        self._background.soon(lambda: self._rebalance.moved(queue, held, offset, self._share_soon))
+        """Drop what is held of a queue, and go on at an offset that its broker or an operator named."""
+        if self._member.queues.get(queue) is held:
+            # before it is dropped: a round that finds a dropped queue commits its offset and removes it
+            self._member.offsets.freeze(queue, offset)
+        held.is_dropped = True
+        self._background.soon(lambda: self._rebalance.moved(queue, held, self._share_soon))
 
     # ---- consumption
 

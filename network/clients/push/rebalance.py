@@ -119,12 +119,11 @@ class Rebalance:
             added += 1
         return added, is_locked
 
-    def moved(self, queue: MessageQueue, held: ProcessQueue, offset: int, again: Callable[[], object]) -> None:
-        """Go on in a dropped queue at the offset that its broker named, and share out `again`."""
+    def moved(self, queue: MessageQueue, held: ProcessQueue, again: Callable[[], object]) -> None:
+        """Commit the frozen offset of a dropped queue, and share out `again`."""
         member = self._member
         if member.queues.get(queue) is not held:
             return
-        member.offsets.freeze(queue, offset)
         member.offsets.persist([queue])
         self.remove(queue, held)
         again()

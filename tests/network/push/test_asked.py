@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -137,6 +137,24 @@ def test_offsets_are_reset_in_a_running_consumer(pushing: Pushing) -> None:
         consumer._asked("broker", command)
         wait_until(lambda: seen.bodies == [*"abc", *"abcd", *"cd"])
     assert pushing.committed("resets", "Again") == 4
+
+
+def test_a_round_of_sharing_out_before_a_reset_is_dealt_with_keeps_it(pushing: Pushing) -> None:
+    """The round finds the dropped queue, commits and removes it: what it commits is the offset of the reset."""
+    pushing.send("Rounds", *"abc", queue=0)
+    seen = Seen()
+    with pushing.consumer("rounds", "Rounds", seen, threads=1) as consumer:
+        wait_until(lambda: seen.bodies == ["a", "b", "c"])
+        queue = MessageQueue("broker-a", 0, "Rounds")
+        held = consumer._member.queues[queue]
+        later: list[Callable[[], object]] = []
+        soon, consumer._background.soon = consumer._background.soon, later.append  # type: ignore[method-assign]
+        consumer._moved(queue, held, 0)
+        consumer._rebalance.run()
+        consumer._background.soon = soon  # type: ignore[method-assign]
+        for task in later:
+            task()
+        wait_until(lambda: seen.bodies == [*"abc", *"abc"])
 
 
 def test_requests_for_another_group_or_of_another_kind_are_refused(pushing: Pushing) -> None:

@@ -10,10 +10,11 @@ import pytest
 from rmqctl.formats.errors import CorruptError, RefusedError, RemoteError, UsageError
 from rmqctl.formats.message import Message
 from rmqctl.network.clients.allocate import by_circle
+from rmqctl.network.clients.client import Client
 from rmqctl.network.clients.consumer import Consumer
 from rmqctl.network.clients.producer import Producer, ProducerSettings
 from rmqctl.network.clients.push.listeners import ConsumeStatus
-from rmqctl.network.clients.push.offset_stores import LocalOffsets, local_offsets_text
+from rmqctl.network.clients.push.offset_stores import BrokerOffsets, LocalOffsets, local_offsets_text
 from rmqctl.network.clients.push.push_consumer import PushConsumer
 from rmqctl.network.remoting.fastjson import MessageQueue
 from tests.network.push.pushing import LIMIT, Pushing, Seen, wait_until
@@ -131,6 +132,22 @@ def test_frozen_offsets_ignore_late_verdicts(tmp_path: Path) -> None:
     offsets.forget(queue)
     offsets.update(queue, 9, increase_only=True)
     assert offsets.in_memory(queue) == 9
+
+
+def test_a_reset_offset_is_committed_though_it_was_committed_before(pushing: Pushing) -> None:
+    """The pull that learns of a reset commits what was consumed, over the reset."""
+    pushing.send("Back", "x", queue=0)
+    with pushing.consumer("back", "Back", Seen()):
+        pass
+    client, queue = Client(pushing.local.namesrv, pushing.local.dial), MessageQueue("broker-a", 0, "Back")
+    offsets = BrokerOffsets(client, "back", lambda queue: "broker", pytest.fail)
+    offsets.update(queue, 0, increase_only=False)
+    offsets.persist([queue])
+    pushing.local.broker.offsets.commit("back", "Back", 0, 1)
+    offsets.freeze(queue, 0)
+    offsets.persist([queue])
+    assert pushing.committed("back", "Back") == 0
+    client.close()
 
 
 def test_a_namespace_is_between_consumer_and_broker(pushing: Pushing) -> None:
