@@ -79,8 +79,13 @@ class FrameDecoder:
 
 def encode_frame(command: RemotingCommand) -> bytes:
     """The frame of a command, its header as JSON. CorruptError for one that no peer would take."""
+    return encode_head(command) + command.body
+
+
+def encode_head(command: RemotingCommand) -> bytes:
+    """Return what a frame begins with, up to the command's body. CorruptError for one that no peer would take."""
     header = encode_header(command)
     length = _WORD.size + len(header) + len(command.body)
     if length + _WORD.size > LARGEST_FRAME or len(header) > _HEADER_LENGTH_MASK:
         raise CorruptError(f"an answer of {length} bytes is larger than a frame may be ({LARGEST_FRAME})")
-    return _WORDS.pack(length, SerializeType.JSON << 24 | len(header)) + header + command.body
+    return _WORDS.pack(length, SerializeType.JSON << 24 | len(header)) + header

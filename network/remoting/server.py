@@ -15,7 +15,7 @@ from rmqctl.formats.wording import counted
 from rmqctl.network.remoting.admission import Admission
 from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.command import RESPONSE_FLAG, VERSION, RemotingCommand
-from rmqctl.network.remoting.frames import LARGEST_FRAME, FrameDecoder, encode_frame
+from rmqctl.network.remoting.frames import LARGEST_FRAME, FrameDecoder, encode_head
 from rmqctl.network.remoting.services import Processor, RequestError, Tell
 from rmqctl.network.remoting.session import Session, Shared
 from rmqctl.network.remoting.tls import Listener
@@ -25,6 +25,8 @@ Address = tuple[str, int]
 
 # from so many bytes on answers leave at once: their clients can go on while others are answered
 _TOGETHER = 4 * 1024
+# a body of so many bytes on leaves after its head: to join them takes longer than one more call of the kernel
+_LARGE_BODY = 64 * 1024
 _INCOMING = 256 * 1024
 # requests of ours that one client may have to answer
 _MOST_ASKED = 64
@@ -260,20 +262,25 @@ class PeerConnection(asyncio.BufferedProtocol):
         if command.version != version:
             command = command._replace(version=version)
         try:
-            frame = encode_frame(command)
+            head = encode_head(command)
         except CorruptError as error:
             self._server.tell(f"{self.remote}: {error.message}")
-            frame = encode_frame(
-                RemotingCommand(
-                    ResponseCode.SYSTEM_ERROR, remark=error.message, opaque=command.opaque, flag=command.flag
-                )
+            command = RemotingCommand(
+                ResponseCode.SYSTEM_ERROR, remark=error.message, opaque=command.opaque, flag=command.flag
             )
-        self._server.traffic.bytes_out += len(frame)
+            head = encode_head(command)
+        size = len(head) + len(command.body)
+        self._server.traffic.bytes_out += size
         if not self._outgoing and not self._is_answering:
             # with what else is to be said in this turn of the loop
             self._loop.call_soon(self._send_out)
-        self._outgoing.append(frame)
-        self._outgoing_size += len(frame)
+        if len(command.body) < _LARGE_BODY:
+            self._outgoing.append(head + command.body)
+        else:
+            self._outgoing.append(head)
+            self._send_out()
+            self._outgoing.append(command.body)
+        self._outgoing_size += size
         if self._outgoing_size >= _TOGETHER:
             self._send_out()
 

@@ -270,3 +270,25 @@ def test_small_answers_leave_together_and_large_ones_at_once(size: int, order: s
 
     asyncio.run(ask())
     assert seen == order.split()
+
+
+@pytest.mark.parametrize("size", [1, 64 * 1024 - 1, 64 * 1024, 300_000])
+def test_a_large_body_leaves_as_it_is_behind_its_head_and_keeps_its_place(size: int) -> None:
+    body = bytes(size)
+    written: list[bytes] = []
+
+    async def check(bench: Bench) -> None:
+        connection = PeerConnection(bench.server, asyncio.get_running_loop())
+        transport = SimpleNamespace(write=written.append, is_closing=lambda: False)
+        connection._transport = transport  # type: ignore[assignment]
+        for opaque in range(3):
+            connection._write(RemotingCommand(0, opaque=opaque, body=body if opaque == 1 else b"small"))
+        await asyncio.sleep(0)
+        connection._transport = None
+
+    served(check)
+    version = RemotingServer(SimpleNamespace(), print).version  # type: ignore[arg-type]
+    frames = [RemotingCommand(0, opaque=one, body=body if one == 1 else b"small", version=version) for one in range(3)]
+    assert b"".join(written) == b"".join(map(encode_frame, frames))
+    # not copied into a frame
+    assert any(one is body for one in written) is (size >= 64 * 1024)
