@@ -153,18 +153,22 @@ def _steps(pair: ConfigPair, version: str) -> Iterator[ConfigStep]:
     name = file.path.name
     source = pair.source_for(version)
     was = f"{name} is {_state(file)}" if file.state != GOOD else f"{name} is not loaded ({_why(file, version)})"
+    is_deleted = version in _DELETES_FIRST and file.state != MISSING
+    copy_first = f". {version} deletes config/{name}: copy it before the start" if is_deleted else ""
     if source is None:
-        yield ConfigStep(name, None, True, f"{was}, its backup is {_state(backup)}: the broker does not start")
+        stops = f"{was}, its backup is {_state(backup)}: the broker does not start{copy_first}"
+        yield ConfigStep(name, None, True, stops)
     elif source is file:
         if file.state != GOOD or _is_empty(file):
             yield ConfigStep(name, "nothing", True, f"{name} holds no table: {_EMPTY_MEANS[name]}")
     elif source.state == GOOD:
         moves = tuple(_moves(file, backup))
-        deleted = ", after it has deleted the file" if version in _DELETES_FIRST and file.state != MISSING else ""
+        deleted = ", after it has deleted the file" if is_deleted else ""
         said = [f"{was}: the broker takes the backup, which is older{deleted}", _said_of(moves, file)]
         yield ConfigStep(name, "backup", file.state != MISSING, "; ".join(filter(None, said)), moves)
     elif file.state != MISSING or backup.state != MISSING:
-        yield ConfigStep(name, "nothing", True, f"{was}, its backup is {backup.state}: {_EMPTY_MEANS[name]}")
+        lost = f"{was}, its backup is {backup.state}: {_EMPTY_MEANS[name]}{copy_first}"
+        yield ConfigStep(name, "nothing", True, lost)
 
 
 def _is_empty(found: FoundFile) -> bool:

@@ -73,3 +73,13 @@ def test_nothing_is_changed(golden_store: GoldenStore) -> None:
     assert "RocketMQ 4.9.8 misses or refuses 2 things" in shown.out
     assert tree_state(store) == before
     assert run("predict", "-s", store, "--from", "4.9.8").code == exit_codes.USAGE
+
+
+def test_a_damaged_config_file_without_a_backup_is_deleted_by_5_5(golden_store: GoldenStore) -> None:
+    store = golden_store("clean")
+    (store / "config").mkdir(exist_ok=True)
+    (store / "config" / "topics.json").write_text("{bad", encoding="utf-8")
+    for version, is_deleted in (("5.5.0", True), ("5.3.3", False)):
+        done = run("predict", "-s", store, "--to", version)
+        assert done.code == exit_codes.DAMAGE_OR_NOTHING
+        assert ("deletes config/topics.json: copy it before the start" in " ".join(done.out.split())) is is_deleted
