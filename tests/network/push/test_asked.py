@@ -12,7 +12,7 @@ from rmqctl.network.clients.client import BrokerError, Client
 from rmqctl.network.clients.push.figures import ConsumeFigures
 from rmqctl.network.clients.push.listeners import ConsumeStatus, OrderlyStatus
 from rmqctl.network.clients.push.push_consumer import PushConsumer
-from rmqctl.network.remoting.codes import RequestCode
+from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.fastjson import MessageQueue, fastjson, parse_body, queue_of_key
 from tests.network.push.pushing import LIMIT, Pushing, Seen, wait_until
@@ -146,10 +146,10 @@ def test_a_round_of_sharing_out_before_a_reset_is_dealt_with_keeps_it(pushing: P
     with pushing.consumer("rounds", "Rounds", seen, threads=1) as consumer:
         wait_until(lambda: seen.bodies == ["a", "b", "c"])
         queue = MessageQueue("broker-a", 0, "Rounds")
-        held = consumer._member.queues[queue]
+        moved = RemotingCommand(ResponseCode.PULL_OFFSET_MOVED, {"nextBeginOffset": "0"})
         later: list[Callable[[], object]] = []
-        soon, consumer._background.soon = consumer._background.soon, later.append  # type: ignore[method-assign]
-        consumer._moved(queue, held, 0)
+        soon, consumer._background.soon = consumer._background.soon, later.append  # type: ignore[method-assign, assignment]
+        consumer._pulls._take(consumer._pulls._pulls[queue], "broker", moved)
         consumer._rebalance.run()
         consumer._background.soon = soon  # type: ignore[method-assign]
         for task in later:
