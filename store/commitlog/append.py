@@ -153,5 +153,6 @@ class LogAppender:
 
     def leave(self, room: Room) -> None:
         """The room is used: let the next file be made ahead if it is time to."""
-        if room.file.wrote_position * 2 > room.file.size:
+        # a warm file has all its pages: compiled puts do not come here again before it is full
+        if room.file.wrote_position * 2 > room.file.size or self._allocator.is_warming:
             self._allocator.ask(room.file.end_offset)

@@ -43,6 +43,11 @@ class Allocator:
         self._is_closing = False
         self._thread: threading.Thread | None = None
 
+    @property
+    def is_warming(self) -> bool:
+        """Whether new files are prepared, all of their pages at once."""
+        return self._warm is not None
+
     def ask(self, start_offset: int) -> None:
         """Begin to make the file that starts at `start_offset` and the one after it, unless they were asked for."""
         if not self._is_ahead or self._asked == start_offset:

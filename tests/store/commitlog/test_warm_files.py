@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
+from rmqctl.store import Message
 from rmqctl.store.commitlog.warm_files import warming
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io, writable_map
@@ -55,3 +57,14 @@ def test_memory_that_cannot_be_locked_is_said_once(
 
 def test_without_the_setting_nothing_is_warmed() -> None:
     assert warming(StoreConfig(), is_sync=True) is None
+
+
+def test_the_next_warm_file_is_made_when_a_file_begins(tmp_path: Path) -> None:
+    config = StoreConfig(mapped_file_size_commit_log=1024 * 1024, warm_maped_file_enable=True)
+    with MessageStore.open(tmp_path / "store", "rw", config=config, create=True) as store:
+        store.put(Message("Topic", b"body"))
+        following = tmp_path / "store" / "commitlog" / f"{1024 * 1024:020d}"
+        until = time.monotonic() + 10
+        while not following.exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        assert following.exists()
