@@ -22,7 +22,6 @@ ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 # what updateTopic names as the topic whose settings a new one takes
 _DEFAULT_TOPIC = "TBW102"
 _NOT_KNOWN = int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
-_ABSENT = (int(ResponseCode.TOPIC_NOT_EXIST), int(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST), _NOT_KNOWN)
 
 
 class Master(NamedTuple):
@@ -90,8 +89,12 @@ def carried_out(
     """Do what is planned, and yield how it ended on each master.
 
     `everywhere`: these are all masters of the cluster, so that the name server forgets a deleted topic. It keeps the
-    list of queues of an ordered topic (ORDER_TOPIC_CONFIG): that follows last. RemoteError where that fails.
+    list of queues of an ordered topic (ORDER_TOPIC_CONFIG), which is set first: a broker that registers takes `order`
+    from it (TopicConfigManager#updateOrderTopicConfig). RemoteError where the name servers do not take it.
     """
+    changing = [row for row in planned if row.state == "planned"]
+    if wanted.kind == "topic":
+        _set_order(client, wanted.name, changing)
     done: list[EntryAt] = []
     for row in planned:
         result = row
@@ -103,24 +106,35 @@ def carried_out(
                 result = row._replace(state="failed", detail=error.message)
         done.append(result)
         yield result
-    if wanted.kind == "topic" and all(row.state != "failed" for row in done):
-        _follow(client, wanted, done, everywhere)
+    failed = [row for row in done if row.state == "failed"]
+    if wanted.kind != "topic":
+        return
+    if failed:
+        _set_order(client, wanted.name, [row._replace(after=row.before) for row in failed])
+    elif wanted.action == "delete" and everywhere:
+        for address in client.name_servers:
+            fields = {"topic": wanted.name, "clusterName": planned[0].cluster}
+            client.ask(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, fields)
 
 
 def _entry_at(client: Client, wanted: EntryChange, address: str) -> dict[str, Any] | None:
-    """Return the entry that a broker has; of one that does not know 351 and 352 (4.x) by way of the whole table."""
-    is_topic = wanted.kind == "topic"
-    one = RequestCode.GET_TOPIC_CONFIG if is_topic else RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
-    every = RequestCode.GET_ALL_TOPIC_CONFIG if is_topic else RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-    name, table = ("topic", "topicConfigTable") if is_topic else ("group", "subscriptionGroupTable")
-    answer = client.ask(address, one, {name: wanted.name}, allowed=_ABSENT)
-    if answer.code == ResponseCode.SUCCESS:
-        content = parse_body(answer.body)
-        content.pop("mappingDetail", None)
-        return content or None
-    if answer.code != _NOT_KNOWN:
-        return None
-    entries = parse_body(client.ask(address, every).body).get(table)
+    """Return the entry that a broker has, None without one. Groups are looked for in the whole table: a broker that is
+    asked for one group (352) creates it."""
+    if wanted.kind == "group":
+        return _of_table(
+            client, address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "subscriptionGroupTable", wanted
+        )
+    fields, allowed = {"topic": wanted.name}, (int(ResponseCode.TOPIC_NOT_EXIST), _NOT_KNOWN)
+    answer = client.ask(address, RequestCode.GET_TOPIC_CONFIG, fields, allowed=allowed)
+    if answer.code == _NOT_KNOWN:  # 4.x
+        return _of_table(client, address, RequestCode.GET_ALL_TOPIC_CONFIG, "topicConfigTable", wanted)
+    content = parse_body(answer.body) if answer.code == ResponseCode.SUCCESS else {}
+    content.pop("mappingDetail", None)
+    return content or None
+
+
+def _of_table(client: Client, address: str, code: int, table: str, wanted: EntryChange) -> dict[str, Any] | None:
+    entries = parse_body(client.ask(address, code).body).get(table)
     found = entries.get(wanted.name) if isinstance(entries, dict) else None
     return found if isinstance(found, dict) else None
 
@@ -150,13 +164,9 @@ def _ask(client: Client, wanted: EntryChange, row: EntryAt, removes_offsets: boo
         client.ask(row.address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=fastjson(body))
 
 
-def _follow(client: Client, wanted: EntryChange, rows: list[EntryAt], everywhere: bool) -> None:
-    """Bring the name servers to what the brokers have now."""
-    if wanted.action == "delete" and everywhere:
-        fields = {"topic": wanted.name, "clusterName": rows[0].cluster}
-        for address in client.name_servers:
-            client.ask(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, fields)
-    key = {"namespace": ORDER_TOPIC_CONFIG, "key": wanted.name}
+def _set_order(client: Client, topic: str, rows: list[EntryAt]) -> None:
+    """Have the name servers list the queues of a topic on the brokers of `rows` as their entries have them after."""
+    key = {"namespace": ORDER_TOPIC_CONFIG, "key": topic}
     for address in client.name_servers:
         answer = client.ask(address, RequestCode.GET_KV_CONFIG, key, allowed=(int(ResponseCode.QUERY_NOT_FOUND),))
         known = answer.fields.get("value", "") if answer.code == ResponseCode.SUCCESS else ""
@@ -168,7 +178,7 @@ def _follow(client: Client, wanted: EntryChange, rows: list[EntryAt], everywhere
 
 
 def _order_list(known: str, rows: list[EntryAt]) -> str:
-    """Return the list of queues of an ordered topic after a change on the brokers of `rows`
+    """Return the list of queues of an ordered topic after what `rows` say of their brokers
     (DefaultMQAdminExtImpl#createOrUpdateOrderConf)."""
     queues = dict(one.split(":", 1) for one in known.split(";") if ":" in one)
     for row in rows:

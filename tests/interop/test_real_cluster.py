@@ -17,7 +17,6 @@ from tests.network.serving import serving
 pytestmark = pytest.mark.interop
 
 LIMIT = 60
-SETTINGS = {"timerWheelEnable": "false"}
 
 
 class Cluster:
@@ -30,7 +29,7 @@ class Cluster:
         return mqadmin(self.version, self.folder, self.namesrv, *commands)
 
     def ask(self, verb: str, *options: str, code: int = 0) -> list[Any]:
-        return rmqctl(verb, "-n", self.namesrv, *options, code=code)
+        return rmqctl(verb, *options, "-n", self.namesrv, code=code)
 
     def wait_for(self, verb: str, count: int, *options: str) -> list[Any]:
         """The rows of a verb, as soon as there are so many: a name server hears of topics a little later."""
@@ -45,7 +44,7 @@ def test_a_real_broker_and_ours_are_one_cluster(version: str, tmp_path: Path) ->
     conf = tmp_path / "broker.conf"
     conf.write_text("brokerName=broker-b\nmappedFileSizeCommitLog=1048576\n", encoding="ascii")
     options = ("--writable", "--create", "-c", str(conf))
-    with real_broker(version, tmp_path / "real", tmp_path / "real-store", SETTINGS) as real:
+    with real_broker(version, tmp_path / "real", tmp_path / "real-store", {}) as real:
         with serving(tmp_path / "store", *options, "--register", real.namesrv) as served:
             cluster = Cluster(version, real.namesrv, tmp_path)
             rows = cluster.wait_for("cluster", 2)
@@ -57,11 +56,33 @@ def test_a_real_broker_and_ours_are_one_cluster(version: str, tmp_path: Path) ->
             assert "success" in " ".join(made), made
             assert len(cluster.wait_for("topics", 2, "-t", "Both")) == 2
             _require_everything(cluster)
+            _require_topics_of_both(cluster)
             assert served.end() == 0
             assert "Traceback" not in served.errors
         # it has left the name server, which has the real broker alone
         assert [row["broker"] for row in cluster.ask("topics", "-t", "Both")] == ["broker-a"]
         assert [row["broker"] for row in cluster.ask("cluster")] == ["broker-a"]
+
+
+def _require_topics_of_both(cluster: Cluster) -> None:
+    """A topic and a group that our verbs create, change and delete on both brokers, and on one of them."""
+    made = cluster.ask("topics", "create", "-t", "Made", "--queues", "3", "--order")
+    assert {(row["broker"], row["state"]) for row in made} == {("broker-a", "done"), ("broker-b", "done")}
+    cluster.ask("topics", "create", "-t", "Made", code=5)
+    cluster.wait_for("topics", 2, "-t", "Made")
+    changed = cluster.ask("topics", "change", "-t", "Made", "--perm", "R", "--no-order")
+    assert {(row["before"]["order"], row["after"]["order"]) for row in changed} == {(True, False)}
+    again = cluster.ask("topics", "change", "-t", "Made", "--perm", "R", "--no-order")
+    assert {row["state"] for row in again} == {"unchanged"}
+    (alone,) = cluster.ask("topics", "change", "-t", "Made", "--broker", "broker-a", "--queues", "4")
+    assert (alone["broker"], alone["before"]["perm"], alone["after"]["writeQueueNums"]) == ("broker-a", 4, 4)
+    assert {row["state"] for row in cluster.ask("topics", "delete", "-t", "Made", "--yes")} == {"done"}
+    cluster.ask("topics", "delete", "-t", "Made", "--yes", code=1)
+    cluster.ask("groups", "create", "-g", "made", "--retry-max", "3")
+    rows = cluster.ask("groups", "change", "-g", "made", "--no-consume")
+    assert {(row["before"]["retryMaxTimes"], row["after"]["consumeEnable"]) for row in rows} == {(3, False)}
+    assert {row["state"] for row in cluster.ask("groups", "delete", "-g", "made", "--yes")} == {"done"}
+    cluster.ask("groups", "delete", "-g", "made", "--yes", code=1)
 
 
 def _require_everything(cluster: Cluster) -> None:

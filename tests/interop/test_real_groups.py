@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import subprocess
 import sys
@@ -316,3 +317,45 @@ def test_brokers_know_a_producer_while_it_runs(cluster: Cluster) -> None:
     theirs = [line[2:] for line in cluster.members.do(f"keys Known {' '.join(keys)}") if line[0] == "key"]
     placed = [cluster.producer.send(Message("Known", b"k"), by_hash(key)).queue for key in keys]
     assert theirs == [[queue.broker_name, str(queue.queue_id)] for queue in placed]
+
+
+def test_topics_and_groups_are_created_and_changed_as_by_mqadmin(cluster: Cluster) -> None:
+    """What `topics` and `groups` do is in the files of the broker as mqadmin would have put it there."""
+    at = ("-n", cluster.real.namesrv)
+    config = cluster.folder / "store" / "config"
+
+    def entry(name: str, table: str, key: str) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = json.loads((config / name).read_text("utf-8"))[table].get(key)
+        return found
+
+    rmqctl("topics", "create", "-t", "Made", "--queues", "3", "--order", "--attributes", "+message.type=FIFO", *at)
+    (mqadmin_made,) = mqadmin(
+        VERSION, cluster.folder, cluster.real.namesrv,
+        "updateTopic -c DefaultCluster -t Theirs -r 3 -w 3 -o true -a +message.type=FIFO",
+    )  # fmt: skip
+    assert any("success" in line for line in mqadmin_made), mqadmin_made
+    ours, theirs = (entry("topics.json", "topicConfigTable", name) for name in ("Made", "Theirs"))
+    assert ours is not None
+    assert theirs is not None
+    assert {**ours, "topicName": "Theirs"} == theirs
+    order = [
+        [line for line in cluster.admin(f"topicRoute -t {name}") if "orderTopicConf" in line or ":3" in line]
+        for name in ("Made", "Theirs")
+    ]
+    assert order[0] == order[1]
+    assert order[0]
+    (changed,) = rmqctl(
+        "topics", "change", "-t", "Made", "--perm", "R", "--no-order", "--attributes", "+message.type=NORMAL", *at
+    )
+    assert (changed["before"]["order"], changed["after"]["order"], changed["state"]) == (True, False, "done")
+    after = entry("topics.json", "topicConfigTable", "Made")
+    assert after is not None
+    assert (after["perm"], after["writeQueueNums"], after["order"]) == (4, 3, False)
+    assert after["attributes"] == {"message.type": "NORMAL"}
+    rmqctl("groups", "create", "-g", "made", "--retry-max", "3", *at)
+    rmqctl("groups", "change", "-g", "made", "--no-consume", *at)
+    group = entry("subscriptionGroup.json", "subscriptionGroupTable", "made")
+    assert group is not None
+    assert (group["retryMaxTimes"], group["consumeEnable"]) == (3, False)
+    rmqctl("groups", "delete", "-g", "made", "--yes", *at)
+    assert entry("subscriptionGroup.json", "subscriptionGroupTable", "made") is None

@@ -192,6 +192,9 @@ def change_topic(
 ) -> int:
     """Change settings of a topic; the others stay."""
     _require_some(settings, attributes)
+    if place.brokers and settings.get("order") is False:
+        # brokers take `order` from the name servers' list, which the other brokers are still in
+        raise click.UsageError("--no-order is for all brokers of a topic: leave out --broker")
     return _done(EntryChange("topic", "change", topic, _queues_of(settings), attributes), place, terms, output)
 
 

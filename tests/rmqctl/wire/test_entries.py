@@ -139,12 +139,14 @@ def test_a_topic_of_all_brokers(namesrv: str) -> None:
     again = run("topics", "create", "-n", namesrv, "-t", "Live")
     assert (again.code, "the broker broker-a has Live already" in again.err) == (5, True)
 
-    changed = run("topics", "change", "-n", namesrv, "-t", "Live", "--broker", "broker-b", "--perm", "R", "--no-order")
-    assert changed.code == 0
-    assert _ordered(namesrv, "Live") == "broker-a:3"
-    _wait(lambda: _routes(namesrv, "Live") == [("broker-a", 3, 3, "RW-"), ("broker-b", 3, 3, "R--")])
-    same = run("topics", "change", "-n", namesrv, "-t", "Live", "--broker", "broker-b", "--perm", "R", "--json")
-    assert [row["state"] for row in same.objects] == ["unchanged"]
+    on_b = ("topics", "change", "-n", namesrv, "-t", "Live", "--broker", "broker-b")
+    assert "--no-order is for all brokers" in run(*on_b, "--no-order").err
+    assert run(*on_b, "--perm", "R", "--write-queues", "2").code == 0
+    assert _ordered(namesrv, "Live") == "broker-a:3;broker-b:2"
+    _wait(lambda: _routes(namesrv, "Live") == [("broker-a", 3, 3, "RW-"), ("broker-b", 3, 2, "R--")])
+    assert [row["state"] for row in run(*on_b, "--perm", "R", "--json").objects] == ["unchanged"]
+    assert run("topics", "change", "-n", namesrv, "-t", "Live", "--no-order").code == 0
+    assert _ordered(namesrv, "Live") == ""
 
     asked = run("topics", "delete", "-n", namesrv, "-t", "Live")
     assert (asked.code, "deletes the topic Live on 2 brokers" in asked.err) == (5, True)
@@ -154,7 +156,9 @@ def test_a_topic_of_all_brokers(namesrv: str) -> None:
 
 
 def test_what_a_broker_refuses_is_its_own_sentence(namesrv: str) -> None:
-    ended = run("topics", "create", "-n", namesrv, "-t", "Mixed", "--attributes", "+message.type=PRIORITY", "--json")
+    refused = ("--attributes", "+message.type=PRIORITY", "--order", "--json")
+    ended = run("topics", "create", "-n", namesrv, "-t", "Mixed", *refused)
+    assert _ordered(namesrv, "Mixed") == ""
     assert ended.code == 3
     assert {row["state"] for row in ended.objects} == {"failed"}
     assert all("value is not in set" in row["detail"] for row in ended.objects)
