@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import shlex
+import stat
 import struct
 from pathlib import Path
 
@@ -153,8 +154,12 @@ def _used_file(process: str, roots: tuple[str, ...], writing: bool) -> str | Non
     try:
         for descriptor in os.listdir(f"/proc/{process}/fd"):
             try:
-                target = os.readlink(f"/proc/{process}/fd/{descriptor}")
-                if target.startswith(roots) and not (writing and _reads_only(process, descriptor)):
+                opened = f"/proc/{process}/fd/{descriptor}"
+                target = os.readlink(opened)
+                # who lists a folder, such as find, uses no file in it
+                if not target.startswith(roots) or stat.S_ISDIR(os.stat(opened).st_mode):
+                    continue
+                if not (writing and _reads_only(process, descriptor)):
                     return target
             except OSError:
                 continue

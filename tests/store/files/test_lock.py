@@ -218,6 +218,14 @@ def test_open_and_mapped_files_are_seen(name: str, tmp_path: Path) -> None:
     take_lock(layout).release()
 
 
+def test_who_lists_a_folder_uses_no_file_in_it(tmp_path: Path) -> None:
+    """As find, du or a backup does that goes through the store."""
+    layout = _layout(tmp_path)
+    with _process("folder = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECTORY)", layout.root / "commitlog"):
+        assert users_of(layout) == []
+        take_lock(layout).release()
+
+
 def test_a_user_is_seen_through_links_and_outside_the_root(tmp_path: Path) -> None:
     real = _layout(tmp_path / "real")
     (tmp_path / "link").symlink_to(tmp_path / "real")
