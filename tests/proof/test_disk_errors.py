@@ -31,8 +31,8 @@ _CAUGHT = {
     "short writes": ("recover", Fault("write", SHORT, False, 0), range(8, 13)),
     "silent writes": ("append-sync", Fault("write", errno.EIO, False, 0), range(12, 16)),
     "absent by error": ("undo-interrupted", Fault("look", errno.EIO, False, 0), range(4, 12)),
-    "queue seems empty": ("append-sync", Fault("look", errno.EIO, False, 0), range(16, 22)),
-    "lock stays": ("append-sync", Fault("look", errno.EIO, True, 0), range(54, 62)),
+    "queue seems empty": ("append-sync", Fault("look", errno.EIO, False, 0), range(18, 26)),
+    "lock stays": ("append-sync", Fault("look", errno.EIO, True, 0), range(60, 68)),
 }
 
 
