@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
+
+from rmqctl.formats.errors import RmqctlError
+from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
+from rmqctl.formats.properties import INNER_MULTI_DISPATCH
+from rmqctl.store.files.layout import is_file_name, is_safe_topic, topic_directory
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from rmqctl.formats.message import StoredMessage
@@ -11,12 +18,15 @@ if TYPE_CHECKING:
 
 def dispatch_problems(reader: StoreReader, message: StoredMessage) -> list[str]:
     """Return a sentence for each reason why a broker, or a queue, does not lead to a message; empty for none."""
-    from rmqctl.store.answers.where.stored import MISSING, WRONG, queue_steps
     from rmqctl.store.survey.refused import unreadable_number
 
     refused = unreadable_number(message)
     if refused:
         return [f"a broker does not dispatch it: {refused}, which ends the log for its recovery"]
+    if _is_led_to(reader, message):
+        return []
+    from rmqctl.store.answers.where.stored import MISSING, WRONG, queue_steps
+
     steps = [step for step in queue_steps(reader, message) if step.state in (MISSING, WRONG)]
     found = [step.detail for step in steps]
     if any(step.state == WRONG for step in steps):
@@ -30,6 +40,30 @@ def dispatch_problems(reader: StoreReader, message: StoredMessage) -> list[str]:
             "`rmqctl check` says which queues are concerned, `rmqctl recover` or `rebuild --queues` adds units"
         )
     return found
+
+
+def _is_led_to(reader: StoreReader, message: StoredMessage) -> bool:
+    """Return whether the message's own slot leads to it, with two looks and one read: a disk may be slow, and the size
+    of queue files is not needed for it. False where that is not certain."""
+    if not is_safe_topic(message.topic) or message.queue_offset < 0 or message.topic == SCHEDULE_TOPIC:
+        return False
+    if INNER_MULTI_DISPATCH in message.properties():
+        return False  # it has further slots
+    layout = reader.files.layout
+    folder = topic_directory(layout.consumequeue, message.topic) / str(message.queue_id)
+    position = message.queue_offset * CONSUMEQUEUE_UNIT.size
+    try:
+        starts = [int(name) for name in os.listdir(folder) if is_file_name(name)]
+        start = max((one for one in starts if one <= position), default=None)
+        if start is None:
+            return False
+        unit = reader.files.descriptors.read(folder / f"{start:020}", position - start, CONSUMEQUEUE_UNIT.size)
+    except (OSError, RmqctlError):
+        return False
+    if len(unit) < CONSUMEQUEUE_UNIT.size:
+        return False
+    physical_offset, size, _ = CONSUMEQUEUE_UNIT.struct.unpack(unit)
+    return bool(physical_offset == message.physical_offset and size == message.total_size)
 
 
 def _is_dispatched_after(reader: StoreReader, message: StoredMessage) -> bool:
