@@ -71,31 +71,41 @@ def chosen_masters(client: Client, cluster: str | None, brokers: tuple[str, ...]
 def planned_at(client: Client, wanted: EntryChange, masters: list[Master]) -> list[EntryAt]:
     """Return what a change does on each of `masters`, with nothing changed yet.
 
-    UsageError, RefusedError and NotFoundError as `entry_after`, which hold for every master; RemoteError.
+    What one of them has already, or lacks, stays `unchanged` there: a change that did not reach all brokers is
+    completed by doing it again. Where that holds for all: RefusedError (create) or NotFoundError (change, delete),
+    except for a deleted topic that a name server still routes. UsageError and RefusedError as `require_possible`;
+    RemoteError.
     """
     require_possible(wanted)
+    entries = [_entry_at(client, wanted, one.address) for one in masters]
+    ends = wanted.action != "create"  # needs an entry
+    if all((before is None) == ends for before in entries) and not _is_routed(client, wanted):
+        entry_after(wanted, entries[0], f"the broker {masters[0].broker}")
     rows = []
-    for one in masters:
-        before = _entry_at(client, wanted, one.address)
-        after = entry_after(wanted, before, f"the broker {one.broker}")
-        state = "unchanged" if before == after else "planned"
-        rows.append(EntryAt(wanted.kind, wanted.action, wanted.name, *one, before, after, state))
+    for one, before in zip(masters, entries, strict=True):
+        after, state, detail = before, "unchanged", ""
+        if (before is None) == ends:
+            detail = "is not there" if before is None else "is there already"
+        else:
+            after = entry_after(wanted, before, f"the broker {one.broker}")
+            state = "unchanged" if before == after else "planned"
+        rows.append(EntryAt(wanted.kind, wanted.action, wanted.name, *one, before, after, state, detail))
     return rows
 
 
 def carried_out(
-    client: Client, wanted: EntryChange, planned: list[EntryAt], *, everywhere: bool, removes_offsets: bool = False
+    client: Client, wanted: EntryChange, planned: list[EntryAt], *, removes_offsets: bool = False
 ) -> Iterator[EntryAt]:
     """Do what is planned, and yield how it ended on each master.
 
-    `everywhere`: these are all masters of the cluster, so that the name server forgets a deleted topic. It keeps the
-    list of queues of an ordered topic (ORDER_TOPIC_CONFIG), which is set first: a broker that registers takes `order`
-    from it (TopicConfigManager#updateOrderTopicConfig). RemoteError where the name servers do not take it.
+    A name server forgets a deleted topic once no master of the cluster has it. It keeps the list of queues of an
+    ordered topic (ORDER_TOPIC_CONFIG), which is set first: a broker that registers takes `order` from it
+    (TopicConfigManager#updateOrderTopicConfig). RemoteError where the name servers do not take it.
     """
-    changing = [row for row in planned if row.state == "planned"]
-    if wanted.kind == "topic":
-        _set_order(client, wanted.name, changing)
-    done: list[EntryAt] = []
+    is_topic = wanted.kind == "topic"
+    if is_topic:
+        _set_order(client, wanted.name, [row for row in planned if row.state == "planned"])
+    failed: list[EntryAt] = []
     for row in planned:
         result = row
         if row.state == "planned":
@@ -104,17 +114,27 @@ def carried_out(
                 result = row._replace(state="done")
             except RemoteError as error:
                 result = row._replace(state="failed", detail=error.message)
-        done.append(result)
+                failed.append(result)
         yield result
-    failed = [row for row in done if row.state == "failed"]
-    if wanted.kind != "topic":
-        return
-    if failed:
+    if is_topic and failed:
         _set_order(client, wanted.name, [row._replace(after=row.before) for row in failed])
-    elif wanted.action == "delete" and everywhere:
-        for address in client.name_servers:
-            fields = {"topic": wanted.name, "clusterName": planned[0].cluster}
-            client.ask(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, fields)
+    elif is_topic and wanted.action == "delete":
+        _forget(client, wanted, planned[0].cluster)
+
+
+def _is_routed(client: Client, wanted: EntryChange) -> bool:
+    """Whether it is a deleted topic that a name server still leads clients to."""
+    is_deleted_topic = wanted.kind == "topic" and wanted.action == "delete"
+    return is_deleted_topic and client.route(wanted.name, anew=True) is not None
+
+
+def _forget(client: Client, wanted: EntryChange, cluster: str) -> None:
+    """Have the name servers forget a topic that no master of a cluster has."""
+    masters = [address for name, _, address in masters_of(client) if name == cluster]
+    if any(_entry_at(client, wanted, address) is not None for address in masters):
+        return
+    for address in client.name_servers:
+        client.ask(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": wanted.name, "clusterName": cluster})
 
 
 def _entry_at(client: Client, wanted: EntryChange, address: str) -> dict[str, Any] | None:

@@ -337,26 +337,25 @@ def _differences(before: dict[str, Any] | None, after: dict[str, Any] | None) ->
 def _on_brokers(wanted: EntryChange, place: _Place, terms: _Terms, output: Output, removes_offsets: bool) -> int:
     from rmqctl.network.clients.client import Client
     from rmqctl.network.clients.entries import carried_out, chosen_masters, planned_at
+    from rmqctl.network.clients.sockets import SocketChannel
 
-    with contextlib.closing(
-        Client(place.namesrv or "", place.dial) if place.dial else Client(place.namesrv or "")
-    ) as client:
+    with contextlib.closing(Client(place.namesrv or "", place.dial or SocketChannel)) as client:
         masters = chosen_masters(client, place.cluster, place.brokers)
         planned = planned_at(client, wanted, masters)
         rows: list[EntryAt] = planned
         if not terms.dry_run:
-            on = counted(len(masters), "broker")
-            if wanted.action == "delete" and not agrees(
-                f"deletes the {wanted.kind} {wanted.name} on {on}", yes=terms.yes
-            ):
+            on = counted(sum(row.state == "planned" for row in planned), "broker")
+            what = f"deletes the {wanted.kind} {wanted.name} on {on}"
+            if wanted.action == "delete" and not agrees(what, yes=terms.yes):
                 raise click.Abort
-            everywhere = not place.brokers
-            rows = list(carried_out(client, wanted, planned, everywhere=everywhere, removes_offsets=removes_offsets))
+            rows = list(carried_out(client, wanted, planned, removes_offsets=removes_offsets))
     _print_rows(rows, output)
     failed = [row for row in rows if row.state == "failed"]
     if not output.is_json and not terms.dry_run:
         done = sum(row.state == "done" for row in rows)
         output.talk(f"{wanted.kind} {wanted.name} {_PAST[wanted.action]} on {done} of {counted(len(rows), 'broker')}")
+        if failed:
+            output.talk("the same command again completes it")
     return exit_codes.UNREADABLE if failed else exit_codes.OK
 
 

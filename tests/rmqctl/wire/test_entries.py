@@ -155,6 +155,26 @@ def test_a_topic_of_all_brokers(namesrv: str) -> None:
     assert _ordered(namesrv, "Live") == ""
 
 
+def test_what_did_not_reach_all_brokers_is_completed_by_doing_it_again(namesrv: str) -> None:
+    on_a = ("-n", namesrv, "-t", "Half", "--broker", "broker-a")
+    assert run("topics", "create", *on_a, "--queues", "2").code == 0
+    again = run("topics", "create", "-n", namesrv, "-t", "Half", "--queues", "2", "--json").objects
+    assert [(row["state"], row["detail"]) for row in again] == [("unchanged", "is there already"), ("done", "")]
+    _wait(lambda: len(_routes(namesrv, "Half")) == 2)
+    assert run("topics", "delete", *on_a, "--yes").code == 0
+    assert len(_routes(namesrv, "Half")) >= 1
+    rest = run("topics", "delete", "-n", namesrv, "-t", "Half", "--yes", "--json").objects
+    assert [(row["state"], row["detail"]) for row in rest] == [("unchanged", "is not there"), ("done", "")]
+    assert _routes(namesrv, "Half") == []
+    assert run("topics", "delete", "-n", namesrv, "-t", "Half", "--yes").code == 1
+    # broker by broker: with the last one the name server forgets the topic
+    assert run("topics", "create", "-n", namesrv, "-t", "Half").code == 0
+    _wait(lambda: len(_routes(namesrv, "Half")) == 2)
+    for broker in ("broker-a", "broker-b"):
+        assert run("topics", "delete", "-n", namesrv, "-t", "Half", "--broker", broker, "--yes").code == 0
+    assert _routes(namesrv, "Half") == []
+
+
 def test_what_a_broker_refuses_is_its_own_sentence(namesrv: str) -> None:
     refused = ("--attributes", "+message.type=PRIORITY", "--order", "--json")
     ended = run("topics", "create", "-n", namesrv, "-t", "Mixed", *refused)
