@@ -15,6 +15,10 @@ PERM_INHERIT = 1
 # properties of a message that wants a reply, and of the reply
 CORRELATION_ID, REPLY_TO_CLIENT, TIME_TO_LIVE = "CORRELATION_ID", "REPLY_TO_CLIENT", "TTL"
 MESSAGE_TYPE, REPLY = "MSG_TYPE", "reply"
+DEFAULT_TOPIC = "TBW102"
+"""The topic that lends its settings to new ones; where none can be created it must not be seen."""
+ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
+"""Namespace of the name server: of an ordered topic its brokers and how many queues each has, `broker:queues;…`."""
 _SINGLE_TAG = "SINGLE_TAG"
 _DEFAULT_QUEUES = 16
 

@@ -28,10 +28,9 @@ from rmqctl.store.config.attributes import (
     topic_attributes,
 )
 from rmqctl.store.config.config import parse_properties
-from rmqctl.store.config.topic_names import topic_problem
+from rmqctl.store.config.topic_names import MOST_QUEUES, topic_problem
 
 _DEFAULT_QUEUES = 16
-_MOST_QUEUES = 10_000
 _MOST_PERM = 7
 _MIXED = "MIXED"
 _FOR_ALL_QUEUES = -1
@@ -68,7 +67,7 @@ def update_and_create_topic(broker: MasterBroker, request: RemotingCommand, call
     readable = fields.integer(request, "readQueueNums", _DEFAULT_QUEUES)
     writable = fields.integer(request, "writeQueueNums", _DEFAULT_QUEUES)
     perm = fields.integer(request, "perm", 6)
-    if not 0 <= readable <= _MOST_QUEUES or not 0 <= writable <= _MOST_QUEUES or not 0 <= perm <= _MOST_PERM:
+    if not 0 <= readable <= MOST_QUEUES or not 0 <= writable <= MOST_QUEUES or not 0 <= perm <= _MOST_PERM:
         raise RequestError(
             ResponseCode.INVALID_PARAMETER, f"{readable} and {writable} queues with perm {perm} are no topic's"
         )
@@ -106,7 +105,7 @@ def update_and_create_topics(broker: MasterBroker, request: RemotingCommand, cal
     topics = []
     for one in objects(parse_body(request.body).get("topicConfigList")):
         topic = topic_from_bean(_own_topic(broker, text_of(one, "topicName")), one)
-        if max(topic.read_queue_nums, topic.write_queue_nums) > _MOST_QUEUES or not 0 <= topic.perm <= _MOST_PERM:
+        if max(topic.read_queue_nums, topic.write_queue_nums) > MOST_QUEUES or not 0 <= topic.perm <= _MOST_PERM:
             raise RequestError(ResponseCode.INVALID_PARAMETER, f"{topic.name} has more queues or perm than a topic can")
         topics.append(_with_attributes(broker, topic))
     for topic in topics:

@@ -11,25 +11,15 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import NotFoundError, RefusedError, RemoteError
 from rmqctl.network.clients.client import Client
-from rmqctl.network.clients.survey import masters_of
+from rmqctl.network.clients.survey import BrokerAt, masters_of
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.fastjson import fastjson, integer_of, parse_body
+from rmqctl.network.topic_config import DEFAULT_TOPIC, ORDER_TOPIC_CONFIG
 from rmqctl.store.config.attributes import parsed_change
 from rmqctl.store.repair.config_entries import EntryChange, entry_after, require_possible
 
-ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
-"""Namespace of the name server: of an ordered topic its brokers and how many queues each has, `broker:queues;…`."""
-# what updateTopic names as the topic whose settings a new one takes
-_DEFAULT_TOPIC = "TBW102"
+_Request = tuple[RequestCode, dict[str, Any], bytes]
 _NOT_KNOWN = int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
-
-
-class Master(NamedTuple):
-    """The master of the brokers of one name."""
-
-    cluster: str
-    broker: str
-    address: str
 
 
 class EntryAt(NamedTuple):
@@ -50,13 +40,13 @@ class EntryAt(NamedTuple):
     detail: str = ""
 
 
-def chosen_masters(client: Client, cluster: str | None, brokers: tuple[str, ...]) -> list[Master]:
+def chosen_masters(client: Client, cluster: str | None, brokers: tuple[str, ...]) -> list[BrokerAt]:
     """Return the masters of `cluster`, or of the only cluster, or those of the names `brokers`.
 
     NotFoundError for a name that the name server does not know; RefusedError where several clusters could be meant;
     RemoteError.
     """
-    masters = [Master(*one) for one in masters_of(client)]
+    masters = masters_of(client)
     clusters = sorted({one.cluster for one in masters})
     if cluster is None and len(clusters) > 1 and not brokers:
         raise RefusedError(f"there are several clusters: {', '.join(clusters)}", hint="name one with --cluster")
@@ -68,7 +58,7 @@ def chosen_masters(client: Client, cluster: str | None, brokers: tuple[str, ...]
     return found
 
 
-def planned_at(client: Client, wanted: EntryChange, masters: list[Master]) -> list[EntryAt]:
+def planned_at(client: Client, wanted: EntryChange, masters: list[BrokerAt]) -> list[EntryAt]:
     """Return what a change does on each of `masters`, with nothing changed yet.
 
     What one of them has already, or lacks, stays `unchanged` there: a change that did not reach all brokers is
@@ -89,7 +79,8 @@ def planned_at(client: Client, wanted: EntryChange, masters: list[Master]) -> li
         else:
             after = entry_after(wanted, before, f"the broker {one.broker}")
             state = "unchanged" if before == after else "planned"
-        rows.append(EntryAt(wanted.kind, wanted.action, wanted.name, *one, before, after, state, detail))
+        place = one.cluster, one.broker, one.address
+        rows.append(EntryAt(wanted.kind, wanted.action, wanted.name, *place, before, after, state, detail))
     return rows
 
 
@@ -110,7 +101,7 @@ def carried_out(
         result = row
         if row.state == "planned":
             try:
-                _ask(client, wanted, row, removes_offsets)
+                client.ask(row.address, *_request(wanted, row.after, removes_offsets))
                 result = row._replace(state="done")
             except RemoteError as error:
                 result = row._replace(state="failed", detail=error.message)
@@ -130,8 +121,8 @@ def _is_routed(client: Client, wanted: EntryChange) -> bool:
 
 def _forget(client: Client, wanted: EntryChange, cluster: str) -> None:
     """Have the name servers forget a topic that no master of a cluster has."""
-    masters = [address for name, _, address in masters_of(client) if name == cluster]
-    if any(_entry_at(client, wanted, address) is not None for address in masters):
+    masters = [one for one in masters_of(client) if one.cluster == cluster]
+    if any(_entry_at(client, wanted, one.address) is not None for one in masters):
         return
     for address in client.name_servers:
         client.ask(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": wanted.name, "clusterName": cluster})
@@ -159,29 +150,28 @@ def _of_table(client: Client, address: str, code: int, table: str, wanted: Entry
     return found if isinstance(found, dict) else None
 
 
-def _ask(client: Client, wanted: EntryChange, row: EntryAt, removes_offsets: bool) -> None:
-    after = row.after
-    fields: dict[str, Any] = {}
-    if wanted.kind == "topic" and after is None:
-        client.ask(row.address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": wanted.name})
-    elif after is None:
+def _request(wanted: EntryChange, after: dict[str, Any] | None, removes_offsets: bool) -> _Request:
+    """Return code, fields and body of the request that brings a broker to an entry, None for a deletion."""
+    is_topic = wanted.kind == "topic"
+    if after is None and is_topic:
+        return RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": wanted.name}, b""
+    if after is None:
         fields = {"groupName": wanted.name, "cleanOffset": "true" if removes_offsets else "false"}
-        client.ask(row.address, RequestCode.DELETE_SUBSCRIPTIONGROUP, fields)
-    elif wanted.kind == "topic":
-        fields = {name: after[name] for name in ("readQueueNums", "writeQueueNums", "perm")}
-        fields |= {
-            "topic": wanted.name,
-            "defaultTopic": _DEFAULT_TOPIC,
-            "topicFilterType": after.get("topicFilterType") or "SINGLE_TAG",
-            "topicSysFlag": after.get("topicSysFlag") or 0,
-            "order": "true" if after.get("order") else "false",
-            "attributes": wanted.attributes,
-        }
-        client.ask(row.address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
-    else:
+        return RequestCode.DELETE_SUBSCRIPTIONGROUP, fields, b""
+    if not is_topic:
         # in a request the attributes are changes, not what follows from them
         body = {**after, "attributes": parsed_change(wanted.attributes)}
-        client.ask(row.address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=fastjson(body))
+        return RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, fastjson(body)
+    settings = {
+        **{name: after[name] for name in ("readQueueNums", "writeQueueNums", "perm")},
+        "topic": wanted.name,
+        "defaultTopic": DEFAULT_TOPIC,
+        "topicFilterType": after.get("topicFilterType") or "SINGLE_TAG",
+        "topicSysFlag": after.get("topicSysFlag") or 0,
+        "order": "true" if after.get("order") else "false",
+        "attributes": wanted.attributes,
+    }
+    return RequestCode.UPDATE_AND_CREATE_TOPIC, settings, b""
 
 
 def _set_order(client: Client, topic: str, rows: list[EntryAt]) -> None:

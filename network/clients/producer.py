@@ -22,7 +22,7 @@ from rmqctl.network.clients.producing.lifecycle import Lifecycle, ServiceState
 from rmqctl.network.clients.producing.requests import Outgoing, OutgoingRequests, SendResult
 from rmqctl.network.clients.producing.selectors import Select
 from rmqctl.network.clients.producing.sender import Sender
-from rmqctl.network.clients.producing.settings import DEFAULT_TOPIC, ProducerSettings
+from rmqctl.network.clients.producing.settings import ProducerSettings
 from rmqctl.network.clients.producing.validation import check_group, check_message, check_topic
 from rmqctl.network.clients.request_reply import Requests, reply_to
 from rmqctl.network.clients.sockets import SocketChannel
@@ -31,6 +31,7 @@ from rmqctl.network.clients.tracing.hooks import EndTransactionTrace, SendTrace
 from rmqctl.network.remoting.codes import RequestCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.fastjson import MessageQueue
+from rmqctl.network.topic_config import DEFAULT_TOPIC
 from rmqctl.network.unique_ids import own_address
 
 # MQVersion.V5_0_0

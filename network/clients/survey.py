@@ -218,10 +218,9 @@ def _registered(client: Client) -> list[BrokerAt]:
     return sorted(found)
 
 
-def masters_of(client: Client) -> list[tuple[str, str, str]]:
-    """Return cluster, name and address of each master, in this order. RemoteError where the name server does not
-    answer."""
-    return [(one.cluster, one.broker, one.address) for one in _registered(client) if one.broker_id == 0]
+def masters_of(client: Client) -> list[BrokerAt]:
+    """Return the masters that the name server knows, which are not asked. RemoteError where it does not answer."""
+    return [one for one in _registered(client) if one.broker_id == 0]
 
 
 def brokers_at(client: Client, missing: Missing) -> Iterator[BrokerAt]:

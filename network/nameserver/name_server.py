@@ -14,11 +14,12 @@ from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.fastjson import bean, fastjson
 from rmqctl.network.remoting.services import FAQ, Caller, RequestError, Service
+from rmqctl.network.topic_config import ORDER_TOPIC_CONFIG
 from rmqctl.store.config.config import parse_properties
 from rmqctl.store.config.versions import DEFAULT_RELEASE, Release
 
 _MOST_SETTINGS = 100_000
-_ORDER_NAMESPACE, _ORDER_KEY = "ORDER_TOPIC_CONFIG", "orderMessageEnable"
+_ORDER_KEY = "orderMessageEnable"
 _BLACK_LIST = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome")
 # MQVersion.V4_9_4: from then on clients read plain JSON
 _PLAIN_JSON_VERSION = 401
@@ -69,7 +70,7 @@ def get_route(server: NameServer, request: RemotingCommand, caller: Caller) -> R
         for broker, config in found
     ]
     brokers = [broker.as_bean(caller, quoted=quoted) for broker, _ in found]
-    order = server.settings.get(_ORDER_NAMESPACE, {}).get(topic) if server.changed.get(_ORDER_KEY) == "true" else None
+    order = server.settings.get(ORDER_TOPIC_CONFIG, {}).get(topic) if server.changed.get(_ORDER_KEY) == "true" else None
     return _body(bean(brokerDatas=brokers, filterServerTable={}, orderTopicConf=order, queueDatas=queues))
 
 

@@ -213,7 +213,7 @@ def tls_options(command: Command) -> Command:
         encrypted = dial_encrypted(client_context(tls_ca, check_name=tls_check_name)) if is_encrypted else None
         return command(*args, dial=encrypted or SocketChannel, **options)
 
-    flag = Flag("--tls", is_flag=True, help="Speak TLS, whatever certificate servers show.")
+    flag = Flag("--tls", is_flag=True, help="Use TLS without verifying certificates.")
     signed = Flag("--tls-ca", type=PEM, metavar="FILE", help="The same, with servers that these authorities signed.")
     name = Flag("--tls-check-name", is_flag=True, help="And made for the hosts that are dialled.")
     return flag(signed(name(dialling)))  # type: ignore[return-value]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.formats.properties import INNER_MULTI_DISPATCH
-from rmqctl.store.files.layout import is_file_name, is_safe_topic, topic_directory
+from rmqctl.store.files.layout import file_name, is_file_name, is_safe_topic, topic_directory
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _is_led_to(reader: StoreReader, message: StoredMessage) -> bool:
         start = max((one for one in starts if one <= position), default=None)
         if start is None:
             return False
-        unit = reader.files.descriptors.read(folder / f"{start:020}", position - start, CONSUMEQUEUE_UNIT.size)
+        unit = reader.files.descriptors.read(folder / file_name(start), position - start, CONSUMEQUEUE_UNIT.size)
     except (OSError, RmqctlError):
         return False
     if len(unit) < CONSUMEQUEUE_UNIT.size:

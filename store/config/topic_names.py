@@ -17,7 +17,10 @@ NOT_ALLOWED_TO_SEND = frozenset(
 """What a broker writes itself: it refuses producers that send to them (TopicValidator#isNotAllowedSendTopic)."""
 _SYSTEM_PREFIX = "rmq_sys_"
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
-_LONGEST = 127
+_LEGAL_TEXT = "^[%|a-zA-Z0-9_-]+$"
+_LONGEST, _LONGEST_GROUP = 127, 255
+MOST_QUEUES = 10_000
+"""Queues for reading, and for writing, that a topic may have here."""
 
 
 def is_brokers_own(topic: str) -> bool:
@@ -33,10 +36,21 @@ def has_legal_characters(name: str) -> bool:
     return _LEGAL.fullmatch(name) is not None
 
 
+def group_problem(name: str) -> str | None:
+    """Return what is wrong with the name of a group, None for a good one (Validators#checkGroup)."""
+    if not name.strip():
+        return "the specified group is blank"
+    if len(name) > _LONGEST_GROUP:
+        return f"the specified group is longer than group max length {_LONGEST_GROUP}."
+    if not has_legal_characters(name):
+        return f"the specified group[{name}] contains illegal characters, allowing only {_LEGAL_TEXT}"
+    return None
+
+
 def topic_problem(name: str) -> str | None:
     """What is wrong with the name of a topic, None if nothing is (TopicValidator#validateTopic)."""
     if not name.strip():
         return "The specified topic is blank."
     if not has_legal_characters(name):
-        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+        return f"The specified topic contains illegal characters, allowing only {_LEGAL_TEXT}"
     return "The specified topic is longer than topic max length." if len(name) > _LONGEST else None

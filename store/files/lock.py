@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
 import shlex
 import stat
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 from rmqctl.formats.errors import RefusedError, StoreInUseError, UnreadableError, WriteFailedError, refuse_exhausted
@@ -141,37 +143,56 @@ def users_of(layout: StoreLayout, *, writing: bool = False) -> list[tuple[int, s
     """
     roots = {os.path.realpath(directory) + os.sep for directory in (layout.root, *layout.commitlog)}
     found: dict[int, str] = {}
-    for name in os.listdir("/proc") if is_directory("/proc") else ():
-        if not name.isdigit() or int(name) == os.getpid():
-            continue
-        used = _used_file(name, tuple(roots), writing)
+    for name in processes():
+        used = None if int(name) == os.getpid() else _used_file(name, tuple(roots), writing)
         if used is not None:
             found[int(name)] = used
     return sorted(found.items())
 
 
+def processes() -> list[str]:
+    """Return the ids of all processes, as /proc names them; empty without /proc."""
+    return [name for name in os.listdir("/proc") if name.isdigit()] if is_directory("/proc") else []
+
+
+def opened_files(process: str, roots: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Yield descriptors that a process has of files below `roots`: the path in /proc, and the file's. OSError where the
+    process is gone, or another user's."""
+    for descriptor in os.listdir(f"/proc/{process}/fd"):
+        opened = f"/proc/{process}/fd/{descriptor}"
+        try:
+            target = os.readlink(opened)
+            # who lists a folder, such as find, uses no file in it
+            if not target.startswith(roots) or stat.S_ISDIR(os.stat(opened).st_mode):
+                continue
+        except OSError:  # it has been closed
+            continue
+        yield opened, target
+
+
+def mapped_files(process: str, roots: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Yield what a process has mapped of files below `roots`: the line of /proc/PID/maps, and the file. OSError as
+    above."""
+    with open(f"/proc/{process}/maps", "rb") as maps:
+        mapped = os.fsdecode(maps.read())
+    # most processes map nothing of the store, and some have thousands of lines
+    for line in mapped.split("\n") if any(root in mapped for root in roots) else ():
+        target = "/" + line.partition("/")[2]
+        if target.startswith(roots):
+            yield line, target
+
+
 def _used_file(process: str, roots: tuple[str, ...], writing: bool) -> str | None:
     try:
-        for descriptor in os.listdir(f"/proc/{process}/fd"):
-            try:
-                opened = f"/proc/{process}/fd/{descriptor}"
-                target = os.readlink(opened)
-                # who lists a folder, such as find, uses no file in it
-                if not target.startswith(roots) or stat.S_ISDIR(os.stat(opened).st_mode):
-                    continue
-                if not (writing and _reads_only(process, descriptor)):
+        for opened, target in opened_files(process, roots):
+            with contextlib.suppress(OSError):  # it has been closed
+                if not (writing and _reads_only(process, os.path.basename(opened))):
                     return target
-            except OSError:
-                continue
-        with open(f"/proc/{process}/maps", "rb") as maps:
-            mapped = os.fsdecode(maps.read())
-        # most processes map nothing of the store, and some have thousands of lines
-        for line in mapped.split("\n") if any(root in mapped for root in roots) else ():
-            target = line.partition("/")[2]
-            if ("/" + target).startswith(roots) and not (writing and _is_read_only_map(line)):
-                return "/" + target
+        for line, target in mapped_files(process, roots):
+            if not (writing and _is_read_only_map(line)):
+                return target
     except OSError:  # the process is gone, or another user's
-        return None
+        pass
     return None
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.presence import is_directory
+from rmqctl.store.files.lock import mapped_files, opened_files, processes
 
 _DELETED = " (deleted)"
 
@@ -25,27 +25,18 @@ def held_files(layout: StoreLayout) -> list[HeldFile]:
     """Return the deleted files of the store's folders that processes hold, as far as this user may look into /proc."""
     folders = (layout.root, *layout.commitlog, layout.consumequeue, layout.index)
     roots = tuple({os.path.realpath(folder) + os.sep for folder in folders})
-    found: list[HeldFile] = []
-    for name in os.listdir("/proc") if is_directory("/proc") else ():
-        if name.isdigit():
-            found += _held_by(name, roots)
-    return sorted(found)
+    return sorted(one for process in processes() for one in _held_by(process, roots))
 
 
 def _held_by(process: str, roots: tuple[str, ...]) -> list[HeldFile]:
     held: dict[str, int] = {}
-    try:
-        for line in Path(f"/proc/{process}/maps").read_bytes().split(b"\n"):
-            place = line.find(b"/")
-            target = os.fsdecode(line[place:]) if place >= 0 and line.endswith(_DELETED.encode()) else ""
-            if target.startswith(roots):
-                begin, _, end = line.split(b" ", 1)[0].partition(b"-")
+    # the process may be gone or another user's, or close a file meanwhile; what was found of it counts
+    with contextlib.suppress(OSError):
+        for line, target in mapped_files(process, roots):
+            if target.endswith(_DELETED):
+                begin, _, end = line.split(" ", 1)[0].partition("-")
                 held[target] = held.get(target, 0) + int(end, 16) - int(begin, 16)
-        for descriptor in os.listdir(f"/proc/{process}/fd"):
-            path = f"/proc/{process}/fd/{descriptor}"
-            target = os.readlink(path)
-            if target.endswith(_DELETED) and target.startswith(roots):
-                held[target] = os.stat(path).st_blocks * 512
-    except OSError:  # the process is gone or another user's; what was found of it counts
-        pass
+        for opened, target in opened_files(process, roots):
+            if target.endswith(_DELETED):
+                held[target] = os.stat(opened).st_blocks * 512
     return [HeldFile(int(process), target.removesuffix(_DELETED), size) for target, size in held.items()]

@@ -24,7 +24,7 @@ from rmqctl.store.config.attributes import (
 )
 from rmqctl.store.config.config_files import DELETED_TOPICS, deleted_in, load_config, next_version
 from rmqctl.store.config.homes import GROUPS, TOPICS, refuse_database
-from rmqctl.store.config.topic_names import has_legal_characters, is_brokers_own, topic_problem
+from rmqctl.store.config.topic_names import MOST_QUEUES, group_problem, is_brokers_own, topic_problem
 from rmqctl.store.config.versions import RELEASES
 from rmqctl.store.journal.frame import PlannedChange, Terms, changing
 from rmqctl.store.offsets.change import plan_file
@@ -34,8 +34,6 @@ from rmqctl.store.store_files import StoreFiles
 _VERSION, _ATTRIBUTES = "dataVersion", "attributes"
 # no older version has an attribute that it does not have
 _NEWEST = RELEASES["5.5.0"]
-MOST_QUEUES = 10_000
-_LONGEST_GROUP = 255
 _PERMS = (2, 4, 6)
 _QUEUE_NUMS = ("readQueueNums", "writeQueueNums")
 
@@ -162,19 +160,13 @@ def entry_after(wanted: EntryChange, before: Mapping[str, Any] | None, place: st
 
 
 def _require_name(kind: _Kind, name: str) -> None:
-    """Refuse a name with the words of TopicValidator; a group may have 255 characters (Validators)."""
+    """Refuse a name with the words of TopicValidator or Validators."""
     if kind is _TOPIC:
         problem = topic_problem(name)
         if problem is None and is_brokers_own(name):
             problem = f"The topic[{name}] is conflict with system topic."
-    elif not name.strip():
-        problem = "the specified group is blank"
-    elif len(name) > _LONGEST_GROUP:
-        problem = "the specified group is longer than group max length 255."
-    elif not has_legal_characters(name):
-        problem = f"the specified group[{name}] contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
     else:
-        problem = None
+        problem = group_problem(name)
     if problem is not None:
         raise RefusedError(problem, hint="take another name")
 

@@ -9,14 +9,12 @@ from typing import Any
 from rmqctl.network.broker.tables.config_table import config_table
 from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.services import RequestError, Tell
-from rmqctl.network.topic_config import PERM_READ, PERM_WRITE, TopicConfig, retry_topic, topic_from_bean
+from rmqctl.network.topic_config import DEFAULT_TOPIC, PERM_READ, PERM_WRITE, TopicConfig, retry_topic, topic_from_bean
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX
 from rmqctl.store.config.config_files import DELETED_TOPICS, deleted_in, next_version
 from rmqctl.store.config.topic_names import is_brokers_own
 from rmqctl.store.store_files import StoreFiles
 
-DEFAULT_TOPIC = "TBW102"
-"""A topic that lends its settings to new ones; where nothing can be created it must not be seen."""
 # what clients may make us remember
 _MOST_TOPICS = 100_000
 _BOTH = PERM_READ | PERM_WRITE

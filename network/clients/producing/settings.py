@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import UsageError
+from rmqctl.network.topic_config import DEFAULT_TOPIC
 
-DEFAULT_TOPIC = "TBW102"
 _COMPRESSION_TYPES = ("LZ4", "ZSTD", "ZLIB")
 _TRUE, _FALSE = "true", "false"
 

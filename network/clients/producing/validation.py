@@ -5,9 +5,8 @@ from __future__ import annotations
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.message import Message
-from rmqctl.store.config.topic_names import NOT_ALLOWED_TO_SEND, has_legal_characters
+from rmqctl.store.config.topic_names import NOT_ALLOWED_TO_SEND, group_problem, has_legal_characters
 
-_LONGEST_GROUP = 255
 _LONGEST_TOPIC = 127
 _LEGAL = "^[%|a-zA-Z0-9_-]+$"
 _DEFAULT_GROUPS = {"producer": "DEFAULT_PRODUCER", "consumer": "DEFAULT_CONSUMER"}
@@ -15,12 +14,9 @@ _DEFAULT_GROUPS = {"producer": "DEFAULT_PRODUCER", "consumer": "DEFAULT_CONSUMER
 
 def check_group(group: str, kind: str = "producer") -> None:
     """Raises: UsageError where no client of the kind, a producer or a consumer, may have the group."""
-    if not group.strip():
-        raise UsageError("the specified group is blank")
-    if len(group) > _LONGEST_GROUP:
-        raise UsageError(f"the specified group is longer than group max length {_LONGEST_GROUP}.")
-    if not has_legal_characters(group):
-        raise UsageError(f"the specified group[{group}] contains illegal characters, allowing only {_LEGAL}")
+    problem = group_problem(group)
+    if problem is not None:
+        raise UsageError(problem)
     if group == _DEFAULT_GROUPS[kind]:
         raise UsageError(f"{kind}Group can not equal {group}, please specify another one.")
 

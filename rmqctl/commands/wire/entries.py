@@ -28,7 +28,8 @@ from rmqctl.flags.options import (
 )
 from rmqctl.flags.types import WholeNumber
 from rmqctl.formats.wording import counted
-from rmqctl.store.repair.config_entries import MOST_QUEUES, EntryChange
+from rmqctl.store.config.topic_names import MOST_QUEUES
+from rmqctl.store.repair.config_entries import EntryChange
 
 if TYPE_CHECKING:
     from rmqctl.network.clients.channel import Dial

@@ -11,8 +11,8 @@ import pytest
 
 from rmqctl.formats.config_json import parse_config_json
 from rmqctl.network.clients.client import Client
-from rmqctl.network.clients.entries import ORDER_TOPIC_CONFIG
 from rmqctl.network.remoting.codes import RequestCode
+from rmqctl.network.topic_config import ORDER_TOPIC_CONFIG
 from rmqctl.store.config.config import StoreConfig
 from tests.goldens import GoldenStore, tree_state
 from tests.network.serving import serving_here
