@@ -28,6 +28,7 @@ from rmqctl.store.check.state.timer import timer_findings
 from rmqctl.store.check.summary import CheckSummary
 from rmqctl.store.check.walker import Walker, WalkOrder
 from rmqctl.store.commitlog.walk import Damage, Empty, Progress, walk
+from rmqctl.store.config.epoch_file import broker_epochs
 from rmqctl.store.files.lock import is_in_use
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.presence import exists
@@ -132,7 +133,7 @@ class Pass:
             yield from self._heads(damages, tail.begin)
             if tail.is_stale_behind_damage:
                 yield damages.tail(tail.inside[0])
-                yield damages.stale(tail.inside[0].end, tail.end, None)
+                yield damages.stale(tail.inside[0].end, tail.end, None, log_end=tail.valid_end)
             else:
                 yield from map(damages.inside, tail.inside)
             if tail.damage is not None and not seen.is_live:
@@ -162,7 +163,7 @@ class Pass:
         if is_whole:
             # what the walk finds is more exact
             seen.log_end = seen.log_begin
-        log_check = LogCheck(files.log, seen, cross, damages, tail, self._unreadable)
+        log_check = LogCheck(files.log, seen, cross, damages, tail, self._unreadable, broker_epochs(files.layout))
         is_full = self._level is Level.FULL
         order = WalkOrder(digest, is_full, doubtful_from(files.log, tail), self._progress)
         yield from self._stretches(log_check, order, limit)

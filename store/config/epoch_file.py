@@ -7,7 +7,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.errors import CorruptError, UnreadableError
+from rmqctl.store.config.config_files import backup_of
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.presence import is_there
 from rmqctl.store.files.reading import read_small_file
@@ -53,6 +54,19 @@ def read_epochs(path: Path) -> list[Epoch] | None:
     if crc not in (0, expected):
         raise CorruptError(f"the CRC is {crc}, but that of the entries is {expected}", file=path)
     return epochs
+
+
+def broker_epochs(layout: StoreLayout) -> list[Epoch]:
+    """Return the entries that a broker loads, up to the first that does not ascend: of the file, else of its backup."""
+    path = layout.root / EPOCH_FILE
+    for candidate in (path, backup_of(path)):
+        try:
+            epochs = read_epochs(candidate)
+        except (CorruptError, UnreadableError):
+            continue
+        if epochs is not None:
+            return ascending(epochs)
+    return []
 
 
 def readable_epochs(path: Path) -> list[Epoch]:

@@ -22,6 +22,7 @@ from rmqctl.store.journal.plan import Agree, MoveAway
 from rmqctl.store.recover.bridge.bridge import plan_bridges
 from rmqctl.store.recover.recovery import Recovery
 from rmqctl.store.recover.report import ALL_PARTS, Bridges, Goal, Part, RecoverReport
+from rmqctl.store.recover.truncate import count_messages
 from rmqctl.store.repair.config_text import rewrite_config
 from rmqctl.store.repair.followers import mend_epochs, mend_timer
 from rmqctl.store.repair.mends import mend_checksum, mend_config, mend_flag, mend_offsets, set_times
@@ -47,6 +48,7 @@ class Mend(enum.Enum):
     REWRITE = "rewrite"
     TIMES = "times"
     TOPIC = "topic"
+    OLD_TAIL = "old tail"
 
 
 RECOVERY = {
@@ -64,6 +66,8 @@ _BY_CODE = {
     "RMQ-FILE-013": Mend.QUEUES,
     "RMQ-FILE-014": Mend.QUEUES,
     "RMQ-FILE-015": Mend.QUEUES,
+    "RMQ-LOG-013": Mend.OLD_TAIL,
+    "RMQ-LOG-015": Mend.OLD_TAIL,
     "RMQ-LOG-021": Mend.CHECKSUM,
     "RMQ-LOG-032": Mend.FLAG,
     "RMQ-CFG-001": Mend.CONFIG,
@@ -85,6 +89,7 @@ _BY_CODE = {
     "RMQ-EPO-001": Mend.EPOCHS,
     "RMQ-EPO-002": Mend.EPOCHS,
     "RMQ-EPO-003": Mend.EPOCHS,
+    "RMQ-EPO-004": Mend.OLD_TAIL,
 }
 _BY_FAMILY = {"CQ": Mend.QUEUES, "IDX": Mend.INDEX, "CKPT": Mend.CHECKPOINT}
 # mends that set an offset to the end of its queue
@@ -96,8 +101,8 @@ _RECOVERING = ("rmqctl recover", "rmqctl rebuild", "rmqctl repair")
 def mend_of(finding: Finding) -> Mend | None:
     """The mend for a finding, None where a person has to decide or another command is for it."""
     known = _BY_CODE.get(finding.code)
-    if known in (Mend.REWRITE, Mend.TIMER, Mend.FLAG) and finding.fix is None:
-        return None  # nothing of the file is known; or a checksum covers the flag
+    if known in (Mend.REWRITE, Mend.TIMER, Mend.FLAG, Mend.OLD_TAIL) and finding.fix is None:
+        return None  # nothing of the file is known; a checksum covers the flag; or newer messages follow the old ones
     if known is not None:
         return known
     if finding.fix is None or not finding.fix.startswith(_RECOVERING) or "--cut" in finding.fix:
@@ -108,7 +113,7 @@ def mend_of(finding: Finding) -> Mend | None:
 
 def _changes_an_end(finding: Finding) -> bool:
     """Return whether the fix of a finding may change where the log or a queue ends."""
-    is_mended = mend_of(finding) in (Mend.LOG, Mend.QUEUES) or "--cut" in (finding.fix or "")
+    is_mended = mend_of(finding) in (Mend.LOG, Mend.QUEUES, Mend.OLD_TAIL) or "--cut" in (finding.fix or "")
     return finding.severity.is_alarm and is_mended
 
 
@@ -116,19 +121,19 @@ def may_make_queues(only: Iterable[str]) -> bool:
     """Whether mending these codes (none: all) can make queue files anew."""
     known = [_BY_CODE.get(code) or _BY_FAMILY.get(code.split("-")[1], Mend.LOG) for code in only if code in CATALOGUE]
     # what lies in the log decides what all else has to hold
-    return not known or Mend.QUEUES in known or Mend.LOG in known
+    return not known or bool({Mend.QUEUES, Mend.LOG, Mend.OLD_TAIL} & set(known))
 
 
 def is_chosen(finding: Finding, only: Iterable[str]) -> bool:
     """Return whether a finding is to be mended.
 
-    Offsets of consumers, the text of a config file, queues of an unknown topic and the mtimes of files, by which a
-    broker deletes them, are a decision: their codes have to be named.
+    Offsets of consumers, the text of a config file, queues of an unknown topic, whole messages after the end of the log
+    and the mtimes of files, by which a broker deletes them, are a decision: their codes have to be named.
     """
     chosen = frozenset(only)
     if chosen:
         return finding.code in chosen
-    return mend_of(finding) not in (None, Mend.OFFSETS, Mend.REWRITE, Mend.TIMES, Mend.TOPIC)
+    return mend_of(finding) not in (None, Mend.OFFSETS, Mend.REWRITE, Mend.TIMES, Mend.TOPIC, Mend.OLD_TAIL)
 
 
 @dataclass(slots=True)
@@ -222,6 +227,8 @@ class _Repair:
         chosen: list[Finding] = []
         # a recovery would put filler in the place of messages that only need their checksum: that is for the next run
         is_first = any(mend_of(one) is Mend.CHECKSUM and is_chosen(one, self.only) for one in findings)
+        # where the log ends at the old messages, what is wrong before them is for the next run
+        is_first |= any(mend_of(one) is Mend.OLD_TAIL and is_chosen(one, self.only) for one in findings)
         # the timer and the epochs follow the log and the queues: they are for the next run
         waits_for_recovery = any(map(_changes_an_end, findings))
         for finding in findings:
@@ -240,7 +247,11 @@ class _Repair:
         for path in gone:
             self.operations.add(MoveAway(path))
         report.notes += consequences(self.files, gone)
-        self._recover(chosen, mends, list(gone), report, progress)
+        old_tails = [finding for finding in chosen if mend_of(finding) is Mend.OLD_TAIL]
+        if old_tails:
+            self._end_log(old_tails, list(gone), report, progress)
+        else:
+            self._recover(chosen, mends, list(gone), report, progress)
         for finding in chosen:
             if mend_of(finding) is Mend.CHECKSUM:
                 mend_checksum(self.files, finding, self.operations)
@@ -298,12 +309,29 @@ class _Repair:
         _copy(recovery.plan(progress), report)
         self.operations.add_all(recovery.operations)
 
+    def _end_log(
+        self, old_tails: list[Finding], gone: list[Path], report: RepairReport, progress: Progress | None
+    ) -> None:
+        """Plan that the log ends before the first of the old messages; what follows the log is cut with it."""
+        self._forget(gone)
+        at = min(_end_before(finding) for finding in old_tails)
+        recovery = Recovery(self.change, Goal(at=at, messages_cut=count_messages(self.files.log, at)))
+        _copy(recovery.plan(progress), report)
+        self.operations.add_all(recovery.operations)
+
     def _forget(self, gone: list[Path]) -> None:
         """What is moved away is nothing to refuse any more. UnsupportedError for queues in a RocksDB."""
         log = self.files.log
         log.problems = [problem for problem in log.problems if problem.path not in gone]
         for queue in self.files.queues.all():
             queue.files.problems = [problem for problem in queue.files.problems if problem.path not in gone]
+
+
+def _end_before(finding: Finding) -> int:
+    """Return where the log ends without the old messages of a finding: where damage comes before them, before that."""
+    end = finding.expected if finding.code == "RMQ-LOG-013" else finding.physical_offset
+    assert isinstance(end, int)
+    return end
 
 
 def _copy(done: RecoverReport, report: RepairReport) -> None:

@@ -15,9 +15,11 @@ from rmqctl.formats.message import Message
 from rmqctl.store.checkpoint import read_checkpoint
 from rmqctl.store.config.config import config_from_properties
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.repair.repair import repair
 from rmqctl.store.store_files import StoreFiles
 from tests.interop import harness
 from tests.interop.harness import NEWEST, BrokerView, Job
+from tests.store.check.test_old_tails import with_an_old_tail
 from tests.store.v55 import messages_of_5_5, store_of_5_5
 
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("newest")]
@@ -212,3 +214,17 @@ def test_5_5_goes_on_with_what_every_change_leaves(tmp_path: Path) -> None:
         ], name
         assert sorted(set(tagged) - written) == [row["phyOffset"] for row in in_topic if row["tags"] == "TagB"], name
         assert _alarms(job.store) == [], name
+
+
+def test_an_old_tail_comes_back_unless_it_is_repaired(tmp_path: Path) -> None:
+    """apache/rocketmq#10666: recovery takes what a slave's truncation left for the end of its log."""
+    for name, is_repaired in (("left", False), ("repaired", True)):
+        (tmp_path / name).mkdir()
+        store, end = with_an_old_tail(tmp_path / name)
+        if is_repaired:
+            with StoreFiles(store, CONFIG) as files:
+                repair(files, only=["RMQ-EPO-004"])
+            (store / "abort").touch()
+        view = harness.open_store(NEWEST, store, SETTINGS)
+        assert (view.load_ok, view.exception) == (True, None)
+        assert (view.max_offset == end) is is_repaired

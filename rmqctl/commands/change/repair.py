@@ -39,6 +39,7 @@ Examples:
   rmqctl repair -s /data/store --only RMQ-CFG-001           put a backup in the place of a damaged config file
   rmqctl repair -s /data/store --only RMQ-OFF-001           consumer offsets behind the end of their queues
   rmqctl repair -s /data/store --only RMQ-TIME-001          file times, by which a broker deletes
+  rmqctl repair -s /data/store --only RMQ-EPO-004           clear what a slave's truncation left after the log's end
   rmqctl undo -s /data/store                                take it back
 
 Exit code 0: no error or warning is left. 1: some are, which need a decision or another command. 5: refused, or a
@@ -74,8 +75,8 @@ def repair(
 
     Damage inside the log is replaced by filler messages (as `recover --bridge` does), a torn tail is cut, queues, index
     and checkpoint are made right, stray files are moved beside the store, damaged config files replaced by their good
-    backups. Consumer offsets and file times are changed only if you name their code. What is removed or
-    overwritten is kept in DIR.rmqctl beside the store, and `rmqctl undo` brings it back.
+    backups. Consumer offsets, file times and whole messages after the log's end are changed only if you name their
+    code. What is removed or overwritten is kept in DIR.rmqctl beside the store, and `rmqctl undo` brings it back.
     """
     from rmqctl.new_file_sizes import NewFiles, decide_sizes, tell_index_size
     from rmqctl.opening import log_bytes, open_store, tell_if_open

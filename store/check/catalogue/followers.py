@@ -118,4 +118,18 @@ KINDS: tuple[Kind, ...] = (
         "`repair` keeps the entries up to the first that does not ascend. Compare with a replica's file before.",
         "rmqctl repair --only {code}",
     ),
+    Kind(
+        "RMQ-EPO-004",
+        Severity.ERROR,
+        "messages of another master in an epoch",
+        "From here on messages are older than those before them and another broker stored them than the master of the "
+        "epoch: this slave cut its log and they are what stood there. A recovery takes them for the log's end, and "
+        "the slave goes on after bytes that its master does not have.",
+        "A slave that died after its log was cut to its master's: a truncation moves positions and clears nothing.",
+        "Where no newer message follows, `repair --only {code}` ends the log before them and keeps them beside the "
+        "store: run it before the broker starts. Else compare with a replica (`diff`): `truncate --at` takes the newer "
+        "ones along.",
+        "rmqctl repair --only {code}",
+        ("apache/rocketmq#10666",),
+    ),
 )

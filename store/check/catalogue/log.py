@@ -133,9 +133,9 @@ KINDS: tuple[Kind, ...] = (
         "Messages that a truncation took out of the log still stand behind its end, with good checksums. If new "
         "messages end just where one of them begins, they come back to life.",
         "A truncation by recovery or high availability, which only moves positions and clears nothing.",
-        "`salvage --stale` reads them; `recover --full --cut` ends the log before them and keeps them beside the "
-        "store.",
-        "rmqctl recover --full --cut",
+        "`salvage --stale` reads them. `repair --only {code}` clears everything after the end of the log and keeps it "
+        "beside the store; damage before that stays.",
+        "rmqctl repair --only {code}",
         ("apache/rocketmq#10666",),
     ),
     Kind(
@@ -156,7 +156,8 @@ KINDS: tuple[Kind, ...] = (
         "From here on messages are older than those before them and take queue offsets that were given already: they "
         "are what stood there before a truncation.",
         "New messages ended exactly where an old one began.",
-        "Look at both with `rmqctl cat`. `truncate --at` ends the log before them and keeps them beside the store.",
+        "Look at both with `rmqctl cat`. Where no newer message follows, `repair --only {code}` ends the log before "
+        "them and keeps them beside the store. Else `truncate --at` does, and takes the newer ones along.",
         None,
         ("apache/rocketmq#10666",),
     ),

@@ -79,8 +79,8 @@ class DamageFindings:
         text = f"{counted(span.end - span.physical_offset, 'byte')} of no message: {span.detail}"
         return self._finding("RMQ-LOG-012", span, text, 0, False)
 
-    def stale(self, begin: int, end: int, messages: int | None) -> Finding:
-        """Messages from before a truncation stand in [begin, end), behind the end of the log."""
+    def stale(self, begin: int, end: int, messages: int | None, *, log_end: int) -> Finding:
+        """Messages from before a truncation stand in [begin, end), behind `log_end`, where the log ends."""
         file = self._log.find(begin)
         older = (
             "older messages stand"
@@ -92,6 +92,8 @@ class DamageFindings:
             f"{older} behind the end of the log",
             None if file is None else file.path,
             begin,
+            expected=log_end,
+            found=begin,
             bytes=end - begin,
             messages=messages,
         )

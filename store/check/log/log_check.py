@@ -5,19 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
-
-from rmqctl.formats.errors import RmqctlError, UnreadableError
-from rmqctl.formats.message import Reason, StoredMessage
-from rmqctl.formats.sys_flag import has_queue_slot
+from rmqctl.formats.errors import UnreadableError
+from rmqctl.formats.message import Reason
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.cross import CrossCheck, LogSeen
 from rmqctl.store.check.log.batch_look import Look
 from rmqctl.store.check.log.damage_findings import DamageFindings
 from rmqctl.store.check.log.log_walk import Walked
+from rmqctl.store.check.log.old_messages import OldMessages
 from rmqctl.store.commitlog.walk import Damage
+from rmqctl.store.config.epoch_file import Epoch
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.read.frames import message_at
 from rmqctl.store.survey.log_runs import Run
 from rmqctl.store.survey.settling import Settled, Settling
 from rmqctl.store.survey.tail import Tail
@@ -31,7 +29,8 @@ class LogCheck:
     """Takes the pieces of the walk in order. `seen` is filled on the way; `cross` gets every run of the valid log.
 
     `tail`: how the log ends as far as its last bytes tell; damage before that lies inside the log. `unreadable` is told
-    of a file that a cross check cannot read; that check is left out of `cross` from then on.
+    of a file that a cross check cannot read; that check is left out of `cross` from then on. `epochs`: of the epoch
+    file.
     """
 
     def __init__(
@@ -42,17 +41,17 @@ class LogCheck:
         findings: DamageFindings,
         tail: Tail,
         unreadable: Callable[[UnreadableError], Finding],
+        epochs: Sequence[Epoch] = (),
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self.look = Look(is_full=True)
         self.last_message_offset = -1
-        self._log = log
         self._seen = seen
         self.cross = list(cross)
         self._unreadable = unreadable
         self._findings = findings
         self._settling = Settling(log, tail, pause)
-        self._slots: dict[tuple[str, int], int] = {}
+        self._old_messages = OldMessages(log, tail, epochs)
 
     def take(self, walked: Walked) -> Iterator[Finding]:
         """The next piece."""
@@ -74,15 +73,7 @@ class LogCheck:
         if settled is None:
             return
         yield from self._told(settled)
-        for physical_offset in jumps:
-            if run.physical_offset <= physical_offset < run.end:
-                found = self._came_back(run, physical_offset)
-                if found is not None:
-                    yield found
-                    break
-        for queue in run.queues:
-            key = queue.topic, queue.queue_id
-            self._slots[key] = max(self._slots.get(key, -1), int(queue.slots.max()))
+        yield from self._old_messages.pass_run(run, jumps)
         self._advance()
         self.last_message_offset = run.last_message_offset
         for check in list(self.cross):
@@ -107,35 +98,4 @@ class LogCheck:
         if settled.torn is not None:
             yield self._findings.tail(settled.torn, settled.torn_frames)
         for stale in settled.stale:
-            yield self._findings.stale(*stale)
-
-    def _came_back(self, run: Run, physical_offset: int) -> Finding | None:
-        """A finding if the message there, older than the one before it, takes a queue offset given already."""
-        message = self._message(physical_offset)
-        if message is None or not has_queue_slot(message.sys_flag):
-            return None
-        known = self._slots.get((message.topic, message.queue_id), -1)
-        for queue in run.queues:
-            if (queue.topic, queue.queue_id) == (message.topic, message.queue_id):
-                before = queue.slots[queue.units["physical_offset"].astype(np.int64) < physical_offset]
-                known = max(known, int(before.max()) if len(before) else -1)
-        if message.queue_offset > known:
-            return None
-        file = self._log.find(physical_offset)
-        return Finding(
-            "RMQ-LOG-015",
-            f"older than the message before it, and queue offset {message.queue_offset} was given already",
-            None if file is None else file.path,
-            physical_offset,
-            message.topic,
-            message.queue_id,
-            known + 1,
-            message.queue_offset,
-            data_lost=False,
-        )
-
-    def _message(self, physical_offset: int) -> StoredMessage | None:
-        try:
-            return message_at(self._log, physical_offset)
-        except RmqctlError:
-            return None
+            yield self._findings.stale(*stale, log_end=self._settling.valid_end)

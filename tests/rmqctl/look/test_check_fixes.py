@@ -36,7 +36,7 @@ def _mend_and_look(store: Path, code: str, *, level: Level = Level.DEFAULT, only
     assert fix is not None
     program, *arguments = fix.split()
     assert program == "rmqctl"
-    done = run(*arguments, *(["--yes"] if arguments[0] in ("recover", "truncate") else []), "-s", store)
+    done = run(*arguments, *(["--yes"] if arguments[0] in ("recover", "truncate", "repair") else []), "-s", store)
     assert done.code in (0, 1), done.err
     after, _ = checked(store, level)
     assert code not in codes(after), after

@@ -55,7 +55,7 @@ def test_13_old_messages_behind_the_end(golden_store: GoldenStore) -> None:
     assert stale.physical_offset == before[good].physical_offset
     assert (stale.messages, stale.data_lost) == (2500 - good, False)
     assert summary.log_end == end
-    assert stale.fix == "rmqctl recover --full --cut"
+    assert stale.fix == "rmqctl repair --only RMQ-LOG-013"
     quick, _ = checked(store, Level.QUICK)
     assert _of(quick, "RMQ-LOG-013").physical_offset == stale.physical_offset
     assert not any(finding.fix == BRIDGE for finding in [*findings, *quick])
