@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.output.cells import GAP, cell, listed, padded, shortened, shown, width_of
+from rmqctl.output.done import output_lost
 from rmqctl.output.lines import Row, csv_lines, json_line
 from rmqctl.output.pager import running
 from rmqctl.output.progress import aside
@@ -348,4 +349,5 @@ def _closed_error() -> WriteFailedError:
 
 def output_failed(error: OSError) -> WriteFailedError:
     """What to say where standard output cannot be written to."""
-    return WriteFailedError(f"cannot write to standard output: {error.strerror or error}")
+    why = str(error.strerror or error)
+    return output_lost(why) or WriteFailedError(f"cannot write to standard output: {why}")

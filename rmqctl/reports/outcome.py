@@ -21,6 +21,7 @@ from rmqctl.formats.errors import (
     UsageError,
     exhausted,
 )
+from rmqctl.output.done import forget_done, output_lost
 from rmqctl.output.lines import json_line
 from rmqctl.output.output import output_failed, talk
 from rmqctl.store.installed import how_to_add, version
@@ -135,13 +136,14 @@ def _heard(noted: list[signal.Signals]) -> Iterator[None]:
 
 def _concluded(command: Callable[[], int], as_json: bool) -> int:
     code = exit_codes.OK
+    forget_done()
     try:
         code = _answered(command, as_json)
         if sys.stdout is not None:
             sys.stdout.flush()
         return code
     except BrokenPipeError:
-        return _closed_pipe()
+        return _closed_pipe(as_json)
     except KeyboardInterrupt:
         return exit_codes.INTERRUPTED
     except OSError as error:
@@ -242,9 +244,15 @@ def _show_traceback(error: Exception) -> bool:
     return True
 
 
-def _closed_pipe() -> int:
-    """Nobody reads stdout any more, which is how `| head` ends: no error, and the interpreter must not flush again."""
+def _closed_pipe(as_json: bool) -> int:
+    """Nobody reads stdout any more, which is how `| head` ends: no error, and the interpreter must not flush again.
+
+    A change whose result went unread is named: the caller must not make it twice. It is done, so the exit code is 0.
+    """
     _discard(sys.stdout)
+    lost = output_lost("its reader has gone")
+    if lost is not None:
+        say_error(lost, as_json, exit_codes.OK)
     return exit_codes.OK
 
 

@@ -19,6 +19,7 @@ from rmqctl.flags.options import (
 )
 from rmqctl.formats.errors import UsageError, WriteFailedError
 from rmqctl.formats.wording import counted
+from rmqctl.output.done import note_done
 from rmqctl.reports.damage import tell_bad_items
 
 if TYPE_CHECKING:
@@ -178,8 +179,20 @@ def _put_one(opened: MessageStore, message: Message, output: Output) -> int:
     result = opened.put(message)
     _require_stored(result)
     opened.flush()
+    _note_stored(opened, 1, result.physical_offset)
     output.record(_row(message, result))
     return exit_codes.OK
+
+
+def _note_stored(opened: MessageStore, stored: int, first: int | None) -> None:
+    """Record what is stored before that is printed."""
+    if not stored:
+        return
+    end = opened.files.log.max_offset
+    what = counted(stored, "message was stored", "messages were stored")
+    note_done(
+        f"{what}, up to physical offset {end}", stored=stored, first_physical_offset=first, end_physical_offset=end
+    )
 
 
 def _require_stored(result: PutResult, place: str = "") -> None:
@@ -241,6 +254,7 @@ def _put_all(opened: MessageStore, source: MessageSource, as_stored: bool, outpu
         output.talk(f"interrupted: {counted(stored, 'message is', 'messages are')} stored")
         raise
     summary["end_physical_offset"] = opened.files.log.max_offset
+    _note_stored(opened, summary["stored"], summary["first_physical_offset"])
     output.record(summary)
     return exit_codes.USAGE if summary["bad_lines"] else exit_codes.OK
 

@@ -17,6 +17,7 @@ from rmqctl.formats.errors import UsageError
 from rmqctl.formats.wording import counted
 from rmqctl.opening import broker_config, open_store
 from rmqctl.output.cells import human_size
+from rmqctl.output.done import note_done
 from rmqctl.output.output import Output
 from rmqctl.output.span import SPAN
 from rmqctl.output.times import format_time, now_ms
@@ -152,6 +153,9 @@ def clean(
     # opened anew: under the lock the plan is made again from what is there then
     with open_store(store) as opened:
         report = opened.clean(options, now=now, arguments=sys.argv[1:])
+    if report.removed:
+        what = counted(len(report.removed), "file was", "files were")
+        note_done(f"{what} removed", files_removed=len(report.removed), min_offset=report.min_offset)
     _show(store.path, report, output, loss)
 
 

@@ -11,6 +11,7 @@ from rmqctl.flags import completing
 from rmqctl.flags.options import StoreLocation, dry_run_option, output_options, store_options, yes_option
 from rmqctl.formats.errors import RefusedError, UsageError
 from rmqctl.formats.wording import counted
+from rmqctl.output.done import note_done
 from rmqctl.output.span import SPAN
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ def log(
         output.talk("nothing was removed")
         return
     freed = opened.forget(chosen)
+    if chosen:
+        note_done(f"what {counted(len(chosen), 'change')} kept was removed", bytes_freed=freed)
     output.record({"forgotten": [change.id for change in chosen], "bytes_freed": freed})
 
 

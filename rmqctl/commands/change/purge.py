@@ -19,6 +19,7 @@ from rmqctl.flags.options import (
     yes_option,
 )
 from rmqctl.formats.wording import counted
+from rmqctl.output.done import note_change
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,6 +89,7 @@ def purge(
                 progress=bar.advance,
                 agree=agree_to_loss(yes, "that consumers cannot get any more"),
             )
+    note_change(report, "the topics were removed")
     _print(report, output, store)
     return exit_codes.OK
 

@@ -25,6 +25,7 @@ from rmqctl.flags.options import (
 )
 from rmqctl.flags.spark_options import SparkChoice, spark_options
 from rmqctl.formats.wording import counted
+from rmqctl.output.done import note_change
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,6 +109,7 @@ def rebuild(
                 progress=bar.advance,
                 agree=agree_to_loss(yes),
             )
+    note_change(report, "queues or index were rebuilt")
     tell_index_size(assumes_index, report.index_files_rebuilt, dry_run=dry_run)
     _print(report, output, store, dry_run, no_journal)
     return exit_codes.DAMAGE_OR_NOTHING if report.damaged_spans else exit_codes.OK

@@ -20,6 +20,7 @@ from rmqctl.flags.options import (
     yes_option,
 )
 from rmqctl.formats.errors import UsageError
+from rmqctl.output.done import note_change
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,5 +102,6 @@ def recover(
                 progress=bar.advance,
                 agree=agree_to_loss(yes),
             )
+    note_change(report, "the store was recovered")
     tell_index_size(assumes_index, report.index_files_rebuilt, dry_run=dry_run)
     return print_report(report, output, store, no_journal=no_journal)

@@ -20,6 +20,7 @@ from rmqctl.flags.options import (
     store_options,
     yes_option,
 )
+from rmqctl.output.done import note_change
 from rmqctl.reports.recover_output import SHOWN_BRIDGES, print_operations, undo_advice
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ def repair(
                 progress=bar.advance,
                 agree=agree_to_loss(yes),
             )
+    note_change(report, "the store was repaired")
     tell_index_size(assumes_index, report.index_files_rebuilt, dry_run=dry_run)
     _print(report, output, store, no_journal)
     return exit_codes.DAMAGE_OR_NOTHING if report.left else exit_codes.OK

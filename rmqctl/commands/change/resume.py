@@ -8,6 +8,7 @@ import click
 
 from rmqctl.commands.change.log import outcome
 from rmqctl.flags.options import StoreLocation, dry_run_option, output_options, store_options, yes_option
+from rmqctl.output.done import note_done
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -37,6 +38,8 @@ def resume(store: StoreLocation, output: Output, dry_run: bool, yes: bool) -> No
 
     with open_store(store) as opened:
         change = opened.resume(dry_run=dry_run, agree=agree_to_loss(yes))
+    if not dry_run:
+        note_done(f"change {change.id} was finished", change=change.id)
     output.record(outcome(change, dry_run))
     if dry_run:
         output.talk("this is what was interrupted")

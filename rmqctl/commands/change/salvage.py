@@ -10,6 +10,7 @@ import click
 
 from rmqctl import exit_codes
 from rmqctl.flags.options import StoreLocation, config_option, output_options
+from rmqctl.output.done import note_done
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -69,6 +70,7 @@ def salvage(
     total = sum(one.size for one in find_sources(source, config))
     with progress("searching", total, "bytes") as bar:
         report = MessageStore.salvage(source, target, config=config, offsets=offsets, stale=stale, progress=bar.advance)
+    note_done(f"the store {target} was made", path=str(target))
     tell_left_behind(output, target.absolute().parent)
     _print(report, output, stale)
     is_whole = not (report.strange_spans or report.left_out or report.renumbered or (report.stale and not stale))

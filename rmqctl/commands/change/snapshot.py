@@ -10,6 +10,7 @@ import click
 
 from rmqctl import exit_codes
 from rmqctl.flags.options import StoreLocation, dry_run_option, output_options, store_options
+from rmqctl.output.done import note_done
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -96,6 +97,7 @@ def _take(store: StoreLocation, output: Output, directory: Path, reflink: str, h
         total = sum(file.size for file in opened.files.log.files)
         with progress("copying", total, "bytes") as bar:
             report = opened.snapshot(directory, sharing=reflink, hard_links=hard_links, progress=bar.advance)
+    note_done(f"the snapshot {directory} was made", path=str(directory))
     tell_left_behind(output, directory.absolute().parent)
     record = asdict(report)
     if not output.is_json:

@@ -20,6 +20,7 @@ from rmqctl.flags.options import (
     yes_option,
 )
 from rmqctl.flags.types import OFFSET
+from rmqctl.output.done import note_change
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,5 +86,6 @@ def truncate(
                 progress=bar.advance,
                 agree=agree_to_loss(yes),
             )
+    note_change(report, "the store was truncated")
     tell_index_size(assumes_index, report.index_files_rebuilt, dry_run=dry_run)
     return print_report(report, output, store, no_journal=no_journal)

@@ -10,6 +10,7 @@ import click
 from rmqctl.commands.change.log import outcome
 from rmqctl.flags import completing
 from rmqctl.flags.options import StoreLocation, dry_run_option, output_options, store_options, yes_option
+from rmqctl.output.done import note_done
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -57,6 +58,8 @@ def undo(store: StoreLocation, output: Output, change_id: str | None, gives_up: 
             change = opened.give_up(dry_run=dry_run)
         else:
             change = opened.undo(change_id, dry_run=dry_run, agree=agree_to_loss(yes))
+    if not dry_run:
+        note_done(f"change {change.id} was {'given up' if gives_up else 'undone'}", change=change.id)
     output.record(outcome(change, dry_run))
     if gives_up:
         if not dry_run:

@@ -25,6 +25,7 @@ from rmqctl.flags.options import (
 from rmqctl.flags.types import OFFSET
 from rmqctl.formats.errors import NotFoundError, StoreInUseError, UsageError
 from rmqctl.formats.wording import counted
+from rmqctl.output.done import note_done
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -190,6 +191,9 @@ def _store(
             opened.flush()
         for result in results:
             result.raise_failure()
+        end = opened.files.log.max_offset
+    what = counted(len(results), "message was stored", "messages were stored")
+    note_done(f"{what}, up to physical offset {end}", stored=len(results), end_physical_offset=end)
     return found, results
 
 

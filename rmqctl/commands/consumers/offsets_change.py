@@ -28,6 +28,7 @@ from rmqctl.flags.options import (
 from rmqctl.flags.types import COUNT, PLACE
 from rmqctl.formats.errors import StoreInUseError
 from rmqctl.formats.wording import counted
+from rmqctl.output.done import note_change
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -417,6 +418,7 @@ def _changed(
         if dry_run:
             tell_if_open(opened)
         report = change(opened)
+    note_change(report, "the offsets were changed")
     _print(report, output, store, words)
     return exit_codes.OK
 

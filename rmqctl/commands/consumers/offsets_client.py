@@ -10,6 +10,7 @@ import click
 from rmqctl import exit_codes
 from rmqctl.flags.options import output_options
 from rmqctl.formats.wording import counted
+from rmqctl.output.done import note_done
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -39,6 +40,7 @@ def salvage_client(output: Output, file: Path, target: Path) -> int:
 
     done = mend_client_file(file, target)
     rows = [one._asdict() for one in done.offsets]
+    note_done(f"{target} was written", path=str(target))
     if output.is_json:
         output.record(done._asdict() | {"offsets": rows})
         return exit_codes.OK

@@ -20,6 +20,7 @@ from rmqctl.flags.options import (
 from rmqctl.flags.spark_options import SparkChoice, spark_options
 from rmqctl.formats.errors import NotFoundError
 from rmqctl.formats.wording import counted
+from rmqctl.output.done import note_done
 from rmqctl.reports.answer import hidden_by_damage
 from rmqctl.reports.damage import ToldDamage, report_unsearched
 
@@ -134,6 +135,8 @@ def _tell(report: ExportReport, to: Target, named: str, damage: ToldDamage, outp
     if to.path == STANDARD_OUTPUT:
         output.talk(f"{counted(report.messages, 'message')} in {counted(report.bytes, 'byte')} on standard output")
         return
+    what = counted(report.messages, "message was", "messages were")
+    note_done(f"{what} written to {named}", path=named, messages=report.messages)
     tell_left_behind(output, to.path.absolute().parent)
     output.record(
         {

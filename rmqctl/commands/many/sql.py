@@ -16,6 +16,7 @@ from rmqctl.flags.options import StoreLocation, store_options, yes_option
 from rmqctl.flags.spark_options import SparkChoice, spark_options, told_spark_session
 from rmqctl.formats.errors import UnreadableError
 from rmqctl.formats.wording import counted
+from rmqctl.output.done import note_done
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -221,4 +222,5 @@ def _write(ask: Ask, statement: str, target: Path, chosen: Any, overwrite: bool,
     if target == STANDARD_OUTPUT:
         output.talk(f"{counted(table.num_rows, 'row')} in {counted(size, 'byte')} on standard output")
         return
+    note_done(f"{counted(table.num_rows, 'row was', 'rows were')} written to {target}", path=str(target))
     output.record({"path": str(target), "format": kind, "rows": table.num_rows, "bytes": size})

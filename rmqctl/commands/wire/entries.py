@@ -28,6 +28,7 @@ from rmqctl.flags.options import (
 )
 from rmqctl.flags.types import WholeNumber
 from rmqctl.formats.wording import counted
+from rmqctl.output.done import note_change, note_done
 from rmqctl.store.config.topic_names import MOST_QUEUES
 from rmqctl.store.repair.config_entries import EntryChange
 
@@ -308,6 +309,7 @@ def _done(wanted: EntryChange, place: _Place, terms: _Terms, output: Output, *, 
             journal_in=terms.journal_in,
             agree=agree_to_loss(terms.yes),
         )
+    note_change(report, f"{wanted.kind} {wanted.name} was {_PAST[wanted.action]}")
     _print(wanted, report, output, place.store)
     return exit_codes.OK
 
@@ -350,6 +352,7 @@ def _on_brokers(wanted: EntryChange, place: _Place, terms: _Terms, output: Outpu
             if wanted.action == "delete" and not agrees(what, yes=terms.yes):
                 raise click.Abort
             rows = list(carried_out(client, wanted, planned, removes_offsets=removes_offsets))
+    _note_brokers(wanted, rows)
     _print_rows(rows, output)
     failed = [row for row in rows if row.state == "failed"]
     if not output.is_json and not terms.dry_run:
@@ -358,6 +361,12 @@ def _on_brokers(wanted: EntryChange, place: _Place, terms: _Terms, output: Outpu
         if failed:
             output.talk("the same command again completes it")
     return exit_codes.UNREADABLE if failed else exit_codes.OK
+
+
+def _note_brokers(wanted: EntryChange, rows: list[EntryAt]) -> None:
+    brokers = [row.broker for row in rows if row.state == "done"]
+    if brokers:
+        note_done(f"{wanted.kind} {wanted.name} was {_PAST[wanted.action]} on {', '.join(brokers)}", brokers=brokers)
 
 
 def _print_rows(rows: list[EntryAt], output: Output) -> None:

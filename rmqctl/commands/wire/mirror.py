@@ -16,6 +16,7 @@ from rmqctl import exit_codes
 from rmqctl.commands.wire.serve import ADDRESS
 from rmqctl.flags.options import StoreLocation, config_option, summary_options
 from rmqctl.flags.types import SECONDS
+from rmqctl.output.done import note_done
 from rmqctl.reports.outcome import ending_signals
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def mirror(
     config = broker_config(StoreLocation(directory, config_path))
     with _ended_by_signals() as is_over:
         report = follow_master(master, directory, config, wish, output.talk, is_over, _bar)
+    note_done(f"the log was copied to {directory}", path=str(directory))
     tell_left_behind(output, directory.absolute().parent)
     return _print(report, output)
 

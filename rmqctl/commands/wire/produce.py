@@ -20,6 +20,7 @@ from rmqctl.flags.options import (
 )
 from rmqctl.flags.producer_options import producer_options
 from rmqctl.flags.types import DELAY_LEVEL, LARGEST_INT, TIME
+from rmqctl.output.done import note_done
 from rmqctl.output.span import SPAN
 
 if TYPE_CHECKING:
@@ -107,7 +108,9 @@ def produce(
             if deliver_at is not None or deliver_after is not None:
                 producer.require_timer(message.topic)
             result = _send(producer, message, queue_id, order_key, transaction)
-        output.record(_row(message, result))
+        row = _row(message, result)
+        note_done(f"1 message was sent, at queue offset {result.queue_offset} of queue {result.queue.queue_id}", **row)
+        output.record(row)
         return exit_codes.OK
     waits = _waits(delay, deliver_at, deliver_after)
     if topic or key or properties or body is not None or body_file or tags or queue_id is not None or flag or waits:

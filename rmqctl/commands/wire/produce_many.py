@@ -13,6 +13,7 @@ from rmqctl.formats.wording import counted
 from rmqctl.network.clients.client import BrokerError
 from rmqctl.network.clients.producing.batches import is_single, split
 from rmqctl.network.clients.producing.selectors import Select, by_hash
+from rmqctl.output.done import note_done
 from rmqctl.reports.damage import tell_bad_items
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ def send_all(producer: Producer, source: MessageSource, output: Output, grouping
                 raise
             else:
                 summary["sent"] += len(messages)
+    if summary["sent"]:
+        note_done(f"{counted(summary['sent'], 'message was', 'messages were')} sent", sent=summary["sent"])
     output.record(summary)
     return exit_codes.USAGE if summary["bad_lines"] else exit_codes.OK
 
