@@ -1,12 +1,15 @@
-"""Keys of brokers and name servers with RocketMQ's defaults, by version (the output of getBrokerConfig and
-getNamesrvConfig of fresh servers: BrokerConfig, NettyServerConfig, NettyClientConfig, MessageStoreConfig, AuthConfig,
-NamesrvConfig). Keys of addresses, names and paths are left out: they are never the default's.
+"""Keys of brokers and name servers with RocketMQ's defaults, by version.
+
+They are the output of getBrokerConfig and getNamesrvConfig of fresh servers (BrokerConfig, NettyServerConfig,
+NettyClientConfig, MessageStoreConfig, NamesrvConfig), and what a broker.conf can have beside them (AuthConfig). Keys of
+addresses, names and paths are left out: they are never the default's.
 
 Where a default counts cores, it is that of a machine with two.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import cache
 
@@ -25,26 +28,27 @@ _ALL = (
     "clientPooledByteBufAllocatorEnable=false;;clientSocketRcvBufSize=0;;clientSocketSndBufSize=0;;"
     "clientWorkerThreads=4;;clusterTopicEnable=true;;commercialBaseCount=1;;commitCommitLogLeastPages=4;;"
     "commitCommitLogThoroughInterval=200;;commitIntervalCommitLog=200;;compressedRegister=false;;"
-    "connectTimeoutMillis=3000;;consumerFallbehindThreshold=17179869184;;consumerManageThreadPoolNums=32;;"
+    "configBlackList=configBlackList;brokerConfigPath;;connectTimeoutMillis=3000;;"
+    "consumerFallbehindThreshold=17179869184;;consumerManageThreadPoolNums=32;;"
     "consumerManagerThreadPoolQueueCapacity=1000000;;debugLockEnable=false;;defaultQueryMaxNum=32;;"
-    "defaultTopicQueueNums=8;;deleteCommitLogFilesInterval=100;;deleteConsumeQueueFilesInterval=100;;"
-    "deleteWhen=04;;destroyMapedFileIntervalForcibly=120000;;disableConsumeIfConsumerReadSlowly=false;;"
-    "diskFallRecorded=true;;diskMaxUsedSpaceRatio=75;;duplicationEnable=false;;enableCalcFilterBitMap=false;;"
-    "enableConsumeQueueExt=false;;enableDLegerCommitLog=false;;enableDetailStat=true;;enableLmq=false;;"
-    "enableMultiDispatch=false;;enablePropertyFilter=false;;enableScheduleAsyncDeliver=false;;"
-    "enableScheduleMessageStats=true;;endTransactionPoolQueueCapacity=100000;;endTransactionThreadPoolNums=12;;"
-    "expectConsumerNumUseFilter=32;;fastFailIfNoBufferInStorePool=false;;fetchNamesrvAddrByAddressServer=false;;"
-    "fileReservedTime=72;;filterDataCleanTimeSpan=86400000;;filterSupportRetry=false;;flushCommitLogLeastPages=4;;"
+    "defaultTopicQueueNums=8;;deleteCommitLogFilesInterval=100;;deleteConsumeQueueFilesInterval=100;;deleteWhen=04;;"
+    "destroyMapedFileIntervalForcibly=120000;;disableConsumeIfConsumerReadSlowly=false;;diskFallRecorded=true;;"
+    "diskMaxUsedSpaceRatio=75;;duplicationEnable=false;;enableCalcFilterBitMap=false;;enableConsumeQueueExt=false;;"
+    "enableDLegerCommitLog=false;;enableDetailStat=true;;enableLmq=false;;enableMultiDispatch=false;;"
+    "enablePropertyFilter=false;;enableScheduleAsyncDeliver=false;;enableScheduleMessageStats=true;;"
+    "endTransactionPoolQueueCapacity=100000;;endTransactionThreadPoolNums=12;;expectConsumerNumUseFilter=32;;"
+    "fastFailIfNoBufferInStorePool=false;;fetchNamesrvAddrByAddressServer=false;;fileReservedTime=72;;"
+    "filterDataCleanTimeSpan=86400000;;filterSupportRetry=false;;flushCommitLogLeastPages=4;;"
     "flushCommitLogThoroughInterval=10000;;flushCommitLogTimed=true;;flushConsumeQueueLeastPages=2;;"
     "flushConsumeQueueThoroughInterval=60000;;flushConsumerOffsetHistoryInterval=60000;;"
     "flushConsumerOffsetInterval=5000;;flushDelayOffsetInterval=10000;;flushDiskType=ASYNC_FLUSH;;"
     "flushIntervalCommitLog=500;;flushIntervalConsumeQueue=1000;;flushLeastPagesWhenWarmMapedFile=4096;;"
     "forceRegister=true;;haHousekeepingInterval=20000;;haSendHeartbeatInterval=5000;;haTransferBatchSize=32768;;"
-    "heartbeatThreadPoolNums=2;;heartbeatThreadPoolQueueCapacity=50000;;highSpeedMode=false;;"
-    "isolateLogEnable=false;;longPollingEnable=true;;mappedFileSizeCommitLog=1073741824;;"
-    "mappedFileSizeConsumeQueue=6000000;;mappedFileSizeConsumeQueueExt=50331648;;maxErrorRateOfBloomFilter=20;;"
-    "maxHashSlotNum=5000000;;maxIndexNum=20000000;;maxLmqConsumeQueueNum=20000;;maxMessageSize=4194304;;"
-    "maxMsgsNumBatch=64;;maxTransferBytesOnMessageInDisk=65536;;maxTransferBytesOnMessageInMemory=262144;;"
+    "heartbeatThreadPoolNums=2;;heartbeatThreadPoolQueueCapacity=50000;;highSpeedMode=false;;isolateLogEnable=false;;"
+    "longPollingEnable=true;;mappedFileSizeCommitLog=1073741824;;mappedFileSizeConsumeQueue=6000000;;"
+    "mappedFileSizeConsumeQueueExt=50331648;;maxErrorRateOfBloomFilter=20;;maxHashSlotNum=5000000;;"
+    "maxIndexNum=20000000;;maxLmqConsumeQueueNum=20000;;maxMessageSize=4194304;;maxMsgsNumBatch=64;;"
+    "maxTransferBytesOnMessageInDisk=65536;;maxTransferBytesOnMessageInMemory=262144;;"
     "maxTransferCountOnMessageInDisk=8;;maxTransferCountOnMessageInMemory=32;;"
     "messageDelayLevel=1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h;;messageIndexEnable=true;;"
     "messageIndexSafe=false;;messageStorePlugIn=;;msgTraceTopicName=RMQ_SYS_TRACE_TOPIC;;"
@@ -73,11 +77,9 @@ _OF_4 = (
 )
 _SINCE_5_0 = (
     "accessMessageInMemoryHotRatio=26;;accountStatsEnable=true;;accountStatsPrintZeroValues=true;;"
-    "ackMessageThreadPoolNums=16;;ackThreadPoolQueueCapacity=100000;;aclCacheExpiredSecond=600;;"
-    "aclCacheMaxNum=1000;;aclCacheRefreshSecond=60;;adminBrokerThreadPoolQueueCapacity=10000;;"
-    "allAckInSyncStateSet=false;;allowRecallWhenBrokerNotWriteable=true;;appendAckAsync=false;;"
-    "appendCkAsync=false;;asyncLearner=false;;asyncSendEnable=true;;authenticationEnabled=false;;"
-    "authorizationEnabled=false;;autoDeleteUnusedStats=true;;autoMessageVersionOnTopicLen=true;;"
+    "ackMessageThreadPoolNums=16;;ackThreadPoolQueueCapacity=100000;;adminBrokerThreadPoolQueueCapacity=10000;;"
+    "allAckInSyncStateSet=false;;allowRecallWhenBrokerNotWriteable=true;;appendAckAsync=false;;appendCkAsync=false;;"
+    "asyncLearner=false;;asyncSendEnable=true;;autoDeleteUnusedStats=true;;autoMessageVersionOnTopicLen=true;;"
     "batchDispatchRequestThreadPoolNums=16;;bottomMostCompressionTypeForConsumeQueueStore=zstd;;"
     "broadcastOffsetExpireMaxSecond=300;;broadcastOffsetExpireSecond=120;;brokerElectionPriority=2147483647;;"
     "brokerHeartbeatInterval=1000;;brokerNotActiveTimeoutMillis=10000;;cgColdReadThreshold=3145728;;"
@@ -87,42 +89,41 @@ _SINCE_5_0 = (
     "commercialSizePerMsg=4096;;commitLogForceSwapMapInterval=43200000;;commitLogSwapMapInterval=3600000;;"
     "commitLogSwapMapReserveFileNum=100;;compactionCqMappedFileSize=10485760;;compactionMappedFileSize=104857600;;"
     "compactionScheduleInternal=900000;;compactionThreadNum=6;;compatibleWithOldNameSrv=true;;"
-    "configBlackList=configBlackList;brokerConfigPath;;configManagerVersion=v1;;"
-    "consumerOffsetUpdateVersionStep=500;;controllerAddr=;;controllerHeartBeatTimeoutMills=10000;;"
-    "correctLogicMinOffsetForceInterval=300000;;correctLogicMinOffsetSleepInterval=1;;dataReadAheadEnable=true;;"
-    "defaultMessageRequestMode=PULL;;defaultPopShareQueueNum=-1;;delayOffsetUpdateVersionStep=200;;"
-    "deleteFileBatchMax=10;;disableCallbackExecutor=false;;disableNettyWorkerGroup=false;;"
-    "disappearTimeAfterStart=-1;;diskSpaceCleanForciblyRatio=85;;diskSpaceWarningLevelRatio=90;;"
-    "dispatchCqCacheNum=4096;;dispatchCqThreads=10;;dispatchFromSenderThread=false;;enableAsyncReput=true;;"
-    "enableAutoInSyncReplicas=false;;enableBatchPush=false;;enableBroadcastOffsetStore=true;;"
-    "enableBuildConsumeQueueConcurrently=false;;enableCleanExpiredOffset=false;;enableCompaction=true;;"
-    "enableControllerMode=false;;enableCreateSysGroup=true;;enableFastChannelEventProcess=false;;"
-    "enableLmqStats=false;;enableMixedMessageType=false;;enableNetWorkFlowControl=false;;"
-    "enableNotifyAfterPopOrderLockRelease=true;;enableNotifyBeforePopCalculateLag=true;;enablePopBatchAck=false;;"
-    "enablePopBufferMerge=false;;enablePopLog=false;;enablePopMessageThreshold=false;;"
-    "enableReconnectForGoAway=true;;enableRegisterProducer=true;;enableRemoteEscape=false;;"
-    "enableRetryTopicV2=false;;enableRocksDBLog=false;;enableShutdownGracefully=false;;"
-    "enableSingleTopicRegister=false;;enableSkipLongAwaitingAck=false;;enableSlaveActingMaster=false;;"
-    "enableSplitRegistration=false;;enabledAppendPropCRC=false;;estimateAccumulation=true;;"
-    "fetchControllerAddrByDnsLookup=false;;fetchNameSrvAddrByDnsLookup=false;;fetchNamesrvAddrInterval=10000;;"
-    "forceVerifyPropCRC=false;;forwardTimeout=3000;;globalColdReadThreshold=104857600;;haFlowControlEnable=false;;"
-    "haMaxGapNotInSync=268435456;;haMaxTimeSlaveNotCatchup=15000;;inSyncReplicas=1;;"
-    "initPopOffsetByCheckMsgInMem=true;;isBrokerContainer=false;;isInBrokerContainer=false;;"
-    "isScanAvailableNameSrv=true;;litePullMessageEnable=true;;litePullMessageThreadPoolNums=20;;"
-    "litePullThreadPoolQueueCapacity=100000;;loadBalancePollNameServerInterval=30000;;"
-    "loadBalanceProcessorThreadPoolNums=32;;loadBalanceThreadPoolQueueCapacity=100000;;lockInStrictMode=false;;"
-    "logicQueueForceSwapMapInterval=43200000;;logicQueueSwapMapInterval=3600000;;"
-    "logicQueueSwapMapReserveFileNum=20;;logicalDiskSpaceCleanForciblyThreshold=0.8;;"
-    "mappedFileSizeTimerLog=104857600;;mappedFileSwapEnable=true;;mapperFileSizeBatchConsumeQueue=13800000;;"
-    "maxAsyncPutMessageRequests=5000;;maxBatchDeleteFilesNum=50;;maxChecksumRange=1073741824;;"
-    "maxConsumeQueueScan=20000;;maxFilterMessageSize=16000;;maxHaTransferByteInSecond=104857600;;"
-    "maxOffsetMapSize=104857600;;maxPopPollingSize=100000;;maxReconnectIntervalTimeSeconds=60;;"
-    "maxRecoveryCommitlogFiles=30;;maxSlaveResendLength=268435456;;maxStatsIdleTimeInMinutes=-1;;"
-    "maxTopicLength=127;;memTableFlushIntervalMs=3600000;;metricGrpcExporterIntervalInMills=60000;;"
-    "metricGrpcExporterTimeOutInMills=3000;;metricLoggingExporterIntervalInMills=10000;;"
-    "metricsExporterType=DISABLE;;metricsGrpcExporterHeader=;;metricsGrpcExporterTarget=;;metricsInDelta=false;;"
-    "metricsLabel=;;metricsOtelCardinalityLimit=50000;;metricsPromExporterHost=;;metricsPromExporterPort=5557;;"
-    "migrateAuthFromV1Enabled=false;;minInSyncReplicas=1;;popCkMaxBufferSize=200000;;"
+    "configManagerVersion=v1;;consumerOffsetUpdateVersionStep=500;;controllerAddr=;;"
+    "controllerHeartBeatTimeoutMills=10000;;correctLogicMinOffsetForceInterval=300000;;"
+    "correctLogicMinOffsetSleepInterval=1;;dataReadAheadEnable=true;;defaultMessageRequestMode=PULL;;"
+    "defaultPopShareQueueNum=-1;;delayOffsetUpdateVersionStep=200;;deleteFileBatchMax=10;;"
+    "disableCallbackExecutor=false;;disableNettyWorkerGroup=false;;disappearTimeAfterStart=-1;;"
+    "diskSpaceCleanForciblyRatio=85;;diskSpaceWarningLevelRatio=90;;dispatchCqCacheNum=4096;;dispatchCqThreads=10;;"
+    "dispatchFromSenderThread=false;;enableAsyncReput=true;;enableAutoInSyncReplicas=false;;enableBatchPush=false;;"
+    "enableBroadcastOffsetStore=true;;enableBuildConsumeQueueConcurrently=false;;enableCleanExpiredOffset=false;;"
+    "enableCompaction=true;;enableControllerMode=false;;enableCreateSysGroup=true;;"
+    "enableFastChannelEventProcess=false;;enableLmqStats=false;;enableMixedMessageType=false;;"
+    "enableNetWorkFlowControl=false;;enableNotifyAfterPopOrderLockRelease=true;;"
+    "enableNotifyBeforePopCalculateLag=true;;enablePopBatchAck=false;;enablePopBufferMerge=false;;"
+    "enablePopLog=false;;enablePopMessageThreshold=false;;enableReconnectForGoAway=true;;"
+    "enableRegisterProducer=true;;enableRemoteEscape=false;;enableRetryTopicV2=false;;enableRocksDBLog=false;;"
+    "enableShutdownGracefully=false;;enableSingleTopicRegister=false;;enableSkipLongAwaitingAck=false;;"
+    "enableSlaveActingMaster=false;;enableSplitRegistration=false;;enabledAppendPropCRC=false;;"
+    "estimateAccumulation=true;;fetchControllerAddrByDnsLookup=false;;fetchNameSrvAddrByDnsLookup=false;;"
+    "fetchNamesrvAddrInterval=10000;;forceVerifyPropCRC=false;;forwardTimeout=3000;;"
+    "globalColdReadThreshold=104857600;;haFlowControlEnable=false;;haMaxGapNotInSync=268435456;;"
+    "haMaxTimeSlaveNotCatchup=15000;;inSyncReplicas=1;;initPopOffsetByCheckMsgInMem=true;;isBrokerContainer=false;;"
+    "isInBrokerContainer=false;;isScanAvailableNameSrv=true;;litePullMessageEnable=true;;"
+    "litePullMessageThreadPoolNums=20;;litePullThreadPoolQueueCapacity=100000;;"
+    "loadBalancePollNameServerInterval=30000;;loadBalanceProcessorThreadPoolNums=32;;"
+    "loadBalanceThreadPoolQueueCapacity=100000;;lockInStrictMode=false;;logicQueueForceSwapMapInterval=43200000;;"
+    "logicQueueSwapMapInterval=3600000;;logicQueueSwapMapReserveFileNum=20;;"
+    "logicalDiskSpaceCleanForciblyThreshold=0.8;;mappedFileSizeTimerLog=104857600;;mappedFileSwapEnable=true;;"
+    "mapperFileSizeBatchConsumeQueue=13800000;;maxAsyncPutMessageRequests=5000;;maxBatchDeleteFilesNum=50;;"
+    "maxChecksumRange=1073741824;;maxConsumeQueueScan=20000;;maxFilterMessageSize=16000;;"
+    "maxHaTransferByteInSecond=104857600;;maxOffsetMapSize=104857600;;maxPopPollingSize=100000;;"
+    "maxReconnectIntervalTimeSeconds=60;;maxRecoveryCommitlogFiles=30;;maxSlaveResendLength=268435456;;"
+    "maxStatsIdleTimeInMinutes=-1;;maxTopicLength=127;;memTableFlushIntervalMs=3600000;;"
+    "metricGrpcExporterIntervalInMills=60000;;metricGrpcExporterTimeOutInMills=3000;;"
+    "metricLoggingExporterIntervalInMills=10000;;metricsExporterType=DISABLE;;metricsGrpcExporterHeader=;;"
+    "metricsGrpcExporterTarget=;;metricsInDelta=false;;metricsLabel=;;metricsOtelCardinalityLimit=50000;;"
+    "metricsPromExporterHost=;;metricsPromExporterPort=5557;;minInSyncReplicas=1;;popCkMaxBufferSize=200000;;"
     "popCkOffsetMaxQueueSize=20000;;popCkStayBufferTime=10000;;popCkStayBufferTimeOut=3000;;"
     "popConsumerFSServiceInit=true;;popConsumerKVServiceEnable=false;;popConsumerKVServiceInit=false;;"
     "popConsumerKVServiceLog=false;;popFromRetryProbability=20;;popInflightMessageThreshold=10000;;"
@@ -139,9 +140,7 @@ _SINCE_5_0 = (
     "sampleSteps=32;;searchBcqByCacheEnable=true;;sendHeartbeatTimeoutMillis=1000;;serverLoadBalancerEnable=true;;"
     "serverNettyWorkerGroupEnable=true;;shutdownWaitTimeSeconds=30;;skipPreOnline=false;;"
     "skipWhenCKRePutReachMaxTimes=false;;socksProxyConfig={};;spinLockCollisionRetreatOptimalDegree=1000;;"
-    "splitRegistrationSize=800;;statRocksDBCQIntervalSec=10;;statefulAuthenticationCacheExpiredSecond=60;;"
-    "statefulAuthenticationCacheMaxNum=10000;;statefulAuthorizationCacheExpiredSecond=60;;"
-    "statefulAuthorizationCacheMaxNum=10000;;storeType=default;;subscriptionExpiredTimeout=600000;;"
+    "splitRegistrationSize=800;;statRocksDBCQIntervalSec=10;;storeType=default;;subscriptionExpiredTimeout=600000;;"
     "syncBrokerMemberGroupPeriod=1000;;syncBrokerMetadataPeriod=5000;;syncControllerMetadataPeriod=10000;;"
     "syncFromLastFile=false;;syncMasterFlushOffsetWhenStartup=false;;timerCheckMetricsWhen=05;;"
     "timerColdDataCheckIntervalMs=60000;;timerCongestNumEachSlot=2147483647;;timerEnableCheckMetrics=true;;"
@@ -153,9 +152,15 @@ _SINCE_5_0 = (
     "transactionCheckInterval=30000;;transactionMetricFlushInterval=3000;;transactionOpBatchInterval=3000;;"
     "transactionOpMsgMaxSize=4096;;travelCqFileNumWhenGetMessage=1;;updateNameServerAddrPeriod=120000;;"
     "useABSLock=false;;usePIDColdCtrStrategy=true;;useServerSideResetOffset=true;;useStaticSubscription=false;;"
-    "userCacheExpiredSecond=600;;userCacheMaxNum=1000;;userCacheRefreshSecond=60;;"
     "validateSystemTopicWhenUpdateTopic=true;;waitTimeMillsInAckQueue=3000;;waitTimeMillsInAdminBrokerQueue=5000;;"
     "waitTimeMillsInLitePullQueue=5000;;wakeCommitWhenPutMessage=true;;wakeFlushWhenPutMessage=false;;"
+)
+_AUTHENTICATION = (
+    "aclCacheExpiredSecond=600;;aclCacheMaxNum=1000;;aclCacheRefreshSecond=60;;authenticationEnabled=false;;"
+    "authorizationEnabled=false;;migrateAuthFromV1Enabled=false;;statefulAuthenticationCacheExpiredSecond=60;;"
+    "statefulAuthenticationCacheMaxNum=10000;;statefulAuthorizationCacheExpiredSecond=60;;"
+    "statefulAuthorizationCacheMaxNum=10000;;userCacheExpiredSecond=600;;userCacheMaxNum=1000;;"
+    "userCacheRefreshSecond=60;;"
 )
 _SINCE_5_4 = (
     "appendTopicForTimerDeleteKey=false;;checkCommitLogOffsetOnRecover=false;;combineAssignOffsetCQType=default;;"
@@ -187,15 +192,14 @@ _SINCE_5_4 = (
     "useSingleRocksDBForAllConfigs=false;;writeWithoutMmap=false;;"
 )
 _NAME_SERVER_OF_4 = (
-    "clusterTest=false;;orderMessageEnable=false;;productEnvName=center;;serverAsyncSemaphoreValue=64;;"
-    "serverCallbackExecutorThreads=0;;serverChannelMaxIdleTimeSeconds=120;;serverOnewaySemaphoreValue=256;;"
-    "serverPooledByteBufAllocatorEnable=true;;serverSelectorThreads=3;;serverSocketBacklog=1024;;"
-    "serverSocketRcvBufSize=0;;serverSocketSndBufSize=0;;serverWorkerThreads=8;;useEpollNativeSelector=false;;"
-    "writeBufferHighWaterMark=0;;writeBufferLowWaterMark=0;;"
+    "clusterTest=false;;configBlackList=configBlackList;configStorePath;kvConfigPath;;orderMessageEnable=false;;"
+    "productEnvName=center;;serverAsyncSemaphoreValue=64;;serverCallbackExecutorThreads=0;;"
+    "serverChannelMaxIdleTimeSeconds=120;;serverOnewaySemaphoreValue=256;;serverPooledByteBufAllocatorEnable=true;;"
+    "serverSelectorThreads=3;;serverSocketBacklog=1024;;serverSocketRcvBufSize=0;;serverSocketSndBufSize=0;;"
+    "serverWorkerThreads=8;;useEpollNativeSelector=false;;writeBufferHighWaterMark=0;;writeBufferLowWaterMark=0;;"
 )
 _NAME_SERVER_SINCE_5_0 = (
-    "clientRequestThreadPoolNums=8;;clientRequestThreadPoolQueueCapacity=50000;;"
-    "configBlackList=configBlackList;configStorePath;kvConfigPath;;defaultThreadPoolNums=16;;"
+    "clientRequestThreadPoolNums=8;;clientRequestThreadPoolQueueCapacity=50000;;defaultThreadPoolNums=16;;"
     "defaultThreadPoolQueueCapacity=10000;;deleteTopicWithBrokerRegistration=false;;enableAllTopicList=true;;"
     "enableControllerInNamesrv=false;;enableShutdownGracefully=false;;enableTopicList=true;;"
     "needWaitForService=false;;notifyMinBrokerIdChanged=false;;returnOrderTopicConfigToBroker=true;;"
@@ -214,10 +218,33 @@ def broker_defaults(release: Release) -> Mapping[str, str]:
 
 
 @cache
+def conf_defaults(release: Release) -> Mapping[str, str]:
+    """Return the keys that a broker.conf of a version can have, with their defaults. Brokers of 5.x read those of
+    authentication too, and do not name them among their own."""
+    more = _parsed(_AUTHENTICATION) if release.message_types else {}
+    return {**broker_defaults(release), **more}
+
+
+@cache
 def name_server_defaults(release: Release) -> Mapping[str, str]:
     """Return the keys that a name server of a version has, with their defaults."""
     newer = _parsed(_NAME_SERVER_SINCE_5_0) if release.message_types else {}
     return _parsed(_NAME_SERVER_OF_4) | newer
+
+
+def rocketmq_home() -> str:
+    """Return the folder that servers take for the one of RocketMQ's installation."""
+    return os.environ.get("ROCKETMQ_HOME") or os.path.expanduser("~")
+
+
+def name_server_paths() -> dict[str, str]:
+    """Return where a name server that has no other folder keeps its files (NamesrvConfig), by key."""
+    folder = os.path.join(os.path.expanduser("~"), "namesrv")
+    return {
+        "rocketmqHome": rocketmq_home(),
+        "kvConfigPath": os.path.join(folder, "kvConfig.json"),
+        "configStorePath": os.path.join(folder, "namesrv.properties"),
+    }
 
 
 def _parsed(text: str) -> dict[str, str]:

@@ -98,7 +98,8 @@ async def serve(
         broker.identity = identity = broker.identity._replace(host=own[0], port=own[1])
         name_server.routes.add_own(identity.cluster, identity.name, identity.address, broker.routes, ha_address)
         at = await name_servers.listen_on(name_server_on)
-        name_server.port = at[1]
+        name_server.host, name_server.port = at
+        broker.name_servers = ";".join([host_and_port(at), *([register_at] if register_at else [])])
         await _listen_where_ids_point(broker, brokers, own, tell)
         if vip_on is not None:
             await brokers.listen_on(vip_on)

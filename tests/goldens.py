@@ -225,3 +225,12 @@ def _data_extents(descriptor: int) -> Iterator[tuple[int, int]]:
             return
         end = os.lseek(descriptor, start, os.SEEK_HOLE)
         yield start, end
+
+
+def keys_of_servers(version: str) -> dict[str, list[str]]:
+    """Return the configuration keys of RocketMQ's own `broker` and `namesrv` of a version."""
+    found: dict[str, list[str]] = {}
+    for line in (FOLDER / "servers" / f"config-keys-{version}.txt").read_text(encoding="ascii").splitlines():
+        server, key = line.split(" ")
+        found.setdefault(server, []).append(key)
+    return found

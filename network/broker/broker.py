@@ -78,6 +78,8 @@ class Broker:
         self.counts = Counts(identity.cluster, self._begun, self.started_at)
         self._system_topics: dict[str, bool] = {}
         self.slow_requests: Callable[[], int] = lambda: 0
+        self.name_servers = ""
+        """Addresses of the name servers that know this broker, separated by `;`."""
         self.reader = StoreReader(files)
         # loaded before anybody asks: the first pull would wait for it, and all others with it
         frame_checks()

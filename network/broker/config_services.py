@@ -13,7 +13,7 @@ from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.runtime_info import runtime_info
 from rmqctl.network.broker.tables.config_table import NO_VERSION
 from rmqctl.network.broker.tables.topics import is_system_topic
-from rmqctl.network.config_defaults import broker_defaults
+from rmqctl.network.config_defaults import broker_defaults, rocketmq_home
 from rmqctl.network.ha.slaves import IN_SYNC_BYTES
 from rmqctl.network.remoting import fields
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
@@ -106,6 +106,7 @@ def get_broker_config(broker: Broker, request: RemotingCommand, caller: Caller) 
         **_sizes(broker),
         "brokerIP1": identity.reachable_host(caller),
         "brokerIP2": identity.reachable_host(caller),
+        "rocketmqHome": rocketmq_home(),
         **broker.properties,
         "brokerClusterName": identity.cluster,
         "brokerName": identity.name,
@@ -115,7 +116,10 @@ def get_broker_config(broker: Broker, request: RemotingCommand, caller: Caller) 
         "haListenPort": str(identity.ha_port or 0),
         # 4.x listens at all addresses
         **({"bindAddress": identity.host} if identity.release.message_types else {}),
+        **({"namesrvAddr": broker.name_servers} if broker.name_servers else {}),
         "storePathRootDir": os.fspath(broker.files.root),
+        # those for reading only have a key of their own
+        "storePathCommitLog": broker.files.config.store_path_commit_log or os.fspath(broker.files.layout.commitlog[0]),
     }
     text = "".join(f"{key}={value}\n" for key, value in sorted(properties.items()))
     version = json.dumps(NO_VERSION, separators=(",", ":"))

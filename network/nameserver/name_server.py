@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.network.config_defaults import name_server_defaults
+from rmqctl.network.config_defaults import name_server_defaults, name_server_paths
 from rmqctl.network.nameserver.register import registered_topics
 from rmqctl.network.nameserver.routes import MASTER_ID, RouteTable
 from rmqctl.network.remoting import fields
@@ -28,13 +28,20 @@ _PLAIN_JSON_VERSION = 401
 class NameServer:
     """The routes, and what else a name server knows. `clock`: ms of a clock that is never set."""
 
-    def __init__(self, clock: Callable[[], int], port: int = 9876, release: Release = DEFAULT_RELEASE) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], int],
+        host: str = "127.0.0.1",
+        port: int = 9876,
+        release: Release = DEFAULT_RELEASE,
+    ) -> None:
         self.release = release
         self.settings: dict[str, dict[str, str]] = {}
         """What operators have set by namespace (KVConfigManager)."""
         self.changed: dict[str, str] = {}
         self.routes = RouteTable()
         self.clock = clock
+        self.host = host
         self.port = port
 
     def tick(self) -> None:
@@ -132,7 +139,14 @@ def get_kv_list(server: NameServer, request: RemotingCommand, caller: Caller) ->
 
 def get_config(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
     """What the name server is set to: every key of the version that is named."""
-    settings = {**name_server_defaults(server.release), **server.changed, "listenPort": str(server.port)}
+    settings = {
+        **name_server_defaults(server.release),
+        **name_server_paths(),
+        **server.changed,
+        "listenPort": str(server.port),
+        # 4.x listens at all addresses
+        **({"bindAddress": server.host} if server.release.message_types else {}),
+    }
     text = "".join(f"{key}={value}\n" for key, value in sorted(settings.items()))
     return RemotingCommand(ResponseCode.SUCCESS, body=text.encode("utf-8"))
 

@@ -75,7 +75,8 @@ clients of 5.3.3 and 4.9.8 are part of the tests (`tests/interop/test_served.py`
   attributes that topics may have, and, as 5.5.0, by queries for tags (`indexType=T`), which read the topic's queues.
 - Timed messages are taken back by the handle that a send gives (370) where `recallMessageEnable=true`.
 - KV settings and write permissions of brokers are kept until the name server ends; of its settings
-  `orderMessageEnable` can be changed.
+  `orderMessageEnable` can be changed. getNamesrvConfig names the files of `kvConfigPath` and `configStorePath`, which
+  are not written. `rocketmqHome` is ROCKETMQ_HOME of the environment, else the user's home.
 - Attributes of topics are those of the version that `serve` names, by RocketMQ's rules and with its remarks.
 - A reply (324, 325) is pushed to the producer that asked (326), and stored unless `storeReplyMessageEnable=false`.
 

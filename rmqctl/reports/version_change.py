@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.formats.wording import counted
-from rmqctl.network.config_defaults import broker_defaults
+from rmqctl.network.config_defaults import conf_defaults
 from rmqctl.store.config.versions import RELEASES
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ class SettingChange(NamedTuple):
 
 def setting_changes(properties: Mapping[str, str], before: str, after: str) -> list[SettingChange]:
     """Return the settings of `properties` that `after` does not know, and other defaults of settings left out."""
-    old, new = broker_defaults(RELEASES[before]), broker_defaults(RELEASES[after])
-    known = {name for release in RELEASES.values() for name in broker_defaults(release)}
+    old, new = conf_defaults(RELEASES[before]), conf_defaults(RELEASES[after])
+    known = {name for release in RELEASES.values() for name in conf_defaults(release)}
     rows = [
         SettingChange(name, value, old.get(name), None, f"{after} ignores it")
         for name, value in sorted(properties.items())

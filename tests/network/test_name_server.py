@@ -100,7 +100,7 @@ def test_lists_and_settings(asked: Asked) -> None:
     assert asked.ask(Request.GET_KV_CONFIG, namespace="ORDER_TOPIC_CONFIG", key="T").code == 22
     assert asked.ask(Request.GET_KVLIST_BY_NAMESPACE, namespace="ORDER_TOPIC_CONFIG").code == 22
     lines = asked.ask(Request.GET_NAMESRV_CONFIG).body.decode().splitlines()
-    assert len(lines) == 36
+    assert len(lines) == 40
     assert {"listenPort=9876", "scanNotActiveBrokerInterval=5000"} <= set(lines)
     assert asked.ask(34).code == 3
 

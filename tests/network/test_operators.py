@@ -22,6 +22,7 @@ from rmqctl.network.remoting.services import Processor, Promised
 from rmqctl.network.topic_config import TopicConfig, retry_topic
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.config.versions import RELEASES
+from tests.goldens import keys_of_servers
 from tests.network.callers import Peer, Writing, heartbeat, pulling
 from tests.network.serving import serving
 
@@ -360,17 +361,26 @@ def test_a_broker_is_taken_out_of_writing_and_put_back() -> None:
     assert names.ask(Request.WIPE_WRITE_PERM_OF_BROKER, brokerName="none").fields == {"wipeTopicCount": "0"}
 
 
-@pytest.mark.parametrize(("release", "brokers", "names"), [("4.9.8", 166, 16), ("5.3.3", 412, 35), ("5.5.0", 488, 35)])
-def test_a_version_has_its_keys(tmp_path: Path, release: str, brokers: int, names: int) -> None:
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_version_has_its_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str) -> None:
+    """Those that RocketMQ's own start-up gives its brokers and name servers (tests/golden/servers)."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("ROCKETMQ_HOME", str(tmp_path / "home"))
+
     class Released(Writing):
         pass
 
     Released.release = RELEASES[release]
     writing = Released(tmp_path / "store", brokerPermission="4", nonsense="1")
+    writing.broker.name_servers = "127.0.0.1:9876"
     text = writing.ask(Request.GET_BROKER_CONFIG).body.decode()
     table = dict(line.split("=", 1) for line in text.splitlines())
-    # and what the broker.conf says beside them, names and sizes
-    assert brokers <= len(table) <= brokers + 10
+    keys = keys_of_servers(release)
+    # and what the broker.conf says beside them
+    assert sorted({*keys["broker"], "nonsense"} ^ table.keys()) == []
+    assert table["namesrvAddr"] == "127.0.0.1:9876"
+    assert table["storePathCommitLog"] == str(tmp_path / "store" / "commitlog")
+    assert table["rocketmqHome"] == str(tmp_path / "home")
     assert (table["brokerPermission"], table["mappedFileSizeCommitLog"]) == ("4", str(1 << 20))
     assert (table["nonsense"], table["brokerName"]) == ("1", "broker-a")
     assert (table["brokerIP1"], table["brokerIP2"]) == ("127.0.0.1", "127.0.0.1")
@@ -382,11 +392,16 @@ def test_a_version_has_its_keys(tmp_path: Path, release: str, brokers: int, name
     has = rocksdb if release == "5.5.0" else set[str]()
     assert rocksdb & set(writing.content(Request.GET_ALL_TOPIC_CONFIG)["topicConfigTable"]) == has
     assert rocksdb & set(writing.content(Request.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)["topicList"]) == has
-    server = NameServer(lambda: 0, release=RELEASES[release])
+    server = NameServer(lambda: 0, "10.1.1.1", release=RELEASES[release])
     processor = Processor(server, NAME_SERVER_SERVICES, lambda line: None)
     answer = processor.reply(RemotingCommand(Request.GET_NAMESRV_CONFIG), Peer())
     assert isinstance(answer, RemotingCommand)
-    assert len(answer.body.splitlines()) == names + 1
+    named = dict(line.split("=", 1) for line in answer.body.decode().splitlines())
+    assert sorted({*keys["namesrv"]} ^ named.keys()) == []
+    assert named.get("bindAddress") == (None if release == "4.9.8" else "10.1.1.1")
+    assert named["rocketmqHome"] == str(tmp_path / "home")
+    assert named["kvConfigPath"] == str(tmp_path / "namesrv" / "kvConfig.json")
+    assert named["configStorePath"] == str(tmp_path / "namesrv" / "namesrv.properties")
     info = writing.content(Request.GET_BROKER_RUNTIME_INFO)["table"]
     assert info["brokerVersionDesc"] == RELEASES[release].text
     # 5.5.0 no longer sends the number
