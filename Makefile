@@ -36,7 +36,7 @@ help:
 	@echo "make lint      ruff (rules and format), mypy, and whether generated documents are fresh"
 	@echo "make interop   the tests that start the real RocketMQ (Maven and a JDK 11+; skipped with a reason without)"
 	@echo "make proof     power cuts, kills, errors of the disk, flipped bytes and more, at length; then a table"
-	@echo "make bench     measure against the real RocketMQ"
+	@echo "make bench     measure, against the real RocketMQ where that can be run; ARGS=--help names the themes"
 	@echo "make docs      write the generated part of docs/ and formats/"
 	@echo "make format    let ruff format the sources and mend what it can"
 	@echo "make clean     remove .venv and all caches"

@@ -14,6 +14,7 @@ from pathlib import Path
 from bench import (
     append,
     child,
+    file_change,
     growth,
     lookup,
     machine,
@@ -27,7 +28,7 @@ from bench import (
 )
 from bench.measure import Measurement, say, table, tell
 from bench.stores import BODIES, GIGABYTE, BenchStore, write_store
-from bench.wire import beginning, network
+from bench.wire import arrivals, beginning, network, pulls
 
 _SIZE = 1.6
 _LOOKUP_SIZE = 0.05
@@ -114,6 +115,18 @@ class Bench:
         yield from beginning.all_of_it(self.folder, self.scale)
         yield from network.all_of_it(self.folder, self.scale, self.with_rocketmq)
 
+    def arrivals(self) -> Iterator[Measurement]:
+        """How soon a message is in its queue."""
+        yield from arrivals.all_of_it(self.folder, self.scale, self.with_rocketmq)
+
+    def pulls(self) -> Iterator[Measurement]:
+        """Ways in which messages may leave."""
+        yield from pulls.measured(self.folder)
+
+    def file_change(self) -> Iterator[Measurement]:
+        """Files made ahead, warm, locked."""
+        yield from file_change.measured(self.folder)
+
     def growth(self) -> Iterator[Measurement]:
         """Logs of several sizes."""
         yield from growth.over_sizes(self.folder, self.scale)
@@ -131,6 +144,9 @@ THEMES: dict[str, Callable[[Bench], Iterator[Measurement]]] = {
     "sql": Bench.sql,
     "parquet": Bench.parquet,
     "network": Bench.network,
+    "arrivals": Bench.arrivals,
+    "pulls": Bench.pulls,
+    "file-change": Bench.file_change,
     "growth": Bench.growth,
 }
 

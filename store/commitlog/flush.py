@@ -145,6 +145,19 @@ class FlushService:
         """Let the thread flush now what was appended; with flushCommitLogTimed it keeps to its interval."""
         self.thread.wake()
 
+    @property
+    def commits_later(self) -> bool:
+        """Whether what is appended can be read only after a commit of the transient store pool."""
+        return self._committer is not None
+
+    def wake_commit(self) -> None:
+        """Let the commit look now at what a put appended (CommitLog#handleDiskFlush).
+
+        With SYNC_FLUSH the flush commits. Without wakeCommitWhenPutMessage the commit keeps to its interval.
+        """
+        if self._committer is not None and self._config.wake_commit_when_put_message and not self.is_sync:
+            self._committer.wake()
+
     def flush_now(self) -> None:
         """Commit and flush everything appended so far, in the caller's thread. Raises the error of a failed flush."""
         try:

@@ -51,6 +51,7 @@ class StoreConfig(NamedTuple):
     commit_interval_commit_log: int = 200
     commit_commit_log_least_pages: int = 4
     commit_commit_log_thorough_interval: int = 200
+    wake_commit_when_put_message: bool = True
     flush_interval_consume_queue: int = 1000
     sync_flush_timeout: int = 5000
     warm_maped_file_enable: bool = False

@@ -51,6 +51,7 @@ KEYS = (
     ConfigKey("commitIntervalCommitLog", WRITING, "ms between two commits of the transient pool"),
     ConfigKey("commitCommitLogLeastPages", WRITING, "pages in the transient pool that are worth a commit"),
     ConfigKey("commitCommitLogThoroughInterval", WRITING, "ms after which fewer pages are committed, too"),
+    ConfigKey("wakeCommitWhenPutMessage", WRITING, "false: puts do not wake the commit, which keeps to its interval"),
     ConfigKey("flushIntervalConsumeQueue", WRITING, "ms between two flushes of the queues"),
     ConfigKey("syncFlushTimeout", WRITING, "ms that a put waits for its flush"),
     ConfigKey("transientStorePoolEnable", WRITING, "puts go to memory first, and to the file at every commit"),

@@ -119,7 +119,7 @@ class StoreWriter:
             self._checkpoint,
             self._puts,
             known,
-            self._follower.wake,
+            self._flush.wake_commit if self._flush.commits_later else self._follower.wake,
         )
         self._putter = Putter(services, log.file_size, clock)
         put = self._fast_puts(clock)

@@ -393,7 +393,12 @@ def test_a_failed_fsync_in_the_background_is_loud_too(tmp_path: Path, disk: Disk
 
 @pytest.mark.parametrize("flush_disk_type", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_the_transient_pool_behind_a_store(tmp_path: Path, flush_disk_type: str) -> None:
-    config = small(transient_store_pool_enable=True, commit_interval_commit_log=300, flush_disk_type=flush_disk_type)
+    config = small(
+        transient_store_pool_enable=True,
+        commit_interval_commit_log=300,
+        wake_commit_when_put_message=False,
+        flush_disk_type=flush_disk_type,
+    )
     with MessageStore.open(tmp_path / "s", "rw", config, create=True) as store:
         began = time.monotonic()
         offsets = [store.put(message(1000)).physical_offset for _ in range(100)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from rmqctl.store.commitlog import flush
 from rmqctl.store.commitlog.flush import FlushService
 from rmqctl.store.commitlog.transient_pool import PooledSink, TransientStorePool
 from rmqctl.store.files import io
-from tests.store.write.test_flush import Disk, Log
-from tests.store.write.writing import FILE_SIZE, NEVER, small, wait_until
+from rmqctl.store.message_store import MessageStore
+from tests.store.write.test_flush import PAGE, Disk, Log
+from tests.store.write.writing import FILE_SIZE, NEVER, message, small, wait_until
 
 
 def test_a_failed_flush_is_told_to_those_alone_whose_bytes_it_was(
@@ -50,6 +52,27 @@ def test_who_reads_is_told_of_each_commit(tmp_path: Path) -> None:
     wait_until(lambda: bool(told))
     service.stop()
     assert told[0] == 10
+
+
+@pytest.mark.parametrize("is_woken", [True, False])
+def test_a_put_into_the_pool_wakes_the_commit(tmp_path: Path, is_woken: bool) -> None:
+    """CommitLog#handleDiskFlush: what reaches commitCommitLogLeastPages is readable at once."""
+    config = small(
+        transient_store_pool_enable=True,
+        wake_commit_when_put_message=is_woken,
+        commit_interval_commit_log=NEVER,
+        commit_commit_log_thorough_interval=NEVER,
+    )
+    with MessageStore.open(tmp_path / "s", "rw", config, create=True) as store:
+        log = store.files.log
+        store.put(message(100))
+        time.sleep(0.1)
+        assert log.max_offset == 0
+        store.put(message(4 * PAGE))
+        if is_woken:
+            wait_until(lambda: [row["max_offset"] for row in store.queues()] == [2])
+        time.sleep(0.1)
+        assert (log.max_offset > 0) is is_woken
 
 
 def a_service(log: Log, **config: object) -> tuple[FlushService, list[BaseException]]:
