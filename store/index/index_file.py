@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,6 +37,18 @@ class Geometry(NamedTuple):
     def entry_position(self, entry: int) -> int:
         """Byte position of an entry."""
         return INDEX_HEADER.size + INDEX_SLOT.size * self.slots + INDEX_ENTRY.size * entry
+
+
+def files_needed(used: Iterable[tuple[Geometry, int]]) -> int | None:
+    """Return how many files would do for the entries of these, given as geometry and number of entries of each; None
+    unless at least half of the files, and more than one, are too many."""
+    files = list(used)
+    if not files:
+        return None
+    largest = max(geometry.entries for geometry, _ in files)
+    needed = max(1, -(-sum(entries for _, entries in files) // max(1, largest - 1)))
+    too_many = len(files) - needed
+    return needed if too_many >= max(2, needed) else None
 
 
 class IndexHeader(NamedTuple):

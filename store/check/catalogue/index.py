@@ -180,7 +180,7 @@ KINDS: tuple[Kind, ...] = (
         "index file that is not full",
         "Newer files follow a file that has room. Many of them fill the disk: each has its whole size.",
         "A broker that makes a file for few keys (its clock went back, or a file could not be read).",
-        "If there are many: `rmqctl rebuild --index` needs as few files as possible.",
+        "Nothing. Where there are many, RMQ-IDX-032 names them all.",
         None,
         ("apache/rocketmq#7539",),
     ),
@@ -234,5 +234,18 @@ KINDS: tuple[Kind, ...] = (
         "indexRocksDBEnable=true with indexFileWriteEnable=false (RocketMQ 5.4 and later).",
         "Nothing. If queries by key should work from files: `rmqctl rebuild --index`.",
         None,
+    ),
+    Kind(
+        "RMQ-IDX-032",
+        Severity.WARNING,
+        "more index files than the entries need",
+        "Each index file has its whole size, however few entries it holds (420 MB with RocketMQ's defaults). They fill "
+        "the disk, and a query by key looks through all of them.",
+        "A broker that cannot open the index file that it has just made tries again with the next message and makes "
+        "another: too few memory maps, a 32-bit Java, an error in the last file; a clock that went back.",
+        "Look for errors of IndexService in the broker's log first, or the files come again. `rebuild --index` makes "
+        "as few files as possible and keeps the old ones beside the store; `--no-journal` frees their space at once.",
+        _REBUILD,
+        ("apache/rocketmq#7539",),
     ),
 )

@@ -13,7 +13,7 @@ from rmqctl.store.check.cross import Level, LogSeen
 from rmqctl.store.check.index.compare import IndexTally, Misses
 from rmqctl.store.check.index.index_files import FileSurvey, IndexSurvey, readable_files
 from rmqctl.store.commitlog.one_message import message_if_any
-from rmqctl.store.index.index_file import time_difference
+from rmqctl.store.index.index_file import files_needed, time_difference
 from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.store_files import StoreFiles
 
@@ -39,9 +39,13 @@ def file_findings(files: StoreFiles, survey: IndexSurvey, seen: LogSeen) -> Iter
         is_index = path.name.isdigit()
         code = "RMQ-IDX-013" if is_index else "RMQ-IDX-014"
         yield Finding(code, f"cannot be read as an index file: {problem}", file=path, found=problem)
+    growth = _growth(survey, seen)
+    yield from growth
     for number, file in enumerate(survey.files):
         yield from _entries_and_links(file)
         yield from _header(file, seen)
+        if growth:
+            continue  # one finding for all files that are not full
         if file.entries < file.geometry.entries - 1 and number < len(survey.files) - 1:
             yield Finding(
                 "RMQ-IDX-016",
@@ -51,6 +55,21 @@ def file_findings(files: StoreFiles, survey: IndexSurvey, seen: LogSeen) -> Iter
                 expected=file.geometry.entries - 1,
                 found=file.entries,
             )
+
+
+def _growth(survey: IndexSurvey, seen: LogSeen) -> list[Finding]:
+    """Return a finding where most index files are not needed for the entries."""
+    needed = files_needed((file.geometry, file.entries) for file in survey.files)
+    if needed is None:
+        return []
+    found, entries = len(survey.files), sum(file.entries for file in survey.files)
+    sizes = sorted((file.geometry.file_size for file in survey.files), reverse=True)
+    text = (
+        f"{found} index files ({sum(sizes)} bytes) hold {counted(entries, 'entry', 'entries')}, for which "
+        f"{counted(needed, 'file')} would do; the log has {counted(seen.log_end - seen.log_begin, 'byte')}"
+    )
+    folder = survey.files[0].path.parent
+    return [Finding("RMQ-IDX-032", text, folder, expected=needed, found=found, bytes=sum(sizes[needed:]))]
 
 
 def _strangers_now(files: StoreFiles) -> list[tuple[Path, str]]:

@@ -13,7 +13,7 @@ from rmqctl.formats.layouts import INDEX_ENTRY
 from rmqctl.store.columns.batch import Flags, Int32s, Int64s
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors
-from rmqctl.store.index.index_file import IndexFile
+from rmqctl.store.index.index_file import IndexFile, files_needed
 from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.index.tag_entries import newest_has_tag_entry
 from rmqctl.store.recover.mend.gone import IsGone, gone_mask
@@ -129,12 +129,14 @@ def _entries_of_file(file: IndexFile, descriptors: Descriptors, is_oldest: bool)
 class EntryComparison:
     """Holds the entries of index files against keys that pass by in the order of the log.
 
-    `is_broken`: something is wrong for certain. `is_same`: so far the files held these keys in this order with the
+    `is_broken`: something is wrong for certain, or most of the files are not needed. `is_same`: so far the files held
+    these keys in this order with the
     times of their messages, and besides only entries of messages that are gone.
     """
 
     def __init__(self, service: IndexService, descriptors: Descriptors, is_gone: IsGone) -> None:
-        self.is_broken = bool(service.problems)
+        used = ((file.geometry, max(0, file.header.index_count - 1)) for file in service.files)
+        self.is_broken = bool(service.problems) or files_needed(used) is not None
         self.is_same = not self.is_broken
         self._is_gone = is_gone
         self._windows = entries_of(service, descriptors)

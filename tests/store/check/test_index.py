@@ -5,7 +5,9 @@ Numbers in the names of tests are those of the troubles in the project's list of
 
 from __future__ import annotations
 
+import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,11 +15,13 @@ import pytest
 from rmqctl.formats.hashing import key_hash
 from rmqctl.formats.message import Message
 from rmqctl.store.check.catalogue.kind import Severity
+from rmqctl.store.check.cross import Level
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.queues.dispatch import index_keys
 from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover
+from rmqctl.store.repair.repair import repair
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore
 from tests.store.check.breaking import checked, codes, messages, patch, put
@@ -229,14 +233,49 @@ def test_42_time_of_the_first_entry_as_rocketmq_writes_it(clean: Path) -> None:
     assert (found.severity, found.file, found.found) == (Severity.NOTICE, path, 3600)
 
 
-def test_46_files_that_are_not_full(clean: Path) -> None:
-    """Many nearly empty files fill the disk."""
-    for number, path in enumerate(index_files(clean)):
-        patch(path, 0, path.read_bytes()[:40])
-        (path.parent / f"2099010100000000{number}").write_bytes(bytes(path.stat().st_size))
-    found = [finding for finding in cross(clean) if finding.code == "RMQ-IDX-016"]
-    assert len(found) == 3
-    assert all(finding.severity is Severity.NOTICE for finding in found)
+def _add_empty_files(store: Path, count: int) -> None:
+    """Add index files of the full size that hold nothing, as a broker that cannot open the one it made leaves them."""
+    size = index_files(store)[0].stat().st_size
+    for number in range(count):
+        path = store / "index" / f"209901010000{number:05d}"
+        path.touch()
+        os.truncate(path, size)
+
+
+def test_46_a_file_that_is_not_full(clean: Path) -> None:
+    first = index_files(clean)[0]
+    _add_empty_files(clean, 1)
+    found = of_code(cross(clean), "RMQ-IDX-016")
+    assert (found.severity, found.file) == (Severity.NOTICE, index_files(clean)[2])
+    assert "RMQ-IDX-032" not in codes(cross(clean))
+    assert first.exists()
+
+
+@pytest.mark.parametrize("by", [rebuild, recover, repair])
+def test_46_whatever_mends_the_index_makes_few_files(clean: Path, by: Callable[..., object]) -> None:
+    _add_empty_files(clean, 10)
+    with StoreFiles(clean) as files:
+        by(files)
+    assert len(index_files(clean)) == 3
+
+
+@pytest.mark.parametrize("level", [Level.DEFAULT, Level.QUICK])
+def test_46_more_files_than_the_entries_need(clean: Path, level: Level) -> None:
+    """They fill the disk: one finding for all of them, and its fix makes as few files as possible."""
+    before = index_files(clean)
+    size = before[0].stat().st_size
+    _add_empty_files(clean, 40)
+    findings, summary = checked(clean, level)
+    found = of_code(findings, "RMQ-IDX-032")
+    assert (found.severity, found.fix) == (Severity.WARNING, "rmqctl rebuild --index")
+    assert (found.expected, found.found, found.bytes) == (3, 43, 40 * size)
+    assert f"43 index files ({43 * size} bytes)" in found.message
+    assert f"the log has {summary.log_end} bytes" in found.message
+    assert "RMQ-IDX-016" not in codes(findings)
+    with StoreFiles(clean) as files:
+        rebuild(files, queues=False)
+    assert codes(checked(clean, level)[0]) & {"RMQ-IDX-016", "RMQ-IDX-032"} == set()
+    assert len(index_files(clean)) == 3
 
 
 def test_strangers(clean: Path) -> None:
