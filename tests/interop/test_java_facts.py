@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,27 +11,42 @@ from rmqctl.network.clients.push.offset_stores import LocalOffsets, local_offset
 from rmqctl.network.remoting.fastjson import MessageQueue
 from rmqctl.network.unique_ids import own_address
 from tests.interop.brokers import java
+from tests.interop.toolchain import CLIENTS
 from tests.network.test_java_clients import KEPT
 
 pytestmark = pytest.mark.interop
 
-VERSIONS = ("5.3.3", "4.9.8")
 ONLY_IN_5 = "said\tmulti dispatch\t"
+# where its texts differ from those of 5.3.3, which are kept
+CHANGED = {
+    "group long": "is longer than group max length: 120.",
+    "consumer group long": "is longer than group max length: 120.",
+    "batch with a delay": "Delayed messages are not supported for batching",
+}
 UTF_8 = {"file_encoding": "UTF-8", "stdout_encoding": "UTF-8"}
 GROUP = "watchers"
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", CLIENTS)
 def test_what_is_kept_is_what_java_says(version: str, tmp_path: Path) -> None:
     for name in ("choices", "texts"):
         said = java(version, tmp_path, "Facts", name, **UTF_8)
         kept = (KEPT / f"{name}.tsv").read_text(encoding="utf-8").splitlines()
         if version == "4.9.8":
             said, kept = ([line for line in lines if not line.startswith(ONLY_IN_5)] for lines in (said, kept))
+        if version == "5.5.0":
+            _require_changes_of_5_5(said)
+            said, kept = ([line for line in lines if line.split("\t")[1] not in CHANGED] for lines in (said, kept))
         assert said == kept
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+def _require_changes_of_5_5(said: Sequence[str]) -> None:
+    """What 5.5.0 says otherwise: no group has more than 120 characters, and no batch has delivery times."""
+    for _, name, text in (line.split("\t", 2) for line in said if line.split("\t")[1] in CHANGED):
+        assert text.endswith(CHANGED[name])
+
+
+@pytest.mark.parametrize("version", CLIENTS)
 def test_progress_of_a_broadcast_is_read_by_either(version: str, tmp_path: Path) -> None:
     warned: list[str] = []
     path = local_offsets_path(f"{own_address() or '127.0.0.1'}@DEFAULT", GROUP, tmp_path)

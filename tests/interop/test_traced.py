@@ -13,6 +13,7 @@ from rmqctl.network.clients.client import Client
 from rmqctl.network.clients.tracing.records import TraceType, decode, encode
 from rmqctl.network.remoting.codes import RequestCode
 from tests.interop.brokers import java, mqadmin, real_broker, rmqctl
+from tests.interop.harness import NEWEST
 from tests.network.serving import serving
 
 pytestmark = pytest.mark.interop
@@ -21,14 +22,14 @@ VERSION = "5.3.3"
 
 
 @contextlib.contextmanager
-def _broker(kind: str, folder: Path) -> Iterator[tuple[str, str]]:
+def _broker(kind: str, version: str, folder: Path) -> Iterator[tuple[str, str]]:
     """Addresses of name server and broker, RocketMQ's or ours."""
     if kind == "ours":
         with serving(folder / "store", "--writable", "--create") as served:
             yield served.namesrv, served.broker
     else:
         settings = {"timerWheelEnable": "false"}
-        with real_broker(VERSION, folder / "real", folder / "store", settings) as real:
+        with real_broker(version, folder / "real", folder / "store", settings) as real:
             yield real.namesrv, real.broker
 
 
@@ -41,9 +42,9 @@ def _create(namesrv: str, broker: str, *topics: str) -> None:
     client.close()
 
 
-@pytest.mark.parametrize("kind", ["ours", "real"])
-def test_traces_are_read_on_both_sides(kind: str, tmp_path: Path) -> None:
-    with _broker(kind, tmp_path) as (namesrv, broker):
+@pytest.mark.parametrize(("kind", "version"), [("ours", VERSION), ("real", VERSION), ("real", NEWEST)])
+def test_traces_are_read_on_both_sides(kind: str, version: str, tmp_path: Path) -> None:
+    with _broker(kind, version, tmp_path) as (namesrv, broker):
         _create(namesrv, broker, "Ours", "Java")
         at = ("-n", namesrv, "-t", "Ours")
         (sent,) = rmqctl("produce", *at, "--body", "one", "-k", "k1", "--tags", "paid", "--group", "makes", "--trace")
@@ -53,11 +54,11 @@ def test_traces_are_read_on_both_sides(kind: str, tmp_path: Path) -> None:
         rows = _until(2, lambda: rmqctl("consume", *at, "-g", "runs", "--exec", "false", "--trace", code=None))
         assert {row["result"] for row in rows} == {"later"}
         ids = {
-            line[0]: line[1] for line in (one.split("\t") for one in java(VERSION, tmp_path, "Trace", namesrv, "Java"))
+            line[0]: line[1] for line in (one.split("\t") for one in java(version, tmp_path, "Trace", namesrv, "Java"))
         }
         traced = rmqctl("consume", "-n", namesrv, "-t", "RMQ_SYS_TRACE_TOPIC")
         ours, halves, theirs = mqadmin(
-            VERSION, tmp_path, namesrv,
+            version, tmp_path, namesrv,
             *(f"queryMsgTraceById -i {one}" for one in (sent["unique_key"], half["unique_key"], ids["keyed"])),
         )  # fmt: skip
     for lines in (ours, halves):

@@ -25,6 +25,9 @@ LINE_OF = {"5.3.3": "v5", "4.9.8": "v4", "5.5.0": "v5"}
 BROKERS = ("5.3.3", "4.9.7")
 """The RocketMQ versions whose brokers are run: of 4.9.8 there is no broker among the published artifacts."""
 
+CLIENTS = ("5.3.3", "4.9.8", "5.5.0")
+"""The RocketMQ versions whose clients are run beside ours."""
+
 LIBHDFS_CRATE = ("hdfs-sys", "0.3.1")
 LIBHDFS_SHA256 = "18138c3dacdf0e95f834369f996b21d2b6fa99e71787ef45e2ece09b37bd1dd1"
 """A package that has the sources of Hadoop's client in C."""

@@ -415,12 +415,19 @@ def test_batches_are_split_as_rocketmq_splits_them() -> None:
     delayed = Message("T", b"x", properties={"DELAY": "1"})
     assert [len(one) for one in split([small[0], delayed, small[0]], 10)] == [1, 1, 1]
     assert (is_single([delayed]), is_single([small[0]])) == (True, False)
+    timed = Message("T", b"x", properties={"TIMER_DELAY_SEC": "1"})
+    assert [len(one) for one in split([small[0], timed, small[0]], 10)] == [1, 1, 1]
+    assert is_single([timed])
 
 
 @pytest.mark.parametrize(
     ("messages", "said"),
     [
         ([Message("T", b"x", properties={"DELAY": "1"})], "TimeDelayLevel is not supported for batching"),
+        *(
+            ([Message("T", b"x"), Message("T", b"x", properties={name: "5000"})], "Delayed messages are not supported")
+            for name in ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+        ),
         ([Message("%RETRY%G", b"x")], "Retry Group is not supported for batching"),
         ([Message("T", b"x"), Message("U", b"x")], "The topic of the messages in one batch should be the same"),
         ([Message("T", b"x"), Message("T", b"x", properties={"WAIT": "false"})], "The waitStoreMsgOK of the messages"),

@@ -21,12 +21,17 @@ _OVERHEAD = 20
 
 
 def check_batch(messages: Sequence[Message]) -> None:
-    """Raises: UsageError where the messages cannot be one batch (MessageBatch#generateFromList)."""
+    """Raises: UsageError where the messages cannot be one batch (MessageBatch#generateFromList of 5.5.0).
+
+    Clients before 5.5 put messages with a delivery time into batches, and brokers deliver those at once.
+    """
     if not messages:
         raise UsageError("the messages of a batch must have one topic, and there must be some")
     for message in messages:
         if _delay_level(message) > 0:
             raise UsageError("TimeDelayLevel is not supported for batching")
+        if _is_timed(message):
+            raise UsageError("Delayed messages are not supported for batching")
         if message.topic.startswith(RETRY_PREFIX):
             raise UsageError("Retry Group is not supported for batching")
         if message.topic != messages[0].topic:
@@ -45,6 +50,14 @@ def _delay_level(message: Message) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
+def _is_timed(message: Message) -> bool:
+    return any(name in message.properties for name in names.TIMER_PROPERTIES)
+
+
+def _is_alone(message: Message) -> bool:
+    return _delay_level(message) > 0 or _is_timed(message) or message.topic.startswith(RETRY_PREFIX)
+
+
 def size_in_batch(message: Message) -> int:
     """Return the size that RocketMQ's ListSplitter counts: characters of texts, bytes of the body, 20 for the rest."""
     properties = sum(len(name) + len(value) for name, value in message.properties.items())
@@ -54,7 +67,8 @@ def size_in_batch(message: Message) -> int:
 def split(messages: Iterable[Message], most: int, limit: int = SIZE_LIMIT) -> Iterator[list[Message]]:
     """Yield lists of at most `most` messages and `limit` bytes, in order; each can be one batch.
 
-    A message above the limit is alone, as is one that no batch may have: delayed ones, and those of retry topics.
+    A message above the limit is alone, as is one that no batch may have: delayed and timed ones, and those of retry
+    topics.
     """
     taken: list[Message] = []
     size = 0
@@ -79,7 +93,7 @@ def _go_together(one: Message, other: Message) -> bool:
 
 def is_single(messages: Sequence[Message]) -> bool:
     """Return whether a list of `split` is one message that no batch may have."""
-    return len(messages) == 1 and (_delay_level(messages[0]) > 0 or messages[0].topic.startswith(RETRY_PREFIX))
+    return len(messages) == 1 and _is_alone(messages[0])
 
 
 def encode_item(message: Message) -> bytes:
