@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -75,3 +76,15 @@ def serving_here(
     ):
         yield broker
     assert told == []
+
+
+def free_pair() -> tuple[int, int]:
+    """Return two free ports, the second two above the first."""
+    for port in range(20_911, 60_000, 4):
+        with (
+            contextlib.suppress(OSError),
+            socket.create_server(("127.0.0.1", port)),
+            socket.create_server(("127.0.0.1", port + 2)),
+        ):
+            return port, port + 2
+    raise AssertionError("no free ports")

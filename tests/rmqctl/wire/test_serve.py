@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import gc
 import json
@@ -31,7 +30,7 @@ from rmqctl.output.output import Output
 from rmqctl.store.message_store import MessageStore
 from tests.goldens import GoldenStore, tree_state, truth
 from tests.network.callers import pulling
-from tests.network.serving import SECONDS, serving
+from tests.network.serving import SECONDS, free_pair, serving
 from tests.store.write.writing import wait_until
 
 
@@ -136,21 +135,9 @@ def test_other_addresses_than_loopback_are_warned_of(golden_store: GoldenStore) 
     assert "anybody who reaches 0.0.0.0 can read all messages" in served.errors
 
 
-def _free_pair() -> tuple[int, int]:
-    """Return two free ports, the second two above the first."""
-    for port in range(20_911, 60_000, 4):
-        with (
-            contextlib.suppress(OSError),
-            socket.create_server(("127.0.0.1", port)),
-            socket.create_server(("127.0.0.1", port + 2)),
-        ):
-            return port, port + 2
-    raise AssertionError("no free ports")
-
-
 def test_the_vip_channel_is_two_ports_below(golden_store: GoldenStore) -> None:
     store = golden_store("clean")
-    vip, port = _free_pair()
+    vip, port = free_pair()
     with serving(store, "--listen", f"127.0.0.1:{port}") as served:
         assert ask(f"127.0.0.1:{vip}", RequestCode.GET_BROKER_RUNTIME_INFO).code == 0
         assert served.end() == 0
