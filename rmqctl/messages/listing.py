@@ -21,6 +21,7 @@ from rmqctl.messages.message_json import (
     message_json,
     message_row,
 )
+from rmqctl.messages.traces import traces_of
 from rmqctl.output.output import FIRST_PAGE
 from rmqctl.store.read.selection import PLAIN_BYTES, plain_start, walked_bytes
 from rmqctl.store.scan.schema import has_arrow
@@ -39,26 +40,39 @@ _THREADS = 2
 
 
 class Listing:
-    """How messages are listed: with `columns`, None for those that are usual, and in JSON with `stored_bodies`."""
+    """How messages are listed: with `columns`, None for those that are usual, and in JSON with `stored_bodies`.
 
-    def __init__(self, output: Output, columns: Sequence[str] | None = None, *, stored_bodies: bool = False) -> None:
+    `trace_topic`: the topic whose messages are trace records, which become a field of JSON; None for no such field.
+    """
+
+    def __init__(
+        self,
+        output: Output,
+        columns: Sequence[str] | None = None,
+        *,
+        stored_bodies: bool = False,
+        trace_topic: str | None = None,
+    ) -> None:
         self.output = output
         self.columns = columns
         self.stored_bodies = stored_bodies or (columns is not None and STORED_BODY in columns)
         self.table_columns = TABLE_COLUMNS if columns is None else tuple(columns)
         self.all_columns = ALL_COLUMNS if columns is None else tuple(columns)
+        self.trace_topic = trace_topic
         self.droppable = DROPPABLE_COLUMNS if columns is None else ()
 
     def row(self, message: StoredMessage) -> dict[str, Any]:
         """A message as what is printed of it."""
-        if self.output.format == "table" and self.columns is None:
-            return message_row(message)
+        is_table, is_trace = self.output.format == "table", message.topic == self.trace_topic
+        if is_table and self.columns is None:
+            return message_row(message, is_trace=is_trace)
         record = message_json(message, stored_body=self.stored_bodies)
+        traces = traces_of(message.plain_body()) if is_trace and not is_table and "body_error" not in record else {}
         if self.columns is None:
-            return record
-        if self.output.format == "table":
-            record |= message_row(message)
-        return {name: record[name] for name in self.columns if name in record}
+            return record | traces
+        if is_table:
+            record |= message_row(message, is_trace=is_trace)
+        return {name: record[name] for name in self.columns if name in record} | traces
 
     def row_told(self, message: StoredMessage, on_damage: OnDamage) -> dict[str, Any]:
         """The same; a body that is shown and does not unpack goes to `on_damage`."""
@@ -134,7 +148,9 @@ def print_log(
     JSON and CSV of many are made as columns where there is pyarrow. Damage is told in its place and passed.
     """
     log = store.files.log
-    by_columns = listing.output.format != "table" and walked_bytes(log, selection) > PLAIN_BYTES and has_arrow()
+    # traces are decoded message by message
+    is_plain = listing.output.format == "table" or listing.trace_topic is not None
+    by_columns = not is_plain and walked_bytes(log, selection) > PLAIN_BYTES and has_arrow()
     left: list[Selection | None] = []
 
     def messages() -> Iterator[StoredMessage]:

@@ -12,6 +12,7 @@ from rmqctl.formats.errors import CorruptError, UnsupportedError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.properties import encode_properties, split_keys
 from rmqctl.formats.sys_flag import TRANSACTION_NAMES, compression_name, transaction_type
+from rmqctl.messages.traces import TRACE_TOPIC, trace_text
 from rmqctl.output.times import format_time
 
 # what a table shows; JSON and CSV have more
@@ -71,6 +72,7 @@ JSON_ORDER = (
 )
 """All fields in the order in which `message_json` adds them."""
 _PREVIEW_BYTES = 120
+_NO_TRACES = "(not trace records)"
 
 
 def message_json(message: StoredMessage, *, stored_body: bool = False) -> dict[str, Any]:
@@ -141,19 +143,26 @@ def _preview(body: bytes) -> str:
     return decoder.decode(body[:_PREVIEW_BYTES], final=len(body) <= _PREVIEW_BYTES)
 
 
+def _trace_preview(body: bytes) -> str:
+    return trace_text(body) or f"{_NO_TRACES} {_preview(body)}"
+
+
 def message_listing(message: StoredMessage) -> dict[str, Any]:
     """One message as a listing for people: as in JSON, with the properties on a line and under their own names."""
     record = message_json(message)
     record["properties"] = "  ".join(f"{name}={value}" for name, value in record["properties"].items())
+    if message.topic == TRACE_TOPIC and "body_error" not in record:
+        record["traces"] = trace_text(message.plain_body(), is_whole=True) or _NO_TRACES
     return record
 
 
-def message_row(message: StoredMessage) -> dict[str, Any]:
-    """What a table shows of a message: the body only as a preview. Not sanitised: Output does that."""
+def message_row(message: StoredMessage, *, is_trace: bool = False) -> dict[str, Any]:
+    """What a table shows of a message: the body only as a preview, in words for a trace message, which those of
+    RocketMQ's own trace topic are. Not sanitised: Output does that."""
     properties = message.properties()
     try:
         body = message.plain_body()
-        preview = _preview(body)
+        preview = _trace_preview(body) if is_trace or message.topic == TRACE_TOPIC else _preview(body)
         size = len(body)
     except (CorruptError, UnsupportedError) as error:
         preview, size = f"({error.message})", len(message.body)

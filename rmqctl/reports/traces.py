@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.formats.errors import CorruptError
+from rmqctl.messages.traces import EVENTS, record_fields
 
 if TYPE_CHECKING:
     from rmqctl.formats.message import StoredMessage
@@ -15,15 +16,6 @@ TRACE_COLUMNS = (
     "trace_timestamp", "event", "group", "client", "result", "cost_ms", "retry_times", "message_id", "keys", "topic",
 )  # fmt: skip
 DROPPABLE_TRACE_COLUMNS = ("keys", "topic", "retry_times", "message_id", "cost_ms")
-_EVENTS = {
-    "Pub": "sent",
-    "SubBefore": "consumption began",
-    "SubAfter": "consumption ended",
-    "EndTransaction": "transaction ended",
-    "Recall": "recalled",
-}
-_ENDS = {"COMMIT_MESSAGE": "committed", "ROLLBACK_MESSAGE": "rolled back", "UNKNOW": "unknown"}
-_RETURNED = {"TIME_OUT": "time-out", "EXCEPTION": "exception", "RETURNNULL": "no verdict", "FAILED": "failed"}
 
 
 def trace_rows(messages: Sequence[StoredMessage], key: str) -> tuple[list[dict[str, Any]], list[CorruptError]]:
@@ -41,11 +33,11 @@ def trace_rows(messages: Sequence[StoredMessage], key: str) -> tuple[list[dict[s
             damaged.append(CorruptError(f"message at offset {message.physical_offset}: {error.message}"))
             continue
         groups |= {one.request_id: one.group for one in records if one.request_id and one.group is not None}
-        rows += [_row(one, one.beans[0], message) for one in records if _is_about(one.beans[0], key)]
+        rows += [_row(one, message) for one in records if _is_about(one.beans[0], key)]
     for row in rows:
         # clients before 4.9 do not name the group at the end of a consumption
         row["group"] = row["group"] or groups.get(row["request_id"] or "")
-    order = list(_EVENTS.values())
+    order = list(EVENTS.values())
     rows.sort(key=lambda row: (row["trace_timestamp"] or 0, order.index(row["event"])))
     return rows, damaged
 
@@ -54,28 +46,8 @@ def _is_about(bean: TraceBean, key: str) -> bool:
     return key == bean.message_id or key in bean.message_id.split(",") or key in (bean.keys or "").split(" ")
 
 
-def _row(record: TraceRecord, bean: TraceBean, message: StoredMessage) -> dict[str, Any]:
-    kind = record.type.value
-    result: str | None = "success" if record.is_success else "failed"
-    if kind == "SubBefore":
-        result = None
-    elif kind == "EndTransaction":
-        result = _ENDS.get(bean.transaction_state, bean.transaction_state)
-    elif kind == "SubAfter" and record.code is not None:
-        result = _RETURNED.get(record.code.name, result)
-    return {
-        "trace_timestamp": record.timestamp,
-        "event": _EVENTS[kind],
-        "group": record.group,
-        "client": str(message.born_host).rpartition(":")[0],
-        "result": result,
-        "cost_ms": record.cost if kind in ("Pub", "SubAfter") else None,
-        "retry_times": bean.retry_times if kind == "SubBefore" else None,
-        "message_id": bean.message_id,
-        "keys": bean.keys,
-        "topic": bean.topic,
-        "request_id": record.request_id or None,
-        "store_host": bean.store_host,
-        "region": record.region,
-        "physical_offset": message.physical_offset,
-    }
+def _row(record: TraceRecord, message: StoredMessage) -> dict[str, Any]:
+    fields = record_fields(record)
+    first = {name: fields.pop(name) for name in ("trace_timestamp", "event", "group")}
+    client = str(message.born_host).rpartition(":")[0]
+    return {**first, "client": client, **fields, "physical_offset": message.physical_offset}

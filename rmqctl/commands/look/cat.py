@@ -80,6 +80,11 @@ it with exit code 0."""
 @click.option(
     "--stored-bodies", is_flag=True, help="With --json: compressed bodies also as stored, so that copies are exact."
 )
+@click.option(
+    "--traces",
+    is_flag=True,
+    help="With --json: the records of trace messages as a field; of -t TOPIC, else of RMQ_SYS_TRACE_TOPIC.",
+)
 @output_options
 def cat(
     store: StoreLocation,
@@ -91,18 +96,25 @@ def cat(
     columns: str | None,
     format_string: str | None,
     stored_bodies: bool,
+    traces: bool,
 ) -> int:
     """Print messages.
 
-    A table shows the start of each body; --json prints whole messages, one a line, as they are read.
+    A table shows the start of each body; --json prints whole messages, one a line, as they are read. Tables show the
+    records of trace messages in words.
     """
     from rmqctl.messages.columns import column_list, known_columns
     from rmqctl.messages.format_string import FormatString
     from rmqctl.messages.listing import Listing
+    from rmqctl.messages.traces import TRACE_TOPIC
     from rmqctl.opening import open_store
 
     _check(selection, limit, order, follow)
-    listing = Listing(output, known_columns(column_list(columns)), stored_bodies=stored_bodies)
+    trace_topic = (selection.criteria.topic or TRACE_TOPIC) if traces else None
+    names = known_columns(column_list(columns))
+    listing = Listing(output, names, stored_bodies=stored_bodies, trace_topic=trace_topic)
+    if traces and (format_string is not None or output.format == "csv"):
+        raise click.UsageError("--traces goes with tables and --json")
     template = None if format_string is None else FormatString(format_string)
     if template is not None and (columns is not None or stored_bodies or output.format != "table"):
         raise click.UsageError("--format-string says all that is printed: leave out --columns, --json and --format")

@@ -23,8 +23,6 @@ from rmqctl.flags.options import (
 )
 from rmqctl.flags.types import TIME
 
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
-
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
     from rmqctl.store.queues.offset_by_time import Boundary
@@ -106,6 +104,8 @@ def query(
     wanted = Question(message_id, key, offset, at, topic, queue_id, begin, end, boundary, limit, scan)
     wanted = wanted._replace(tags=tag, grep=grep, traces=traces)
     if traces and topic is None:
+        from rmqctl.messages.traces import TRACE_TOPIC
+
         wanted = wanted._replace(topic=TRACE_TOPIC)
     if topic is None and not topics.is_all:
         wanted = wanted._replace(topics=topics)

@@ -82,3 +82,54 @@ def test_traces_go_with_a_key(traced: Path) -> None:
     for options in (("-i", "ID1"), ("-o", "0"), ("-k", "x", "-t", "A", "-t", "B")):
         done = run("query", "-s", traced, *options, "--traces")
         assert (done.code, "--traces goes with -k" in done.err) == (2, True)
+
+
+def test_cat_decodes_trace_records(traced: Path) -> None:
+    done = run("cat", "-s", traced, "-t", "RMQ_SYS_TRACE_TOPIC", "--columns", "body")
+    first, broken, half, again = done.out.splitlines()[1:]
+    assert "\x01" not in first
+    assert "\\x01" not in first
+    assert first.strip() == (
+        "sent ID1 of Orders by makes: success, 7 ms; sent ID2,ID3 of Orders by makes: success, 0 ms; "
+        "transaction ended ID1 of Orders by makes: rolled back; and 4 more"
+    )
+    assert broken.strip() == again.strip() == "(not trace records) no trace"
+    assert half.strip() == "sent half of Orders by makes: success, 0 ms"
+    assert done.code == 0
+    # what looks like one in another topic is a message
+    (own,) = run("cat", "-s", traced, "-t", "Own", "--columns", "body").out.splitlines()[1:]
+    assert "recalled" not in own
+    (listed,) = run("query", "-s", traced, "-k", "ID9", "-t", "RMQ_SYS_TRACE_TOPIC", "--json").objects
+    assert "traces" not in listed
+    shown = run("query", "-s", traced, "-o", listed["physical_offset"]).out
+    assert "consumption ended ID1 by gets: exception, 7 ms" in shown
+
+
+def test_cat_gives_trace_records_as_a_field(traced: Path) -> None:
+    plain = run("cat", "-s", traced, "--json").objects
+    assert all("traces" not in one and "traces_error" not in one for one in plain)
+    rows = run("cat", "-s", traced, "--json", "--traces").objects
+    assert [{name: one[name] for name in one if not name.startswith("traces")} for one in rows] == plain
+    first, broken, half, again, own = rows
+    assert [one["event"] for one in first["traces"]] == [
+        "sent", "sent", "transaction ended", "consumption began", "consumption began", "consumption ended", "recalled",
+    ]  # fmt: skip
+    assert first["traces"][0] == {
+        "trace_timestamp": 1000, "event": "sent", "group": "makes", "result": "success", "cost_ms": 7,
+        "retry_times": None, "message_id": "ID1", "keys": "k1 k2", "topic": "Orders", "request_id": None,
+        "store_host": "10.0.0.1:10911", "region": "DefaultRegion", "tags": "paid", "offset_message_id": "OFF",
+        "body_size": 5,
+    }  # fmt: skip
+    assert "traces" not in broken
+    assert (
+        broken["traces_error"] == again["traces_error"] == "the body of the trace message is not made of trace records"
+    )
+    assert [one["message_id"] for one in half["traces"]] == ["half"]
+    assert "traces" not in own
+    # a trace topic with another name
+    (own,) = run("cat", "-s", traced, "-t", "Own", "--json", "--traces").objects
+    assert own["traces"][0]["event"] == "recalled"
+    (line,) = run("cat", "-s", traced, "-t", "Own", "--traces", "--columns", "body").out.splitlines()[1:]
+    assert line.strip() == "recalled ID9 of Orders by makes: success"
+    assert run("cat", "-s", traced, "--traces", "--format-string", "%s").code == 2
+    assert run("cat", "-s", traced, "--traces", "--format", "csv").code == 2
