@@ -9,20 +9,29 @@ from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, Literal, NamedTuple
 
-from rmqctl.formats.errors import RefusedError, RemoteError
+from rmqctl.formats.errors import CorruptError, RefusedError, RemoteError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.network.clients.allocate import Allocate, averagely
 from rmqctl.network.clients.channel import Dial
 from rmqctl.network.clients.client import BrokerError, Client, texts
 from rmqctl.network.clients.consume_hooks import ConsumeHook, ConsumeHookContext, run_after, run_before
 from rmqctl.network.clients.frames_of import messages_of
-from rmqctl.network.clients.membership import consumer_heartbeat, live_group
+from rmqctl.network.clients.membership import (
+    CLUSTERING,
+    consumer_heartbeat,
+    live_group,
+    not_a_member,
+    offsets_to_set,
+    running_info_answer,
+    status_answer,
+)
 from rmqctl.network.clients.namespaces import with_namespace, without_namespace
+from rmqctl.network.clients.push.process_queue import ProcessQueue
 from rmqctl.network.clients.routes import Route
 from rmqctl.network.clients.sockets import SocketChannel
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.fastjson import MessageQueue, parse_body
+from rmqctl.network.remoting.fastjson import MessageQueue, bean, parse_body
 from rmqctl.network.topic_config import retry_topic
 from rmqctl.store.read.message_filter import SUBSCRIBE_ALL, TagFilter
 
@@ -119,6 +128,10 @@ class Consumer:
         self._pulls: dict[MessageQueue, _Pull] = {}
         # queues that begin at a store time, as long as no message was as young
         self._not_before: dict[MessageQueue, int] = {}
+        self._announced: list[Any] = []
+        self._started = time.time_ns() // 1_000_000
+        self._to_set: dict[MessageQueue, int] = {}
+        self._setting = threading.Lock()
 
     # ---- messages
 
@@ -148,6 +161,7 @@ class Consumer:
         until = time.monotonic() + seconds
         while True:
             self._rebalance()
+            self._set_offsets()
             self._save(is_due=True)
             self._pull_more(ends)
             left = until - time.monotonic()
@@ -238,12 +252,56 @@ class Consumer:
                 return found[number:]
         return []
 
-    # ---- queues
+    # ---- requests of brokers, in threads of connections
 
     def _asked(self, address: str, command: RemotingCommand) -> RemotingCommand | None:
-        if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
-            self._changed.set()
+        match command.code:
+            case RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+                self._changed.set()
+            case RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT:
+                return status_answer(command, self.group, dict(self._offsets))
+            case RequestCode.GET_CONSUMER_RUNNING_INFO if command.fields.get("consumerGroup") == self.group:
+                return self._running_info(command)
+            case RequestCode.GET_CONSUMER_RUNNING_INFO | RequestCode.CONSUME_MESSAGE_DIRECTLY:
+                return not_a_member(command, self.group)
+            case RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
+                try:
+                    found = offsets_to_set(command, self.group)
+                except CorruptError as error:
+                    return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=error.message)
+                with self._setting:
+                    self._to_set |= found
+                return RemotingCommand(ResponseCode.SUCCESS)
         return None
+
+    def _running_info(self, command: RemotingCommand) -> RemotingCommand:
+        properties = {
+            "PROP_CONSUMEORDERLY": "false",
+            "PROP_CONSUMER_START_TIMESTAMP": str(self._started),
+            "consumerGroup": self.group,
+            "messageModel": CLUSTERING,
+            "namespace": self._namespace,
+            "pullBatchSize": str(_LIMIT),
+        }
+        # nothing is pulled ahead but one answer
+        queues = {
+            queue: bean(commitOffset=offset, tryUnlockTimes=0, **ProcessQueue().info())
+            for queue, offset in dict(self._offsets).items()
+        }
+        return running_info_answer(command, self._client, properties, queues, {}, self._announced)
+
+    def _set_offsets(self) -> None:
+        """Go on where an operator has set offsets."""
+        with self._setting:
+            wanted, self._to_set = self._to_set, {}
+        for queue in wanted.keys() & self._offsets.keys():
+            self._offsets[queue] = wanted[queue]
+            self._unsaved.add(queue)
+            self._not_before.pop(queue, None)
+            # its answer counts no more
+            self._pulls.pop(queue, None)
+
+    # ---- queues
 
     def _rebalance(self) -> None:
         now = time.monotonic()
@@ -255,7 +313,9 @@ class Consumer:
         if self._joins:
             self._look_at_others(routes)
             where = {"first": "FIRST_OFFSET", "last": "LAST_OFFSET"}.get(str(self._begin), "TIMESTAMP")
-            self._client.start_heartbeats(consumer_heartbeat(self.group, self._subscribed, f"CONSUME_FROM_{where}"))
+            content = consumer_heartbeat(self.group, self._subscribed, f"CONSUME_FROM_{where}")
+            self._announced = content["consumerDataSet"][0]["subscriptionDataSet"]
+            self._client.start_heartbeats(content)
             if not self._has_joined:
                 # the broker makes the retry topic of a group when its first member comes
                 self._has_joined = True

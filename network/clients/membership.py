@@ -1,8 +1,11 @@
-"""Membership of a consumer group: what a member announces, and what the group's live members subscribe."""
+"""Membership of a consumer group: what a member announces and answers, and what the group's live members subscribe."""
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
+import traceback
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -10,7 +13,8 @@ from rmqctl.formats.hashing import java_hash
 from rmqctl.formats.wording import counted
 from rmqctl.network.clients.client import Client
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
-from rmqctl.network.remoting.fastjson import bean, objects, parse_body, text_of
+from rmqctl.network.remoting.command import RemotingCommand
+from rmqctl.network.remoting.fastjson import MessageQueue, bean, fastjson, objects, parse_body, queue_of_key, text_of
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX
 from rmqctl.store.read.message_filter import SUBSCRIBE_ALL, TagFilter
 
@@ -19,6 +23,7 @@ _TAG = "TAG"
 _POPS = "CONSUME_POP"
 _OFFLINE = (int(ResponseCode.CONSUMER_NOT_ONLINE),)
 _MOST_NAMED = 3
+_CLIENT_VERSION = "V5_3_3"
 
 
 def consumer_heartbeat(
@@ -122,3 +127,73 @@ def live_group(client: Client, addresses: set[str], group: str) -> LiveGroup:
             if isinstance(one, dict) and not str(topic).startswith(RETRY_PREFIX):
                 subscriptions[str(topic)] = (text_of(one, "expressionType") or _TAG, text_of(one, "subString"))
     return found._replace(client_ids=tuple(sorted(client_ids)), subscriptions=subscriptions)
+
+
+# ---- answers of a member to requests that brokers send it
+
+
+def not_a_member(command: RemotingCommand, group: str) -> RemotingCommand:
+    """Return the answer to a request that needs a member of its group with a callback, where there is none."""
+    asked = command.fields.get("consumerGroup", group)
+    return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=f"The Consumer Group <{asked}> not exist in this consumer")
+
+
+def offsets_to_set(command: RemotingCommand, group: str) -> dict[MessageQueue, int]:
+    """Return the offsets at which queues of a topic are to begin (220); none for another group. CorruptError."""
+    if command.fields.get("group") != group:
+        return {}
+    topic = command.fields.get("topic", "")
+    table = parse_body(command.body).get("offsetTable") if command.body else None
+    found = {queue_of_key(key): offset for key, offset in table.items()} if isinstance(table, dict) else {}
+    return {
+        queue: offset
+        for queue, offset in found.items()
+        if queue is not None and queue.topic == topic and isinstance(offset, int)
+    }
+
+
+def status_answer(command: RemotingCommand, group: str, offsets: Mapping[MessageQueue, int]) -> RemotingCommand:
+    """Return the answer that says how far a member is in the queues of a topic (221)."""
+    is_own, topic = command.fields.get("group") == group, command.fields.get("topic", "")
+    found = {queue: offset for queue, offset in sorted(offsets.items()) if is_own and queue.topic == topic}
+    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(bean(consumerTable={}, messageQueueTable=found)))
+
+
+def running_info_answer(
+    command: RemotingCommand,
+    client: Client,
+    properties: Mapping[str, str],
+    queues: Mapping[MessageQueue, Mapping[str, Any]],
+    statuses: Mapping[str, Any],
+    announced: list[Any],
+) -> RemotingCommand:
+    """Return settings, subscriptions, queues and figures of a member, with the stacks of all threads if asked for
+    (307). `announced`: subscriptions as in its heartbeats."""
+    wants_stacks = command.fields.get("jstackEnable", "").lower() == "true"
+    always = {
+        "PROP_CLIENT_VERSION": _CLIENT_VERSION,
+        "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+        "PROP_NAMESERVER_ADDR": "".join(f"{one};" for one in client.name_servers),
+    }
+    body = bean(
+        jstack=_stacks() if wants_stacks else None,
+        mqPopTable={},
+        mqTable={queue: queues[queue] for queue in sorted(queues)},
+        properties={**always, **properties},
+        statusTable=dict(statuses),
+        subscriptionSet=announced,
+        userConsumerInfo={},
+    )
+    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(body))
+
+
+def _stacks() -> str:
+    """Return the stacks of all threads, as UtilAll#jstack lays them out."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    blocks: list[str] = []
+    for number, frame in sorted(sys._current_frames().items()):
+        lines = [f"{names.get(number, '?'):<40}TID: {number} STATE: RUNNABLE"]
+        for entry in reversed(traceback.extract_stack(frame)):
+            lines.append(f"{names.get(number, '?'):<40}{entry.name}({entry.filename}:{entry.lineno})")
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks) + "\n"

@@ -24,7 +24,7 @@ Generated from the tables of services by `make docs`.
 
 `rmqctl serve -s STORE` is a name server and a broker in one process. Unmodified clients of RocketMQ pull the store's
 messages from it and mqadmin looks at it; with `--writable` they send, commit, retry and end transactions as well. Java
-clients of 5.3.3 and 4.9.8 are part of the tests (`tests/interop/test_served.py`,
+clients of 5.5.0, 5.3.3 and 4.9.8 are part of the tests (`tests/interop/test_served.py`,
 `tests/interop/test_served_writable.py`).
 
 ## For reading
@@ -142,7 +142,8 @@ consumed. A hook that fails is reported, and changes nothing.
 
 `produce --trace` and `consume --trace` (`ProducerSettings(enable_trace=True)`, `PushSettings(enable_trace=True)`) send
 message traces in RocketMQ's encoding to RMQ_SYS_TRACE_TOPIC, or to `--trace-topic`. `mqadmin queryMsgTraceById` reads
-them. They are sent in the background by a producer of their own, in batches of traceMsgBatchNum records (20 at most) or
+them, as do `rmqctl query --traces` and `rmqctl cat`. They are sent in the background by a producer of their own, in
+batches of traceMsgBatchNum records (20 at most) or
 after 5 s; what waits at the end is sent then, for 5 s at most. No send waits for them: more than 2048 waiting records
 are discarded, and that is reported. A failed send has no trace, as in RocketMQ, and a batch has one for all its ids.
 

@@ -3,6 +3,7 @@ so at once."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from rmqctl.network.clients.producer import Producer
 from rmqctl.network.local import LocalBroker
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RESPONSE_FLAG, RemotingCommand
-from rmqctl.network.remoting.fastjson import MessageQueue
+from rmqctl.network.remoting.fastjson import MessageQueue, fastjson, parse_body, queue_of_key
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from tests.network.serving import serving_here
@@ -64,18 +65,85 @@ def test_who_stops_in_the_middle_comes_back_to_the_next_message(local: LocalBrok
 
 
 def test_a_request_that_a_client_does_not_know_is_answered_at_once(tmp_path: Path) -> None:
-    """mqadmin's consumerStatus would wait for ten seconds."""
+    """mqadmin would wait for ten seconds."""
     with serving_here(tmp_path / "store", CONFIG, {}) as served:
         asking = Client(served.namesrv)
         with Producer(served.namesrv) as producer:
             producer.send(Message("Ahead", b"x"))
         with Consumer(served.namesrv, "asked", "Ahead", begin="first") as consumer:
-            consumer.poll(60)
-            fields = {"consumerGroup": "asked", "clientId": consumer.client_id, "jstackEnable": False}
-            with pytest.raises(BrokerError) as caught:
-                asking.ask(served.address, RequestCode.GET_CONSUMER_RUNNING_INFO, fields, seconds=60)
+            (message,) = consumer.poll(60)
+            fields = {"consumerGroup": "asked", "clientId": consumer.client_id, "msgId": message.message_id}
+            # it has no callback: RocketMQ's lite pull consumers say the same
+            with pytest.raises(BrokerError, match="The Consumer Group <asked> not exist in this consumer") as caught:
+                asking.ask(served.address, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields, seconds=60)
+            assert consumer._asked(served.address, RemotingCommand(99)) is None
         asking.close()
-    assert caught.value.answer_code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    assert caught.value.answer_code == ResponseCode.SYSTEM_ERROR
+
+
+def test_a_member_without_a_callback_says_how_and_where_it_is(tmp_path: Path) -> None:
+    with serving_here(tmp_path / "store", CONFIG, {}) as served:
+        asking = Client(served.namesrv)
+        with Producer(served.namesrv) as producer:
+            queue = producer.send(Message("Ahead", b"x")).queue
+        with Consumer(served.namesrv, "asked", "Ahead", "paid || new", begin="first") as consumer:
+            consumer.poll(1)
+            fields = {"consumerGroup": "asked", "clientId": consumer.client_id, "jstackEnable": True}
+            info = parse_body(
+                asking.ask(served.address, RequestCode.GET_CONSUMER_RUNNING_INFO, fields, seconds=60).body
+            )
+            status = {"group": "asked", "topic": "Ahead"}
+            answer = asking.ask(served.address, RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, status, seconds=60)
+            (table,) = parse_body(answer.body)["consumerTable"].values()
+            other = consumer._asked("", RemotingCommand(RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "no"}))
+        asking.close()
+    properties = info["properties"]
+    assert (properties["PROP_CONSUME_TYPE"], properties["consumerGroup"]) == ("CONSUME_PASSIVELY", "asked")
+    assert properties["PROP_NAMESERVER_ADDR"] == f"{served.namesrv};"
+    assert int(properties["PROP_CONSUMER_START_TIMESTAMP"]) > 0
+    assert {(one["topic"], one["subString"]) for one in info["subscriptionSet"]} == {
+        ("Ahead", "paid || new"), ("%RETRY%asked", "*"),
+    }  # fmt: skip
+    held = {queue_of_key(key): one["commitOffset"] for key, one in info["mqTable"].items()}
+    assert held[queue] == 1
+    assert len([one for one in held if one is not None and one.topic == "Ahead"]) == 4
+    assert "MainThread" in info["jstack"]
+    assert {queue_of_key(key): offset for key, offset in table.items()}[queue] == 1
+    assert isinstance(other, RemotingCommand)
+    assert other.remark == "The Consumer Group <no> not exist in this consumer"
+
+
+def test_a_member_without_a_callback_goes_on_where_an_operator_sets_it(tmp_path: Path) -> None:
+    """A broker of 4.x has the members set the offsets (220)."""
+    with serving_here(tmp_path / "store", CONFIG, {}) as served, Producer(served.namesrv) as producer:
+        queue = producer.send(Message("Ahead", b"a")).queue
+        for body in (b"b", b"c"):
+            producer.send(Message("Ahead", body), queue)
+        with Consumer(served.namesrv, "moves", "Ahead", begin="first") as consumer:
+            bodies: list[bytes] = []
+            while len(bodies) < 3:
+                bodies += [one.body for one in consumer.poll(60)]
+            for group, offset in (("other", 0), ("moves", 1)):
+                body = fastjson({"offsetTable": {queue: offset}})
+                asked = RemotingCommand(
+                    RequestCode.RESET_CONSUMER_CLIENT_OFFSET, {"topic": "Ahead", "group": group}, body
+                )
+                consumer._asked(served.address, asked)
+            until = time.monotonic() + 10
+            while len(bodies) < 5 and time.monotonic() < until:
+                bodies += [one.body for one in consumer.poll(1)]
+            broken = RemotingCommand(
+                RequestCode.RESET_CONSUMER_CLIENT_OFFSET, {"topic": "Ahead", "group": "moves"}, b"{"
+            )
+            answer = consumer._asked(served.address, broken)
+        assert bodies == [b"a", b"b", b"c", b"b", b"c"]
+        assert isinstance(answer, RemotingCommand)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        asking = Client(served.namesrv)
+        where = {"consumerGroup": "moves", "topic": "Ahead", "queueId": queue.queue_id}
+        answer = asking.ask(served.address, RequestCode.QUERY_CONSUMER_OFFSET, where)
+        asking.close()
+    assert answer.fields["offset"] == "3"
 
 
 class _Starting:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 import time
-import traceback
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from enum import Enum
@@ -14,15 +11,15 @@ from typing import Any
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.network.clients.frames_of import messages_of
+from rmqctl.network.clients.membership import not_a_member, offsets_to_set, running_info_answer, status_answer
 from rmqctl.network.clients.push.member import PushMember
 from rmqctl.network.clients.push.process_queue import ProcessQueue
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.fastjson import MessageQueue, bean, fastjson, parse_body, queue_of_key
+from rmqctl.network.remoting.fastjson import MessageQueue, bean, fastjson
 
 # a callback may take long, and states are asked for meanwhile
 _THREADS = 2
-_CLIENT_VERSION = "V5_3_3"
 # CMResult by the name of a verdict
 _RESULTS = {
     "CONSUME_SUCCESS": "CR_SUCCESS",
@@ -43,12 +40,10 @@ class AskedMember:
     def __init__(
         self,
         member: PushMember,
-        namesrv: str,
         consume: Callable[[StoredMessage, MessageQueue], tuple[Enum | None, bool]],
         reset: Callable[[MessageQueue, ProcessQueue, int], None],
     ) -> None:
         self._member = member
-        self._namesrv = namesrv
         self._consume = consume
         self._reset = reset
         self._started = time.time_ns() // 1_000_000
@@ -77,69 +72,43 @@ class AskedMember:
         """Answer nothing more."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _held(self, topic: str) -> dict[MessageQueue, ProcessQueue]:
-        return {queue: held for queue, held in sorted(self._member.queues.items()) if queue.topic == topic}
-
     # ---- offsets
 
     def _reset_offsets(self, command: RemotingCommand) -> RemotingCommand:
         """Begin queues of a topic at the offsets in the body: what is held of them is dropped (220)."""
-        if command.fields.get("group") == self._member.group:
-            table = parse_body(command.body).get("offsetTable") if command.body else None
-            offsets = {queue_of_key(key): offset for key, offset in table.items()} if isinstance(table, dict) else {}
-            for queue, held in self._held(command.fields.get("topic", "")).items():
-                offset = offsets.get(queue)
-                if isinstance(offset, int):
-                    self._reset(queue, held, offset)
+        for queue, offset in offsets_to_set(command, self._member.group).items():
+            held = self._member.queues.get(queue)
+            if held is not None:
+                self._reset(queue, held, offset)
         return RemotingCommand(ResponseCode.SUCCESS)
 
     def _offsets(self, command: RemotingCommand) -> RemotingCommand:
         """Return how far the member is in a topic (221)."""
-        found: dict[MessageQueue, int] = {}
-        if command.fields.get("group") == self._member.group:
-            for queue in self._held(command.fields.get("topic", "")):
-                offset = self._member.offsets.in_memory(queue)
-                if offset is not None:
-                    found[queue] = offset
-        body = fastjson(bean(consumerTable={}, messageQueueTable=found))
-        return RemotingCommand(ResponseCode.SUCCESS, body=body)
+        offsets = {queue: self._member.offsets.in_memory(queue) for queue in list(self._member.queues)}
+        known = {queue: offset for queue, offset in offsets.items() if offset is not None}
+        return status_answer(command, self._member.group, known)
 
     # ---- state
 
     def _missing(self, command: RemotingCommand) -> RemotingCommand | None:
-        group = command.fields.get("consumerGroup")
-        if group == self._member.group:
-            return None
-        return RemotingCommand(
-            ResponseCode.SYSTEM_ERROR, remark=f"The Consumer Group <{group}> not exist in this consumer"
-        )
+        is_own = command.fields.get("consumerGroup") == self._member.group
+        return None if is_own else not_a_member(command, self._member.group)
 
     def _running_info(self, command: RemotingCommand) -> RemotingCommand:
-        """Return settings, subscriptions, queues and figures, with the stacks of all threads if asked for (307)."""
+        """Return settings, subscriptions, queues and figures (307)."""
         missing = self._missing(command)
         if missing is not None:
             return missing
         member = self._member
-        wants_stacks = command.fields.get("jstackEnable", "").lower() == "true"
-        body = bean(
-            jstack=_stacks() if wants_stacks else None,
-            mqPopTable={},
-            mqTable={queue: self._queue_info(queue, held) for queue, held in sorted(member.queues.items())},
-            properties=self._properties(),
-            statusTable={topic: member.figures.status(topic) for topic in sorted(member.subscriptions)},
-            subscriptionSet=member.announced,
-            userConsumerInfo={},
-        )
-        return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(body))
+        queues = {queue: self._queue_info(queue, held) for queue, held in list(member.queues.items())}
+        statuses = {topic: member.figures.status(topic) for topic in sorted(member.subscriptions)}
+        return running_info_answer(command, member.client, self._properties(), queues, statuses, member.announced)
 
     def _properties(self) -> dict[str, str]:
         member, settings = self._member, self._member.settings
         return {
-            "PROP_CLIENT_VERSION": _CLIENT_VERSION,
             "PROP_CONSUMEORDERLY": str(member.is_orderly).lower(),
             "PROP_CONSUMER_START_TIMESTAMP": str(self._started),
-            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
-            "PROP_NAMESERVER_ADDR": "".join(f"{one};" for one in self._namesrv.split(";") if one),
             "PROP_THREADPOOL_CORE_SIZE": str(settings.threads),
             "consumeConcurrentlyMaxSpan": str(settings.concurrent_max_span),
             "consumeMessageBatchMaxSize": str(settings.batch_size),
@@ -181,15 +150,3 @@ class AskedMember:
             autoCommit=commits, consumeResult=result, order=self._member.is_orderly, remark=remark, spentTimeMills=spent
         )
         return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(body))
-
-
-def _stacks() -> str:
-    """Return the stacks of all threads, as UtilAll#jstack lays them out."""
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
-    blocks: list[str] = []
-    for number, frame in sorted(sys._current_frames().items()):
-        lines = [f"{names.get(number, '?'):<40}TID: {number} STATE: RUNNABLE"]
-        for entry in reversed(traceback.extract_stack(frame)):
-            lines.append(f"{names.get(number, '?'):<40}{entry.name}({entry.filename}:{entry.lineno})")
-        blocks.append("\n".join(lines))
-    return "\n\n".join(blocks) + "\n"

@@ -137,7 +137,7 @@ class PushConsumer:
             raise UsageError("a push consumer needs one callback: on_messages or on_ordered")
         self._pulls = Pulls(self._member, self._service, self._pulling, self._moved)
         self._rebalance = Rebalance(self._member, self._pulls, self._locks)
-        self._answers = AskedMember(self._member, namesrv, self._service.consume_directly, self._moved)
+        self._answers = AskedMember(self._member, self._service.consume_directly, self._moved)
         self._rounds = 0
         self._first_round = threading.Event()
         self._ends: dict[MessageQueue, int] | None = None
