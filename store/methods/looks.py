@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rmqctl.store.dump.items import DumpItem
     from rmqctl.store.dump.recognise import FileKind
     from rmqctl.store.files.sparse_copy import Sharing
+    from rmqctl.store.info.size_history import SizeHistory
     from rmqctl.store.info.usage import StoreUsage
     from rmqctl.store.journal.log import Change
     from rmqctl.store.predict import Prediction
@@ -81,6 +82,12 @@ class ReadableStore(AnsweringStore):
         from rmqctl.store.info.usage import disk_usage
 
         return disk_usage(self.reader, quick=quick, progress=progress)
+
+    def size_history(self) -> SizeHistory:
+        """By day: files begun, bytes cleaned, bytes that changes keep, as `rmqctl du --history` shows them."""
+        from rmqctl.store.info.size_history import size_history
+
+        return size_history(self.files)
 
     def check(
         self,

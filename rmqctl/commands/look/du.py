@@ -9,16 +9,27 @@ import click
 
 from rmqctl import exit_codes
 from rmqctl.flags.options import StoreLocation, limit_option, output_options, store_options, topics_options
-from rmqctl.formats.errors import NotFoundError
-from rmqctl.formats.wording import counted
+from rmqctl.formats.errors import NotFoundError, UsageError
+from rmqctl.formats.wording import counted, format_time
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
+    from rmqctl.store.info.size_history import SizeHistory
     from rmqctl.store.info.usage import StoreUsage
     from rmqctl.store.read.topic_filter import TopicFilter
 
 _TOPIC_COLUMNS = ("topic", "messages", "bytes", "share", "queue_files", "queue_bytes", "queue_on_disk_bytes")
 _DROPPABLE = ("queue_files", "queue_bytes", "queue_on_disk_bytes")
+_DAY_COLUMNS = (
+    "day",
+    "log_files",
+    "log_bytes",
+    "log_total_bytes",
+    "index_files",
+    "index_bytes",
+    "cleaned_bytes",
+    "kept_bytes",
+)
 _PART_COLUMNS = ("part", "files", "bytes", "on_disk_bytes")
 
 
@@ -29,6 +40,7 @@ Examples:
   rmqctl du -s /data/store --quick          from the queues alone, without reading the log
   rmqctl du -s /data/store -t 'Order*' -n 5
   rmqctl du -s /data/store --json | jq '.topics[0]'
+  rmqctl du -s /data/store --history        by day: files begun, files cleaned, what changes keep
 
 On disk is what a file takes there: RocketMQ makes its files at their full size, and what is not written yet may be a
 hole. Exit code 1: the log is damaged; no topic has what is damaged, and how much that is, is said."""
@@ -40,17 +52,30 @@ hole. Exit code 1: the log is damaged; no topic has what is damaged, and how muc
     is_flag=True,
     help="Do not read the log: sizes by the units of the queues, which miss what no queue has.",
 )
+@click.option("--history", is_flag=True, help="Show by day which files were begun and what was removed.")
 @limit_option.but(help="Show only the N largest topics.")
 @output_options
-def du(store: StoreLocation, output: Output, topics: TopicFilter, quick: bool, limit: int | None) -> int:
+def du(
+    store: StoreLocation, output: Output, *, topics: TopicFilter, quick: bool, history: bool, limit: int | None
+) -> int:
     """What takes up the room of a store.
 
     Topics by the size of their messages in the log, and the share that each has of them all; then the files of log,
     queues, index and the rest, by their sizes and by what they take on the disk.
+
+    --history shows how the store grew: by day (UTC) the files that were begun and are still there, what `rmqctl clean`
+    removed, and what changes of that day keep beside the store. A broker keeps no record of the files that it removes:
+    of these only the bytes are known, and how far back the log goes.
     """
     from rmqctl.opening import log_bytes, open_store
     from rmqctl.output.progress import progress
 
+    if history:
+        if quick or topics.names or limit is not None:
+            raise UsageError("--history is of the whole store", hint="leave out --quick, -t and -n")
+        with open_store(store, needs_messages=False) as opened:
+            _print_history(opened.size_history(), output)
+        return exit_codes.OK
     with open_store(store, needs_messages=not quick) as opened:
         total = None if quick else log_bytes(opened.files)
         with progress("reading the commitlog", total, "bytes") as bar:
@@ -73,6 +98,30 @@ def du(store: StoreLocation, output: Output, topics: TopicFilter, quick: bool, l
     if usage.damaged_bytes:
         output.talk(f"{counted(usage.damaged_bytes, 'byte')} of the log are damaged: `rmqctl check` says where")
     return exit_codes.DAMAGE_OR_NOTHING if usage.damaged_bytes else exit_codes.OK
+
+
+def _print_history(history: SizeHistory, output: Output) -> None:
+    record = asdict(history)
+    if output.is_json:
+        output.record(record)
+        return
+    output.rows(_DAY_COLUMNS, record["days"])
+    if history.gone_bytes:
+        by_us = f"`rmqctl clean` removed {history.cleaned_bytes} bytes of log, queues and index; "
+        output.talk(
+            f"{counted(history.gone_bytes, 'byte')} of the log are gone: {by_us if history.cleaned_bytes else ''}"
+            "a broker records nothing of what it removes"
+        )
+    if history.first_store_timestamp is not None:
+        output.talk(
+            f"the oldest message is of {format_time(history.first_store_timestamp)}: less than fileReservedTime ago, a "
+            "broker that had too little space removed younger files"
+        )
+    if history.kept_bytes:
+        output.talk(
+            f"{counted(history.kept_bytes, 'byte')} on the disk are kept by changes for `undo`: `rmqctl log --prune` "
+            "frees them"
+        )
 
 
 def _print(usage: StoreUsage, more: int, output: Output) -> None:

@@ -130,8 +130,7 @@ class EntryComparison:
     """Holds the entries of index files against keys that pass by in the order of the log.
 
     `is_broken`: something is wrong for certain, or most of the files are not needed. `is_same`: so far the files held
-    these keys in this order with the
-    times of their messages, and besides only entries of messages that are gone.
+    these keys in this order with the times of their messages, and besides only entries of messages that are gone.
     """
 
     def __init__(self, service: IndexService, descriptors: Descriptors, is_gone: IsGone) -> None:

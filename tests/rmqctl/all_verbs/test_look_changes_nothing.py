@@ -33,6 +33,7 @@ def commands(store: Path, name: str) -> list[list[object]]:
         ["ls", "--files"],
         ["du"],
         ["du", "--quick", "--json"],
+        ["du", "--history"],
         ["cat", "-n", -5],
         # a log that is gone would be waited for
         *([["cat", "-n", 1, "--follow"]] if any(store.glob("commitlog/0*")) else []),
