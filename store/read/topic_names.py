@@ -35,10 +35,12 @@ def known_topics(files: StoreFiles) -> list[str]:
 
 
 def unmet_names(files: StoreFiles, topics: TopicFilter) -> list[str]:
-    """The names and patterns that no known topic goes by; none where nobody can say which topics there are."""
+    """The names and patterns that no known topic goes by; none where nothing says which topics there are."""
     if not topics.names:
         return []
     try:
-        return topics.unmet(known_topics(files))
+        known = known_topics(files)
     except UnsupportedError:
         return []
+    # a log whose queues and configuration are lost may have any
+    return topics.unmet(known) if known or not files.log.files else []

@@ -90,13 +90,13 @@ def query(
     topic = topics.only
     if topic is None and not topics.is_all and key is None:
         raise click.UsageError("several topics, patterns and --no-system-topics go with -k: name one topic")
-    _check(topic, queue_id, offset, key, message_id, at)
-    if (begin is not None or end is not None) and key is None:
-        raise click.UsageError("-b and -e go with -k; a queue's offset for a time is --at")
-    if (tag is not None or grep is not None) and key is None:
+    is_search = any(value is not None for value in (tag, grep, begin, end))
+    if is_search and key is None:
         raise click.UsageError(
-            "--tag and --grep go with -k, as what it finds may be many; `rmqctl cat` searches without"
+            "--tag, --grep, -b and -e go with -k: without a key "
+            "`rmqctl cat -t TOPIC --tag TAG --grep TEXT -b TIME -e TIME` searches; a queue's offset for a time is --at"
         )
+    _check(topic, queue_id, offset, key, message_id, at)
     if traces and (key is None or (topic is None and not topics.is_all)):
         raise click.UsageError(
             "--traces goes with -k; -t names one trace topic, RMQ_SYS_TRACE_TOPIC if it is not given"

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -54,6 +55,26 @@ def test_the_last_ones_of_a_damaged_log_tell_only_their_damage() -> None:
     assert done.err.count("damage:") == 1  # at the log's end
     done = cat("-n", "-5", "--json", name="crc-flip-third")
     assert (done.code, done.err) == (exit_codes.OK, "")
+
+
+def test_one_command_for_topic_tag_text_and_time() -> None:
+    """Number 49 of the troubles: which messages of a topic have this tag and this text, stored between two times."""
+    rows = cat("-t", "TopicTest", "--json").objects
+    begin, end = (rows[place]["store_timestamp"] for place in (len(rows) // 4, 3 * len(rows) // 4))
+    wanted = [
+        row["physical_offset"]
+        for row in rows
+        if row["tags"] == "TagD" and "alpha ship" in row.get("body", "") and begin <= row["store_timestamp"] <= end
+    ]
+    assert 0 < len(wanted) < sum("alpha ship" in row.get("body", "") for row in rows)
+    assert offsets("-t", "TopicTest", "--tag", "TagD", "--grep", "alpha ship", "-b", begin, "-e", end) == wanted
+
+
+def test_a_log_without_queues_does_not_say_that_it_has_no_topic(golden_store: GoldenStore) -> None:
+    store = golden_store("clean")
+    shutil.rmtree(store / "consumequeue")
+    done = run("cat", "-s", store, "-t", "OrderTopic", "--grep", "nowhere at all")
+    assert (done.code, "no message matched" in done.err) == (exit_codes.DAMAGE_OR_NOTHING, True)
 
 
 def test_several_topics_and_patterns() -> None:

@@ -61,6 +61,13 @@ def test_what_narrows_a_key_and_finds_nothing_or_is_wrong() -> None:
         assert run("query", "-s", CLEAN, *wrong).code == exit_codes.USAGE
 
 
+def test_without_a_key_it_names_the_command_that_searches() -> None:
+    for words in (["--tag", "TagA"], ["--grep", "x y"], ["-b", "2h ago"]):
+        done = run("query", "-s", CLEAN, "-t", "OrderTopic", *words)
+        assert done.code == exit_codes.USAGE
+        assert "`rmqctl cat -t TOPIC --tag TAG --grep TEXT -b TIME -e TIME`" in done.err
+
+
 def test_it_says_which_kind_of_id_it_was() -> None:
     assert "found by offset id" in run("query", "-s", CLEAN, "-i", ROW["msgId"]).err
     assert "found by unique key" in run("query", "-s", CLEAN, "-i", ROW["properties"]["UNIQ_KEY"]).err
