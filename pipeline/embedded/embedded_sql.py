@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rmqctl.formats.errors import EngineError, UnsupportedError, refuse_exhausted
+from rmqctl.formats.errors import CorruptError, EngineError, UnsupportedError, refuse_exhausted
 from rmqctl.pipeline.embedded.allowed import require_harmless
 from rmqctl.pipeline.embedded.query_errors import said_of
 from rmqctl.pipeline.source.options import SourceOptions, parse_options
@@ -164,6 +164,10 @@ class EmbeddedSql:
         self._reading.begin(advance)
         with little_to_do() if _is_little(self._schemas.values()) else contextlib.nullcontext():
             return self._run(lambda: self._answer(statement))
+
+    def unread_bodies(self) -> list[CorruptError]:
+        """Return what to report of bodies that the last statement read as stored, because they do not unpack."""
+        return self._reading.bodies()
 
     def _answer(self, statement: str) -> pa.Table:
         import pyarrow as pa

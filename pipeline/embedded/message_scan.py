@@ -24,6 +24,7 @@ from rmqctl.pipeline.splits.named import span_columns
 from rmqctl.pipeline.splits.splits import first_record
 from rmqctl.store.columns.batch import Columns, Int64s, MessageColumns
 from rmqctl.store.commitlog.walk import Progress
+from rmqctl.store.read.selection import OnDamage
 from rmqctl.store.scan.batches import BatchMaker
 from rmqctl.store.scan.scan import SCAN_ROWS, SCAN_WINDOW, LogRange, Maker, scanned
 from rmqctl.store.scan.schema import needed
@@ -41,13 +42,15 @@ def message_batches(
     names: Sequence[str],
     expression: pc.Expression | None,
     progress: Progress | None = None,
+    on_body: OnDamage | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The columns `names` of good messages that pass a filter, in the log's order. `schema`: of all columns, and those
-    that tell stores apart."""
+    that tell stores apart. `on_body` is told bodies that do not unpack: those that were filtered are told again where
+    they are given."""
     said = understood(expression)
     wanted = wanted_by(said.comparisons)
     looked_at = [name for name in schema.names if said.fields is None or name in said.fields] or [CHEAPEST[MESSAGES]]
-    maker = _FilteringMaker(schema, names, looked_at, expression, options.labels)
+    maker = _FilteringMaker(schema, names, looked_at, expression, options.labels, on_body)
     groups = needed([name for name in (*names, *looked_at) if name not in options.labels]) | wanted.needs
     threads = max(_FEWEST_THREADS, min(_MOST_THREADS, len(os.sched_getaffinity(0))))
     for part in _parts(files, options, wanted):
@@ -100,10 +103,11 @@ class _FilteringMaker:
         looked_at: Sequence[str],
         expression: pc.Expression | None,
         labels: Mapping[str, str | None],
+        on_body: OnDamage | None = None,
     ) -> None:
         self._expression = expression
-        self._asked = _FittingMaker(schema, names, labels)
-        self._looked_at = _FittingMaker(schema, looked_at, labels)
+        self._asked = _FittingMaker(schema, names, labels, on_body)
+        self._looked_at = _FittingMaker(schema, looked_at, labels, on_body)
 
     @property
     def needs_bodies(self) -> bool:
@@ -127,8 +131,15 @@ class _FilteringMaker:
 class _FittingMaker(BatchMaker):
     """Makes batches with the types of the view, and with `labels` in the columns that tell stores apart."""
 
-    def __init__(self, schema: pa.Schema, names: Sequence[str], labels: Mapping[str, str | None]) -> None:
-        super().__init__([name for name in names if name not in labels] or [CHEAPEST[MESSAGES]], views=False)
+    def __init__(
+        self,
+        schema: pa.Schema,
+        names: Sequence[str],
+        labels: Mapping[str, str | None],
+        on_body: OnDamage | None,
+    ) -> None:
+        read = [name for name in names if name not in labels] or [CHEAPEST[MESSAGES]]
+        super().__init__(read, views=False, on_damage=on_body)
         self._fit = pa.schema([schema.field(name) for name in names])
         self._labels = labels
 

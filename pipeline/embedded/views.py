@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as arrow_dataset
 
+from rmqctl.formats.errors import CorruptError
 from rmqctl.pipeline.embedded.arrow_filters import understood
 from rmqctl.pipeline.embedded.message_scan import MESSAGES, message_batches
 from rmqctl.pipeline.source.fitting import fitted, labelled
@@ -52,11 +54,13 @@ class Reading:
         self._advance: Progress = _nobody
         self._stopped = threading.Event()
         self.error: BaseException | None = None
+        self._bodies: dict[tuple[str, int | None], CorruptError] = {}
 
     def begin(self, advance: Progress | None) -> None:
         """Another query; `advance` is told the bytes of the log that are read for it, in any thread."""
         self._stopped.clear()
         self.error = None
+        self._bodies.clear()
         self._advance = advance or _nobody
 
     def stop(self) -> None:
@@ -68,6 +72,15 @@ class Reading:
         if self._stopped.is_set():
             raise Interrupted
         self._advance(size)
+
+    def read_body(self, store: str, error: CorruptError) -> None:
+        """Note a body that does not unpack; a filter and the answer may each read it."""
+        self._bodies[store, error.physical_offset] = error
+
+    def bodies(self) -> list[CorruptError]:
+        """Return the bodies that the query read as stored because they do not unpack, store by store in the log's
+        order."""
+        return [error for _, error in sorted(self._bodies.items(), key=lambda one: (one[0][0], one[0][1] or 0))]
 
     def watched(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The batches. DuckDB hands on the text of an error only, so the error itself is kept here."""
@@ -105,7 +118,10 @@ class StoreView(arrow_dataset.Dataset):  # type: ignore[misc]  # pyarrow has no 
         for options in asked_stores(self._options, understood(expression).comparisons):
             with StoreFiles(Path(options.path), options.store_config()) as files:
                 if self._view == MESSAGES:
-                    yield from message_batches(files, options, self._schema, names, expression, self._reading.passed)
+                    on_body = partial(self._reading.read_body, options.path)
+                    yield from message_batches(
+                        files, options, self._schema, names, expression, self._reading.passed, on_body
+                    )
                 else:
                     yield from self._table_batches(files, options.labels, names, expression)
 

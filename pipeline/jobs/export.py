@@ -75,8 +75,9 @@ def export_with(
         )
         for result in results:
             report.messages += result.messages
+            report.bodies_as_stored += len(result.bodies)
             if on_damage is not None:
-                for damage in result.damages:
+                for damage in (*result.damages, *result.bodies):
                     on_damage(damage)
         if not report.messages:
             raise NotFoundError("no message matched: nothing was written")

@@ -64,10 +64,13 @@ class MadeFile(NamedTuple):
 
 
 class SplitExport(NamedTuple):
-    """What came of a split: its file (None without messages, and where it is sorted) or what it puts aside."""
+    """What came of a split: its file (None without messages, and where it is sorted) or what it puts aside.
+
+    `damages`: with bodies that a search could not unpack; `bodies`: those that are in the file as stored."""
 
     messages: int
     damages: list[CorruptError]
+    bodies: list[CorruptError]
     made: MadeFile | None = None
     aside: str | None = None
 
@@ -99,15 +102,16 @@ def export_split(order: ExportOrder, files: StoreFiles, split: Split) -> SplitEx
     """Task: the messages of a split as one file."""
     views = order.is_parquet and order.criteria.matches_all
     damages: list[CorruptError] = []
+    bodies: list[CorruptError] = []
     file: _File | None = None
     chooser = RowChooser(order.criteria, split.begin)
     try:
-        for batch in split_batches(files, split, order.columns, chooser, damages.append, views=views):
+        for batch in split_batches(files, split, order.columns, chooser, damages.append, bodies.append, views=views):
             file = file or _File(order, "split", order.schema(views))
             file.write(batch)
         if file is None:
-            return SplitExport(0, damages)
-        return SplitExport(file.rows, damages, file.finish(""))
+            return SplitExport(0, _with_unsearched(order, damages), bodies)
+        return SplitExport(file.rows, _with_unsearched(order, damages), bodies, file.finish(""))
     finally:
         if file is not None:
             file.abandon()
@@ -117,15 +121,21 @@ def sort_split(order: ExportOrder, files: StoreFiles, split: Split) -> SplitExpo
     """Task: the messages of a split by topic and day, put aside for `compact`."""
     names = [*order.columns, *(name for name in _NEEDED if name not in order.columns)]
     damages: list[CorruptError] = []
+    bodies: list[CorruptError] = []
     sorting = _Sorting(order)
     chooser = RowChooser(order.criteria, split.begin)
     try:
-        for batch in split_batches(files, split, names, chooser, damages.append):
+        for batch in split_batches(files, split, names, chooser, damages.append, bodies.append):
             for partition, rows in partitioned(batch):
                 sorting.add(partition, of_one_topic(only(rows, order.columns), partition.topic))
-        return SplitExport(sorting.rows, damages, aside=sorting.finish())
+        return SplitExport(sorting.rows, _with_unsearched(order, damages), bodies, aside=sorting.finish())
     finally:
         sorting.close()
+
+
+def _with_unsearched(order: ExportOrder, damages: list[CorruptError]) -> list[CorruptError]:
+    """Return the damage of a split, with the bodies that a search could not unpack."""
+    return damages if order.criteria.grep is None else [*damages, *order.criteria.grep.unsearched_errors()]
 
 
 def of_one_topic(batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:

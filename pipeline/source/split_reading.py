@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.wording import counted
 from rmqctl.pipeline.source.options import SourceOptions
 from rmqctl.pipeline.source.planning import LogTask, spans_of
 from rmqctl.pipeline.source.tables import CHEAPEST
@@ -18,6 +21,9 @@ from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_LOG = logging.getLogger(__name__)
 
 
 class SplitPartition(InputPartition):
@@ -69,7 +75,12 @@ def read_split(
     names = [name for name in schema.names if name not in partition.labels] or [CHEAPEST["messages"]]
     with open_split(partition.split) as files:
         spans = spans_of(files, partition.task, wanted)
-        for batch in split_batches(files, partition.split, names, wanted, spans=spans):
+        unread: list[CorruptError] = []
+        for batch in split_batches(files, partition.split, names, wanted, on_body=unread.append, spans=spans):
             arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
             yield fitted(labelled(arrays, partition.labels, batch.num_rows), arrow_schema)
+        if unread:
+            # in the executor's log: Spark gives a source no way to the driver
+            what = counted(len(unread), "body does", "bodies do")
+            _LOG.warning("%s not unpack and %s as stored: %s", what, "is" if len(unread) == 1 else "are", unread[0])
         check(files)

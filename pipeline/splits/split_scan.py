@@ -27,6 +27,7 @@ def split_batches(
     names: Sequence[str],
     chooser: Chooser,
     on_damage: Callable[[CorruptError], None] = lambda _: None,
+    on_body: Callable[[CorruptError], None] | None = None,
     *,
     views: bool = False,
     spans: Sequence[ByteSpan] | None = None,
@@ -34,10 +35,11 @@ def split_batches(
     """Batches of the split's messages that `chooser` means, none empty, in the log's order, with columns `names` of
     `rmqctl.store.scan.schema`.
 
-    Damaged spans are told to `on_damage` and passed. `views`: see `rmqctl.store.scan.scan.Scan`. `spans`: the only
+    Damaged spans are told to `on_damage` and passed. Bodies that do not unpack are given as stored, and told to
+    `on_body`. `views`: see `rmqctl.store.scan.scan.Scan`. `spans`: the only
     ones to read, see `named.span_columns`; None: all is walked.
     """
-    maker = BatchMaker(names, views)
+    maker = BatchMaker(names, views, on_body)
     # a walk without any columns has no row numbers to choose by
     groups = needed(names) | chooser.needs or Columns.HEAD
     if spans is None:

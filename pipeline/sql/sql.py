@@ -85,6 +85,8 @@ class StoreSql:
         # a logger of pyspark that prints every error of a query once more, as JSON
         logging.getLogger("SQLQueryContextLogger").disabled = True
         self._session = session
+        self.read_bodies = False
+        """Whether the last statement read the column `body` and not `body_error`."""
         self._views: dict[str, _View] = {}
         for schema, given in options_by_schema(path, options or {}, attached or {}).items():
             for table in TABLES:
@@ -115,6 +117,7 @@ class StoreSql:
         """`is_alone`: whether nothing else will be asked of the DataFrame."""
         parse = self._session._jsparkSession.sessionState().sqlParser().parsePlan
         statement = with_session_views(statement, parse(statement), self._schemas)
+        self.read_bodies = False
         kind = harmless_kind(self._session, parse(statement))
         explained = _EXPLAIN.match(statement) if kind == "ExplainCommand" else None
         asked = statement[explained.end() :] if explained is not None else statement
@@ -125,6 +128,7 @@ class StoreSql:
             return self._session.sql(statement)
         plan = self._optimized(asked)
         needs = _needs(plan)
+        self.read_bodies = any("body" in columns and "body_error" not in columns for columns in needs.values())
         # Spark plans all places of one relation by the filters of the last: only one that stands alone is given any
         alone = {name for name, places in _places(plan).items() if places == 1 and is_alone}
         made = self._findings(needs) if is_alone and explained is None else {}

@@ -144,7 +144,13 @@ class CheckReport:
         object."""
         output = self._output
         print_verdict(
-            output, of_check(summary, self._worst_fix(), command_on(self._root, "check", config=self._config_path))
+            output,
+            of_check(
+                summary,
+                self._worst_fix(),
+                command_on(self._root, "check", config=self._config_path),
+                command_on(self._root, "check", "--full", config=self._config_path),
+            ),
         )
         if self._groups:
             output.text("")

@@ -68,8 +68,9 @@ def of_info(row: dict[str, Any], config: Path | None) -> Opening:
     return Opening(f"Closed cleanly: {held}.", check)
 
 
-def of_check(summary: CheckSummary, fix: str | None, check: str) -> Opening:
-    """Return the verdict of a check; `fix` is the command for its worst finding, `check` that of a whole check."""
+def of_check(summary: CheckSummary, fix: str | None, check: str, full: str) -> Opening:
+    """Return the verdict of a check; `fix` is the command for its worst finding, `check` that of a whole check, `full`
+    that of a full one."""
     counts = ", ".join(
         counted(count, word)
         for count, word in ((summary.errors, "error"), (summary.warnings, "warning"), (summary.notices, "notice"))
@@ -86,6 +87,9 @@ def of_check(summary: CheckSummary, fix: str | None, check: str) -> Opening:
         )
         return Opening(sentence, check)
     covered = "" if summary.complete and summary.subset is None else " in the part that was checked"
+    if summary.bodies_not_unpacked:
+        packed = counted(summary.bodies_not_unpacked, "compressed body was", "compressed bodies were")
+        return Opening(f"No damage was found{covered}{noticed}. {packed} not unpacked, so that can hide some.", full)
     return Opening(f"Nothing is wrong{covered}{noticed}.", None)
 
 

@@ -48,8 +48,9 @@ class LogFollower:
         tell: _Tell,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_damage` is told damage with good messages behind it; `tell` a sentence where messages were removed before
-        they were read, where the log is not what was read of it any more, or where it has no files."""
+        """`on_damage` is told damage with good messages behind it, and bodies that could not be searched; `tell` a
+        sentence where messages were removed before they were read, where the log is not what was read of it any more,
+        or where it has no files."""
         self.position = begin
         self._log = log
         self._criteria = criteria
@@ -91,7 +92,11 @@ class LogFollower:
             self._marks.add(log, message)
         if self.position == begin:
             return None
-        return [message for message in read if self._criteria.matches(message)]
+        found = [message for message in read if self._criteria.matches(message)]
+        if self._criteria.grep is not None:
+            for error in self._criteria.grep.unsearched_errors():
+                self._on_damage(error)
+        return found
 
     def remember(self, messages: Iterable[StoredMessage]) -> None:
         """Messages before the position that were read already."""

@@ -64,8 +64,9 @@ class Grep:
         return is_found
 
     def unsearched_errors(self) -> Iterator[CorruptError]:
-        """Yield what to report of bodies that may hold a match, because they could not be unpacked."""
-        for offset, why in sorted(self.unsearched.items()):
+        """Yield once what to report of bodies that may hold a match, because they could not be unpacked."""
+        found, self.unsearched = self.unsearched, {}
+        for offset, why in sorted(found.items()):
             yield CorruptError(f"the body was not searched, because it does not unpack: {why}", physical_offset=offset)
 
 

@@ -12,6 +12,7 @@ from rmqctl.formats.layouts import COMPRESSION_MASK, COMPRESSION_SHIFT, SYS_FLAG
 from rmqctl.formats.sys_flag import TRANSACTION_NAMES, compression_name
 from rmqctl.store.columns.batch import MessageColumns
 from rmqctl.store.columns.topics import TopicIds
+from rmqctl.store.read.selection import OnDamage
 from rmqctl.store.scan import bodies, hosts
 from rmqctl.store.scan.arrays import bitmap, number_array, texts
 from rmqctl.store.scan.property_columns import PropertyColumns, PropertyParts
@@ -35,8 +36,9 @@ _OF_PROPERTIES = {
 class BatchMaker:
     """Makes batches of one schema. `views`: bodies stay where they are, in memory that the batch keeps."""
 
-    def __init__(self, names: Sequence[str], views: bool) -> None:
-        """`names` as of `schema.column_names`."""
+    def __init__(self, names: Sequence[str], views: bool, on_damage: OnDamage | None = None) -> None:
+        """`names` as of `schema.column_names`; `on_damage` gets bodies in the column `body` that do not unpack."""
+        self._on_damage = on_damage if "body" in names else None
         self.names = tuple(names)
         self.views = views
         self.schema = arrow_schema(names, views)
@@ -52,6 +54,9 @@ class BatchMaker:
             if self.needs_bodies:
                 unpacked, taken = bodies.plain_bodies(left, UNPACKED_BYTES)
                 part = left if taken == left.rows else left.take(slice(taken))
+                if self._on_damage is not None and unpacked is not None:
+                    for error in bodies.unread_bodies(part, unpacked):
+                        self._on_damage(error)
             made = _Rows(self, part, unpacked)
             arrays = [made.column(name) for name in self.names]
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)

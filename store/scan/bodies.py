@@ -124,6 +124,17 @@ def stored_bodies(batch: MessageColumns) -> pa.Array:
     return texts(Texts(offsets, np.frombuffer(parts or b"\0", np.uint8), compressed), pa.binary())
 
 
+def unread_bodies(batch: MessageColumns, made: Bodies) -> Iterator[CorruptError]:
+    """Yield what to report of bodies that could not be unpacked; clients unpack no empty body."""
+    for row, why in sorted(made.errors.items()):
+        if batch.body_length[row]:
+            yield _not_unpacked(why, int(batch.physical_offset[row]))
+
+
+def _not_unpacked(why: str, place: int | None) -> CorruptError:
+    return CorruptError(f"the body does not unpack: {why}", physical_offset=place)
+
+
 def bodies_not_unpacked(batch: pa.RecordBatch) -> Iterator[CorruptError]:
     """Yield what to report of the rows of a batch whose bodies could not be unpacked; clients unpack no empty body."""
     if "body_error" not in batch.schema.names:
@@ -136,4 +147,4 @@ def bodies_not_unpacked(batch: pa.RecordBatch) -> Iterator[CorruptError]:
     for row in np.flatnonzero(errors.is_valid()).tolist():
         if stored is None or len(stored[row].as_py()):
             place = None if places is None else places[row].as_py()
-            yield CorruptError(f"the body does not unpack: {errors[row].as_py()}", physical_offset=place)
+            yield _not_unpacked(errors[row].as_py(), place)

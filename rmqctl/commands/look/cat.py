@@ -220,6 +220,9 @@ def _follow(
         raise
     except KeyboardInterrupt:
         return  # there is no other end
+    finally:
+        # of what was there before; the follower reports what comes
+        report_unsearched(criteria, damage)
 
 
 def _at_most(batches: Iterator[list[StoredMessage]], count: int | None) -> Iterator[list[StoredMessage]]:

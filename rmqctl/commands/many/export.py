@@ -112,16 +112,16 @@ def export(
         is_directory = partition or spark.master is not None
         require_target(target, opened.files.layout, overwrite=overwrite, is_directory=is_directory)
         require_agreed_file(target, overwrite, yes)
-        if spark.master is not None:
-            report = export_on_spark(spark, opened.files, selection, names, to, compression or "zstd", damage)
-        else:
-            try:
+        try:
+            if spark.master is not None:
+                report = export_on_spark(spark, opened.files, selection, names, to, compression or "zstd", damage)
+            else:
                 report = export_here(opened, selection, names, to, compression or "zstd", damage, output)
-            except NotFoundError as error:
-                report_unsearched(selection.criteria, damage)
-                if damage.count:
-                    raise hidden_by_damage(damage.count, error) from error
-                raise
+        except NotFoundError as error:
+            report_unsearched(selection.criteria, damage)
+            if damage.count:
+                raise hidden_by_damage(damage.count, error) from error
+            raise
     _tell(report, to, named, damage, output)
     report_unsearched(selection.criteria, damage)
     return exit_codes.DAMAGE_OR_NOTHING if damage.count else exit_codes.OK

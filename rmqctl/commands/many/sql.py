@@ -17,6 +17,7 @@ from rmqctl.flags.spark_options import SparkChoice, spark_options, told_spark_se
 from rmqctl.formats.errors import UnreadableError
 from rmqctl.formats.wording import counted
 from rmqctl.output.done import note_done
+from rmqctl.reports.damage import ToldDamage
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -117,7 +118,8 @@ def sql(
         _require_readable(one, target, overwrite)
     if target is not None:
         require_agreed_file(target, overwrite, yes)
-    with _asking(spark, str(store.path), options, attached) as ask:
+    damage = ToldDamage(output)
+    with _asking(spark, str(store.path), options, attached, damage, output) as ask:
         if statements is None:
             prompt(ask, output, attached, of_spark=spark.is_spark)
         elif target is not None:
@@ -125,19 +127,21 @@ def sql(
         else:
             _print(ask, statements, output)
         output.flush()
-    return exit_codes.OK
+    return exit_codes.DAMAGE_OR_NOTHING if damage.count else exit_codes.OK
 
 
 @contextlib.contextmanager
-def _asking(spark: SparkChoice, path: str, options: dict[str, str], attached: dict[str, str]) -> Iterator[Ask]:
+def _asking(
+    spark: SparkChoice, path: str, options: dict[str, str], attached: dict[str, str], damage: ToldDamage, output: Output
+) -> Iterator[Ask]:
     from rmqctl.sql.asking import asking_here, asking_spark
 
     if not spark.is_spark:
-        with asking_here(path, options, attached) as ask:
+        with asking_here(path, options, attached, damage) as ask:
             yield ask
         return
     with told_spark_session(spark) as session:
-        yield asking_spark(session, path, options, attached)
+        yield asking_spark(session, path, options, attached, output.talk)
 
 
 def _stores(store: StoreLocation, options: dict[str, str], attached: dict[str, str]) -> Iterator[StoreLocation]:
