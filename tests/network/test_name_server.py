@@ -144,6 +144,25 @@ def test_a_compressed_registration_is_understood() -> None:
     assert topics == {"A": TopicConfig("A", 8, 4, 6), "B": TopicConfig("B", 1, 1, 2, "MULTI_TAG")}
 
 
+def test_as_many_topics_as_a_registration_may_have() -> None:
+    texts = (b"T%05d 8 8 6 SINGLE_TAG" % number for number in range(100_000))
+    plain = struct.pack(">ii", 0, 100_000) + b"".join(struct.pack(">i", len(text)) + text for text in texts)
+    assert len(registered_topics(zlib.compress(plain), is_compressed=True, crc=0)) == 100_000
+    with pytest.raises(CorruptError, match="100001 topics"):
+        registered_topics(zlib.compress(plain[:4] + struct.pack(">i", 100_001) + plain[8:]), is_compressed=True, crc=0)
+
+
+def test_a_crc_of_a_registration_has_31_bits() -> None:
+    """UtilAll#crc32 takes the sign away; a broker in another language may not."""
+    body = next(text for text in (b'{"a":%d}' % number for number in range(99)) if zlib.crc32(text) >> 31)
+    crc = zlib.crc32(body)
+    for right in (crc & 0x7FFFFFFF, crc, crc - (1 << 32)):
+        assert registered_topics(body, is_compressed=False, crc=right) == {}
+    for wrong in (crc ^ (1 << 30), crc ^ 1):
+        with pytest.raises(CorruptError):
+            registered_topics(body, is_compressed=False, crc=wrong)
+
+
 @pytest.mark.parametrize(
     ("body", "is_compressed", "crc"),
     [
@@ -156,6 +175,9 @@ def test_a_compressed_registration_is_understood() -> None:
         (zlib.compress(struct.pack(">i", -1)), True, 0),
         (zlib.compress(struct.pack(">ii", 0, 1 << 30)), True, 0),
         (zlib.compress(struct.pack(">ii", 0, -1)), True, 0),
+        (zlib.compress(struct.pack(">ii", 0, 100_001) + struct.pack(">i", 17) + b"A 8 4 6 SINGLE_TA"), True, 0),
+        (zlib.compress(struct.pack(">iii", 0, 1, -1)), True, 0),
+        (zlib.compress(struct.pack(">iii", 0, 1, 18) + b"A 8 4 6 SINGLE_TA"), True, 0),
         (zlib.compress(struct.pack(">iii", 0, 1, 3) + b"A 1"), True, 0),
         (zlib.compress(struct.pack(">iii", 0, 1, 17) + b"A one 1 6 SINGLE_"), True, 0),
     ],

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 
 import pytest
 
+from rmqctl.formats.errors import CorruptError
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.check import check
-from rmqctl.store.config.epoch_file import Epoch, epoch_bytes, read_epochs
+from rmqctl.store.config.epoch_file import Epoch, epoch_bytes, read_epochs, readable_epochs
 from rmqctl.store.journal.undo import undo
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.repair.repair import repair
@@ -101,3 +103,35 @@ def test_epochs_that_do_not_ascend(golden_store: GoldenStore, third: Epoch) -> N
     assert finding.code == "RMQ-EPO-003"
     assert finding.message == f"epoch {third.number} at {third.start} follows epoch 2 at 74829"
     assert _fixed(store, "RMQ-EPO-003") == kept
+
+
+LONG = 1 << 63
+
+
+def _file(folder: Path, entries: str, crc: int, count: int = 1) -> Path:
+    path = folder / "epochFileCheckpoint"
+    path.write_text(f"{count}\n{crc}\n{entries}", encoding="ascii")
+    return path
+
+
+def test_numbers_are_long(tmp_path: Path) -> None:
+    largest = LONG - 1
+    path = _file(tmp_path, f"{largest}-{largest}\n", 0)
+    assert read_epochs(path) == readable_epochs(path) == [Epoch(largest, largest)]
+    for entry in (f"{LONG}-0", f"0-{LONG}", "-1-0", "+1-0", "1--1"):
+        path = _file(tmp_path, f"{entry}\n", 0)
+        with pytest.raises(CorruptError):
+            read_epochs(path)
+        assert readable_epochs(path) == []
+    with pytest.raises(CorruptError):
+        read_epochs(_file(tmp_path, "", 0, LONG))
+
+
+def test_a_crc_has_31_bits(tmp_path: Path) -> None:
+    """UtilAll#crc32 takes the sign away."""
+    entries = next(text for text in (f"{number}-0\n" for number in range(99)) if zlib.crc32(text.encode()) >> 31)
+    crc = zlib.crc32(entries.encode())
+    assert read_epochs(_file(tmp_path, entries, crc & 0x7FFFFFFF)) is not None
+    for wrong in (crc, crc & 0x7FFFFFFF ^ (1 << 30), 1):
+        with pytest.raises(CorruptError):
+            read_epochs(_file(tmp_path, entries, wrong))

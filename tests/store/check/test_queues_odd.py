@@ -49,7 +49,16 @@ class TestBatches:
         assert (found.topic, found.queue_id, found.found) == ("InnerBatchTopic", 0, "nothing")
 
 
-@pytest.mark.parametrize(("queue_offset", "count"), [(2**63 - 1, 1), (-1, 1), (5, 10**30), (5, 40_000)])
+def test_the_largest_batch_is_none_of_these(tmp_path: Path) -> None:
+    batch = frame(0, topic="B", queue_offset=5, sys_flag=0xC0, properties={"INNER_NUM": "32767"})
+    log_of(tmp_path / "store" / "commitlog", batch.ljust(1000, b"\0"))
+    (tmp_path / "store" / "batchconsumequeue" / "B" / "0").mkdir(parents=True)
+    unit = struct.pack(">qiqqqhiiq", 0, len(batch), 0, 1_700_000_000_000, 5, 32767, -1, 0, 0)[:46]
+    (tmp_path / "store" / "batchconsumequeue" / "B" / "0" / f"{0:020d}").write_bytes(unit)
+    assert [found.code for found in cross(tmp_path / "store") if found.code == "RMQ-CQ-018"] == []
+
+
+@pytest.mark.parametrize(("queue_offset", "count"), [(2**63 - 1, 1), (-1, 1), (5, 10**30), (5, 40_000), (5, 32_768)])
 def test_batch_with_impossible_numbers(queue_offset: int, count: int, tmp_path: Path) -> None:
     """Numbers that no checksum covers must not break the arithmetic."""
     batch = frame(0, topic="B", queue_offset=queue_offset, sys_flag=0xC0, properties={"INNER_NUM": str(count)})

@@ -131,6 +131,16 @@ def test_an_inner_batch_counts_its_messages(number: str | None, count: int) -> N
     assert (slot.is_batch, slot.unit.batch_size, slot.unit.store_timestamp) == (True, count, 50_000)
 
 
+@pytest.mark.parametrize(
+    ("number", "counts"),
+    [("32767", range(32767, 32768)), ("32768", range(32768, 1 << 62)), ("4294967297", range(32768, 1 << 62))],
+)
+def test_a_count_that_no_unit_holds_is_none_that_a_unit_holds(number: str, counts: range) -> None:
+    """INNER_NUM is a short in the unit: what is larger must not come out as a count that fits."""
+    assert message_count(0xC0, {"INNER_NUM": number}, False) in counts
+    assert message_count(0, {"INNER_NUM": number}, True) in counts
+
+
 # --- index keys -------------------------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.journal.undo import undo
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.queues.unit import ext_offset
+from rmqctl.store.recover.mend.ext_units import ExtUnits
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.recover.truncate import truncate
 from rmqctl.store.store_files import StoreFiles
@@ -262,3 +263,18 @@ def test_what_is_put_after_a_truncation_follows_the_last_unit_that_stayed(small_
     assert [ext_offset(code) for code in codes(small_store)] == [0, 20, 50]
     put(small_store, *"def")
     assert contents(small_store) == whole
+
+
+# ---- the ends of the fields of an ext unit: a size of 16 bits, signed
+
+
+@pytest.mark.parametrize(
+    ("following", "size"), [(19, 20), (20, 20), (21, 21), (0x7FFE, 0x7FFE), (0x7FFF, 0x7FFF), (0x8000, 20), (None, 20)]
+)
+def test_a_lost_ext_unit_is_as_long_as_the_next_one_says(small_store: Path, following: int | None, size: int) -> None:
+    """The size is a short: a gap that no unit fills leaves a unit without a bit map."""
+    with StoreFiles(small_store, CONFIG) as files:
+        units = ExtUnits(small_store / "consumequeue_ext" / "TopicB" / "0", 1 << 20, files.log.descriptors, files.log)
+        assert units._written_again(0, following, 7, TIME) == 0
+    ((offset, data),) = units._pieces
+    assert (offset, struct.unpack(">hqqh", data)) == (0, (size, 7, TIME, size - 20))

@@ -13,7 +13,7 @@ from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.lock import StoreLock
 from rmqctl.store.journal.frame import Terms, changing
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.repair.config_entries import EntryChange, EntryReport, change_entry
+from rmqctl.store.repair.config_entries import EntryChange, EntryReport, change_entry, require_possible
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, tree_state
 
@@ -132,3 +132,34 @@ def test_a_verb_that_log_and_undo_would_not_find_is_refused(store: Path) -> None
     with pytest.raises(ValueError, match="topic-create"), changing(files, "topic-create", Terms()):
         pass
     files.close()
+
+
+_INT = 1 << 31
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "first", "last"),
+    [
+        ("topic", "readQueueNums", 0, 10_000),
+        ("topic", "writeQueueNums", 0, 10_000),
+        ("group", "retryQueueNums", 0, _INT - 1),
+        ("group", "retryMaxTimes", -1, _INT - 1),
+        ("group", "brokerId", 0, _INT - 1),
+        ("group", "whichBrokerWhenConsumeSlowly", 0, _INT - 1),
+    ],
+)
+def test_both_ends_of_each_number(kind: str, setting: str, first: int, last: int) -> None:
+    for value in (first, last):
+        require_possible(EntryChange(kind, "change", "New", {setting: value}))
+    for value in (first - 1, last + 1):
+        with pytest.raises(UsageError, match=setting):
+            require_possible(EntryChange(kind, "change", "New", {setting: value}))
+
+
+def test_permissions() -> None:
+    for perm in range(-1, 10):
+        if perm in (2, 4, 6):
+            require_possible(EntryChange("topic", "change", "New", {"perm": perm}))
+            continue
+        with pytest.raises(UsageError, match="2 is write, 4 is read, 6 is both"):
+            require_possible(EntryChange("topic", "change", "New", {"perm": perm}))

@@ -11,12 +11,15 @@ from rmqctl.formats.checksums import body_crc
 from rmqctl.formats.compression import is_plain
 from rmqctl.formats.errors import RefusedError
 from rmqctl.store.check.catalogue.finding import Finding
-from rmqctl.store.journal.plan import Plan
+from rmqctl.store.journal.plan import Plan, WriteRange
 from rmqctl.store.repair.mends import mend_flag
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, tree_state
 from tests.rmqctl.looking import run
 from tests.store.check.breaking import get, messages, put, put_field
+
+# compression types, and hosts of 16 bytes, which move what follows
+_KINDS_AND_ADDRESSES = 0x701 | 0x30
 
 
 def test_named_and_mended(golden_store: GoldenStore) -> None:
@@ -37,6 +40,21 @@ def test_named_and_mended(golden_store: GoldenStore) -> None:
     assert tree_state(store) == sound
     assert run("undo", "-s", store, "--yes").code == 0
     assert tree_state(store) == broken
+
+
+@pytest.mark.parametrize("others", [0, 1 << 30, -(1 << 31), -2], ids=hex)
+def test_all_other_bits_stay(golden_store: GoldenStore, others: int) -> None:
+    """The flag is a signed int of Java: bit 31 may be set, and is no reason to leave or clear anything."""
+    store = golden_store("clean")
+    chosen = next(one for one in messages(store) if len(one.body) > 10)
+    kept = others & ~_KINDS_AND_ADDRESSES
+    put_field(store, chosen.physical_offset, "sys_flag", kept | 1)
+    with StoreFiles(store) as files:
+        plan = Plan()
+        mend_flag(files, Finding("RMQ-LOG-032", "", physical_offset=chosen.physical_offset), plan)
+        (operation,) = plan.operations
+    assert isinstance(operation, WriteRange)
+    assert int.from_bytes(operation.data, "big", signed=True) == kept
 
 
 @pytest.mark.parametrize(

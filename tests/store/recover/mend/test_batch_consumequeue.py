@@ -14,6 +14,7 @@ from rmqctl.store.journal.journal import Journal
 from rmqctl.store.queues.batch_consumequeue import UNIT_SIZE, BatchConsumeQueue
 from rmqctl.store.queues.unit import QueueUnit
 from rmqctl.store.recover.mend.batch_consumequeue import BatchConsumeQueueMend
+from rmqctl.store.recover.mend.slot_order import has_batch_slot
 from tests.goldens import tree_state
 from tests.quick import examples
 
@@ -111,6 +112,11 @@ def test_units_that_cannot_be_written_are_conflicts(tmp_path: Path, wild: dict[s
     mend = _mended(tmp_path, [*WANTED[:4], bad, *WANTED[5:]])
     assert mend.conflicts == 1
     assert list(_queue(tmp_path).units(0)) == [*WANTED[:4], *WANTED[5:]]
+
+
+@pytest.mark.parametrize(("size", "is_slot"), [(0, False), (1, True), (32767, True), (32768, False)])
+def test_a_batch_size_is_a_positive_short(size: int, is_slot: bool) -> None:
+    assert has_batch_slot(_unit(4)._replace(batch_size=size), 0) is is_slot
 
 
 @settings(max_examples=examples(40), deadline=None)
