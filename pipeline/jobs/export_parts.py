@@ -66,7 +66,7 @@ class MadeFile(NamedTuple):
 class SplitExport(NamedTuple):
     """What came of a split: its file (None without messages, and where it is sorted) or what it puts aside.
 
-    `damages`: with bodies that a search could not unpack; `bodies`: those that are in the file as stored."""
+    `damages`: with messages that may be meant; `bodies`: those that are in the file as stored."""
 
     messages: int
     damages: list[CorruptError]
@@ -134,8 +134,8 @@ def sort_split(order: ExportOrder, files: StoreFiles, split: Split) -> SplitExpo
 
 
 def _with_unsearched(order: ExportOrder, damages: list[CorruptError]) -> list[CorruptError]:
-    """Return the damage of a split, with the bodies that a search could not unpack."""
-    return damages if order.criteria.grep is None else [*damages, *order.criteria.grep.unsearched_errors()]
+    """Return the damage of a split, with the messages that may be meant."""
+    return [*damages, *order.criteria.unsure_errors()]
 
 
 def of_one_topic(batch: pa.RecordBatch, topic: str) -> pa.RecordBatch:

@@ -48,10 +48,9 @@ class ToldDamage:
 
 
 def report_unsearched(criteria: Criteria, damage: ToldDamage) -> None:
-    """Report the bodies that --grep could not search."""
-    if criteria.grep is not None:
-        for error in criteria.grep.unsearched_errors():
-            damage(error)
+    """Report the messages that may be meant: of bodies that --grep could not search, and of impossible times."""
+    for error in criteria.unsure_errors():
+        damage(error)
 
 
 def _hint(error: CorruptError) -> str:

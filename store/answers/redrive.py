@@ -17,6 +17,7 @@ from rmqctl.store.answers.dead_letters import DLQ_PREFIX, ORIGIN_ID, ORIGIN_TOPI
 from rmqctl.store.answers.half_topics import CHECK_TIMES, IMMUNITY, PRODUCER_GROUP
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.key_query import NotIndexedError
+from rmqctl.store.read.message_filter import Criteria
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.selection import OnDamage
 
@@ -133,6 +134,7 @@ def redrives(
 def _chosen(
     reader: StoreReader, queues: list[AnyConsumeQueue], choice: DeadChoice, on_damage: OnDamage
 ) -> Iterator[tuple[int, StoredMessage | None, str]]:
+    criteria = Criteria(key=choice.key, begin_time=choice.begin, end_time=choice.end)
     for queue in queues:
         view = reader.view_without_ext(queue)
         begin = max(queue.min_offset(view.log.min_offset), choice.offset)
@@ -148,19 +150,10 @@ def _chosen(
                 if choice.key is None and choice.begin is choice.end is None:
                     yield unit.queue_offset, None, error.message
                 continue
-            if _is_meant(dead, choice):
+            if criteria.matches(dead):
                 yield unit.queue_offset, dead, ""
-
-
-def _is_meant(dead: StoredMessage, choice: DeadChoice) -> bool:
-    if choice.begin is not None and dead.store_timestamp < choice.begin:
-        return False
-    if choice.end is not None and dead.store_timestamp > choice.end:
-        return False
-    if choice.key is None:
-        return True
-    properties = dead.properties()
-    return choice.key in (properties.get(names.UNIQUE_KEY), *names.split_keys(properties.get(names.KEYS)))
+            for unsure in criteria.unsure_errors():
+                on_damage(unsure)
 
 
 def _redrive(

@@ -48,7 +48,7 @@ class LogFollower:
         tell: _Tell,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_damage` is told damage with good messages behind it, and bodies that could not be searched; `tell` a
+        """`on_damage` is told damage with good messages behind it, and what may be meant; `tell` a
         sentence where messages were removed before they were read, where the log is not what was read of it any more,
         or where it has no files."""
         self.position = begin
@@ -93,9 +93,8 @@ class LogFollower:
         if self.position == begin:
             return None
         found = [message for message in read if self._criteria.matches(message)]
-        if self._criteria.grep is not None:
-            for error in self._criteria.grep.unsearched_errors():
-                self._on_damage(error)
+        for error in self._criteria.unsure_errors():
+            self._on_damage(error)
         return found
 
     def remember(self, messages: Iterable[StoredMessage]) -> None:

@@ -32,7 +32,7 @@ def offset_by_time(
     boundary.
 
     `store_time` answers None for a unit whose message cannot be read; such units are passed over, where RocketMQ gives
-    up and answers 0.
+    up and answers 0. So are times below 0, which no broker writes: a flipped bit must not lead past good messages.
     """
     if isinstance(queue, BatchConsumeQueue):
         return _in_batches(queue, timestamp, boundary, min_offset)
@@ -59,11 +59,11 @@ def _next_known(queue: ConsumeQueue, begin: int, end: int, store_time: StoreTime
     """The first slot in [begin, end) whose message has a readable time; (end, None) if there is none."""
     unit = queue.unit(begin)
     time = store_time(unit) if unit is not None else None
-    if time is not None:
+    if time is not None and time >= 0:
         return begin, time
     for later in queue.units(begin + 1, end):
         time = store_time(later)
-        if time is not None:
+        if time is not None and time >= 0:
             return later.queue_offset, time
     return end, None
 
@@ -86,4 +86,8 @@ def _in_batches(queue: BatchConsumeQueue, timestamp: int, boundary: Boundary, mi
 
 def _timed(units: list[QueueUnit], min_offset: int) -> list[tuple[int, int]]:
     """(store time, base offset) of batches that are still in the commitlog."""
-    return [(unit.store_timestamp, unit.queue_offset) for unit in units if unit.queue_offset >= min_offset]
+    return [
+        (unit.store_timestamp, unit.queue_offset)
+        for unit in units
+        if unit.queue_offset >= min_offset and unit.store_timestamp >= 0
+    ]

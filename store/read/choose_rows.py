@@ -35,6 +35,10 @@ class RowChooser:
     def rows(self, batch: MessageColumns) -> Int64s | None:
         """The rows that are meant, ascending; None for all of them."""
         mask = self._mask(batch)
+        times = self._times(batch)
+        if times is not None:
+            self._note_undated(batch, mask, times)
+            mask = times if mask is None else mask & times
         if not self._criteria.needs_content:
             return None if mask is None or mask.all() else np.flatnonzero(mask)
         candidates = np.arange(batch.rows) if mask is None else np.flatnonzero(mask)
@@ -49,10 +53,6 @@ class RowChooser:
             masks.append(self._of_topics(batch))
         if criteria.queue_id is not None:
             masks.append(batch.queue_id == criteria.queue_id)
-        if criteria.begin_time is not None:
-            masks.append(batch.store_timestamp >= criteria.begin_time)
-        if criteria.end_time is not None:
-            masks.append(batch.store_timestamp <= criteria.end_time)
         if len(self._tags_codes):
             masks.append(np.isin(batch.tags_code, self._tags_codes))
         if criteria.key is not None:
@@ -60,6 +60,24 @@ class RowChooser:
         if criteria.grep is not None and criteria.grep.literals:
             masks.append(rows_with(batch, criteria.grep.literals))
         return np.logical_and.reduce(masks) if masks else None
+
+    def _times(self, batch: MessageColumns) -> Flags | None:
+        criteria = self._criteria
+        masks: list[Flags] = []
+        if criteria.begin_time is not None:
+            masks.append(batch.store_timestamp >= criteria.begin_time)
+        if criteria.end_time is not None:
+            masks.append(batch.store_timestamp <= criteria.end_time)
+        return np.logical_and.reduce(masks) if masks else None
+
+    def _note_undated(self, batch: MessageColumns, others: Flags | None, times: Flags) -> None:
+        """Note the messages that only a store time below 0 leaves out: see `Criteria.undated`."""
+        left_out = (batch.store_timestamp < 0) & ~times
+        if not left_out.any():
+            return
+        for row in np.flatnonzero(left_out if others is None else left_out & others).tolist():
+            if self._is_meant(batch, row):
+                self._criteria.undated[int(batch.physical_offset[row])] = int(batch.store_timestamp[row])
 
     def _of_topics(self, batch: MessageColumns) -> Flags:
         matches = self._criteria.topic_filter.matches

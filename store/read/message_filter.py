@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 
 from rmqctl.formats import properties as names
-from rmqctl.formats.errors import UsageError
+from rmqctl.formats.errors import CorruptError, UsageError
 from rmqctl.formats.hashing import java_hash
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.properties import parse_properties, split_keys
@@ -101,6 +101,8 @@ class Criteria:
         self.begin_time = begin_time
         self.end_time = end_time
         self.grep = None if grep is None else Grep(grep)
+        self.undated: dict[int, int] = {}
+        """Store times below 0, by physical offset, of messages that only the times leave out."""
 
     @property
     def topic(self) -> str | None:
@@ -133,10 +135,30 @@ class Criteria:
 
     def matches_content(self, message: StoredMessage) -> bool:
         """The same without topic and queue: a multi-dispatch message also stands in other queues than its own."""
-        if self.begin_time is not None and message.store_timestamp < self.begin_time:
+        if self.is_outside(message.store_timestamp):
+            if message.store_timestamp < 0 and self._matches_text(message):
+                self.undated[message.physical_offset] = message.store_timestamp
             return False
-        if self.end_time is not None and message.store_timestamp > self.end_time:
-            return False
+        return self._matches_text(message)
+
+    def is_outside(self, store_timestamp: int) -> bool:
+        """Whether a message of this store time is left out."""
+        is_before = self.begin_time is not None and store_timestamp < self.begin_time
+        return is_before or (self.end_time is not None and store_timestamp > self.end_time)
+
+    def unsure_errors(self) -> Iterator[CorruptError]:
+        """Yield once what to report of messages that may be meant: bodies that could not be searched, and store times
+        that no broker writes, as after a flipped bit."""
+        if self.grep is not None:
+            yield from self.grep.unsearched_errors()
+        undated, self.undated = self.undated, {}
+        for offset, time in sorted(undated.items()):
+            yield CorruptError(
+                f"the store time {time} cannot be right: whether the message lies in the times asked for is not known",
+                physical_offset=offset,
+            )
+
+    def _matches_text(self, message: StoredMessage) -> bool:
         if not self.needs_content:
             return True
         if not self.matches_properties(message.properties()):

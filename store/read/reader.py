@@ -185,8 +185,7 @@ class StoreReader:
                 known = {message.physical_offset: message for message in (*result.messages, *found)}
                 result.messages = newest_first(known.values())[:limit]
                 result.scanned = True
-        if criteria.grep is not None:
-            result.damaged += criteria.grep.unsearched_errors()
+        result.damaged += criteria.unsure_errors()
         return result
 
     def lookup(self, physical_offset: int) -> StoredMessage:

@@ -173,13 +173,16 @@ def test_the_smallest_offset_of_all_groups(writing: Writing) -> None:
         writing.ask(Request.UPDATE_CONSUMER_OFFSET, consumerGroup="c", topic="T", queueId=0, commitOffset=offset)
         found = writing.content(code, topic="T", filterGroups="c", compareGroup="c")["correctionOffsets"]
         assert found == {0: 2}
+    writing.broker.group("d")
+    writing.ask(Request.UPDATE_CONSUMER_OFFSET, consumerGroup="d", topic="T", queueId=0, commitOffset=0)
+    assert writing.content(code, topic="T")["correctionOffsets"] == {0: 0}
 
 
 @pytest.mark.parametrize("queue_id", [-1, -(1 << 31)])
 def test_no_offset_of_a_negative_queue(writing: Writing, queue_id: int) -> None:
     writing.send("T", b"x")
     writing.broker.group("g")
-    kept = {"consumerGroup": "g", "topic": "T", "queueId": queue_id}
+    kept: dict[str, Any] = {"consumerGroup": "g", "topic": "T", "queueId": queue_id}
     answer = writing.ask(Request.UPDATE_CONSUMER_OFFSET, **kept, commitOffset=1)
     assert (answer.code, answer.remark) == (1, f"queueId[{queue_id}] is no queue")
     assert writing.broker.offsets.find("g", "T", queue_id) is None
@@ -189,7 +192,7 @@ def test_no_offset_of_a_negative_queue(writing: Writing, queue_id: int) -> None:
 def test_an_offset_is_a_long(writing: Writing, offset: int) -> None:
     writing.send("T", b"x")
     writing.broker.group("g")
-    kept = {"consumerGroup": "g", "topic": "T", "queueId": 0}
+    kept: dict[str, Any] = {"consumerGroup": "g", "topic": "T", "queueId": 0}
     assert writing.ask(Request.UPDATE_CONSUMER_OFFSET, **kept, commitOffset=offset).code == 0
     assert writing.ask(Request.QUERY_CONSUMER_OFFSET, **kept).fields["offset"] == str(offset)
     assert writing.ask(Request.UPDATE_CONSUMER_OFFSET, **kept, commitOffset=1 << 63).code != 0

@@ -7,12 +7,14 @@ from bisect import bisect_left, bisect_right
 import pytest
 
 from rmqctl.formats.errors import NotFoundError, UnsupportedError
+from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
 from rmqctl.store.queues.consumequeue import ConsumeQueue
-from rmqctl.store.queues.offset_by_time import _next_known
+from rmqctl.store.queues.offset_by_time import Boundary, _next_known
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, truth
 from tests.opened import reader
+from tests.store.check.breaking import put_field
 
 TOPIC, QUEUE = "%DLQ%GroupA", 0
 
@@ -106,3 +108,50 @@ def test_the_message_right_behind_one_without_a_time_is_looked_at() -> None:
     assert isinstance(queue, ConsumeQueue)
     assert _next_known(queue, 0, 230, lambda unit: None if unit.queue_offset == 0 else 5) == (1, 5)
     assert _next_known(queue, 0, 230, lambda _: None) == (230, None)
+
+
+@pytest.mark.parametrize("boundary", ["lower", "upper"])
+def test_a_flipped_sign_leads_no_search_astray(golden_store: GoldenStore, boundary: Boundary) -> None:
+    """No checksum covers a store time, and no broker writes one below 0: a reset by time passed over every message
+    before such a one."""
+    store, times = golden_store("clean"), _times("clean")
+    rows = {
+        row["queueOffset"]: row for row in truth("clean").messages if (row["topic"], row["queueId"]) == (TOPIC, QUEUE)
+    }
+    flipped = {0, 57, 115, 116, 172, len(times) - 1}
+    for slot in flipped:
+        put_field(store, rows[slot]["phyOffset"], "store_timestamp", times[slot] - (1 << 63))
+    known = [(time, slot) for slot, time in enumerate(times) if slot not in flipped]
+    with StoreFiles(store) as files:
+        look = StoreReader(files)
+        for time in {moment + shift for moment in times for shift in (-1, 0, 1)}:
+            found = look.offset_at(TOPIC, QUEUE, time, boundary)
+            if boundary == "lower":
+                expected = min((slot for moment, slot in known if moment >= time), default=len(times))
+                assert found in range(_run_start(expected, flipped), expected + 1), time
+            else:
+                expected = max((slot for moment, slot in known if moment <= time), default=0)
+                assert _run_start(found, flipped) <= expected + 1, time
+                assert found >= expected, time
+
+
+def test_batches_with_a_flipped_sign(golden_store: GoldenStore) -> None:
+    store = golden_store("innerbatch")
+    folder = store / "batchconsumequeue" / "InnerBatchTopic" / "0"
+    with StoreFiles(store) as files:
+        queue = files.queues.find("InnerBatchTopic", 0)
+        assert isinstance(queue, BatchConsumeQueue)
+        units = list(queue.units(0))
+    place = len(units) - 1
+    in_file = min(folder.iterdir()).stat().st_size // 46
+    path, time_at = sorted(folder.iterdir())[place // in_file], place % in_file * 46 + 20
+    content = bytearray(path.read_bytes())
+    assert int.from_bytes(content[time_at : time_at + 8], "big") == units[place].store_timestamp
+    content[time_at] |= 0x80
+    path.write_bytes(content)
+    with StoreFiles(store) as files:
+        look = StoreReader(files)
+        for unit in units[place // in_file * in_file : place]:
+            found = look.offset_at("InnerBatchTopic", 0, unit.store_timestamp)
+            first = next(one.queue_offset for one in units if one.store_timestamp >= unit.store_timestamp)
+            assert found == first

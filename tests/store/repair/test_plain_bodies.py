@@ -54,6 +54,7 @@ def test_all_other_bits_stay(golden_store: GoldenStore, others: int) -> None:
         mend_flag(files, Finding("RMQ-LOG-032", "", physical_offset=chosen.physical_offset), plan)
         (operation,) = plan.operations
     assert isinstance(operation, WriteRange)
+    assert isinstance(operation.data, bytes)
     assert int.from_bytes(operation.data, "big", signed=True) == kept
 
 
