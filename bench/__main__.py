@@ -28,7 +28,7 @@ from bench import (
 )
 from bench.measure import Measurement, say, table, tell
 from bench.stores import BODIES, GIGABYTE, BenchStore, write_store
-from bench.wire import arrivals, beginning, network, pulls
+from bench.wire import arrivals, beginning, network, pulls, served_pulls
 
 _SIZE = 1.6
 _LOOKUP_SIZE = 0.05
@@ -122,6 +122,7 @@ class Bench:
     def pulls(self) -> Iterator[Measurement]:
         """Ways in which messages may leave."""
         yield from pulls.measured(self.folder)
+        yield from served_pulls.measured(self.folder)
 
     def file_change(self) -> Iterator[Measurement]:
         """Files made ahead, warm, locked."""

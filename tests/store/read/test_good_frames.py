@@ -144,6 +144,12 @@ def test_a_run_of_the_longest_frames_is_given_whole(compiled: ModuleType) -> Non
     run = (window, BEGIN, _units(wanted), 0, 0, 3, TOPIC)
     assert compiled_checks(compiled).good_run(*run) == (window, 3) == plain_good_run(*run)
     assert compiled_checks(compiled).good_run(window[:-1], *run[1:]) == (window[: 2 * len(window) // 3], 2)
+    # what was read without a gap is given as it is: a pull of 256 KiB is copied once less
+    assert compiled_checks(compiled).good_run(*run)[0] is window
+    gap = _units([wanted[0], *wanted[2:]])
+    assert compiled_checks(compiled).good_run(window, BEGIN, gap, 0, 0, 3, TOPIC) == plain_good_run(
+        window, BEGIN, gap, 0, 0, 3, TOPIC
+    )
     sizes = [size for _, size, _ in wanted]
     for most in (0, sizes[0], 2 * sizes[0] - 1, 2 * sizes[0], sum(sizes)):
         fits = max(1, most // sizes[0])
