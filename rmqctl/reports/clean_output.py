@@ -1,7 +1,9 @@
-"""How a cleaning is told beforehand: what groups lose unread, and when each file goes."""
+"""How a cleaning is told beforehand: what groups lose unread, when each file goes, and who uses files."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from rmqctl.output.output import Output
     from rmqctl.store.clean import Forecast, Unread
     from rmqctl.store.clean.forecast import FileForecast
+    from rmqctl.store.info.held_files import FileInUse
 
 _TOLD = 20
 _COLUMNS = ("kind", "file", "size", "modified_timestamp", "expires_timestamp", "goes_timestamp", "because", "detail")
@@ -101,3 +104,13 @@ def _row(root: Path, file: FileForecast) -> dict[str, Any]:
     record = file._asdict()
     del record["path"]
     return {**record, "file": str(place)}
+
+
+def told_users(files: Iterable[FileInUse], what: str) -> Iterator[str]:
+    """Yield a sentence for each process that uses files."""
+    for (process, command), group in groupby(files, lambda one: (one.process, one.command)):
+        used = list(group)
+        mapped = sum(one.mapped for one in used)
+        size = counted(sum(one.bytes for one in used), "byte")
+        named = f"process {process} ({command})" if command else f"process {process}"
+        yield f"{named} uses {len(used)} {what}, {mapped} of them mapped, {size} on the disk"

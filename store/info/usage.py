@@ -12,7 +12,7 @@ from typing import Any
 from rmqctl.formats.errors import UnreadableError
 from rmqctl.store.commitlog.walk import Damage, Progress
 from rmqctl.store.files.trees import on_disk_bytes
-from rmqctl.store.info.held_files import HeldFile, held_files
+from rmqctl.store.info.held_files import FileInUse, HeldFile, files_in_use, held_files
 from rmqctl.store.info.log_numbers import count_topics
 from rmqctl.store.info.queue_numbers import arrays_pay, count_queue
 from rmqctl.store.read.reader import StoreReader
@@ -48,7 +48,7 @@ class PartUsage:
 class StoreUsage:
     """`counted_from`: commitlog or consumequeue. `damaged_bytes`: of the log, of no topic; None where it was not read.
 
-    `held`: deleted files that processes still hold, which are not in `total`.
+    `held`: deleted files that processes still hold, which are not in `total`; `in_use`: the others that they hold.
     """
 
     path: str
@@ -60,6 +60,7 @@ class StoreUsage:
     parts: list[PartUsage] = field(default_factory=list)
     total: PartUsage = field(default_factory=lambda: PartUsage("total"))
     held: list[HeldFile] = field(default_factory=list)
+    in_use: list[FileInUse] = field(default_factory=list)
 
 
 def disk_usage(reader: StoreReader, *, quick: bool = False, progress: Progress | None = None) -> StoreUsage:
@@ -79,7 +80,7 @@ def disk_usage(reader: StoreReader, *, quick: bool = False, progress: Progress |
             topics[name] = TopicUsage(name, numbers.messages, numbers.bytes)
         usage.damaged_bytes = sum(damage.end - damage.physical_offset for damage in damages)
     _count_files(reader, usage, topics)
-    usage.held = held_files(layout)
+    usage.held, usage.in_use = held_files(layout), files_in_use(layout)
     usage.messages = sum(topic.messages for topic in topics.values())
     usage.message_bytes = sum(topic.bytes for topic in topics.values())
     for topic in topics.values():

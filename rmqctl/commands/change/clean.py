@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,10 +23,11 @@ from rmqctl.output.done import note_done
 from rmqctl.output.output import Output
 from rmqctl.output.span import SPAN
 from rmqctl.output.times import format_time, now_ms
-from rmqctl.reports.clean_output import ToldUnread, print_forecast
+from rmqctl.reports.clean_output import ToldUnread, print_forecast, told_users
 from rmqctl.store.clean import CleanReport, options_from_config
 from rmqctl.store.clean.decision import Because, FileDecision
 from rmqctl.store.clean.plan import messages_before
+from rmqctl.store.info.held_files import FileInUse, files_in_use
 
 if TYPE_CHECKING:
     from rmqctl.store.message_store import MessageStore
@@ -141,9 +144,9 @@ def clean(
         return
     with open_store(store) as opened:
         plan = opened.clean(options, now=now, dry_run=True)
-        loss = _loss(opened, plan)
+        loss, in_use = _loss(opened, plan), _in_use(opened, plan)
     if dry_run or not plan.removed:
-        _show(store.path, plan._replace(dry_run=dry_run), output, loss)
+        _show(store.path, plan._replace(dry_run=dry_run), output, loss, in_use)
         return
     if not yes:
         _summarise(plan, output, loss)
@@ -235,11 +238,20 @@ def _summarise(report: CleanReport, output: Output, loss: _Loss) -> None:
         output.talk(f"{counted(count, _FILES[kind])} {is_kept}: {_KEPT[because]}")
 
 
-def _show(root: Path, report: CleanReport, output: Output, loss: _Loss) -> None:
+def _in_use(opened: MessageStore, plan: CleanReport) -> list[FileInUse]:
+    """Return which of the files that go other processes hold."""
+    going = {os.path.realpath(decision.path) for decision in plan.removed}
+    return [one for one in files_in_use(opened.files.layout) if one.file in going] if going else []
+
+
+def _show(root: Path, report: CleanReport, output: Output, loss: _Loss, in_use: Sequence[FileInUse] = ()) -> None:
     if output.is_json:
-        output.record({**_record(root, report), "unread": loss.unread.records(), "unknown": loss.unread.unknown})
+        record = {**_record(root, report), "unread": loss.unread.records(), "unknown": loss.unread.unknown}
+        output.record(record | {"in_use": [one._asdict() for one in in_use]})
         return
     _summarise(report, output, loss)
+    for line in told_users(in_use, "of these files"):
+        output.talk(f"{line}: it has to end first, or their space is not free")
     listed = [decision for decision in report.decisions if decision.goes or decision.kind in _ALWAYS_LISTED]
     output.rows(COLUMNS, [_row(root, decision, report.dry_run) for decision in listed], droppable=_DROPPABLE)
 

@@ -69,6 +69,7 @@ def du(
     """
     from rmqctl.opening import log_bytes, open_store
     from rmqctl.output.progress import progress
+    from rmqctl.reports.clean_output import told_users
 
     if history:
         if quick or topics.names or limit is not None:
@@ -95,6 +96,8 @@ def du(
             f"{counted(sum(sizes.values()), 'byte')} on the disk: the space is free once the file is closed, at the "
             "latest when the process ends (`du --json` names the files: held)"
         )
+    for line in told_users(usage.in_use, "files of the store"):
+        output.talk(f"{line}: `clean` and `purge` refuse until it ends; what is removed under it stays on the disk")
     if usage.damaged_bytes:
         output.talk(f"{counted(usage.damaged_bytes, 'byte')} of the log are damaged: `rmqctl check` says where")
     return exit_codes.DAMAGE_OR_NOTHING if usage.damaged_bytes else exit_codes.OK
@@ -125,7 +128,10 @@ def _print_history(history: SizeHistory, output: Output) -> None:
 
 
 def _print(usage: StoreUsage, more: int, output: Output) -> None:
-    record = asdict(usage) | {"held": [one._asdict() for one in usage.held]}
+    record = asdict(usage) | {
+        "held": [one._asdict() for one in usage.held],
+        "in_use": [one._asdict() for one in usage.in_use],
+    }
     if output.is_json:
         output.record(record)
         return

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import mmap
 import os
+import subprocess
+import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +18,7 @@ import pytest
 from rmqctl import exit_codes
 from rmqctl.store import MessageStore
 from rmqctl.store.info import log_numbers
+from tests import processes
 from tests.goldens import GOLDENS, GoldenStore, is_broken, truth
 from tests.opened import store_path
 from tests.quick import goldens_of
@@ -113,3 +118,67 @@ def test_deleted_files_that_a_process_holds(golden_store: GoldenStore) -> None:
         told = run("du", "-s", store, "--quick").err
         assert f"process {os.getpid()} still holds 1 deleted file, {held['bytes']} bytes on the disk" in told
     assert run("du", "-s", store, "--quick", "--json").objects[0]["held"] == []
+
+
+_HOLDER = """
+import mmap, sys
+mapped = open(sys.argv[1], "rb")
+held = mmap.mmap(mapped.fileno(), 0, access=mmap.ACCESS_READ)
+mapped.close()
+opened = [open(path, "rb") for path in sys.argv[2:]]
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def _holding(mapped: Path, *opened: Path) -> Iterator[int]:
+    """Yield the id of a process that has `mapped` mapped and `opened` open."""
+    command: list[str | Path] = [sys.executable, "-c", _HOLDER, mapped, *opened]
+    with processes.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process.pid
+        process.stdin.close()
+
+
+def test_files_in_use_by_which_process(golden_store: GoldenStore) -> None:
+    """Number 59 of the troubles: a file that is mapped, or open, keeps its space when it is removed."""
+    store = golden_store("clean")
+    first, second, *_ = sorted((store / "commitlog").iterdir())
+    du = ("du", "-s", store, "--quick")
+    assert run(*du, "--json").objects[0]["in_use"] == []
+    with _holding(first, second) as pid:
+        rows = {row["file"]: row for row in run(*du, "--json").objects[0]["in_use"]}
+        assert [(rows[os.path.realpath(path)]["process"], path) for path in (first, second)] == [
+            (pid, first),
+            (pid, second),
+        ]
+        assert [rows[os.path.realpath(path)]["mapped"] for path in (first, second)] == [True, False]
+        assert [rows[os.path.realpath(path)]["bytes"] for path in (first, second)] == [
+            path.stat().st_blocks * 512 for path in (first, second)
+        ]
+        told = run(*du).err
+        assert f"process {pid} (" in told
+        assert "uses 2 files of the store, 1 of them mapped" in told
+
+
+def test_a_dry_run_of_clean_names_what_would_not_be_free(golden_store: GoldenStore) -> None:
+    store = golden_store("clean")
+    first, *others = sorted((store / "commitlog").iterdir())
+    os.utime(first, (1_000_000_000, 1_000_000_000))
+    for path in others:
+        os.utime(path)
+    clean = ("clean", "-s", store, "--dry-run")
+    assert run(*clean, "--json").objects[0]["in_use"] == []
+    with _holding(first, others[0]) as pid:
+        (row,) = run(*clean, "--json").objects[0]["in_use"]
+        assert (row["process"], row["file"], row["mapped"]) == (pid, os.path.realpath(first), True)
+        told = run(*clean).err
+        assert f"process {pid} (" in told
+        assert "uses 1 of these files, 1 of them mapped" in told
+        assert "it has to end first, or their space is not free" in told
+        refused = run("clean", "-s", store, "--yes")
+        assert (refused.code, f"process {pid} has this file open" in refused.err) == (exit_codes.IN_USE, True)
+        assert first.exists()
