@@ -163,8 +163,8 @@ def _servers(
     version, known = release.number, known_to(release, services)
     admission = Admission(connections_left(2 * Limits().connections), tell)
     asyncio.get_running_loop().set_exception_handler(lambda _, context: admission.say(_failed_in_loop(context)))
-    of_messages = Processor(broker, known, tell)
-    of_names = Processor(name_server, NAME_SERVER_SERVICES, tell)
+    of_messages = Processor(broker, known, tell, release)
+    of_names = Processor(name_server, known_to(release, NAME_SERVER_SERVICES), tell, release)
     brokers = RemotingServer(of_messages, tell, on_lost=broker.lost, tls=tls, admission=admission, version=version)
     broker.slow_requests = lambda: brokers.shared.slow
     return brokers, RemotingServer(

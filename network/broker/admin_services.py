@@ -53,7 +53,7 @@ def _when_written(done: Future[None]) -> Reply:
 
 def _own_topic(broker: MasterBroker, name: str) -> str:
     """A topic that may be created and deleted; RequestError."""
-    problem = topic_problem(name)
+    problem = topic_problem(name, broker.identity.release)
     if problem is None and is_system_topic(name, broker.identity.cluster, broker.identity.name):
         problem = f"The topic[{name}] is conflict with system topic."
     if problem is not None:
@@ -72,7 +72,9 @@ def update_and_create_topic(broker: MasterBroker, request: RemotingCommand, call
             ResponseCode.INVALID_PARAMETER, f"{readable} and {writable} queues with perm {perm} are no topic's"
         )
     with _refusing():
-        change = parsed_change(request.fields.get("attributes", ""))
+        # 4.x has none
+        said = "" if broker.identity.release.is_of_4 else request.fields.get("attributes", "")
+        change = parsed_change(said)
     topic = TopicConfig(
         name,
         readable,
@@ -165,6 +167,8 @@ def delete_group(broker: MasterBroker, request: RemotingCommand, caller: Caller)
 def reset_offset(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
     """Set a group to a time or an offset in a topic (AdminBrokerProcessor#resetOffset): its next pulls begin there."""
     name, group = fields.text(request, "topic"), fields.text(request, "group")
+    if broker.identity.release.is_of_4:
+        _refuse_as_4(broker, name, group, fields.text(request, "timestamp"))
     topic = broker.topic(name, f"Topic {name} does not exist")
     timestamp, only = fields.long(request, "timestamp"), fields.integer(request, "queueId", _FOR_ALL_QUEUES)
     given = fields.long(request, "offset", -1)
@@ -192,6 +196,21 @@ def reset_offset(broker: MasterBroker, request: RemotingCommand, caller: Caller)
     body = fastjson(bean(offsetTable=table))
     _tell_members(broker, topic.name, group)
     return RemotingCommand(ResponseCode.SUCCESS, body=body)
+
+
+def _refuse_as_4(broker: MasterBroker, topic: str, group: str, timestamp: str) -> None:
+    """4.x has the members of a group set their offsets: mqadmin sets those of a group without members itself where it
+    is answered so (Broker2Client#resetOffset)."""
+    if broker.topics.find(topic) is None:
+        raise RequestError(
+            ResponseCode.SYSTEM_ERROR,
+            f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}",
+        )
+    if broker.clients.consumer_group(group) is None:
+        raise RequestError(
+            ResponseCode.CONSUMER_NOT_ONLINE,
+            f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic} Timestamp: {timestamp}",
+        )
 
 
 def clone_offsets(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> RemotingCommand:

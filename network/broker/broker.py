@@ -86,7 +86,9 @@ class Broker:
         self.settings = settings_from_properties(self.properties)
         self.topics = TopicTable(files, tell, is_written=self.is_writable)
         may_create = self.settings.auto_create_subscription_group or not self.is_writable
-        self.groups = GroupTable(files, tell, is_written=self.is_writable, may_create=may_create)
+        self.groups = GroupTable(
+            files, tell, is_written=self.is_writable, may_create=may_create, release=identity.release
+        )
         self.offsets = ConsumerOffsets(files, tell, is_written=self.is_writable)
         self.clients = ClientManager()
         self.locks = QueueLocks()

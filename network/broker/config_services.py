@@ -25,6 +25,10 @@ from rmqctl.store.config.topic_names import ROCKSDB_TOPICS, SYSTEM_TOPICS
 from rmqctl.store.config.versions import DEFAULT_RELEASE
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 
+# TopicValidator: since 5.0
+_CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"
+_REVIVE_PREFIX = "rmq_sys_"
+
 
 def _body(content: Any) -> RemotingCommand:
     return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(content))
@@ -48,16 +52,23 @@ def get_all_topic_config(broker: Broker, request: RemotingCommand, caller: Calle
         topicQueueMappingDetailMap={},
         topicQueueMappingInfoMap={},
     )
-    return _body(content)
+    return _all(content, broker, "totalTopicNum", len(content["topicConfigTable"]))
+
+
+def _all(content: dict[str, Any], broker: Broker, name: str, count: int) -> RemotingCommand:
+    """Answer with a whole table; clients of 5.5.0 ask for more until they have as many rows as `name` says."""
+    answer = _body(content)
+    return answer._replace(fields={name: str(count)}) if broker.identity.release.has_lite_topics else answer
 
 
 def get_group_config(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
-    """One group."""
-    name = fields.text(request, "group")
-    group = broker.groups.find(name)
-    if group is None:
-        raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {name}")
-    return _body(group)
+    """One group, which is created if that may be: a broker does so for whoever asks."""
+    try:
+        return _body(broker.group(fields.text(request, "group")))
+    except RequestError as error:
+        if error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+            error.remark = "No group in this broker"
+        raise
 
 
 def get_all_group_config(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
@@ -67,14 +78,17 @@ def get_all_group_config(broker: Broker, request: RemotingCommand, caller: Calle
         forbiddenTable=broker.groups.forbidden(),
         subscriptionGroupTable=broker.groups.all(),
     )
-    return _body(content)
+    return _all(content, broker, "totalGroupNum", len(content["subscriptionGroupTable"]))
 
 
 def get_all_consumer_offset(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
     """Offsets of all groups, as they are now."""
     offsets = broker.offsets
     topics = {group: offsets.topics_of(group) for group in sorted(offsets.groups())}
-    return _body(bean(dataVersion=offsets.data_version, groupTopicMap=topics, offsetTable=offsets.as_table()))
+    content = bean(dataVersion=offsets.data_version, groupTopicMap=topics, offsetTable=offsets.as_table())
+    if broker.identity.release.has_lite_topics:
+        content["pullOffsetTable"] = offsets.pulled_table()
+    return _body(content)
 
 
 def get_all_delay_offset(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
@@ -154,6 +168,9 @@ def get_system_topics(broker: Broker, request: RemotingCommand, caller: Caller) 
     identity = broker.identity
     is_own = partial(is_system_topic, cluster=identity.cluster, broker_name=identity.name)
     names = {*SYSTEM_TOPICS, *(topic.name for topic in broker.topics.all() if is_own(topic.name))}
+    if identity.release.is_of_4:
+        # what a broker of 5.x has left
+        names = {name for name in names if name != _CHECKPOINT_TOPIC and not name.startswith(_REVIVE_PREFIX)}
     if not identity.release.has_lite_topics:
         names.difference_update(ROCKSDB_TOPICS)
     if not broker.files.config.timer_wheel_enable:
@@ -164,9 +181,11 @@ def get_system_topics(broker: Broker, request: RemotingCommand, caller: Caller) 
 def get_runtime_info(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
     """The broker's state as texts by name."""
     table = runtime_info(broker)
-    if request.version < DEFAULT_RELEASE.number:
+    if request.version < DEFAULT_RELEASE.number or broker.identity.release.is_of_4:
         # spelled so before 5.0: mqadmin of 4.9 stumbles over a missing one
         table["getTransferedTps"] = table["getTransferredTps"]
+    if broker.identity.release.is_of_4:
+        del table["getTransferredTps"]
     return _body(bean(table=table))
 
 

@@ -59,8 +59,12 @@ def query_consumer_offset(broker: Broker, request: RemotingCommand, caller: Call
     group, topic = fields.text(request, "consumerGroup"), fields.text(request, "topic")
     queue_id = fields.integer(request, "queueId")
     offset = broker.offsets.find(group, topic, queue_id)
-    is_zero_wanted = fields.flag(request, "setZeroIfNotFound", default=True)
+    is_of_4 = broker.identity.release.is_of_4
+    is_zero_wanted = is_of_4 or fields.flag(request, "setZeroIfNotFound", default=True)
     if offset is None and broker.is_writable and is_zero_wanted and _is_young(broker, topic, queue_id):
+        offset = 0
+    if offset is None and broker.is_writable and is_of_4 and broker.bounds(topic, queue_id)[1] == 0:
+        # 4.x looks at the first offset alone, which is 0 where there is no queue
         offset = 0
     if offset is None:
         why = "V3_0_6_SNAPSHOT maybe this group consumer boot first"
@@ -82,10 +86,12 @@ def update_consumer_offset(broker: Broker, request: RemotingCommand, caller: Cal
     """A group says where it is: kept in memory, and written by a broker that writes."""
     group, topic = fields.text(request, "consumerGroup"), fields.text(request, "topic")
     queue_id, offset = fields.integer(request, "queueId"), fields.long(request, "commitOffset")
-    if broker.groups.find(group) is None:
-        raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
-    if broker.topics.find(topic) is None:
-        raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+    # 4.x keeps whatever it is given
+    if not broker.identity.release.is_of_4:
+        if broker.groups.find(group) is None:
+            raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+        if broker.topics.find(topic) is None:
+            raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
     if queue_id < 0:
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"queueId[{queue_id}] is no queue")
     if broker.offsets.has_reset(group, topic, queue_id):

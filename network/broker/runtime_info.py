@@ -29,6 +29,7 @@ _ZEROS = (
     "timerCongestNum EndTransactionQueueSize"
 ).split()
 _FLOAT_ZEROS = ("timerEnqueueTps", "timerDequeueTps")
+_SINCE_5_0 = ("ackThread", "litePullThread", "timer", "brokerActive")
 _SECOND = 1000
 
 
@@ -50,6 +51,8 @@ def runtime_info(broker: Broker) -> dict[str, str]:
     }
     if broker.identity.release.shows_number:
         table["brokerVersion"] = str(broker.identity.release.number)
+    if broker.identity.release.is_of_4:
+        table = {name: text for name, text in table.items() if not name.startswith(_SINCE_5_0)}
     return table | _disk(broker) | _delays(broker)
 
 

@@ -79,7 +79,7 @@ _OF_5_5 = {RequestCode.SWITCH_TIMER_ENGINE}
 _OF_5_0 = {
     code
     for code in RequestCode
-    if code in (18, 60, 61, 225)
+    if code in (18, 60, 61, 225, 343, 345)
     or 351 <= code <= 402
     or 513 <= code <= 908
     or code >= RequestCode.GET_BROKER_EPOCH_CACHE
@@ -87,9 +87,9 @@ _OF_5_0 = {
 
 
 def known_to(release: Release, services: Mapping[int, Service[Any]]) -> dict[int, Service[Any]]:
-    """Return the services that a broker of a version knows; it answers other codes with 3."""
+    """Return the services that a broker or name server of a version knows; it answers other codes with 3."""
     unknown: set[RequestCode] = set() if release.has_lite_topics else {*_OF_5_5}
-    if not release.message_types:
+    if release.is_of_4:
         unknown |= _OF_5_0
     return {code: service for code, service in services.items() if code not in unknown}
 

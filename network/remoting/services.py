@@ -13,6 +13,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
+from rmqctl.store.config.versions import DEFAULT_RELEASE, Release
 
 Context_contra = TypeVar("Context_contra", contravariant=True)
 Tell = Callable[[str], None]
@@ -50,6 +51,9 @@ class Caller(Protocol):
 
 FAQ = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 """What RocketMQ's remarks end with (FAQUrl#suggestTodo)."""
+_FAQ_OF_4 = "See http://rocketmq.apache.org/docs/faq/ for further details."
+# 4.x has no code of its own for them
+_CODES_OF_4 = {ResponseCode.INVALID_PARAMETER: ResponseCode.SYSTEM_ERROR}
 
 
 def _always() -> bool:
@@ -104,12 +108,19 @@ Services = Mapping[int, Service[Any]]
 
 
 class Processor(Generic[Context_contra]):
-    """Answers requests by a table of services."""
+    """Answers requests by a table of services, refusing with the codes and remarks of `release`."""
 
-    def __init__(self, context: Context_contra, services: Mapping[int, Service[Context_contra]], tell: Tell) -> None:
+    def __init__(
+        self,
+        context: Context_contra,
+        services: Mapping[int, Service[Context_contra]],
+        tell: Tell,
+        release: Release = DEFAULT_RELEASE,
+    ) -> None:
         self.context = context
         self.services = services
         self._tell = tell
+        self._is_of_4 = release.is_of_4
 
     def is_slow(self, request: RemotingCommand) -> bool:
         """Whether `request` should be answered beside the others."""
@@ -146,7 +157,10 @@ class Processor(Generic[Context_contra]):
     def _failed(self, request: RemotingCommand, error: Exception) -> RemotingCommand:
         """What is answered where a handler raised: whatever it is, it must not end the service of all others."""
         if isinstance(error, RequestError):
-            return RemotingCommand(error.code, error.fields, remark=error.remark)
+            code, remark = error.code, error.remark
+            if self._is_of_4:
+                code, remark = _CODES_OF_4.get(code, code), remark.replace(FAQ, _FAQ_OF_4)
+            return RemotingCommand(code, error.fields, remark=remark)
         if isinstance(error, RmqctlError):
             self._tell(f"request {request.code} failed: {error}")
             return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=str(error))

@@ -73,6 +73,12 @@ clients of 5.5.0, 5.3.3 and 4.9.8 are part of the tests (`tests/interop/test_ser
   requests wait for do not exist, so no queue of theirs has requests; slow ones wait for one thread (`query`).
 - `--as` names a version: in every header and registration, in brokerStatus, by the keys of getBrokerConfig, by the
   attributes that topics may have, and, as 5.5.0, by queries for tags (`indexType=T`), which read the topic's queues.
+- As 4.9.8 it answers requests of 5.x with 3 and refuses with the codes and remarks of 4.x, takes any name of a group,
+  keeps offsets of unknown topics, stores no MSG_REGION and TRACE_ON, and leaves a reset of a group without members to
+  mqadmin (206). A message with a delivery time is still not delivered at once. The offset for a time is the first
+  message at or after it, where 4.x takes the nearest one. The black list is that of 4.9.8. A batch for a retry topic is
+  refused with 13, where 4.x tells of a BufferUnderflow.
+- A group whose settings are asked for (352) is created, unless `autoCreateSubscriptionGroup=false`, as by 5.x.
 - Timed messages are taken back by the handle that a send gives (370) where `recallMessageEnable=true`.
 - KV settings and write permissions of brokers are kept until the name server ends; of its settings
   `orderMessageEnable` can be changed. getNamesrvConfig names the files of `kvConfigPath` and `configStorePath`, which

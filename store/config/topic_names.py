@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from rmqctl.store.config.versions import DEFAULT_RELEASE, Release
+
 ROCKSDB_TOPICS = ("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC")
 """Topics of transactions in RocksDB, which every broker of 5.5 has."""
 SYSTEM_TOPICS = frozenset(
@@ -47,10 +49,11 @@ def group_problem(name: str) -> str | None:
     return None
 
 
-def topic_problem(name: str) -> str | None:
-    """What is wrong with the name of a topic, None if nothing is (TopicValidator#validateTopic)."""
+def topic_problem(name: str, release: Release = DEFAULT_RELEASE) -> str | None:
+    """What is wrong with the name of a topic, None if nothing is (TopicValidator#validateTopic of `release`)."""
     if not name.strip():
         return "The specified topic is blank."
     if not has_legal_characters(name):
-        return f"The specified topic contains illegal characters, allowing only {_LEGAL_TEXT}"
+        which = f": {name}," if release.has_lite_topics else ""
+        return f"The specified topic{which} contains illegal characters, allowing only {_LEGAL_TEXT}"
     return "The specified topic is longer than topic max length." if len(name) > _LONGEST else None

@@ -27,6 +27,11 @@ class Release(NamedTuple):
     shows_number: bool = True
 
     @property
+    def is_of_4(self) -> bool:
+        """Whether the version is older than 5.0."""
+        return not self.message_types
+
+    @property
     def text(self) -> str:
         """The version as brokers write it, such as V5_3_3."""
         return f"V{self.name.replace('.', '_')}"

@@ -184,6 +184,8 @@ def _groups() -> Iterator[Ask]:
     yield Ask("producers", Code.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "none"})
     yield Ask("members of nobody", Code.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "nobody"})
     yield Ask("group settings", Code.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g-retry"})
+    yield Ask("settings of a group that never came", Code.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g-asked-for"})
+    yield Ask("settings of a bad group", Code.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "bad group!"})
     yield Ask("topic settings", Code.GET_TOPIC_CONFIG, {"topic": "Orders", "lo": True})
     yield Ask("settings of no topic", Code.GET_TOPIC_CONFIG, {"topic": "Nothing", "lo": True})
     yield Ask("all topics' settings", Code.GET_ALL_TOPIC_CONFIG, without=("dataVersion", "mappingDataVersion"))

@@ -14,7 +14,7 @@ from rmqctl.formats.message import StoredMessage, decode_message
 from rmqctl.formats.properties import encode_properties
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.master_broker import MasterBroker
-from rmqctl.network.broker.services import MASTER_SERVICES, SERVICES
+from rmqctl.network.broker.services import MASTER_SERVICES, SERVICES, known_to
 from rmqctl.network.broker.tables.identity import BrokerIdentity
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.services import Awaited, Processor, Promised, Suspended
@@ -126,7 +126,8 @@ class Writing(Asking):
         except BaseException:
             self.store.close()
             raise
-        self.processor = Processor(self.master, MASTER_SERVICES, self.told.append)
+        known = known_to(self.release, MASTER_SERVICES)
+        self.processor = Processor(self.master, known, self.told.append, self.release)
 
     def ask(self, code: int, body: Any = None, *, peer: Peer | None = None, **fields: Any) -> RemotingCommand:
         """An answer, waited for if it is promised."""

@@ -26,7 +26,8 @@ def send_reply(broker: WritableBroker, request: RemotingCommand, caller: Caller)
     settings = broker.settings
     always = {"MSG_REGION": settings.region_id, "TRACE_ON": "true" if settings.trace_on else "false"}
     header = send_header(request)
-    properties = {**parsed_properties(header.properties), **always}
+    # 4.x says so in its answer alone
+    properties = {**parsed_properties(header.properties), **({} if broker.identity.release.is_of_4 else always)}
     header = header._replace(properties=_text_of(properties))
     try:
         topic = checked_topic(broker, header)

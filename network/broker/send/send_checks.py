@@ -28,7 +28,7 @@ def checked_topic(broker: WritableBroker, header: SendHeader) -> TopicConfig:
         raise RequestError(
             ResponseCode.NO_PERMISSION, f"the broker[{broker.identity.name}] sending message is forbidden"
         )
-    problem = topic_problem(name)
+    problem = topic_problem(name, broker.identity.release)
     if problem is not None:
         raise RequestError(ResponseCode.INVALID_PARAMETER, problem)
     if name in NOT_ALLOWED_TO_SEND:

@@ -101,7 +101,8 @@ def _send_one(
 def _properties(broker: WritableBroker, header: SendHeader, always: Mapping[str, str]) -> dict[str, str]:
     """Properties of a message as a broker completes them."""
     properties = parsed_properties(header.properties)
-    properties |= always
+    if not broker.identity.release.is_of_4:
+        properties |= always
     properties.pop(_POP_CHECKPOINT, None)
     if names.UNIQUE_KEY not in properties and not header.is_batch:
         properties[names.UNIQUE_KEY] = _ids.next()
@@ -157,7 +158,9 @@ def _retried(broker: WritableBroker, request: RemotingCommand, header: SendHeade
     if header.reconsume_times <= most and not broker.locks.is_held(group, broker.elapsed()):
         return message
     topic = broker.create_topic(DLQ_PREFIX + group, 1)
-    return message._replace(topic=topic.name, queue_id=0, properties={**message.properties, names.DELAY: "-1"})
+    # 4.x leaves the delay as it is
+    more = {} if broker.identity.release.is_of_4 else {names.DELAY: "-1"}
+    return message._replace(topic=topic.name, queue_id=0, properties={**message.properties, **more})
 
 
 def _send_batch(
@@ -175,16 +178,18 @@ def _send_batch(
     if topic.attributes.get("queue.type") == _BATCH_QUEUES:
         raise RequestError(ResponseCode.MESSAGE_ILLEGAL, "batches for a topic of batch queues are not taken yet")
     common = in_java_order(_properties(broker, header, always))
+    # 5.5.0 leaves the messages of a batch as they are
+    added = {} if broker.identity.release.has_lite_topics else common
     try:
         items = batch_items(request.body)
         own = [parse_properties(item.property_bytes) for item in items]
     except (CorruptError, UnicodeDecodeError) as error:
         raise RequestError(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}") from error
-    queue_id, host, behind = queue_of(header, topic), born_host(caller), encode_properties(common)
+    queue_id, host, behind = queue_of(header, topic), born_host(caller), encode_properties(added)
     messages = []
     for item, properties in zip(items, own, strict=True):
         before = item.property_bytes
-        if before and not before.endswith(names.PROPERTY_SEPARATOR):
+        if before and behind and not before.endswith(names.PROPERTY_SEPARATOR):
             before += names.PROPERTY_SEPARATOR
         messages.append(
             Message(
@@ -192,7 +197,7 @@ def _send_batch(
                 item.body,
                 queue_id,
                 item.flag,
-                {**properties, **common},
+                {**properties, **added},
                 before + behind,
                 sys_flag=header.sys_flag,
                 born_timestamp=header.born_timestamp,

@@ -10,11 +10,14 @@ from rmqctl.network.remoting.codes import ResponseCode
 from rmqctl.network.remoting.fastjson import bean
 from rmqctl.network.remoting.services import FAQ, RequestError, Tell
 from rmqctl.store.config.config_files import next_version
+from rmqctl.store.config.versions import DEFAULT_RELEASE, Release
 from rmqctl.store.store_files import StoreFiles
 
 # Validators: letters, digits and % | _ -
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 _MOST_GROUPS = 100_000
+# MixAll#isSysConsumerGroup
+_SYSTEM_PREFIX = "CID_RMQ_SYS_"
 
 
 def default_group(name: str) -> dict[str, Any]:
@@ -47,7 +50,15 @@ class GroupTable:
 
     FILE = "subscriptionGroup.json"
 
-    def __init__(self, files: StoreFiles, tell: Tell, *, is_written: bool = False, may_create: bool = True) -> None:
+    def __init__(
+        self,
+        files: StoreFiles,
+        tell: Tell,
+        *,
+        is_written: bool = False,
+        may_create: bool = True,
+        release: Release = DEFAULT_RELEASE,
+    ) -> None:
         """A damaged subscriptionGroup.json is told, and its groups are then as if nobody had configured them; but where
         it `is_written` it is a CorruptError. `may_create`: clients may come with groups that nobody has heard of."""
         found = config_table(
@@ -66,6 +77,7 @@ class GroupTable:
             if isinstance(topics, dict)
         }
         self.may_create = may_create
+        self._checks_names = not release.is_of_4
         self._groups: dict[str, dict[str, Any]] = {
             name: {**default_group(name), **one}
             for name, one in table.items()
@@ -81,7 +93,9 @@ class GroupTable:
         (SubscriptionGroupManager#findSubscriptionGroupConfig). RequestError for a name that none can have."""
         found = self._groups.get(name)
         if found is None:
-            if not self.may_create or not is_legal_group(name) or len(self._groups) >= _MOST_GROUPS:
+            is_legal = is_legal_group(name) or not self._checks_names
+            may_create = self.may_create or name.startswith(_SYSTEM_PREFIX)
+            if not may_create or not is_legal or len(self._groups) >= _MOST_GROUPS:
                 remark = f"subscription group [{name}] does not exist, \n{FAQ}"
                 raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
             found = self._groups[name] = default_group(name)

@@ -81,6 +81,13 @@ class ConsumerOffsets:
         """How far a group has pulled or, if that is further, consumed; 0 if neither."""
         return max(self._pulled.get((group, topic, queue_id), 0), self.find(group, topic, queue_id) or 0)
 
+    def pulled_table(self) -> dict[str, dict[int, int]]:
+        """How far groups have pulled, by topic and group, as `as_table` has offsets."""
+        found: dict[str, dict[int, int]] = {}
+        for (group, topic, queue_id), offset in list(self._pulled.items()):
+            found.setdefault(f"{topic}{_SEPARATOR}{group}", {})[queue_id] = offset
+        return found
+
     def topics_of(self, group: str) -> list[str]:
         """Topics that a group has offsets of."""
         return sorted(topic for topic, other in list(self._offsets) if other == group)

@@ -1,0 +1,126 @@
+"""What a broker does as the version that it names (`--as`): what the real ones did in tests/interop/test_frames.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.network.remoting.codes import RequestCode as Request
+from rmqctl.network.remoting.services import FAQ
+from rmqctl.store.config.versions import RELEASES
+from tests.network.callers import Writing, heartbeat, pulling
+
+Make = Callable[..., Writing]
+OF_5 = [name for name, release in RELEASES.items() if not release.is_of_4]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    made: list[Writing] = []
+
+    def broker(version: str, **properties: str) -> Writing:
+        class Released(Writing):
+            release = RELEASES[version]
+
+        made.append(Released(tmp_path / "store", None, **properties))
+        return made[-1]
+
+    yield broker
+    for one in made:
+        one.close()
+
+
+@pytest.mark.parametrize("version", OF_5)
+def test_a_group_that_is_asked_for_is_created(make: Make, version: str) -> None:
+    broker = make(version)
+    answer = broker.content(Request.GET_SUBSCRIPTIONGROUP_CONFIG, group="g-asked-for")
+    assert (answer["groupName"], answer["retryMaxTimes"]) == ("g-asked-for", 16)
+    table = broker.content(Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)["subscriptionGroupTable"]
+    assert "g-asked-for" in table
+    bad = broker.ask(Request.GET_SUBSCRIPTIONGROUP_CONFIG, group="bad group!")
+    assert (bad.code, bad.remark) == (26, "No group in this broker")
+
+
+@pytest.mark.parametrize("version", OF_5)
+def test_no_group_is_created_where_none_may_be(make: Make, version: str) -> None:
+    """But those that RocketMQ has for itself (CID_RMQ_SYS_)."""
+    broker = make(version, autoCreateSubscriptionGroup="false")
+    answer = broker.ask(Request.GET_SUBSCRIPTIONGROUP_CONFIG, group="g-asked-for")
+    assert (answer.code, answer.remark) == (26, "No group in this broker")
+    assert broker.ask(Request.GET_SUBSCRIPTIONGROUP_CONFIG, group="CID_RMQ_SYS_NEW").code == 0
+    table = broker.content(Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)["subscriptionGroupTable"]
+    assert "g-asked-for" not in table
+
+
+def test_4_refuses_with_its_own_codes_and_remarks(make: Make) -> None:
+    broker = make("4.9.8")
+    assert broker.ask(Request.GET_SUBSCRIPTIONGROUP_CONFIG, group="g").code == 3
+    assert broker.ask(Request.QUERY_TOPICS_BY_CONSUMER, group="g").code == 3
+    unknown = broker.ask(Request.PULL_MESSAGE, **pulling("Nothing", 0, 0))
+    assert unknown.code == 17
+    assert FAQ not in str(unknown.remark)
+    assert "http://rocketmq.apache.org/docs/faq/" in str(unknown.remark)
+    # 5.x has 29 for it
+    assert broker.send("a b", b"one").code == 1
+    # it looks at no name of a group
+    assert broker.send("Orders", b"one").code == 0
+    broker.store.wait_for_dispatch()
+    pull: dict[str, Any] = pulling("Orders", 0, 0, consumerGroup="bad group!")
+    assert broker.ask(Request.PULL_MESSAGE, **pull).code == 0
+
+
+def test_4_keeps_offsets_of_what_it_does_not_know(make: Make) -> None:
+    broker = make("4.9.8")
+    where: dict[str, Any] = {"consumerGroup": "nobody", "topic": "Nothing", "queueId": 3}
+    assert broker.ask(Request.QUERY_CONSUMER_OFFSET, **where, setZeroIfNotFound=False).fields == {"offset": "0"}
+    assert broker.ask(Request.UPDATE_CONSUMER_OFFSET, **where, commitOffset=7).code == 0
+    assert broker.ask(Request.QUERY_CONSUMER_OFFSET, **where).fields == {"offset": "7"}
+
+
+def test_4_leaves_resets_of_groups_without_members_to_mqadmin(make: Make) -> None:
+    broker = make("4.9.8")
+    assert broker.send("Orders", b"one").code == 0
+    reset: dict[str, Any] = {"topic": "Orders", "group": "g", "timestamp": -1, "isForce": True}
+    answer = broker.ask(Request.INVOKE_BROKER_TO_RESET_OFFSET, **reset)
+    assert answer.code == 206
+    assert answer.remark == "Consumer not online, so can not reset offset, Group: g Topic: Orders Timestamp: -1"
+    assert broker.ask(Request.INVOKE_BROKER_TO_RESET_OFFSET, **(reset | {"topic": "Nothing"})).code == 1
+    broker.ask(Request.HEART_BEAT, heartbeat("me@1", "g", Orders="*"))
+    assert broker.ask(Request.INVOKE_BROKER_TO_RESET_OFFSET, **reset).code == 0
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_messages_get_the_properties_of_the_version(make: Make, version: str) -> None:
+    broker = make(version)
+    assert broker.send("Orders", b"one", _UNIQ_KEY="U").code == 0
+    (message,) = broker.stored("Orders")
+    own = {"UNIQ_KEY", "CLUSTER"}
+    assert {*message.properties()} == (own if version == "4.9.8" else own | {"MSG_REGION", "TRACE_ON"})
+
+
+def test_4_has_topics_without_attributes(make: Make) -> None:
+    broker = make("4.9.8")
+    made: dict[str, Any] = {
+        "topic": "Typed",
+        "readQueueNums": 1,
+        "writeQueueNums": 1,
+        "perm": 6,
+        "attributes": "+message.type=FIFO",
+    }
+    assert broker.ask(Request.UPDATE_AND_CREATE_TOPIC, **made).code == 0
+    assert broker.broker.topics.find("Typed").attributes == {}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("version", OF_5)
+def test_the_count_of_all_stands_beside_them_since_5_5(make: Make, version: str) -> None:
+    """Clients of 5.5.0 ask for more pages until they have as many."""
+    broker = make(version)
+    for code, table, count in (
+        (Request.GET_ALL_TOPIC_CONFIG, "topicConfigTable", "totalTopicNum"),
+        (Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "subscriptionGroupTable", "totalGroupNum"),
+    ):
+        answer, all_of_them = broker.ask(code), len(broker.content(code)[table])
+        assert answer.fields == ({count: str(all_of_them)} if version == "5.5.0" else {})
