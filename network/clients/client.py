@@ -101,8 +101,11 @@ class Client:
         return made
 
     def brokers(self) -> set[str]:
-        """Addresses of all brokers that are known."""
-        return {address for _, route in list(self._routes.values()) for address in route.addresses.values()}
+        """Return the addresses of all brokers that are to know this client: consumers may pull from slaves."""
+        routes = [route for _, route in list(self._routes.values())]
+        if self._heartbeat is not None and self._heartbeat.get("consumerDataSet"):
+            return {address for route in routes for by_id in route.replicas.values() for address in by_id.values()}
+        return {address for route in routes for address in route.addresses.values()}
 
     def ask(
         self,
@@ -151,6 +154,11 @@ class Client:
         route = route_of(topic, answer.body)
         self._routes[topic] = (time.monotonic(), route)
         return route
+
+    def known_route(self, topic: str) -> Route | None:
+        """Return the route that was looked up last; no server is asked."""
+        found = self._routes.get(topic)
+        return None if found is None else found[1]
 
     def ask_name_server(
         self, code: int, fields: Mapping[str, Any] | None = None, *, allowed: tuple[int, ...] = ()

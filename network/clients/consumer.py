@@ -22,16 +22,16 @@ from rmqctl.network.clients.membership import (
     live_group,
     not_a_member,
     offsets_to_set,
+    pulled_queue_info,
     running_info_answer,
     status_answer,
 )
 from rmqctl.network.clients.namespaces import with_namespace, without_namespace
-from rmqctl.network.clients.push.process_queue import ProcessQueue
-from rmqctl.network.clients.routes import Route
+from rmqctl.network.clients.routes import PullNodes, Route
 from rmqctl.network.clients.sockets import SocketChannel
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.fastjson import MessageQueue, bean, parse_body
+from rmqctl.network.remoting.fastjson import MessageQueue, parse_body
 from rmqctl.network.topic_config import retry_topic
 from rmqctl.store.read.message_filter import SUBSCRIBE_ALL, TagFilter
 
@@ -65,6 +65,7 @@ class _Pull(NamedTuple):
     offset: int
     asked_at: float
     answer: Future[RemotingCommand]
+    is_at_slave: bool = False
 
 
 class Consumer:
@@ -126,6 +127,7 @@ class Consumer:
         self._saved_at = time.monotonic()
         self._changed = threading.Event()
         self._pulls: dict[MessageQueue, _Pull] = {}
+        self._nodes = PullNodes()
         # queues that begin at a store time, as long as no message was as young
         self._not_before: dict[MessageQueue, int] = {}
         self._announced: list[Any] = []
@@ -207,26 +209,43 @@ class Consumer:
                 self._pulls[queue] = self._pull(queue, offset)
 
     def _pull(self, queue: MessageQueue, offset: int) -> _Pull:
-        """Ask for messages; the answer comes when there are some, or after a while without any."""
-        address = self._address(queue)
+        """Ask for messages; the answer comes when there are some, or after a while without any. A slave that cannot be
+        asked is passed over."""
+        found = self._nodes.find(queue, self._client.route(queue.topic))
+        address, is_slave = found or (self._address(queue), False)
         fields = {
             "consumerGroup": self.group, "topic": queue.topic, "queueId": queue.queue_id, "queueOffset": offset,
             "maxMsgNums": _LIMIT, "sysFlag": _SUSPEND | _SUBSCRIPTION, "commitOffset": 0, "subVersion": 0,
             "suspendTimeoutMillis": _SUSPEND_MS, "subscription": self._subscribed[queue.topic], "expressionType": "TAG",
         }  # fmt: skip
         request = RemotingCommand(RequestCode.PULL_MESSAGE, texts(fields))
-        return _Pull(address, offset, time.monotonic(), self._client.connection(address).submit(request))
+        try:
+            answer = self._client.connection(address).submit(request)
+        except RemoteError:
+            if not is_slave or not self._has_other(queue, address):
+                raise
+            return self._pull(queue, offset)
+        return _Pull(address, offset, time.monotonic(), answer, is_slave)
+
+    def _has_other(self, queue: MessageQueue, slave: str) -> bool:
+        """Avoid a slave that failed. Return whether the queue can be pulled from another broker."""
+        self._nodes.failed(queue, slave)
+        return self._nodes.find(queue, self._client.known_route(queue.topic)) != (slave, True)
 
     def _taken(self, queue: MessageQueue, pull: _Pull) -> list[StoredMessage]:
         """What a pull has brought, which is over then; nothing if it goes on. RemoteError where it failed."""
         if not pull.answer.done():
-            if time.monotonic() - pull.asked_at > _GIVEN_UP_SECONDS:
-                raise RemoteError(f"{pull.address}: a pull is not answered")
-            return []
+            if time.monotonic() - pull.asked_at <= _GIVEN_UP_SECONDS:
+                return []
+            pull.answer.cancel()
         del self._pulls[queue]
-        answer = pull.answer.result()
-        if answer.code not in _PULL_CODES:
-            raise BrokerError.of(pull.address, answer)
+        try:
+            answer = self._answered(pull)
+        except RemoteError:
+            if not pull.is_at_slave or not self._has_other(queue, pull.address):
+                raise
+            return []
+        self._nodes.suggested(queue, answer)
         if self._offsets.get(queue) != pull.offset:
             # the queue was given away meanwhile, or is taken from elsewhere on
             return []
@@ -240,6 +259,15 @@ class Consumer:
         if queue.topic != self.topic:
             return found
         return [one for one in found if self._filter.is_all or self._filter.matches(one.properties().get("TAGS"))]
+
+    @staticmethod
+    def _answered(pull: _Pull) -> RemotingCommand:
+        if pull.answer.cancelled():
+            raise RemoteError(f"{pull.address}: a pull is not answered")
+        answer = pull.answer.result()
+        if answer.code not in _PULL_CODES:
+            raise BrokerError.of(pull.address, answer)
+        return answer
 
     def _young_enough(self, queue: MessageQueue, found: list[StoredMessage]) -> list[StoredMessage]:
         """Messages without those before the time at which the queue begins."""
@@ -283,11 +311,7 @@ class Consumer:
             "namespace": self._namespace,
             "pullBatchSize": str(_LIMIT),
         }
-        # nothing is pulled ahead but one answer
-        queues = {
-            queue: bean(commitOffset=offset, tryUnlockTimes=0, **ProcessQueue().info())
-            for queue, offset in dict(self._offsets).items()
-        }
+        queues = {queue: pulled_queue_info(offset) for queue, offset in dict(self._offsets).items()}
         return running_info_answer(command, self._client, properties, queues, {}, self._announced)
 
     def _set_offsets(self) -> None:

@@ -159,6 +159,23 @@ def status_answer(command: RemotingCommand, group: str, offsets: Mapping[Message
     return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(bean(consumerTable={}, messageQueueTable=found)))
 
 
+def pulled_queue_info(offset: int) -> dict[str, Any]:
+    """Return the state of a queue of which nothing is held but one answer (ProcessQueueInfo)."""
+    zeros = (
+        "cachedMsgMinOffset", "cachedMsgMaxOffset", "cachedMsgCount", "cachedMsgSizeInMiB", "transactionMsgMinOffset",
+        "transactionMsgMaxOffset", "transactionMsgCount", "tryUnlockTimes", "lastLockTimestamp",
+    )  # fmt: skip
+    now = time.time_ns() // 1_000_000
+    return bean(
+        commitOffset=offset,
+        **dict.fromkeys(zeros, 0),
+        locked=False,
+        droped=False,
+        lastPullTimestamp=now,
+        lastConsumeTimestamp=now,
+    )
+
+
 def running_info_answer(
     command: RemotingCommand,
     client: Client,

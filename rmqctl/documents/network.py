@@ -161,7 +161,7 @@ message is to be tried elsewhere within its time, sendMsgMaxTimeoutPerRequest li
 from a property of each message. A message is sent when the one before it is stored, so a key keeps its order within its
 queue. When the number of queues changes, a key may go to another queue; topics with an orderTopicConf keep theirs.
 `produce --from FILE --batch N` sends batches of at most N messages and 1,000,000 bytes, as RocketMQ's ListSplitter
-counts them. Delayed messages and those of retry topics are sent alone.
+counts them. Delayed and timed messages and those of retry topics are sent alone.
 
 `Producer.request` sends a message and gives the reply of its consumer, which sends that with
 `Producer.reply`. A consumer shares the queues out with the other members of its group, as Java clients do it
@@ -176,6 +176,11 @@ FILE` it must be signed by one of those in the file. Whatever name it bears: Roc
 and certificates made for them seldom bear the addresses by which name servers know brokers. With `--tls-check-name` too
 it must be made for the host or address that is dialled (subjectAltName, `IP:10.0.0.1` for an address), that of the name
 server as those of all brokers.
+
+Both consumers pull from the slave that the last answer suggests (suggestWhichBrokerId, with slaveReadEnable) and commit
+to the master. A slave that fails is avoided for 30 s. They answer brokers that ask for offsets and state (220, 221,
+307), as `mqadmin consumerStatus` and resetOffsetByTime have them asked; a consumer without a callback refuses to
+consume one message for an operator (309).
 
 `PushConsumer` hands every message to a callback, as RocketMQ's DefaultMQPushConsumer does; `consume --exec`,
 `--ordered` and `--broadcast` use it:

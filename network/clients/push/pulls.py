@@ -15,6 +15,7 @@ from rmqctl.network.clients.frames_of import messages_of
 from rmqctl.network.clients.push.member import PushMember
 from rmqctl.network.clients.push.process_queue import ProcessQueue
 from rmqctl.network.clients.push.tasks import Tasks
+from rmqctl.network.clients.routes import PullNodes
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RemotingCommand
 from rmqctl.network.remoting.fastjson import MessageQueue
@@ -42,7 +43,8 @@ class ConsumeService(Protocol):
 @dataclass(eq=False)
 class QueuePulls:
     """Pulls of one queue. `not_before`: store time (ms) before which messages are left out until one is as young.
-    `problem`: why the last pull failed, since `failing_since`."""
+    `slave`: address of the slave that is pulled from, None for a master. `problem`: why the last pull failed, since
+    `failing_since`."""
 
     queue: MessageQueue
     held: ProcessQueue
@@ -50,6 +52,7 @@ class QueuePulls:
     not_before: int | None
     was_locked: bool = False
     answer: Future[RemotingCommand] | None = None
+    slave: str | None = None
     problem: RmqctlError | None = None
     failing_since: float = 0.0
 
@@ -71,6 +74,7 @@ class Pulls:
         self._on_moved = on_moved
         self._filters = {topic: TagFilter(tags) for topic, tags in member.subscriptions.items()}
         self._pulls: dict[MessageQueue, QueuePulls] = {}
+        self._nodes = PullNodes()
         self.is_paused = False
         self.held_back = 0
         """Times that a pull was put off because too many messages, bytes or offsets waited."""
@@ -115,7 +119,10 @@ class Pulls:
             if pause is not None:
                 self._tasks.later(pause, lambda: self._pull(pulls))
                 return
-            address = self._member.address(pulls.queue)
+            found = self._nodes.find(pulls.queue, self._member.client.route(pulls.queue.topic))
+            # an unknown broker is an error here
+            address, is_slave = found or (self._member.address(pulls.queue), False)
+            pulls.slave = address if is_slave else None
             answer = self._member.client.connection(address).submit(self._request(pulls))
         except RmqctlError as error:
             self._failed(pulls, error)
@@ -148,7 +155,8 @@ class Pulls:
         fields = {
             "consumerGroup": member.group, "topic": queue.topic, "queueId": queue.queue_id,
             "queueOffset": pulls.next_offset, "maxMsgNums": member.settings.pull_batch_size,
-            "sysFlag": _SUSPEND | _SUBSCRIPTION | (_COMMIT if offset > 0 else 0), "commitOffset": offset,
+            "sysFlag": _SUSPEND | _SUBSCRIPTION | (_COMMIT if offset > 0 and pulls.slave is None else 0),
+            "commitOffset": offset,
             "subVersion": 0, "suspendTimeoutMillis": _SUSPEND_MS, "expressionType": "TAG",
             "subscription": member.subscriptions[queue.topic], "bname": queue.broker_name,
         }  # fmt: skip
@@ -169,6 +177,7 @@ class Pulls:
         code = answer.code
         if code not in _ANSWERS:
             raise BrokerError.of(address, answer)
+        self._nodes.suggested(pulls.queue, answer)
         messages = self._wanted(pulls, messages_of(answer.body)) if code == ResponseCode.SUCCESS else []
         next_offset = int(answer.fields["nextBeginOffset"])
         pulls.problem = None
@@ -199,6 +208,13 @@ class Pulls:
         return [one for one in found if tags.is_all or tags.matches(one.properties().get("TAGS"))]
 
     def _failed(self, pulls: QueuePulls, error: RmqctlError) -> None:
+        if pulls.slave is not None:
+            self._nodes.failed(pulls.queue, pulls.slave)
+            if self._nodes.find(pulls.queue, self._member.client.known_route(pulls.queue.topic)) != (pulls.slave, True):
+                # the master has the messages, too
+                pulls.slave = None
+                self._tasks.soon(lambda: self._pull(pulls))
+                return
         now = time.monotonic()
         if pulls.problem is None:
             pulls.failing_since = now
