@@ -97,29 +97,22 @@ def _found(reader: StoreReader, output: Output, wanted: Question) -> int:
 def _at_physical_offset(reader: StoreReader, output: Output, offset: int) -> int:
     """Show the message there, and say why no queue leads to it where none does."""
     from rmqctl.reports.dispatch_state import dispatch_problems
+    from rmqctl.store.commitlog.overflow import overflowed_at
 
     try:
         message = reader.lookup(offset)
     except CorruptError as error:
-        overflowed = _overflowed(reader, offset)
+        overflowed = overflowed_at(reader.files.log, offset)
         if overflowed is None:
             raise
-        return _show(output, [overflowed], [error])
+        message, why = overflowed
+        code = _show(output, [message], [error])
+        output.talk(f"dispatch: {why}")
+        return code
     code = _show(output, [message])
     for problem in dispatch_problems(reader, message):
         output.talk(f"dispatch: {problem}")
     return code
-
-
-def _overflowed(reader: StoreReader, offset: int) -> StoredMessage | None:
-    """Return the message at `offset` that brokers cannot read because a length overflows its field; else None."""
-    from rmqctl.store.commitlog.overflow import overflowed_message
-    from rmqctl.store.commitlog.walk import Damage, walk
-
-    record = next(walk(reader.files.log, offset), None)
-    if not isinstance(record, Damage) or record.physical_offset != offset:
-        return None
-    return overflowed_message(reader.files.log, record)
 
 
 def _by_id(reader: StoreReader, output: Output, text: str, topic: str | None, scan: bool) -> int:

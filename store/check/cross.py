@@ -7,9 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from rmqctl.formats.message import Reason
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.commitlog.walk import Damage
 from rmqctl.store.survey.log_runs import Run
+
+WHOLE = frozenset({Reason.OVERFLOW, Reason.NUMBER})
+"""Why spans count as damage whose messages are whole: only brokers cannot read them."""
 
 
 class Level(enum.StrEnum):

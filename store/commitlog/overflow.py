@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rmqctl.formats.message import FrameDamage, Reason, StoredMessage, decode_message
 from rmqctl.store.commitlog.frame_search import MAXIMUM_FRAME_SIZE
-from rmqctl.store.commitlog.walk import Damage
+from rmqctl.store.commitlog.walk import Damage, walk
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 
 
@@ -18,3 +18,15 @@ def overflowed_message(log: MappedFileQueue, damage: Damage) -> StoredMessage | 
         return decode_message(frame, 0, len(frame), damage.physical_offset, unsigned=True)
     except FrameDamage:
         return None
+
+
+def overflowed_at(log: MappedFileQueue, physical_offset: int) -> tuple[StoredMessage, str] | None:
+    """Return such a message that begins at an offset, and why no consumer gets it; None where there is none."""
+    record = next(walk(log, physical_offset), None)
+    if not isinstance(record, Damage) or record.physical_offset != physical_offset:
+        return None
+    message = overflowed_message(log, record)
+    if message is None:
+        return None
+    why = f"{record.detail}: it gives the message no queue unit, and ends the log before it when it recovers"
+    return message, why

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.formats.message import Reason
 from rmqctl.store.columns.walk import walk_columns
 from rmqctl.store.commitlog.overflow import overflowed_message
@@ -62,15 +63,32 @@ def test_check_names_the_cause(tmp_path: Path) -> None:
     _, at, _ = store_of(tmp_path, b"a", None, b"c")
     (found,) = [one for one in checked(tmp_path)[0] if one.code.startswith("RMQ-LOG-0") and one.severity.is_alarm]
     assert (found.code, found.physical_offset, found.messages, found.data_lost) == ("RMQ-LOG-030", at, 1, False)
-    assert (found.topic, found.fix) == ("T", "rmqctl recover --bridge")
+    assert (found.topic, found.fix) == ("T", "rmqctl salvage")
     assert "33010 of the properties is over 32767" in found.message
+
+
+def test_the_command_that_keeps_the_message_comes_first(tmp_path: Path) -> None:
+    """Its unit is a finding as well, whose fix would take the message out: neither it nor a plain repair comes next."""
+    _, at, _ = store_of(tmp_path, b"a", None, b"c")
+    size = int.from_bytes((tmp_path / "commitlog" / f"{0:020d}").read_bytes()[at : at + 4], "big")
+    (tmp_path / "consumequeue" / "T" / "0").mkdir(parents=True)
+    unit = CONSUMEQUEUE_UNIT.struct.pack(at, size, 0)
+    (tmp_path / "consumequeue" / "T" / "0" / f"{0:020d}").write_bytes((bytes(20) + unit).ljust(2000, b"\0"))
+    found = checked(tmp_path)[0]
+    (of_unit,) = [one for one in found if one.code == "RMQ-CQ-009"]
+    assert of_unit.data_lost is False
+    done = run("check", "-s", tmp_path)
+    assert f"next: rmqctl salvage {tmp_path} --to {tmp_path}.salvaged" in done.out
+    assert "messages are lost" not in done.out
+    left = run("repair", "-s", tmp_path, "--json").objects[0]
+    assert ("RMQ-LOG-030", "rmqctl salvage") in [(row["code"], row["fix"]) for row in left["left"]]
 
 
 def test_the_last_message_is_not_called_torn(tmp_path: Path) -> None:
     _, at = store_of(tmp_path, b"a", None)
     (found,) = [one for one in checked(tmp_path)[0] if one.code.startswith("RMQ-LOG-0") and one.severity.is_alarm]
     assert (found.code, found.physical_offset, found.messages, found.data_lost) == ("RMQ-LOG-031", at, 1, False)
-    assert found.fix == "rmqctl recover"
+    assert found.fix == "rmqctl salvage"
 
 
 def test_a_damaged_body_is_not_called_whole(tmp_path: Path) -> None:

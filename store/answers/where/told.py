@@ -30,6 +30,7 @@ from rmqctl.store.answers.where.stored import (
     queue_steps,
     stored_step,
 )
+from rmqctl.store.commitlog.overflow import overflowed_at
 from rmqctl.store.read.frames import MessageRemovedError, store_time_at
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.selection import OnDamage
@@ -157,6 +158,9 @@ class Teller:
     def unread(self, asked: str, named: Named, groups: tuple[str, ...]) -> Whereabouts:
         """All about what was named and cannot be read: expired, damaged, or not there."""
         error = named.error
+        whole = None
+        if isinstance(error, CorruptError) and named.physical_offset is not None:
+            whole = overflowed_at(self._reader.files.log, named.physical_offset)
         state = Verdict.DAMAGED if isinstance(error, CorruptError) else Verdict.ABSENT
         log = self._reader.files.log
         if state is Verdict.ABSENT and _is_expired(named, log.min_offset):
@@ -164,6 +168,9 @@ class Teller:
         if isinstance(error, CorruptError):
             self._on_damage(error)
         said = "" if error is None else error.message
+        if whole is not None:
+            message, said = whole
+            named.place = Place(message.topic, message.queue_id, message.queue_offset)
         if state is Verdict.EXPIRED:
             said += self._since(log.min_offset)
         step = Step(Stage.STORED, str(state), said, physical_offset=named.physical_offset)
@@ -179,15 +186,34 @@ class Teller:
         what = "No message can be read there" if state is Verdict.DAMAGED else "There is no message"
         if state is Verdict.EXPIRED:
             what = "The message has expired"
+        if whole is not None:
+            what, said = "It is stored whole, but no consumer can get it", f"{said}; {_shows(named.physical_offset)}"
         sentence = _joined(f"{what}: {said}", verdicts)
         answer = Whereabouts(asked, named.how, state, f"{sentence}.", groups=verdicts, evidence=tuple(steps))
         answer = answer._replace(physical_offset=named.physical_offset)
-        return answer if place is None else answer._replace(**place._asdict())
+        answer = answer if place is None else answer._replace(**place._asdict())
+        return answer if whole is None else _named_as(answer, whole[0])
 
     def _since(self, min_offset: int) -> str:
         """When the oldest message was stored that is left: what is gone was stored before."""
         time = store_time_at(self._reader.files.log, min_offset)
         return "" if time is None else f"; what is left was stored at {format_time(time)} and later"
+
+
+def _shows(physical_offset: int | None) -> str:
+    return f"`rmqctl query -o {physical_offset}` shows it, `rmqctl salvage` stores it in a new store"
+
+
+def _named_as(answer: Whereabouts, message: StoredMessage) -> Whereabouts:
+    """Return the answer with what names a message."""
+    properties = message.properties()
+    return answer._replace(
+        msg_id=message.message_id,
+        unique_key=properties.get(names.UNIQUE_KEY),
+        keys=properties.get(names.KEYS),
+        tags=properties.get(names.TAGS),
+        store_timestamp=message.store_timestamp,
+    )
 
 
 def _is_expired(named: Named, min_offset: int) -> bool:

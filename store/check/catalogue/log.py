@@ -246,9 +246,9 @@ KINDS: tuple[Kind, ...] = (
         "after it.",
         _OVERFLOW_CAUSE,
         "`rmqctl cat` and `dump` show the message. `salvage` stores it in a new store without the properties that do "
-        "not fit, and lists those in the lost and found: run it first. `recover --bridge` puts a filler message in its "
-        "place.",
-        _BRIDGE,
+        "not fit, and lists those in the lost and found. `recover --bridge` takes it out of this store and puts a "
+        "filler message in its place: salvage first.",
+        "rmqctl salvage",
     ),
     Kind(
         "RMQ-LOG-031",
@@ -257,9 +257,9 @@ KINDS: tuple[Kind, ...] = (
         _OVERFLOW + "It is the last message. A broker ends the log before it after a crash.",
         _OVERFLOW_CAUSE,
         "`rmqctl cat` and `dump` show the message. `salvage` stores it in a new store without the properties that do "
-        "not fit, and lists those in the lost and found: run it first. `recover` ends the log before it and keeps the "
-        "bytes beside the store.",
-        "rmqctl recover",
+        "not fit, and lists those in the lost and found. `recover` ends the log before it and keeps the bytes beside "
+        "the store: salvage first.",
+        "rmqctl salvage",
     ),
     Kind(
         "RMQ-LOG-032",

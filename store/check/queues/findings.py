@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from rmqctl.formats.message import Reason
 from rmqctl.formats.wording import counted
 from rmqctl.store.check.catalogue.finding import Finding
-from rmqctl.store.check.cross import LogSeen
+from rmqctl.store.check.cross import WHOLE, LogSeen
 from rmqctl.store.check.queues.look import QueueLook, UnitVerdict
 from rmqctl.store.check.queues.tally import QueuesTally, QueueTally, SlotState, Stretch, Stretches
 from rmqctl.store.clean.decision import Because
@@ -272,10 +273,20 @@ def _is_other_table(files: StoreFiles, key: QueueKey, queue: AnyConsumeQueue | N
     return len(differences) == 1 and min(differences) > 0 and min(differences) % 1000 == 0
 
 
+def _fix_of_unit(verdict: UnitVerdict, unit: QueueUnit, seen: LogSeen, *, is_whole: bool) -> str | None:
+    """Return the fix where it is another than that of the catalogue."""
+    if is_whole and any(span.reason is Reason.OVERFLOW for span in seen.damaged):
+        return "rmqctl salvage"
+    # a torn tail is cut, and the units go with it
+    return "rmqctl recover" if verdict is UnitVerdict.DAMAGED and unit.physical_offset >= seen.log_end else None
+
+
 def look_findings(files: StoreFiles, queue: AnyConsumeQueue, look: QueueLook, seen: LogSeen) -> Iterator[Finding]:
     """Units that no message of the log accounts for."""
     for verdict, suspicion in look.suspicions.items():
         code, is_lost = _VERDICTS[verdict]
+        # only brokers cannot read them
+        is_whole = verdict is UnitVerdict.DAMAGED and all(span.reason in WHOLE for span in seen.damaged)
         unit, found = suspicion.first
         if verdict is UnitVerdict.TAKEN:
             text = counted(suspicion.units, "message has", "messages have")
@@ -296,9 +307,8 @@ def look_findings(files: StoreFiles, queue: AnyConsumeQueue, look: QueueLook, se
             found=found if found is not None else _standing(queue, unit.queue_offset),
             bytes=suspicion.bytes,
             messages=suspicion.units,
-            data_lost=is_lost,
-            # a torn tail is cut, and the units go with it
-            fix="rmqctl recover" if verdict is UnitVerdict.DAMAGED and unit.physical_offset >= seen.log_end else None,
+            data_lost=is_lost and not is_whole,
+            fix=_fix_of_unit(verdict, unit, seen, is_whole=is_whole),
         )
     if look.unread:
         yield Finding(

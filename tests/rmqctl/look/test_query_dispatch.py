@@ -6,6 +6,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rmqctl import exit_codes
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.store import Message, MessageStore, StoreConfig
@@ -16,6 +18,10 @@ from tests.store.logs import frame
 from tests.store.overflows import long_properties, overflowed
 
 TOPIC = "TopicTest"
+_WHY = (
+    "length 33010 of the properties is over 32767, a broker reads it as -32526: it gives the message no queue unit, "
+    "and ends the log before it when it recovers"
+)
 
 
 def _first() -> dict[str, Any]:
@@ -81,3 +87,26 @@ def test_properties_over_32767_bytes_are_shown_as_damage(tmp_path: Path) -> None
     (row,) = done.objects
     assert (row["physical_offset"], row["body"]) == (offset, "the body")
     assert "a broker reads it as -" in done.err
+
+
+@pytest.mark.parametrize("place", ["offset", "slot"])
+def test_where_says_the_same_of_a_message_that_only_brokers_cannot_read(tmp_path: Path, place: str) -> None:
+    before, store = frame(0, b"first"), tmp_path / "store"
+    offset = len(before)
+    data = overflowed(offset, long_properties(33010))
+    (store / "commitlog").mkdir(parents=True)
+    (store / "commitlog" / f"{0:020d}").write_bytes((before + data).ljust(1 << 20, b"\0"))
+    units = [(0, len(before), 0), (offset, len(data), 0)]
+    (store / "consumequeue" / "T" / "0").mkdir(parents=True)
+    queue = b"".join(CONSUMEQUEUE_UNIT.struct.pack(*unit) for unit in units)
+    (store / "consumequeue" / "T" / "0" / f"{0:020d}").write_bytes(queue.ljust(2000, b"\0"))
+    words: list[object] = [offset] if place == "offset" else ["T", 0, 1]
+    shown = run("query", "-s", store, "-o", offset, "--json")
+    assert f"dispatch: {_WHY}" in shown.err
+    done = run("where", "-s", store, *words, "--json")
+    row = done.objects[0]
+    assert (row["state"], row["topic"], row["queue_id"], row["queue_offset"]) == ("damaged", "T", 0, 1)
+    assert (row["physical_offset"], row["msg_id"], row["keys"]) == (offset, shown.objects[0]["msg_id"], "k1")
+    assert row["sentence"].startswith(f"It is stored whole, but no consumer can get it: {_WHY}")
+    assert f"`rmqctl query -o {offset}` shows it" in row["sentence"]
+    assert "No message can be read" not in row["sentence"]
