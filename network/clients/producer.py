@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 
 from rmqctl.formats import properties as names
@@ -38,6 +39,7 @@ from rmqctl.network.unique_ids import own_address
 _TIMER_VERSION = 413
 _DEFAULT_INSTANCE = "DEFAULT"
 _SETTINGS = ProducerSettings()
+_SENT = "SEND_OK"
 # LocalTransactionState
 _STATES = {True: "COMMIT_MESSAGE", False: "ROLLBACK_MESSAGE", None: "UNKNOW"}
 _log = logging.getLogger("rmqctl.network")
@@ -66,11 +68,20 @@ class Producer:
         traces that are lost."""
         self.group = with_namespace(settings.namespace, group)
         self.settings = settings
+        self._warn = warn
         self._client = Client(namesrv, dial, self._asked)
         if settings.instance_name != _DEFAULT_INSTANCE:
             self._client.client_id = f"{own_address() or '127.0.0.1'}@{settings.instance_name}"
+        if settings.unit_name.strip():
+            self._client.client_id += f"@{settings.unit_name}"
         # servers of this process have no address of their own: their owner tells them apart
-        self._key: Hashable = (namesrv, getattr(dial, "__self__", None), settings.instance_name, self.group)
+        self._key: Hashable = (
+            namesrv,
+            getattr(dial, "__self__", None),
+            settings.instance_name,
+            settings.unit_name,
+            self.group,
+        )
         self._lifecycle = Lifecycle()
         self._prepared = OutgoingRequests(self.group, settings)
         self.hooks = ProducerHooks(self.group, settings.namespace, warn)
@@ -82,6 +93,7 @@ class Producer:
             self.hooks.sending.append(SendTrace(self._trace, settings.namespace))
             self.hooks.ending.append(EndTransactionTrace(self._trace, settings.namespace))
         self._decide: Decide | None = None
+        self._checks = ThreadPoolExecutor(1, f"checks-{self.group}")
         self._requests = Requests()
 
     # ---- life cycle
@@ -115,6 +127,7 @@ class Producer:
             self._client.unregister({"producerGroup": self.group})
             if self._trace is not None:
                 self._trace.close()
+        self._checks.shutdown(wait=False, cancel_futures=True)
         self._sender.close()
         self._client.close()
 
@@ -227,20 +240,21 @@ class Producer:
     # ---- transactions
 
     def answer_checks(self, decide: Decide) -> None:
-        """From now on tell brokers that ask what becomes of transactions; `decide` is called in a thread of the
-        connection with the message, and must not wait for this producer."""
+        """From now on tell brokers that ask what becomes of transactions; `decide` is called with the message in a
+        thread of its own. Where it fails the broker asks again, and `warn` of the producer gets a line."""
         self._lifecycle.require_running()
         self._decide = decide
         self._client.beat()
 
     def send_in_transaction(self, message: Message, decide: Decide) -> SendResult:
-        """Send a message that nobody sees, call `decide`, and end the transaction as that says. With None the broker
-        asks later: see `answer_checks`."""
+        """Send a message that no consumer gets yet, call `decide`, and end the transaction as that says. With None the
+        broker asks later: see `answer_checks`. A message that is not stored safely, which the status of the result
+        says, is rolled back without a call."""
         properties = {**message.properties, "TRAN_MSG": "true", "PGROUP": self.group}
         properties.pop(names.DELAY, None)
         half = message._replace(properties=properties)
         result = self.send(half)
-        outcome = decide(message)
+        outcome = decide(message) if result.status == _SENT else False
         if result.message_ids:
             self._end(half, outcome, result)
         return result
@@ -280,16 +294,29 @@ class Producer:
             return self._requests.received(command)
         if command.code != RequestCode.CHECK_TRANSACTION_STATE or self._decide is None:
             return None
-        (message,) = messages_of(command.body)
+        # one that is ended answers nothing more
+        with contextlib.suppress(RuntimeError):
+            self._checks.submit(self._check, address, command, self._decide)
+        return None
+
+    def _check(self, address: str, command: RemotingCommand, decide: Decide) -> None:
+        """Have the outcome of a transaction decided, and tell the broker (checkTransactionState)."""
+        try:
+            (message,) = messages_of(command.body)
+            self._end_checked(address, command, message, decide)
+        except Exception as error:  # noqa: BLE001 - the broker asks again
+            said = f"{type(error).__name__}: {error}"
+            self._warn(f"the check of a transaction failed, and the broker will ask again: {said}")
+
+    def _end_checked(self, address: str, command: RemotingCommand, message: StoredMessage, decide: Decide) -> None:
         topic = without_namespace(self.settings.namespace, message.topic)
         half = Message(topic, message.plain_body(), message.queue_id, message.flag, message.properties())
-        outcome = self._decide(half)
+        outcome = decide(half)
         unique_key = half.properties.get(names.UNIQUE_KEY, message.message_id)
         self._run_end_hooks(half, outcome, unique_key, address, is_asked=True)
         if outcome is not None:
             offset, queue_offset = int(command.fields["commitLogOffset"]), int(command.fields["tranStateTableOffset"])
             self._end_at(address, outcome, offset, queue_offset, command.fields.get("msgId", ""), is_asked=True)
-        return None
 
 
 def trace_dispatcher(

@@ -130,7 +130,8 @@ NAME=VALUE` takes them by RocketMQ's names:
 
 @PRODUCER_SETTINGS@
 
-With vipChannelEnabled=true messages are sent to the broker's port minus 2. With a namespace (`--namespace`, of
+The client id is the host's address, the instanceName, or process and time without one, and the unitName if there is
+one. With vipChannelEnabled=true messages are sent to the broker's port minus 2. With a namespace (`--namespace`, of
 `consume` too) brokers know topics and groups as NAMESPACE%NAME, and messages show their names without it; system topics
 have no namespace, and retry topics have it after their prefix.
 

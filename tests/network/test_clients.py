@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -41,8 +42,8 @@ class Cluster:
         self.namesrv = namesrv
         self.dial = dial
 
-    def producer(self, group: str = "P") -> Producer:
-        return Producer(self.namesrv, group, self.dial)
+    def producer(self, group: str = "P", **options: Any) -> Producer:
+        return Producer(self.namesrv, group, self.dial, **options)
 
     def consumer(self, group: str, topic: str, tags: str = "*", **options: object) -> Consumer:
         return Consumer(self.namesrv, group, topic, tags, dial=self.dial, **{"begin": "first", **options})  # type: ignore[arg-type]  # options are those of Consumer
@@ -197,6 +198,26 @@ def test_transactions_are_ended_at_once_or_when_the_broker_asks(cluster: Cluster
         while b"never" not in asked and time.monotonic() < end:
             assert consumer.poll(0.1) == []
         assert set(asked) == {b"later", b"never"}
+
+
+def test_a_check_that_fails_is_made_again(cluster: Cluster) -> None:
+    """It may use the producer, and its exception is none of the connection's."""
+    asked: list[bytes] = []
+    warned: list[object] = []
+    with cluster.producer("checks", warn=warned.append) as producer, cluster.consumer("checked", "Check") as consumer:
+
+        def decide(message: Message) -> bool:
+            asked.append(message.body)
+            if len(asked) == 1:
+                raise ValueError("not now")
+            producer.send(Message("Check", b"beside"))
+            return True
+
+        producer.answer_checks(decide)
+        producer.send_in_transaction(Message("Check", b"later"), lambda message: None)
+        assert sorted(_all(consumer, 2)) == [b"beside", b"later"]
+    assert asked == [b"later"] * 2
+    assert warned == ["the check of a transaction failed, and the broker will ask again: ValueError: not now"]
 
 
 def test_what_goes_wrong_is_said(cluster: Cluster) -> None:

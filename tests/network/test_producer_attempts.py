@@ -22,6 +22,7 @@ from rmqctl.network.remoting.fastjson import fastjson
 
 LIMIT = 60.0
 A, B = "10.0.0.1:10911", "10.0.0.2:10911"
+ID = "7F00000100002A9F0000000000000000"
 FLUSH_TIMEOUT = int(ResponseCode.FLUSH_DISK_TIMEOUT)
 Script = Callable[[str], int | None]
 """Returns the code of a broker's answer to a message; None for no answer. RemoteError where it is gone."""
@@ -35,6 +36,7 @@ class Brokers:
         self.sent: list[tuple[str, RemotingCommand]] = []
         self.withheld: list[Callable[[], None]] = []
         self.others: list[tuple[str, int]] = []
+        self.ended: list[str] = []
 
     def dial(self, address: str, answers: Answers) -> Channel:
         """See Dial."""
@@ -66,12 +68,14 @@ class Channel:
         elif command.code == RequestCode.SEND_MESSAGE_V2:
             self._brokers.sent.append((self._address, command))
             code = self._brokers.script(self._address)
-            fields = {"queueId": "0", "queueOffset": "7", "msgId": "M"}
+            fields = {"queueId": "0", "queueOffset": "7", "msgId": ID}
             if code is None:
                 self._brokers.withheld.append(lambda: self._answer(command, ResponseCode.SUCCESS, fields))
             else:
                 self._answer(command, code, fields)
         else:
+            if command.code == RequestCode.END_TRANSACTION:
+                self._brokers.ended.append(command.fields["commitOrRollback"])
             self._brokers.others.append((self._address, command.code))
             self._answer(command, ResponseCode.SUCCESS)
 
@@ -276,3 +280,21 @@ def _answer_all(brokers: Brokers) -> None:
     for answer in brokers.withheld:
         answer()
     brokers.withheld.clear()
+
+
+@pytest.mark.parametrize("code", ["FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE"])
+def test_a_half_message_that_is_not_stored_safely_is_rolled_back(code: str) -> None:
+    """What it is about is not begun (sendMessageInTransaction)."""
+    begun: list[bytes] = []
+
+    def begin(message: Message) -> bool:
+        begun.append(message.body)
+        return True
+
+    brokers = Brokers(lambda address: int(ResponseCode[code]))
+    with brokers.producer("pays") as producer:
+        assert producer.send_in_transaction(Message("T", b"half"), begin).status == code
+        brokers.script = lambda address: 0
+        assert producer.send_in_transaction(Message("T", b"good"), begin).status == "SEND_OK"
+    assert begun == [b"good"]
+    assert brokers.ended == ["12", "8"]

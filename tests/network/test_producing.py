@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import threading
 import time
@@ -105,6 +106,10 @@ def test_a_group_has_one_producer_in_a_process(served: ListeningBroker) -> None:
         assert second.state is ServiceState.CREATE_JUST
         with Producer(served.namesrv, "only", settings=ProducerSettings(instance_name="other")) as other:
             assert other._client.client_id.endswith("@other")
+        united = Producer(served.namesrv, "only", settings=ProducerSettings(instance_name="other", unit_name="cell-1"))
+        assert united._client.client_id.endswith("@other@cell-1")
+        united = Producer(served.namesrv, "only", settings=settings_from({"unitName": "cell-1"}))
+        assert re.fullmatch(rf"[^@]+@{os.getpid()}#[0-9]+@cell-1", united._client.client_id)
     with second:
         assert f"@{os.getpid()}#" in second._client.client_id
 

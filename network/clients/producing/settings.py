@@ -40,6 +40,7 @@ class ProducerSettings(NamedTuple):
     trace_msg_batch_num: int = 10
     namespace: str = ""
     instance_name: str = "DEFAULT"
+    unit_name: str = ""
     poll_name_server_interval: int = 30_000
     heartbeat_broker_interval: int = 30_000
 

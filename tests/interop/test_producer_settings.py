@@ -1,0 +1,94 @@
+"""Settings of producers at real brokers: compression, the topic that is copied, another broker, a namespace, a unit."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from pathlib import Path
+
+import pytest
+
+from rmqctl.formats.message import Message
+from rmqctl.network.clients.producer import Producer
+from rmqctl.network.clients.producing.settings import ProducerSettings
+from tests.interop.brokers import java, mqadmin, real_broker, rmqctl
+from tests.interop.members import wait_for
+
+pytestmark = pytest.mark.interop
+
+VERSION = "5.3.3"
+# of 4.x: a master without its slave says so of each message
+OLD = "4.9.7"
+SETTINGS = {"timerWheelEnable": "false"}
+
+
+def test_settings_do_at_a_broker_what_they_say(tmp_path: Path) -> None:
+    with real_broker(VERSION, tmp_path / "real", tmp_path / "store", SETTINGS) as real:
+        at = ("-n", real.namesrv)
+        mqadmin(VERSION, tmp_path, real.namesrv, f"updateTopic -b {real.broker} -t Template -r 3 -w 3 -p 7")
+        wait_for(lambda: rmqctl("topics", *at, "-t", "Template", code=None) != [])
+
+        # compressLevel and compressType: Java unpacks each
+        words = random.Random(7)
+        bodies = ["".join(words.choices("abcdefgh ", k=20_000)) for _ in range(6)]
+        sizes: dict[tuple[str, int], int] = {}
+        kinds = [(kind, level) for kind in ("ZLIB", "LZ4", "ZSTD") for level in (1, 9)]
+        for (kind, level), body in zip(kinds, bodies, strict=True):
+            options = ("--setting", f"compressType={kind}", "--setting", f"compressLevel={level}")
+            rmqctl("produce", *at, "-t", "Small", "--body", body, *options)
+        lines = [
+            line.split("\t")
+            for line in java(VERSION, tmp_path, "Consume", real.namesrv, "lite", "Small", "r", "*", "6")
+        ]
+        got = {line[4] for line in lines if line[0] == "message"}
+        assert got == {hashlib.sha256(body.encode()).hexdigest() for body in bodies}
+        for row in rmqctl("consume", *at, "-t", "Small"):
+            kind, level = kinds[bodies.index(row["body"])]
+            assert row["compression"] == kind.lower()
+            sizes[kind, level] = row["size"]
+        assert sizes["ZLIB", 9] < sizes["ZLIB", 1] < 20_000
+
+        # createTopicKey: the new topic is a copy, with as many queues as both have
+        for topic, count in (("Copied", 8), ("Narrow", 2)):
+            options = ("--setting", "createTopicKey=Template", "--setting", f"defaultTopicQueueNums={count}")
+            rmqctl("produce", *at, "-t", topic, "--body", "x", *options)
+            wait_for(lambda topic=topic: rmqctl("topics", *at, "-t", topic, code=None) != [])  # type: ignore[misc]
+            (row,) = rmqctl("topics", *at, "-t", topic)
+            assert (row["write_queues"], row["read_queues"]) == (min(count, 3), min(count, 3))
+
+        # namespace: brokers and Java know the topic by its whole name
+        rmqctl("produce", *at, "-t", "Named", "--body", "mine", "--namespace", "space")
+        (row,) = rmqctl("consume", *at, "-t", "Named", "-g", "reads", "--namespace", "space")
+        assert (row["topic"], row["body"]) == ("Named", "mine")
+        lines = [
+            line.split("\t")
+            for line in java(VERSION, tmp_path, "Consume", real.namesrv, "lite", "space%Named", "space%java", "*", "1")
+        ]
+        assert [line[4] for line in lines if line[0] == "message"] == [hashlib.sha256(b"mine").hexdigest()]
+
+        # unitName: part of the id by which brokers know the producer
+        settings = ProducerSettings(instance_name="one", unit_name="unit")
+        with Producer(real.namesrv, "united", settings=settings) as producer:
+            producer.send(Message("Named", b"x"))
+            (known,) = mqadmin(VERSION, tmp_path, real.namesrv, "producerConnection -g united -t Named")
+        (line,) = [one for one in known if one.startswith("0001")]
+        assert line.split()[1].endswith("@one@unit")
+
+
+def test_a_message_that_is_not_stored_safely_goes_to_another_broker(tmp_path: Path) -> None:
+    master = SETTINGS | {"brokerRole": "SYNC_MASTER"}
+    with real_broker(OLD, tmp_path / "a", tmp_path / "store-a", master) as real:
+        other = SETTINGS | {"brokerName": "broker-b", "namesrvAddr": real.namesrv}
+        with real_broker(OLD, tmp_path / "b", tmp_path / "store-b", other):
+            at = ("-n", real.namesrv)
+            wait_for(lambda: len(rmqctl("cluster", *at, code=None)) == 2)
+            mqadmin(OLD, tmp_path, real.namesrv, "updateTopic -c DefaultCluster -t Safe -r 2 -w 2")
+            wait_for(lambda: len(rmqctl("topics", *at, "-t", "Safe", code=None)) == 2)
+            found: dict[bool, set[tuple[str, str]]] = {}
+            for is_on in (False, True):
+                settings = ProducerSettings(retry_another_broker_when_not_store_ok=is_on)
+                with Producer(real.namesrv, "safe", settings=settings) as producer:
+                    results = [producer.send(Message("Safe", b"%d" % number)) for number in range(8)]
+                found[is_on] = {(one.queue.broker_name, one.status) for one in results}
+    assert found[False] == {("broker-a", "SLAVE_NOT_AVAILABLE"), ("broker-b", "SEND_OK")}
+    assert found[True] == {("broker-b", "SEND_OK")}
