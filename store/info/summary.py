@@ -10,6 +10,7 @@ from typing import Any
 
 from rmqctl.formats.errors import RemovedError, RmqctlError, UnreadableError, UnsupportedError
 from rmqctl.formats.wording import counted
+from rmqctl.store.answers.known_names import KnownNames
 from rmqctl.store.commitlog.unread_logs import unread_copies
 from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.config.homes import databases
@@ -183,10 +184,12 @@ def topic_rows(reader: StoreReader, topic: str | None = None) -> Iterator[_Row]:
 def topic_rows_from_log(
     files: StoreFiles, topic: str | None = None, progress: Progress | None = None
 ) -> Iterator[_Row]:
-    """The same counted from the commitlog itself: for stores whose queues are lost or cannot be read."""
+    """The same counted from the commitlog itself, but for removed topics: for stores whose queues are lost or cannot be
+    read."""
     topics = log_numbers.count_topics(files.log, progress)
+    known = KnownNames.of(files)
     for name in sorted(topics):
-        if topic in (None, name):
+        if topic in (None, name) and not known.is_removed(name):
             numbers = topics[name]
             row = _new_topic(name, "commitlog")
             row["queues"] = len(numbers.queue_ids)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.hashing import java_long, parse_int, parse_long, parse_short, tag_key, tags_code
-from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.message import MINIMUM_FRAME_SIZE, StoredMessage
 from rmqctl.formats.sys_flag import TRANSACTION_ROLLBACK, has_queue_slot, is_inner_batch, transaction_type
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.queues.unit import QueueUnit
 
+if TYPE_CHECKING:
+    import numpy as np
+
+_Offsets = TypeVar("_Offsets", int, "np.ndarray[Any, np.dtype[np.int64]]")
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 LMQ_PREFIX = "%LMQ%"
@@ -48,6 +52,15 @@ def unit_tags_code(message: StoredMessage, properties: dict[str, str], delay_lev
 
 # a count that no unit of a batch queue holds: such a message is refused, and a finding
 _TOO_MANY = 1 << 31
+
+
+def highest_plausible(physical_offset: _Offsets, per_file: int) -> _Offsets:
+    """The highest queue offset that a message at a physical offset, or at each of several, can have.
+
+    Every message of a queue took a frame's room in the log. What brokers are known to skip beyond that is less than a
+    file of the queue, of `per_file` units. No checksum covers queueOffset.
+    """
+    return physical_offset // MINIMUM_FRAME_SIZE + per_file
 
 
 def delay_level(topic: str, properties: dict[str, str]) -> int:

@@ -45,7 +45,7 @@ States, the gravest of those that apply:
 \b
 Evidence, as stages and their states, in the order of a message's life:
   stored   good, again, damaged, expired, absent, unknown
-  queue    there, missing, wrong, none, unknown
+  queue    there, missing, wrong, impossible, superseded, none, unknown
   index    there, missing, none, damaged, unknown
   delay    delivered, waiting, overdue, not-delivered, superseded, cancelled, unknown
   half     committed, rolled-back, superseded, gave-up, pending, unknown

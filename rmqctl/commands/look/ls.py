@@ -78,9 +78,11 @@ def _topics(opened: MessageStore, output: Output, topic: str | None) -> Iterator
     if opened.has_queue_files() or not log.files:
         yield from opened.topics(topic)
         return
-    output.talk("the consume queues cannot be read: counted from the commitlog")
     with progress("reading the commitlog", log_bytes(opened.files), "bytes") as bar:
-        yield from opened.topics(topic, progress=bar.advance)
+        rows = list(opened.topics(topic, progress=bar.advance))
+    if rows:  # else all topics were removed, and their queues with them
+        output.talk("the consume queues cannot be read: counted from the commitlog")
+    yield from rows
 
 
 def _tell_unread(opened: MessageStore, topic: str | None, damage: ToldDamage) -> None:

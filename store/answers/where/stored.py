@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from rmqctl.formats import properties as names
@@ -13,10 +14,12 @@ from rmqctl.formats.message import StoredMessage, unread_body
 from rmqctl.formats.sys_flag import has_queue_slot
 from rmqctl.formats.wording import counted, format_time, lasting
 from rmqctl.store.answers.where.steps import Stage, Step, step_at
+from rmqctl.store.commitlog.one_message import message_if_any
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.mapped_file import MappedFile
-from rmqctl.store.queues.consumequeue import ConsumeQueue
-from rmqctl.store.queues.dispatch import QueueSlot, index_keys, queue_slots
+from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
+from rmqctl.store.queues.dispatch import QueueSlot, highest_plausible, index_keys, queue_slots
+from rmqctl.store.queues.earlier_life import beginning, superseding
 from rmqctl.store.read.key_query import entries_of
 from rmqctl.store.read.reader import StoreReader
 
@@ -24,6 +27,8 @@ GOOD = "good"
 THERE = "there"
 MISSING = "missing"
 WRONG = "wrong"
+IMPOSSIBLE = "impossible"
+SUPERSEDED = "superseded"
 NONE = "none"
 DAMAGED = "damaged"
 UNKNOWN = "unknown"
@@ -84,8 +89,21 @@ def _slot_step(reader: StoreReader, message: StoredMessage, slot: QueueSlot) -> 
     name = f"slot {number} of {slot.topic} queue {slot.queue_id}"
     step = step_at(Stage.QUEUE, THERE, f"{name} leads to it", message)
     step = step._replace(topic=slot.topic, queue_id=slot.queue_id, queue_offset=number, timestamp=None)
+    per_file = reader.files.queues.consumequeue_file_size() // UNIT_SIZE
+    if not slot.is_batch and not 0 <= number <= highest_plausible(message.physical_offset, per_file):
+        what = f"its queue offset {number} cannot be right, and no checksum covers it"
+        where = f"{slot.topic} queue {slot.queue_id} has no slot for it"
+        return step._replace(state=IMPOSSIBLE, detail=f"{what}: {where}; no consumer gets it")
     if queue is None:
         return step._replace(state=MISSING, detail=f"{name} is missing: the queue has no files; no consumer gets it")
+    read = partial(message_if_any, reader.files.log)
+    later = superseding(queue, number, message.physical_offset, read)
+    if later is not None:
+        first = beginning(queue, read)
+        is_deleted = first is not None and first.physical_offset > message.physical_offset
+        why = "the topic was deleted and created again" if is_deleted else "its queue offset was given twice"
+        now = f"{slot.topic} queue {slot.queue_id} has a later message, at physical offset {later}, instead"
+        return step._replace(state=SUPERSEDED, detail=f"{why}: {now}; no consumer gets it")
     if number >= queue.max_offset:
         ends = f"the queue ends at {queue.max_offset}"
         return step._replace(state=MISSING, detail=f"{name} is not there: {ends}; no consumer gets it")

@@ -23,7 +23,9 @@ from rmqctl.store.answers.where.places import Named, Place
 from rmqctl.store.answers.where.popped import IN_FLIGHT, POPPED, UNACKNOWLEDGED
 from rmqctl.store.answers.where.steps import GroupVerdict, Stage, Step, Verdict, Whereabouts, place_of, step_at
 from rmqctl.store.answers.where.stored import (
+    IMPOSSIBLE,
     MISSING,
+    SUPERSEDED,
     WRONG,
     expiry_step,
     index_step,
@@ -61,9 +63,10 @@ class Teller:
     def family(self, asked: str, found_by: str, family: Family, groups: tuple[str, ...]) -> Whereabouts:
         """All about a message and its copies; of `groups`, or of all that are known where none is named."""
         held = [self._held.delay(one, family.sent) for one in family.delayed] + self._held.halves(family)
-        about = {group: self._group_steps(family, group) for group in self._groups(family, groups)}
-        verdicts = tuple(group_verdict(group, steps) for group, steps in about.items())
         lies = self._lies(family)
+        slotless = next((step.detail for step in lies if step.state in (IMPOSSIBLE, SUPERSEDED)), "")
+        about = {group: self._group_steps(family, group, slotless) for group in self._groups(family, groups)}
+        verdicts = tuple(group_verdict(group, steps) for group, steps in about.items())
         steps = [*lies, *held, *(step for one in about.values() for step in one)]
         steps.append(expiry_step(self._reader, family.shown, self._now))
         state, sentence = _verdict(family, lies, held, verdicts, self._consumers.missing)
@@ -123,9 +126,13 @@ class Teller:
             found.update(self._consumers.groups_of(family.shown.topic))
         return sorted(found)
 
-    def _group_steps(self, family: Family, group: str) -> list[Step]:
+    def _group_steps(self, family: Family, group: str, slotless: str) -> list[Step]:
+        """`slotless`: why the message has no place in its queue that a group could reach."""
         steps: list[Step] = []
-        if family.sent:
+        if family.sent and slotless:
+            detail = f"{group}: its offset says nothing of a message without a slot"
+            steps.append(step_at(Stage.GROUP, "unknown", detail, family.shown)._replace(group=group, timestamp=None))
+        elif family.sent:
             sent = family.shown
             steps.append(self._reached(group, Place(sent.topic, sent.queue_id, sent.queue_offset)))
             filtered = self._consumers.filtered(group, sent)
@@ -256,7 +263,7 @@ def _verdict(
             sentence += "; a later copy is open all the same, and the broker asks for it"
         return Verdict(last.state) if known else Verdict.UNKNOWN, sentence
     slots = [step for step in lies if step.stage is Stage.QUEUE and step.physical_offset == shown.physical_offset]
-    lost = [step for step in slots if step.state in (MISSING, WRONG)]
+    lost = [step for step in slots if step.state in (MISSING, WRONG, IMPOSSIBLE, SUPERSEDED)]
     if lost:
         return Verdict.NO_SLOT, f"It is stored, but no consumer can get it: {lost[0].detail}"
     unknown = [step for step in slots if step.state not in ("there", "none")]

@@ -8,14 +8,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from rmqctl.formats.layouts import CONSUMEQUEUE_EXT_UNIT_HEAD
-from rmqctl.formats.message import MINIMUM_FRAME_SIZE
 from rmqctl.store.check.queues.tally import QueuesTally, QueueTally, SlotState, Stretch
 from rmqctl.store.columns.batch import Int64s
 from rmqctl.store.files.layout import topic_directory
 from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
 from rmqctl.store.queues.consumequeue import UNIT_SIZE
 from rmqctl.store.queues.consumequeue_ext import ConsumeQueueExt
-from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, QueueSlot
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, QueueSlot, highest_plausible
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.queues.unit import MAXIMUM_EXT_ADDRESS, PLACEHOLDER_SIZE, QueueKey, QueueUnit, ext_offset
 from rmqctl.store.recover.mend.slot_order import LARGEST_BATCH
@@ -30,15 +29,6 @@ _UNIT_BYTES, _RUN_BYTES = 28, 400
 _AT_ONCE = 4096
 # offsets of messages in batches are not bound to places in the log; this only keeps arithmetic within 64 bits
 _HIGHEST_BASE = 1 << 62
-
-
-def highest_plausible(physical_offset: Int64s, per_file: int) -> Int64s:
-    """The highest queue offset that a message at each physical offset can have.
-
-    Every message of a queue took a frame's room in the log. What brokers are known to skip beyond that is less than a
-    file of the queue. No checksum covers queueOffset.
-    """
-    return physical_offset // MINIMUM_FRAME_SIZE + per_file
 
 
 class QueuesComparison:
@@ -183,7 +173,7 @@ class QueuesComparison:
             self._compare_queue(key)
             tally = self._tally_of(key, True)
             if not 0 <= unit.queue_offset < _HIGHEST_BASE or not 0 < unit.batch_size <= LARGEST_BATCH:
-                base = min(unit.queue_offset, _HIGHEST_BASE)
+                base = cut_off(unit.queue_offset)
                 tally.add(SlotState.IMPLAUSIBLE, _stretch_of(unit._replace(queue_offset=base, batch_size=1)))
                 return
             stretch = _stretch_of(unit)
@@ -208,6 +198,11 @@ class QueuesComparison:
             return SlotState.TAGS
         same = (there.store_timestamp, there.batch_size) == (unit.store_timestamp, unit.batch_size)
         return SlotState.MATCHED if same else SlotState.FIELDS
+
+
+def cut_off(queue_offset: int) -> int:
+    """A queue offset that cannot be right as far as it can be reckoned with: the ends of 64 bits overflow."""
+    return max(-_HIGHEST_BASE, min(queue_offset, _HIGHEST_BASE))
 
 
 def _bytes_of(run: QueueRun) -> int:

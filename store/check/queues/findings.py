@@ -9,6 +9,7 @@ from rmqctl.formats.message import Reason
 from rmqctl.formats.wording import counted
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.cross import WHOLE, LogSeen
+from rmqctl.store.check.queues.compare import cut_off
 from rmqctl.store.check.queues.look import QueueLook, UnitVerdict
 from rmqctl.store.check.queues.tally import QueuesTally, QueueTally, SlotState, Stretch, Stretches
 from rmqctl.store.clean.decision import Because
@@ -23,6 +24,7 @@ from rmqctl.store.queues.unit import QueueKey, QueueUnit
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.run_units import read_units
 
+_IMPLAUSIBLE = "RMQ-CQ-018"
 # code, and what is said of one and of several
 _STATES: dict[SlotState, tuple[str, str, str]] = {
     SlotState.PLACEHOLDER: (
@@ -51,7 +53,7 @@ _STATES: dict[SlotState, tuple[str, str, str]] = {
         "batch units give another store time or number of messages",
     ),
     SlotState.IMPLAUSIBLE: (
-        "RMQ-CQ-018",
+        _IMPLAUSIBLE,
         "message of the log has a queue offset that cannot be right",
         "messages of the log have a queue offset that cannot be right",
     ),
@@ -207,6 +209,10 @@ def _state_finding(
     first = Stretch(*stretches[0].tolist())
     expected, found = _both(files, key, queue, first)
     low, high = int(stretches[:, 0].min()), int(stretches[:, 1].max()) - 1
+    if code == _IMPLAUSIBLE:  # the numbers are cut off where they would overflow
+        ends = (stretches[stretches[:, 0].argmin()], stretches[stretches[:, 1].argmax()])
+        offsets = [_queue_offset(files, key, queue, Stretch(*row.tolist())) for row in ends]
+        low, high = min(offsets), max(offsets)
     slots = f"slot {low}" if low == high else f"slots {low} to {high}"
     return Finding(
         code,
@@ -229,9 +235,18 @@ def _both(files: StoreFiles, key: QueueKey, queue: AnyConsumeQueue | None, stret
     if message is not None:
         is_batch = isinstance(queue, BatchConsumeQueue)
         for slot in queue_slots(message, files.config.delay_levels(), is_batch):
-            if (slot.topic, slot.queue_id) == key and slot.unit.queue_offset == stretch.slot_begin:
+            if (slot.topic, slot.queue_id) == key and cut_off(slot.unit.queue_offset) == stretch.slot_begin:
                 implied = _told(slot.unit)
     return implied, _standing(queue, stretch.slot_begin)
+
+
+def _queue_offset(files: StoreFiles, key: QueueKey, queue: AnyConsumeQueue | None, stretch: Stretch) -> int:
+    """The queue offset that the message of a stretch has, whatever is left of it there."""
+    message = message_if_any(files.log, stretch.first_offset)
+    for slot in () if message is None else queue_slots(message, (), isinstance(queue, BatchConsumeQueue)):
+        if (slot.topic, slot.queue_id) == key and cut_off(slot.unit.queue_offset) == stretch.slot_begin:
+            return slot.unit.queue_offset
+    return stretch.slot_begin
 
 
 def _standing(queue: AnyConsumeQueue | None, slot: int) -> str:

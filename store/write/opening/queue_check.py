@@ -14,10 +14,11 @@ from rmqctl.store.answers.known_names import KnownNames
 from rmqctl.store.commitlog.one_message import message_if_any
 from rmqctl.store.files.mapped_file_queue import FileProblem
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
-from rmqctl.store.queues.dispatch import QueueSlot, may_lack_further_slots, queue_slots
+from rmqctl.store.queues.dispatch import QueueSlot, highest_plausible, may_lack_further_slots, queue_slots
 from rmqctl.store.queues.earlier_life import superseding
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.queues.unit import QueueUnit
+from rmqctl.store.recover.mend.slot_order import has_batch_slot
 from rmqctl.store.store_files import StoreFiles
 
 _BUFFERED_UNITS = 512
@@ -43,6 +44,7 @@ class QueueEndCheck:
         self._begin = begin
         self.delay_levels = files.config.delay_levels_to_write()
         self._cursors: dict[tuple[str, int], Cursor] = {}
+        self._per_file = files.queues.consumequeue_file_size() // UNIT_SIZE
         # a topic that was removed has no queue, and needs none
         self._is_removed = functools.cache(KnownNames.of(files).is_removed)
         self.batch_topics = {queue.topic for queue in files.queues.all() if queue.kind == "BatchCQ"}
@@ -57,8 +59,12 @@ class QueueEndCheck:
                 self.check_slot(slot)
 
     def check_slot(self, slot: QueueSlot) -> None:
-        """RefusedError unless the unit stands in its slot, or a later message of the queue has superseded it: the topic
-        was deleted and created again, or its queue offsets were given twice."""
+        """RefusedError unless the unit stands in its slot, or cannot: a later message of the queue has superseded it
+        (the topic was deleted and created again, or its queue offsets were given twice), or its queue offset cannot be
+        right, and no recovery gives it a slot."""
+        if not self._can_have_a_slot(slot):
+            self._refuse_old_slot(slot)
+            return
         cursor = self.cursor(slot.topic, slot.queue_id, slot.is_batch)
         if cursor is None:
             if self._is_superseded(slot) or self._is_removed(slot.topic):
@@ -70,6 +76,24 @@ class QueueEndCheck:
                 return
             raise self._missing(slot)
         cursor.end = slot.unit.next_queue_offset
+
+    def _refuse_old_slot(self, slot: QueueSlot) -> None:
+        """RefusedError where the next unit leads to a message whose queue offset cannot be right."""
+        cursor = self.cursor(slot.topic, slot.queue_id, slot.is_batch)
+        unit = cursor.queue.unit(cursor.end) if cursor is not None and cursor.end else None
+        if unit is not None and unit.is_written and unit.physical_offset == slot.unit.physical_offset:
+            raise refusal(
+                f"slot {unit.queue_offset} of queue {slot.topic}/{slot.queue_id} leads to this message, whose queue "
+                f"offset is {slot.unit.queue_offset}",
+                self._files.root,
+                offset=slot.unit.physical_offset,
+            )
+
+    def _can_have_a_slot(self, slot: QueueSlot) -> bool:
+        unit = slot.unit
+        if slot.is_batch:
+            return has_batch_slot(unit, 0)
+        return 0 <= unit.queue_offset <= highest_plausible(unit.physical_offset, self._per_file)
 
     def _is_superseded(self, slot: QueueSlot) -> bool:
         queue = self._files.queues.find(slot.topic, slot.queue_id)
