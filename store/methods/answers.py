@@ -76,7 +76,7 @@ class AnsweringStore(ReadableMessages):
     def undelivered(
         self, *, tell: Say | None = None, on_damage: OnDamage | None = None, progress: Progress | None = None
     ) -> Iterator[UndeliveredMessage]:
-        """Yield delayed messages that their level passed without a delivered copy in the log: the rows of
+        """Yield delayed messages that their level or the timer passed without a delivered copy: the rows of
         `rmqctl delays --undelivered --json`. Reads the log from the first passed message on."""
         from rmqctl.store.answers.undelivered import undelivered
 

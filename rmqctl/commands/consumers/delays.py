@@ -31,6 +31,7 @@ _COLUMNS = (
 )
 _DROPPABLE = ("detail", "delay_ms", "offset")
 _UNDELIVERED_COLUMNS = (
+    "kind",
     "level",
     "queue_offset",
     "physical_offset",
@@ -49,7 +50,7 @@ _DROPPABLE_UNDELIVERED = ("keys", "target_queue_id", "queue_offset", "unique_key
 Examples:
   rmqctl delays -s DIR
   rmqctl delays -s DIR -c broker.conf --json   a line for each level, with levels of your own
-  rmqctl delays -s DIR --undelivered           messages that a level passed without delivering them
+  rmqctl delays -s DIR --undelivered           messages that were passed without being delivered
 
 \b
 States:
@@ -69,7 +70,9 @@ Exit code 1: no message was ever delayed, some are stuck or not delivered, or da
 hide it."""
 )
 @store_options
-@click.option("--undelivered", is_flag=True, help="List passed messages of levels without a copy in their topic.")
+@click.option(
+    "--undelivered", is_flag=True, help="List passed messages of levels and of the timer without a copy in their topic."
+)
 @output_options
 def delays(store: StoreLocation, output: Output, *, undelivered: bool) -> int:
     """Say which delayed messages wait for their time: by delay level, and in the timer by the queue they are for.
@@ -78,9 +81,11 @@ def delays(store: StoreLocation, output: Output, *, undelivered: bool) -> int:
     timer those are pending that a broker has on its wheel once it has recovered it from timerwheel, timerlog/ and
     config/timercheck, and those of its queue that it puts there then. `--json` counts both (`on_wheel`, `to_enqueue`).
 
-    With --undelivered, the command lists delayed messages before the offset of their level that have no copy with the
-    same unique key, birth time and retries in their topic. It reads the log from the first such message on. Broker
-    defects, a deleted topic or delivery to another broker leave such messages. The timer is not part of this list.
+    With --undelivered, the command lists delayed messages before the offset of their level, and messages of the timer
+    that were due before the time in config/timercheck, that have no copy with the same unique key, birth time and
+    retries in their topic. It reads the log from the first such message on. Broker defects, a broker that was down for
+    a week, a deleted topic or delivery to another broker leave such messages. Messages that were taken back are not
+    among them.
     """
     if undelivered:
         return _list_undelivered(store, output)
@@ -107,7 +112,7 @@ def delays(store: StoreLocation, output: Output, *, undelivered: bool) -> int:
 
 
 def _list_undelivered(store: StoreLocation, output: Output) -> int:
-    """List messages that a level passed; exit code 1 where there are any."""
+    """List messages that a level or the timer passed; exit code 1 where there are any."""
     from rmqctl.opening import log_bytes, open_store
     from rmqctl.output.progress import progress
     from rmqctl.reports.damage import ToldDamage
@@ -122,5 +127,5 @@ def _list_undelivered(store: StoreLocation, output: Output) -> int:
             "`rmqctl query -o PHYSICAL_OFFSET` shows a message; send it again with `rmqctl produce` or `append`"
         )
     elif not damage.count and not damage.is_uncertain:
-        output.talk("every delayed message that a level passed has a copy in its topic")
+        output.talk("every delayed message that a level or the timer passed has a copy in its topic")
     return exit_codes.DAMAGE_OR_NOTHING if rows or damage.count or damage.is_uncertain else exit_codes.OK

@@ -12,7 +12,9 @@ import pytest
 
 from rmqctl import exit_codes
 from rmqctl.formats.layouts import TIMER_CHECKPOINT, TIMER_LOG_UNIT
+from rmqctl.store import Message, MessageStore, StoreConfig
 from rmqctl.store.methods import answers
+from tests.features import feature_store
 from tests.goldens import FOLDER, GoldenStore, truth
 from tests.opened import store_path
 from tests.rmqctl.damaging import damage_body
@@ -79,7 +81,7 @@ def test_none() -> None:
 def test_undelivered_none_where_a_broker_delivered_all() -> None:
     done = run("delays", "-s", store_path("broker-real"), "--undelivered", "--json")
     assert (done.code, done.objects) == (exit_codes.OK, [])
-    assert "every delayed message that a level passed has a copy" in done.err
+    assert "every delayed message that a level or the timer passed has a copy" in done.err
 
 
 def test_undelivered_messages_that_a_level_skipped(golden_store: GoldenStore) -> None:
@@ -113,7 +115,7 @@ def test_undelivered_is_unknown_where_damage_may_hide_the_copy(golden_store: Gol
 def test_undelivered_without_offsets_is_not_guessed() -> None:
     done = run("delays", "-s", store_path("features"), "--undelivered", "--json")
     assert (done.code, done.objects) == (exit_codes.DAMAGE_OR_NOTHING, [])
-    assert "no message is known to be passed" in done.err
+    assert "no message of a level is known to be passed" in done.err
     assert "has a copy in its topic" not in done.err
 
 
@@ -267,3 +269,53 @@ def test_a_level_that_the_configuration_lost_is_stuck(golden_store: GoldenStore,
     (found,) = [one for one in run("check", "-s", store, "-c", conf, "--json").objects if one["code"] == "RMQ-OFF-031"]
     assert (found["messages"], found["severity"]) == (level["pending"], "warning")
     assert "RMQ-OFF-031" not in run("check", "-s", store, "--json").out
+
+
+@pytest.mark.parametrize("name", ["timer-clean-533", "timer-crash"])
+def test_undelivered_messages_that_the_timer_skipped(name: str, tmp_path: Path) -> None:
+    """The timer's time is past messages that it never delivered, as after a week without a broker."""
+    store = feature_store(name, tmp_path)
+    listed = ("delays", "-s", store, "--undelivered", "--json")
+    done = run(*listed)
+    assert (done.code, done.objects) == (exit_codes.OK, []), done.err
+    rows = [row for row in run("cat", "-s", store, "--json").objects if row["topic"] in (TIMER, "Later", "Reminders")]
+    copies = {row["unique_key"] for row in rows if row["topic"] != TIMER}
+    timed = [row for row in rows if row["topic"] == TIMER]
+    assert copies & {row["unique_key"] for row in timed}, "some were delivered"
+    recalls = {row["properties"]["TIMER_DEL_UNIQKEY"] for row in timed if "TIMER_DEL_UNIQKEY" in row["properties"]}
+    assert recalls
+    sent = [row for row in timed if "TIMER_DEL_UNIQKEY" not in row["properties"]]
+    taken_back = {
+        row["unique_key"]
+        for row in sent
+        for form in ("", "Later+", "Reminders+")
+        if form + row["unique_key"] in recalls
+    }
+    time = sorted(int(row["properties"]["TIMER_OUT_MS"]) for row in timed)[len(timed) * 3 // 4]
+    _with_checkpoint(store, last_read_time_ms=time, last_timer_queue_offset=len(timed))
+    wanted = [
+        (row["queue_offset"], row["properties"]["REAL_TOPIC"], int(row["properties"]["TIMER_OUT_MS"]))
+        for row in sent
+        if int(row["properties"]["TIMER_OUT_MS"]) < time and row["unique_key"] not in copies | taken_back
+    ]
+    assert wanted
+    done = run(*listed)
+    assert done.code == exit_codes.DAMAGE_OR_NOTHING
+    found = sorted((row["queue_offset"], row["target_topic"], row["due_timestamp"]) for row in done.objects)
+    assert found == sorted(wanted)
+    assert {(row["kind"], row["level"], row["state"]) for row in done.objects} == {("timer", None, "not-delivered")}
+
+
+def test_a_message_that_was_put_on_the_wheel_again_is_listed_once(tmp_path: Path) -> None:
+    """One that waits longer than the wheel reaches is stored once more; its first place is no second message."""
+    sizes = StoreConfig(mapped_file_size_commit_log=1 << 20, max_hash_slot_num=1000, max_index_num=4000)
+    store = tmp_path / "store"
+    timed = {"REAL_TOPIC": "Later", "REAL_QID": "0", "TIMER_OUT_MS": "1000", "UNIQ_KEY": "A" * 32}
+    with MessageStore.open(store, "rw", sizes, create=True) as opened:
+        opened.put(Message(TIMER, b"x", properties=timed))
+        opened.put(Message(TIMER, b"x", properties=timed | {"TIMER_ROLL_TIMES": "1"}))
+    (store / "config").mkdir(exist_ok=True)
+    (store / "config" / "timercheck").write_bytes(bytes(4096))
+    _with_checkpoint(store, last_read_time_ms=2000, last_timer_queue_offset=2)
+    (row,) = run("delays", "-s", store, "--undelivered", "--json").objects
+    assert (row["kind"], row["queue_offset"], row["target_topic"]) == ("timer", 1, "Later")
