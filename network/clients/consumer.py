@@ -123,6 +123,7 @@ class Consumer:
             self._subscribed.setdefault(retry_topic(group), SUBSCRIBE_ALL)
         self._offsets: dict[MessageQueue, int] = {}
         self._unsaved: set[MessageQueue] = set()
+        self._committed: set[MessageQueue] = set()
         self._balance_at = 0.0
         self._saved_at = time.monotonic()
         self._changed = threading.Event()
@@ -351,6 +352,7 @@ class Consumer:
             mine |= set(self._share_of(route))
         self._save(is_due=False)
         self._offsets = {queue: offset for queue, offset in self._offsets.items() if queue in mine}
+        self._committed &= mine
         for queue in sorted(mine - self._offsets.keys()):
             self._offsets[queue] = self._start_of(queue)
 
@@ -440,13 +442,24 @@ class Consumer:
         if not self._commits or (is_due and now - self._saved_at < _COMMIT_SECONDS):
             return
         self._saved_at = now
+        again = (self._committed & self._offsets.keys()) - self._unsaved if is_due else set()
         for queue in sorted(self._unsaved):
-            fields = {
-                "consumerGroup": self.group, "topic": queue.topic, "queueId": queue.queue_id,
-                "commitOffset": self._offsets[queue],
-            }  # fmt: skip
-            self._client.ask(self._address(queue), RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+            self._client.ask(self._address(queue), RequestCode.UPDATE_CONSUMER_OFFSET, self._commit_of(queue))
+        self._committed |= self._unsaved
         self._unsaved.clear()
+        for queue in sorted(again):
+            # a broker that was killed has lost what was committed last; one that is away is asked with the next pull
+            with contextlib.suppress(RemoteError):
+                command = RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, texts(self._commit_of(queue)))
+                self._client.connection(self._address(queue)).oneway(command)
+
+    def _commit_of(self, queue: MessageQueue) -> dict[str, Any]:
+        return {
+            "consumerGroup": self.group,
+            "topic": queue.topic,
+            "queueId": queue.queue_id,
+            "commitOffset": self._offsets[queue],
+        }
 
     def send_back(self, message: StoredMessage, level: int = 0) -> None:
         """Have a message come again later: behind a delay that grows with each time, or of that level; among the dead

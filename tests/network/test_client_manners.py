@@ -4,16 +4,19 @@ so at once."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from rmqctl.formats.message import Message
+from rmqctl.formats.message import Message, StoredMessage
+from rmqctl.network.clients.allocate import averagely
 from rmqctl.network.clients.channel import Answers
 from rmqctl.network.clients.client import BrokerError, Client
 from rmqctl.network.clients.consumer import Consumer
 from rmqctl.network.clients.producer import Producer
+from rmqctl.network.clients.push.listeners import ConsumeStatus
+from rmqctl.network.clients.push.push_consumer import MemberOptions, PushConsumer
 from rmqctl.network.local import LocalBroker
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RESPONSE_FLAG, RemotingCommand
@@ -144,6 +147,57 @@ def test_a_member_without_a_callback_goes_on_where_an_operator_sets_it(tmp_path:
         answer = asking.ask(served.address, RequestCode.QUERY_CONSUMER_OFFSET, where)
         asking.close()
     assert answer.fields["offset"] == "3"
+
+
+def test_offsets_that_a_broker_lost_are_committed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that is killed has lost what was committed in the last seconds."""
+    monkeypatch.setattr("rmqctl.network.clients.consumer._COMMIT_SECONDS", 0.1)
+    with serving_here(tmp_path / "store", CONFIG, {}) as served, Producer(served.namesrv) as producer:
+        queue = producer.send(Message("Ahead", b"a")).queue
+        where = {"consumerGroup": "kept", "topic": "Ahead", "queueId": queue.queue_id}
+        asking = Client(served.namesrv)
+
+        def committed() -> str:
+            return asking.ask(served.address, RequestCode.QUERY_CONSUMER_OFFSET, where).fields["offset"]
+
+        with Consumer(served.namesrv, "kept", "Ahead", begin="first") as consumer:
+            assert [one.body for one in consumer.poll(60)] == [b"a"]
+            consumer.commit()
+            assert committed() == "1"
+            asking.ask(served.address, RequestCode.UPDATE_CONSUMER_OFFSET, {**where, "commitOffset": 0})
+            until = time.monotonic() + 10
+            while committed() != "1" and time.monotonic() < until:
+                assert consumer.poll(0.2) == []
+            assert committed() == "1"
+            # nothing is committed of queues that were not consumed
+            other = {**where, "queueId": (queue.queue_id + 1) % 4, "setZeroIfNotFound": "false"}
+            assert asking.ask(served.address, RequestCode.QUERY_CONSUMER_OFFSET, other, allowed=(22,)).code == 22
+        asking.close()
+
+
+@pytest.mark.parametrize("problem", [ValueError("no rooms"), ZeroDivisionError("none")])
+def test_a_strategy_that_fails_is_asked_again(local: LocalBroker, problem: Exception) -> None:
+    had: list[bytes] = []
+    warned: list[str] = []
+    calls: list[str] = []
+
+    def allocate(queues: Sequence[MessageQueue], members: Sequence[str], who: str) -> list[MessageQueue]:
+        calls.append(who)
+        if len(calls) <= 2:
+            raise problem
+        return averagely(queues, members, who)
+
+    def take(messages: Sequence[StoredMessage], context: object) -> ConsumeStatus:
+        had.extend(one.body for one in messages)
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    options = MemberOptions(begin="first", allocate=allocate, warn=warned.append, dial=local.dial)
+    group = type(problem).__name__
+    with PushConsumer(local.namesrv, group, {"Ahead": "*"}, take, options=options) as consumer:
+        until = time.monotonic() + 30
+        consumer.wait(lambda: len(had) == COUNT or time.monotonic() > until)
+    assert len(had) == COUNT
+    assert f"queues of Ahead cannot be shared out: {group}: {problem}" in warned
 
 
 class _Starting:

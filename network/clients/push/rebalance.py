@@ -37,8 +37,9 @@ class Rebalance:
         for topic in self._member.subscriptions:
             try:
                 pauses.append(self._run_topic(topic))
-            except RmqctlError as error:
-                problems.add(f"queues of {topic} cannot be shared out: {error.message}")
+            except Exception as error:  # noqa: BLE001 - a strategy of the caller's that fails is asked again, too
+                said = error.message if isinstance(error, RmqctlError) else f"{type(error).__name__}: {error}"
+                problems.add(f"queues of {topic} cannot be shared out: {said}")
                 pauses.append(_UNBALANCED_SECONDS)
         for line in sorted(problems - self._problems):
             self._member.warn(line)
