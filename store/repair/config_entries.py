@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from rmqctl.formats.config_json import format_config_json
 from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, UsageError
 from rmqctl.formats.wording import counted
+from rmqctl.store.answers.config_offsets import is_own_group
 from rmqctl.store.config.attributes import (
     Attribute,
     changed_attributes,
@@ -135,6 +136,12 @@ def require_possible(wanted: EntryChange) -> None:
     kind = _KINDS[wanted.kind]
     _require_settings(kind, wanted.settings)
     _require_name(kind, wanted.name)
+    if kind is _GROUP and wanted.action == "delete" and is_own_group(wanted.name):
+        # SubscriptionGroupManager#init
+        raise RefusedError(
+            f"the group {wanted.name} is a broker's own: it makes it again with its usual settings",
+            hint=f"`rmqctl groups change -g {wanted.name} …` changes its settings",
+        )
     parsed_change(wanted.attributes)
 
 

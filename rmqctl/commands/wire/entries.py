@@ -267,7 +267,7 @@ Examples:
   rmqctl groups delete -n 127.0.0.1:9876 -g billing-old --offsets --yes
 
 Its retry topic and its dead letters stay. In a store its offsets stay as well: `rmqctl offsets delete -g`.
-Exit code 1: there is no such group.""",
+Exit code 1: there is no such group. 5: a broker makes the group itself, as TOOLS_CONSUMER.""",
 )
 @_group
 @click.option("--offsets", "removes_offsets", is_flag=True, help="With -n: its offsets too.")

@@ -9,6 +9,7 @@ import pytest
 
 from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.errors import NotFoundError, RefusedError, StoreInUseError, UsageError
+from rmqctl.network.broker.tables.system import system_groups
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.lock import StoreLock
 from rmqctl.store.journal.frame import Terms, changing
@@ -90,6 +91,10 @@ def test_fewer_read_queues_than_hold_messages(store: Path) -> None:
         ("topic", "create", "Events", {}, RefusedError, "has Events already"),
         ("topic", "change", "Absent", {}, NotFoundError, "has no Absent"),
         ("group", "delete", "Absent", {}, NotFoundError, "has no Absent"),
+        *(
+            ("group", "delete", name, {}, RefusedError, f"the group {name} is a broker's own: it makes it")
+            for name in (*system_groups(), "CID_RMQ_SYS_ANY")
+        ),
         ("topic", "create", "New", {"perm": 7}, UsageError, "perm 7"),
         ("topic", "create", "New", {"perm": True}, UsageError, "not a setting"),
         ("group", "create", "New", {"perm": 6}, UsageError, "not a setting"),
@@ -106,6 +111,14 @@ def test_refused(
     with pytest.raises(error, match=words):
         _do(store, kind, action, name, **settings)
     assert tree_state(store) == state
+
+
+def test_settings_of_a_system_group_can_be_changed(store: Path) -> None:
+    """As RocketMQ lets operators do: only its deletion has no effect, because each start of a broker makes it again."""
+    assert "TOOLS_CONSUMER" in _content(store, "group")["subscriptionGroupTable"]
+    report = _do(store, "group", "change", "TOOLS_CONSUMER", consumeEnable=False)
+    assert report.after is not None
+    assert report.after["consumeEnable"] is False
 
 
 def test_a_store_in_use_is_refused(store: Path) -> None:
