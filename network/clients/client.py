@@ -142,14 +142,26 @@ class Client:
     # ---- routes
 
     def route(self, topic: str, *, anew: bool = False) -> Route | None:
-        """Where a topic is; None if no name server knows it. Looked up every 30 s, or `anew`."""
+        """Return where a topic is; None if no name server knows it. It is looked up every 30 s, or `anew`.
+
+        Where it is not looked up anew, name servers that are away or have forgotten it leave the route as it was.
+        """
         found = self._routes.get(topic)
-        if found is not None and not anew and time.monotonic() - found[0] < _ROUTE_SECONDS:
+        if found is None or anew:
+            return self._look_up(topic)
+        if time.monotonic() - found[0] < _ROUTE_SECONDS:
             return found[1]
+        with contextlib.suppress(RemoteError):
+            looked_up = self._look_up(topic)
+            if looked_up is not None:
+                return looked_up
+        self._routes[topic] = time.monotonic(), found[1]
+        return found[1]
+
+    def _look_up(self, topic: str) -> Route | None:
         fields, allowed = {"topic": topic}, (int(ResponseCode.TOPIC_NOT_EXIST),)
         answer = self.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, allowed=allowed)
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-            self._routes.pop(topic, None)
             return None
         route = route_of(topic, answer.body)
         self._routes[topic] = (time.monotonic(), route)

@@ -360,7 +360,7 @@ class Consumer:
         """Return the routes of what is subscribed, without a retry topic that no name server knows yet."""
         routes: dict[str, Route] = {}
         for topic in self._subscribed:
-            route = self._client.route(topic, anew=True)
+            route = self._looked_up(topic)
             if route is not None and route.readable:
                 routes[topic] = route
             elif topic == self.topic:
@@ -369,6 +369,17 @@ class Consumer:
                     hint="`rmqctl topics` lists those that name servers know",
                 )
         return routes
+
+    def _looked_up(self, topic: str) -> Route | None:
+        """Return the route of a topic. A member that has queues goes on without name servers, and where they have
+        forgotten the topic, as after their restart."""
+        known = self._client.known_route(topic) if self._offsets else None
+        try:
+            return self._client.route(topic, anew=True) or known
+        except RemoteError:
+            if known is None and not self._offsets:
+                raise
+            return known
 
     def _look_at_others(self, routes: Mapping[str, Route]) -> None:
         """Refuse to take queues away from live members that this one would not read, and warn of the others."""

@@ -3,6 +3,7 @@ so at once."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ from rmqctl.network.clients.consumer import Consumer
 from rmqctl.network.clients.producer import Producer
 from rmqctl.network.clients.push.listeners import ConsumeStatus
 from rmqctl.network.clients.push.push_consumer import MemberOptions, PushConsumer
+from rmqctl.network.clients.push.settings import PushSettings
+from rmqctl.network.listening import ListeningBroker
 from rmqctl.network.local import LocalBroker
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
 from rmqctl.network.remoting.command import RESPONSE_FLAG, RemotingCommand
@@ -198,6 +201,58 @@ def test_a_strategy_that_fails_is_asked_again(local: LocalBroker, problem: Excep
         consumer.wait(lambda: len(had) == COUNT or time.monotonic() > until)
     assert len(had) == COUNT
     assert f"queues of Ahead cannot be shared out: {group}: {problem}" in warned
+
+
+@pytest.mark.parametrize("kind", ["lite", "push"])
+def test_consumers_go_on_while_the_name_server_is_away(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmqctl.network.clients.client._ROUTE_SECONDS", 0.2)
+    monkeypatch.setattr("rmqctl.network.clients.consumer._REBALANCE_SECONDS", 0.2)
+    had: list[bytes] = []
+
+    def take(messages: Sequence[StoredMessage], context: object) -> ConsumeStatus:
+        had.extend(one.body for one in messages)
+        return ConsumeStatus.CONSUME_SUCCESS
+
+    def wait(count: int, consumer: Consumer | PushConsumer) -> None:
+        until = time.monotonic() + 20
+        while len(had) < count and time.monotonic() < until:
+            if isinstance(consumer, Consumer):
+                had.extend(one.body for one in consumer.poll(0.1))
+            else:
+                time.sleep(0.1)
+        assert len(had) == count
+
+    with contextlib.ExitStack() as stack:
+        names = stack.enter_context(contextlib.ExitStack())
+        namesrv = names.enter_context(serving_here(tmp_path / "names", CONFIG, {}, name="names")).namesrv
+        store = stack.enter_context(MessageStore.open(tmp_path / "store", "rw", CONFIG, create=True))
+        served = stack.enter_context(ListeningBroker(store, register_at=namesrv))
+        producer = stack.enter_context(Producer(served.namesrv))
+        producer.send(Message("Ahead", b"0"))
+        client = Client(namesrv)
+        until = time.monotonic() + 60
+        while client.route("Ahead", anew=True) is None and time.monotonic() < until:
+            time.sleep(0.1)
+        client.close()
+        consumer: Consumer | PushConsumer
+        if kind == "lite":
+            consumer = Consumer(namesrv, "away", "Ahead", begin="first")
+        else:
+            settings = PushSettings(rebalance_seconds=0.2, first_pull_seconds=0.0, error_seconds=0.1)
+            options = MemberOptions(begin="first")
+            consumer = PushConsumer(namesrv, "away", {"Ahead": "*"}, take, settings=settings, options=options)
+        stack.enter_context(consumer)
+        wait(1, consumer)
+        names.close()
+        for number in range(1, 6):
+            time.sleep(0.3)
+            producer.send(Message("Ahead", b"%d" % number))
+            wait(number + 1, consumer)
+        consumer.commit()
+        offsets = [served.broker.offsets.find("away", "Ahead", queue_id) for queue_id in range(4)]
+        assert sum(one or 0 for one in offsets) == 6
 
 
 class _Starting:
