@@ -29,7 +29,7 @@ help:
 	@echo "make demo      write a store, kill the writer, then info, recover, query, cat, clean"
 	@echo "make test      the quick run: a sample of everything, in a few minutes, on a fixed day; it says what it leaves out"
 	@echo "make test-all  every test but those of interop: all golden stores, all kill points, Spark"
-	@echo "make test-ci   all kinds of tests; of many golden stores or kill points of one test a third, drawn; what CI runs"
+	@echo "make test-ci   all kinds of tests; of many golden stores or kill points of one test a quarter, drawn; what CI runs"
 	@echo "make any-day   every verb by a clock that is set: month ends, 29 February, 2038 and more, in four time zones"
 	@echo "make test-any-day  the quick run on a day drawn from a whole year; it prints how to repeat that day"
 	@echo "make coverage  the lines and branches that the tests run, by room (ARGS=--quick: those of the quick run)"
@@ -73,7 +73,7 @@ test: install
 test-all: install
 	$(ON_ANY_DAY) --dist loadfile --no-loadscope-reorder -m "not interop" $(ARGS)
 
-# what CI runs: of the golden stores and kill points that the quick run leaves out a third, another one each time
+# what CI runs: of the golden stores, kill points and cases of proofs that the quick run leaves out a quarter, another one each time
 test-ci: install
 	$(ON_ANY_DAY) --dist loadfile --no-loadscope-reorder -m "not interop" \
 		--draw "$${RMQCTL_DRAW:-$$(date +%s)}" $(ARGS)

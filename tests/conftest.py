@@ -38,7 +38,7 @@ LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out what takes long, and say what that is")
-    parser.addoption("--draw", metavar="SEED", help="of many parameters that take long take a third, drawn by SEED")
+    parser.addoption("--draw", metavar="SEED", help="of many parameters that take long take a quarter, drawn by SEED")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -50,8 +50,8 @@ def pytest_configure(config: pytest.Config) -> None:
     vars(_pytest.tmpdir)["LOCK_TIMEOUT"] += max(0, at_a_date.shifted_by())
     config.addinivalue_line("markers", "real_clock(reason): processes that these tests start have the real clock")
     os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(SHORT_LIVED_JVM))
-    quick.is_quick = config.getoption("quick")
-    if quick.is_quick:
+    quick.is_quick, quick.seed = config.getoption("quick"), config.getoption("draw")
+    if quick.is_quick or quick.seed is not None:
         settings.register_profile("quick", settings.get_profile("rmqctl"), max_examples=quick.examples(100))
         settings.load_profile("quick")
     config.stash[LEFT_OUT] = Counter()
@@ -141,7 +141,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if quick.is_quick:
         terminalreporter.line("of random examples a quarter was tried")
     if (seed := config.getoption("draw")) is not None:
-        terminalreporter.line(f"of many parameters a third was drawn; RMQCTL_DRAW={seed} make test-ci draws the same")
+        terminalreporter.line("of many parameters and cases of proofs a quarter was drawn, of random examples half")
+        terminalreporter.line(f"RMQCTL_DRAW={seed} make test-ci draws the same")
     for mark, number in sorted(left_out.items()):
         terminalreporter.line(f"{number:6} {mark}: {quick.LEFT_OUT[mark]}" if mark else f"{number:6} by -k or -m")
 

@@ -1,7 +1,8 @@
 """What the quick run and the run of CI take and what they leave to the full one: the one place that chooses.
 
 `pytest --quick` (what `make test` runs) leaves out every test with one of the marks of LEFT_OUT. `pytest --draw SEED`
-(`make test-ci`) takes every test, but of the many parameters of one test that the quick run leaves out a drawn third.
+(`make test-ci`) takes every test, but of the parameters of one test that the quick run leaves out a drawn quarter, and
+of the cases of a proof, too.
 Without a flag, everything runs. A test of many parameters names them through `goldens_of`, `sample`, `every` or
 `shares`, which give the mark `thorough` to what is beyond the chosen ones.
 """
@@ -22,7 +23,7 @@ LEFT_OUT = {
 """Mark of a test that the quick run leaves out -> why, and what runs it."""
 DRAWN = ("thorough", "jvm")
 """Marks of tests whose parameters are drawn."""
-DRAWN_SHARE = 3
+DRAWN_SHARE = 4
 """One of so many parameters is drawn."""
 
 GOLDENS = ("clean", "v4-clean", "features", "crash", "crc-flip-third", "gap")
@@ -32,11 +33,21 @@ GOLDENS = ("clean", "v4-clean", "features", "crash", "crc-flip-third", "gap")
 _SHARE = 4
 is_quick = False
 """Whether this is the quick run; set before any test is collected."""
+seed: str | None = None
+"""What a run of CI draws by; None in a run that draws nothing. Set before any test is collected."""
 
 
 def examples(count: int) -> int:
-    """How many examples hypothesis tries for a property: all in a full run, a quarter of them in a quick one."""
-    return count // _SHARE if is_quick else count
+    """How many examples hypothesis tries for a property: all in a full run, half of them where a run draws, and a
+    quarter in a quick run. They are others each time."""
+    return count // (_SHARE if is_quick else 2 if seed is not None else 1)
+
+
+def drawn_slice(name: str) -> slice:
+    """Return what a run takes of many cases that one test has: all of them, or a quarter where a run draws."""
+    if seed is None:
+        return slice(0, None, 1)
+    return slice(zlib.crc32(f"{seed} {name}".encode()) % DRAWN_SHARE, None, DRAWN_SHARE)
 
 
 def goldens_of(names: Iterable[str], *more: str) -> list[Any]:
@@ -74,8 +85,8 @@ def shares(count: int) -> list[Any]:
 
 
 def drawn(names: Iterable[str], seed: str) -> set[str]:
-    """Return the ids of tests that a run with `seed` takes: a third, but at least one, of the parameters of a test with
-    as many parameters or more; all of the others. The same seed draws the same tests in every process."""
+    """Return the ids of tests that a run with `seed` takes: a quarter of the parameters of a test, but at least one.
+    The same seed draws the same tests in every process."""
     by_test: dict[str, list[str]] = {}
     for name in names:
         by_test.setdefault(name.partition("[")[0], []).append(name)
@@ -83,6 +94,5 @@ def drawn(names: Iterable[str], seed: str) -> set[str]:
     for several in by_test.values():
         lots = {name: zlib.crc32(f"{seed} {name}".encode()) for name in several}
         first = min(several, key=lots.__getitem__)
-        few = len(several) < DRAWN_SHARE
-        taken.update(name for name in several if few or name == first or lots[name] % DRAWN_SHARE == 0)
+        taken.update(name for name in several if name == first or lots[name] % DRAWN_SHARE == 0)
     return taken

@@ -185,9 +185,11 @@ def _noted(kept: Path, name: str, count: int, seed: int) -> dict[str, Outcome]:
 
 
 def assert_proved(name: str, folder: Path, seed: int = 1) -> None:
-    """As many cases as CI tries, a share of them in the quick run; the seed is always the same there."""
+    """As many cases as a full run tries, a share of them in the quick run, and a drawn one in CI; their seed is always
+    the same."""
     count = max(2, PROOFS[name].in_ci // (_QUICK_SHARE if quick.is_quick else 1))
-    outcome = prove(name, count, seed, folder)
+    drawn = quick.drawn_slice(name)
+    outcome = prove(name, count, seed, folder, share=(drawn.start, drawn.step))
     assert outcome.tried
     assert not outcome.failures, "\n".join(outcome.failures)
 
