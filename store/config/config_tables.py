@@ -111,6 +111,14 @@ def _takers_of_no_object(value: Any) -> frozenset[str]:
     raise _RefusedError(f"a {_kind_of(value)} in place of an object")
 
 
+def missing_table(name: str, content: Any) -> str | None:
+    """The name of the table that an object lacks, or has as null: brokers load such a file as one without entries, and
+    write none. None where the table is there, or where `name` has none."""
+    table = TABLES.get(name)
+    lacks = table is not None and isinstance(content, dict) and content.get(table.name) is None
+    return table.name if table is not None and lacks else None
+
+
 def convertible_entries(name: str, content: Any) -> dict[Any, Any]:
     """The entries of the table in `content` that brokers convert, each by itself; {} where there is no table."""
     table = TABLES.get(name)

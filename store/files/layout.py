@@ -10,6 +10,7 @@ from rmqctl.store.files.presence import exists, is_directory
 
 FILE_NAME_DIGITS = 20
 LARGEST_OFFSET = (1 << 63) - 1
+_LARGEST_QUEUE_ID = (1 << 31) - 1
 KEPT = ".rmqctl"
 """What the folder beside a store ends with that holds what changes took out of it."""
 
@@ -22,6 +23,14 @@ def file_name(start_offset: int) -> str:
 def is_file_name(name: str) -> bool:
     """Whether `name` is a start offset as RocketMQ writes it."""
     return len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdigit() and int(name) <= LARGEST_OFFSET
+
+
+def is_queue_name(name: str) -> bool:
+    """Whether a directory below a topic is one of a queue: a broker opens the folder that the id gives, so of `007` it
+    opens `7`, and passes over what is no int (ConsumeQueue, Integer#parseInt)."""
+    if not (name.isascii() and name.isdigit()):
+        return False
+    return int(name) <= _LARGEST_QUEUE_ID and str(int(name)) == name
 
 
 def is_safe_topic(topic: str) -> bool:

@@ -11,6 +11,7 @@ from rmqctl.formats.wording import counted
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.config.config_files import backup_of
 from rmqctl.store.config.config_start import DAMAGED, GOOD, MISSING, ConfigPair, FoundFile, look_at_pair
+from rmqctl.store.config.config_tables import missing_table
 from rmqctl.store.config.homes import OWN_TABLES, database_of
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.presence import has_entries, is_there, status_of
@@ -172,8 +173,10 @@ def _steps(pair: ConfigPair, version: str) -> Iterator[ConfigStep]:
 
 
 def _is_empty(found: FoundFile) -> bool:
-    """Whether what is loaded has no table although it is the whole file: null, or a list without items."""
-    return found.path.name in _EMPTY_MEANS and not isinstance(found.value, dict)
+    """Whether what is loaded has no table although it is the whole file: null, a list without items, or an object
+    without it."""
+    name, value = found.path.name, found.value
+    return name in _EMPTY_MEANS and (not isinstance(value, dict) or missing_table(name, value) is not None)
 
 
 def _why(file: FoundFile, version: str) -> str:

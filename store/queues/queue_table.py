@@ -15,7 +15,7 @@ from rmqctl.formats.errors import UnreadableError, UnsupportedError, refuse_exha
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.files.background import patiently
-from rmqctl.store.files.layout import StoreLayout, is_file_name, is_safe_topic, topic_directory
+from rmqctl.store.files.layout import StoreLayout, is_file_name, is_queue_name, is_safe_topic, topic_directory
 from rmqctl.store.files.presence import is_directory
 from rmqctl.store.files.reading import Descriptors, named
 from rmqctl.store.queues.batch_consumequeue import DEFAULT_FILE_SIZE as DEFAULT_BATCH_FILE_SIZE
@@ -41,7 +41,7 @@ def _queues_below(
     """The same one after the other: of topics that nobody wants, or gets to, no folder is listed."""
     for topic in filter(is_wanted, _directories(directory)):
         below = directory / topic
-        names = [name for name in _directories(below) if name.isascii() and name.isdigit()]
+        names = [name for name in _directories(below) if is_queue_name(name)]
         yield from sorted((topic, int(name), below / name) for name in names)
 
 

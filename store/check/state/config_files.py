@@ -26,7 +26,7 @@ from rmqctl.store.config.config_start import (
     look_at_pair,
     starts_of,
 )
-from rmqctl.store.config.config_tables import TABLES
+from rmqctl.store.config.config_tables import TABLES, missing_table
 from rmqctl.store.config.homes import LMQ_OFFSETS, OFFSETS, OWN_TABLES, TOPICS, database_of
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.presence import has_entries
@@ -202,3 +202,7 @@ def _of_shape(name: str, found: FoundFile) -> Iterator[Finding]:
     value = found.value
     if not isinstance(value, dict):
         yield Finding("RMQ-CFG-007", "is no JSON object", found.path, expected="object", found=type(value).__name__)
+        return
+    table = missing_table(name, value)
+    if table is not None:
+        yield Finding("RMQ-CFG-007", f"holds no {table}", found.path, expected=table, found="nothing")

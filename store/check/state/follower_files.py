@@ -9,7 +9,7 @@ from pathlib import Path
 from rmqctl.formats.errors import refuse_exhausted
 from rmqctl.store.check.catalogue.finding import Finding
 from rmqctl.store.check.log.log_files import entry_findings
-from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.files.layout import StoreLayout, is_queue_name
 from rmqctl.store.files.mapped_file_queue import FileProblem, MappedFileQueue
 from rmqctl.store.files.presence import is_directory, is_link, status_of
 from rmqctl.store.journal.kept.folder import TO_MEND
@@ -79,7 +79,7 @@ def _names(root: Path) -> Iterator[Finding]:
     for topic in _entries(root):
         if _is_directory(topic):
             for queue in _entries(Path(topic.path)):
-                if not (queue.name.isascii() and queue.name.isdigit() and _is_directory(queue)):
+                if not (is_queue_name(queue.name) and _is_directory(queue)):
                     yield Finding("RMQ-FILE-016", "no queue by its name", Path(queue.path), topic=topic.name)
         elif not is_link(topic):
             yield Finding("RMQ-FILE-016", "no directory of a topic", Path(topic.path))

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.features import feature_store
+from tests.goldens import GoldenStore
 from tests.quick import sample
 from tests.rmqctl.looking import Done, run
 
@@ -178,3 +179,30 @@ def test_an_empty_wheel_is_named(timed_store: Path) -> None:
     found = {row["code"]: row["message"] for row in rows if "code" in row}
     assert found["RMQ-TMR-050"].startswith("empty: a broker makes it again")
     assert "no broker delivers 29 messages" in found["RMQ-TMR-003"]
+
+
+_TABLES = {
+    "topics.json": "topicConfigTable",
+    "consumerOffset.json": "offsetTable",
+    "subscriptionGroup.json": "subscriptionGroupTable",
+    "delayOffset.json": "offsetTable",
+}
+
+
+@pytest.mark.parametrize("name", _TABLES)
+def test_an_object_without_its_table_is_loaded_as_empty(golden_store: GoldenStore, name: str) -> None:
+    """A broker takes it for the whole file, and not the backup, which has the entries (ConfigManager#load)."""
+    store = golden_store("broker-real")
+    assert (run("check", "-s", store).code, run("predict", "-s", store).code) == (0, 0)
+    (store / "config" / name).write_text('{"dataVersion":{"counter":1}}')
+    checked = run("check", "-s", store, "--json").objects
+    (finding,) = [one for one in checked if one.get("code") == "RMQ-CFG-007"]
+    assert (finding["file"], finding["severity"]) == (f"config/{name}", "warning")
+    assert finding["message"] == f"holds no {_TABLES[name]}"
+    found = run("predict", "-s", store)
+    assert (found.code, f"does not load {name} as written" in found.out) == (1, True)
+    assert f"note: {name} holds no table: " in found.err
+    # an empty table is what a broker writes that has nothing to keep
+    (store / "config" / name).write_text(f'{{"dataVersion":{{"counter":1}},"{_TABLES[name]}":{{}}}}')
+    assert "RMQ-CFG-007" not in {one.get("code") for one in run("check", "-s", store, "--json").objects}
+    assert run("predict", "-s", store).code == 0

@@ -154,6 +154,7 @@ PAINS = [
     Pain("40-orphaned-offset", _edited(CONSUMER, _offset("Gone@g", 0, 9)), "RMQ-OFF-005", NOTICE, False),
     Pain("61-deleted-topic", _edited(TOPICS, _no_topic), "RMQ-CFG-006", NOTICE, True),
     Pain("xx-another-shape", lambda store: _path(store, CONSUMER).write_text("[]"), "RMQ-CFG-007", WARNING, False),
+    Pain("xx-no-table", lambda store: _path(store, CONSUMER).write_text("{}"), "RMQ-CFG-007", WARNING, False),
 ]
 
 

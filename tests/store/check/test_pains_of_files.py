@@ -9,6 +9,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,6 +50,10 @@ def _cut(path: Path, size: int) -> None:
 
 def _empty_queue_file(store: Path) -> None:
     (store / "consumequeue/topic-with-dash/0/00000000000000008000").touch()
+
+
+def _copied_queue(store: Path, name: str) -> None:
+    shutil.copytree(store / "consumequeue/TopicTest/0", store / "consumequeue/TopicTest" / name)
 
 
 def _stray_queue_file(store: Path) -> None:
@@ -196,6 +201,10 @@ PAINS = [
     Pain("72-stamp-in-the-future", "clean", _future, "RMQ-TIME-003", NOTICE, None),
     Pain("73-queues-in-rocksdb", "rocksdb", lambda _: None, "RMQ-STATE-003", NOTICE, None),
     Pain("xx-no-queue", "clean", lambda s: (s / "consumequeue/TopicTest/x").mkdir(), "RMQ-FILE-016", NOTICE, None),
+    *(
+        Pain(f"xx-queue-{name}", "clean", partial(_copied_queue, name=name), "RMQ-FILE-016", NOTICE, None)
+        for name in ("007", "00", "2147483648", "9999999999", "٣")
+    ),
     Pain("xx-no-topic", "clean", lambda s: (s / "consumequeue/notes").touch(), "RMQ-FILE-016", NOTICE, None),
     Pain("xx-fifo", "clean", _fifo, "RMQ-FILE-007", ERROR, _REPAIR + "RMQ-FILE-007"),
     Pain("xx-link", "clean", _linked, "RMQ-FILE-008", WARNING, None),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.queues.queue_table import QueueTable, list_queues
 from rmqctl.store.queues.unit import QueueUnit
-from tests.goldens import GOLDENS, tree_state, truth
+from rmqctl.store.recover.recover import recover
+from rmqctl.store.store_files import StoreFiles
+from tests.goldens import GOLDENS, GoldenStore, tree_state, truth
 from tests.opened import reader
 from tests.quick import goldens_of
 
@@ -141,3 +144,22 @@ def test_new_queues(tmp_path: Path) -> None:
         ("B", 1, "BatchCQ", 2),
         ("T", 3, "SimpleCQ", 1),
     ]
+
+
+@pytest.mark.parametrize("name", ["007", "+7", "2147483648", "9999999999", "\u0667", "-1", "7 "])
+def test_a_folder_that_no_broker_opens_is_no_queue(golden_store: GoldenStore, name: str) -> None:
+    """A broker opens the folder that the id gives: of `007` that is `7`, and our queue 7 must be the same."""
+    store = golden_store("broker-real")
+    below = store / "consumequeue" / "Events"
+    shutil.copytree(below / "0", below / name)
+    with StoreFiles(store) as files:
+        queues = [queue for queue in files.queues.all() if queue.topic == "Events"]
+        assert [(queue.queue_id, queue.directory.name) for queue in queues] == [(n, str(n)) for n in range(8)]
+        assert not recover(files, dry_run=True).operations
+
+
+def test_the_largest_queue_id(golden_store: GoldenStore) -> None:
+    store = golden_store("broker-real")
+    below = store / "consumequeue" / "Events"
+    shutil.copytree(below / "0", below / str((1 << 31) - 1))
+    assert [queue_id for topic, queue_id, _ in list_queues(below.parent) if topic == "Events"][-1] == (1 << 31) - 1
