@@ -48,6 +48,8 @@ _SUSPEND, _SUBSCRIPTION = 2, 4
 # brokerSuspendMaxTimeMillis of a push consumer; a broker that looks at its pulls every 5 s answers up to 20 s later
 _SUSPEND_MS = 15_000
 _GIVEN_UP_SECONDS = 45.0
+# longer than a broker takes to restart its listener, short enough for a command that waits
+_FAILING_SECONDS = 30.0
 # how often members that came or went are looked for
 _LOOK_SECONDS = 0.2
 _PULL_CODES = (
@@ -125,6 +127,7 @@ class Consumer:
         self._unsaved: set[MessageQueue] = set()
         self._committed: set[MessageQueue] = set()
         self._balance_at = 0.0
+        self._failing_since: float | None = None
         self._saved_at = time.monotonic()
         self._changed = threading.Event()
         self._pulls: dict[MessageQueue, _Pull] = {}
@@ -140,7 +143,7 @@ class Consumer:
 
     def poll(self, seconds: float) -> list[StoredMessage]:
         """Some messages; an empty list if none come within `seconds`. What was given before counts as consumed with the
-        next call. RemoteError where no broker can be asked."""
+        next call. RemoteError where a broker cannot be asked; one that was asked before is waited for 30 s."""
         found = self._poll(seconds)
         messages = [message for _, message in found]
         if found:
@@ -163,23 +166,49 @@ class Consumer:
         """Messages of the queue that has some first; with `ends` only of queues that have not come there."""
         until = time.monotonic() + seconds
         while True:
-            self._rebalance()
-            self._set_offsets()
-            self._save(is_due=True)
-            self._pull_more(ends)
-            left = until - time.monotonic()
-            if not self._pulls:
-                self._changed.wait(max(0.0, min(left, _LOOK_SECONDS)))
-            wait([pull.answer for pull in self._pulls.values()], max(0.0, min(left, _LOOK_SECONDS)), FIRST_COMPLETED)
-            for queue, pull in list(self._pulls.items()):
-                found = self._taken(queue, pull)
-                if found:
-                    # the next ones are on their way while the caller has these; what is wrong the next call will say
-                    with contextlib.suppress(RemoteError):
-                        self._pull_more(ends)
-                    return [(queue, message) for message in found]
-            if time.monotonic() >= until:
-                return []
+            found: list[tuple[MessageQueue, StoredMessage]] = []
+            pause = max(0.0, min(until - time.monotonic(), _LOOK_SECONDS))
+            try:
+                found = self._round(pause, ends)
+                self._failing_since = None
+            except BrokerError:
+                raise
+            except RemoteError as error:
+                self._wait_out(error, pause)
+            if found or time.monotonic() >= until:
+                return found
+
+    def _round(self, pause: float, ends: Mapping[MessageQueue, int] | None) -> list[tuple[MessageQueue, StoredMessage]]:
+        """Do what is due, and take the messages of one queue that come within `pause` seconds."""
+        self._rebalance()
+        self._set_offsets()
+        self._save(is_due=True)
+        self._pull_more(ends)
+        if not self._pulls:
+            self._changed.wait(pause)
+        wait([pull.answer for pull in self._pulls.values()], pause, FIRST_COMPLETED)
+        for queue, pull in list(self._pulls.items()):
+            found = self._taken(queue, pull)
+            if found:
+                # the next ones are on their way while the caller has these; what is wrong the next call will say
+                with contextlib.suppress(RemoteError):
+                    self._pull_more(ends)
+                return [(queue, message) for message in found]
+        return []
+
+    def _wait_out(self, error: RemoteError, pause: float) -> None:
+        """Wait for a broker that is away, as for its restart. Raise the error where no queue is held yet, and after
+        30 s."""
+        now = time.monotonic()
+        if self._failing_since is None:
+            self._failing_since = now
+            if self._offsets:
+                self.warn(f"{error.message}: it is waited for")
+        if not self._offsets or now - self._failing_since > _FAILING_SECONDS:
+            raise error
+        # a broker that comes back does not know this member
+        self._balance_at = min(self._balance_at, now + _ROUTED_SECONDS)
+        time.sleep(pause)
 
     def messages(self, *, to_the_end: bool) -> Generator[StoredMessage, None, None]:
         """Message after message: for ever, or up to where the queues end when that is found out first."""
@@ -235,10 +264,8 @@ class Consumer:
 
     def _taken(self, queue: MessageQueue, pull: _Pull) -> list[StoredMessage]:
         """What a pull has brought, which is over then; nothing if it goes on. RemoteError where it failed."""
-        if not pull.answer.done():
-            if time.monotonic() - pull.asked_at <= _GIVEN_UP_SECONDS:
-                return []
-            pull.answer.cancel()
+        if not pull.answer.done() and time.monotonic() - pull.asked_at <= _GIVEN_UP_SECONDS:
+            return []
         del self._pulls[queue]
         try:
             answer = self._answered(pull)
@@ -263,7 +290,7 @@ class Consumer:
 
     @staticmethod
     def _answered(pull: _Pull) -> RemotingCommand:
-        if pull.answer.cancelled():
+        if not pull.answer.done():
             raise RemoteError(f"{pull.address}: a pull is not answered")
         answer = pull.answer.result()
         if answer.code not in _PULL_CODES:

@@ -26,7 +26,7 @@ from rmqctl.network.remoting.command import RESPONSE_FLAG, RemotingCommand
 from rmqctl.network.remoting.fastjson import MessageQueue, fastjson, parse_body, queue_of_key
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
-from tests.network.serving import serving_here
+from tests.network.serving import free_pair, serving, serving_here
 
 CONFIG = StoreConfig(mapped_file_size_commit_log=1 << 20, timer_wheel_enable=False)
 COUNT = 100
@@ -253,6 +253,31 @@ def test_consumers_go_on_while_the_name_server_is_away(
         consumer.commit()
         offsets = [served.broker.offsets.find("away", "Ahead", queue_id) for queue_id in range(4)]
         assert sum(one or 0 for one in offsets) == 6
+
+
+def test_a_consumer_without_a_callback_waits_for_a_broker_that_restarts(tmp_path: Path) -> None:
+    names_port, port = free_pair()
+    options = ("--writable", "--create", "--listen", f"127.0.0.1:{port}", "--namesrv", f"127.0.0.1:{names_port + 1}")
+    warned: list[str] = []
+    bodies: list[bytes] = []
+    with contextlib.ExitStack() as stack:
+        served = stack.enter_context(serving(tmp_path / "store", *options))
+        with Producer(served.namesrv) as producer:
+            producer.send(Message("Ahead", b"before"))
+        consumer = stack.enter_context(Consumer(served.namesrv, "waits", "Ahead", begin="first", warn=warned.append))
+        bodies += [one.body for one in consumer.poll(30)]
+        assert served.end() == 0
+        assert consumer.poll(0.5) == []
+        served = stack.enter_context(serving(tmp_path / "store", *options))
+        with Producer(served.namesrv, "again") as producer:
+            producer.send(Message("Ahead", b"after"))
+        until = time.monotonic() + 30
+        while len(bodies) < 2 and time.monotonic() < until:
+            bodies += [one.body for one in consumer.poll(0.2)]
+        consumer.close()
+        assert served.end() == 0
+    assert bodies == [b"before", b"after"]
+    assert [line for line in warned if "is waited for" in line] == warned[:1]
 
 
 class _Starting:
