@@ -183,9 +183,11 @@ class Producer:
         return self.settings.send_msg_timeout / 1000 if seconds is None else seconds
 
     def _chosen(self, outgoing: Outgoing, queue: MessageQueue | Select | None) -> MessageQueue | None:
-        """Return the queue that the caller wants, as brokers know it."""
+        """Return the queue that the caller wants, as brokers know it. UsageError for one of another topic."""
         if callable(queue):
             queue = queue(self.queues(outgoing.message.topic), outgoing.message)
+        elif queue is not None and self._named(queue.topic) != outgoing.topic:
+            raise UsageError("message's topic not equal mq's topic")
         return None if queue is None else queue._replace(topic=outgoing.topic)
 
     def require_timer(self, topic: str) -> None:

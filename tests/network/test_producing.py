@@ -322,6 +322,16 @@ def test_an_asynchronous_send_ends_at_its_time_out(tmp_path: Path) -> None:
             broker.process.send_signal(signal.SIGCONT)
 
 
+def test_a_queue_of_another_topic_is_refused(served: ListeningBroker) -> None:
+    with Producer(served.namesrv, "mistakes", settings=ProducerSettings(namespace="space")) as producer:
+        (queue, *_) = producer.queues("Right")
+        with pytest.raises(UsageError, match="message's topic not equal mq's topic"):
+            producer.send(Message("Wrong", b"x"), queue)
+        assert producer.send(Message("Right", b"x"), queue).queue == queue
+        whole = queue._replace(topic="space%Right")
+        assert producer.send(Message("Right", b"x"), whole).queue == queue
+
+
 def test_a_chosen_queue_is_tried_once(served: ListeningBroker) -> None:
     with Producer(served.namesrv, "chosen") as producer, pytest.raises(BrokerError) as caught:
         producer.send(Message("Chosen", b"x"), MessageQueue("broker-a", 99, "Chosen"))
