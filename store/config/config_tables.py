@@ -43,6 +43,8 @@ TABLES: Mapping[str, FileTable] = {
 }
 _OBJECTS = frozenset(("topicQueueMapping.json", "consumerFilter.json", "consumerOrderInfo.json"))
 """Files whose entries are not converted here, and which are objects all the same."""
+_UNCONVERTED = {"consumerFilter.json": "filterDataByTopic", "consumerOrderInfo.json": "table"}
+"""Tables of files whose entries are not converted here."""
 _TEXTS = {_TOPICS: ("topicName",), _GROUPS: ("groupName",)}
 _NUMBERS = {
     _TOPICS: ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag"),
@@ -114,9 +116,8 @@ def _takers_of_no_object(value: Any) -> frozenset[str]:
 def missing_table(name: str, content: Any) -> str | None:
     """The name of the table that an object lacks, or has as null: brokers load such a file as one without entries, and
     write none. None where the table is there, or where `name` has none."""
-    table = TABLES.get(name)
-    lacks = table is not None and isinstance(content, dict) and content.get(table.name) is None
-    return table.name if table is not None and lacks else None
+    table = TABLES[name].name if name in TABLES else _UNCONVERTED.get(name)
+    return table if table is not None and isinstance(content, dict) and content.get(table) is None else None
 
 
 def convertible_entries(name: str, content: Any) -> dict[Any, Any]:

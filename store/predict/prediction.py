@@ -38,7 +38,7 @@ from rmqctl.store.predict.surroundings import (
     refused_by_timer,
     refused_lock,
 )
-from rmqctl.store.predict.timer import timer_outcome
+from rmqctl.store.predict.timer import timer_off, timer_outcome
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.survey.log_runs import Digest
@@ -243,8 +243,9 @@ class Start:
         """What the timer does, where the start leaves the log and the timer's queue as they are."""
         result = self.result
         changed = result.messages_lost or any(row["topic"] == TIMER_TOPIC for row in result.queues_changed)
-        if self.rules.knows_batches and self.files.config.timer_wheel_enable and self.files.log.files and not changed:
-            timer = timer_outcome(self.files)
+        if self.rules.knows_batches and self.files.log.files and not changed:
+            is_on = self.files.config.timer_wheel_enable
+            timer = timer_outcome(self.files) if is_on else timer_off(self.files)
             result.messages_stuck += timer.stuck
             result.messages_repeated += timer.repeated
             result.timer_reset = timer.is_reset

@@ -64,6 +64,21 @@ def timer_outcome(files: StoreFiles) -> TimerOutcome:
     return TimerOutcome(len(pending.lost) + ahead, pending.again + pending.twice, is_reset, tuple(said))
 
 
+def timer_off(files: StoreFiles) -> TimerOutcome:
+    """Return what a start with timerWheelEnable=false means: the timer is not loaded, and what waits in it stays."""
+    reader = StoreReader(files)
+    queue = files.queues.find(TIMER_TOPIC, 0)
+    try:
+        timer = recover_timer(reader, queue)
+        waiting = len(pending_messages(reader, queue, timer, lambda _: None).messages) if timer.has_files else 0
+    except (CorruptError, UnreadableError) as error:
+        return TimerOutcome(said=(f"{error}: how many messages wait in the timer, which is off, is not known",))
+    if not waiting:
+        return TimerOutcome()
+    text = f"{counted(waiting, 'message')} of the timer are never delivered while timerWheelEnable is false"
+    return TimerOutcome(waiting, said=(text,))
+
+
 def _never_due(timer: RecoveredTimer) -> int:
     """Return how many units are due after the checkpoint was written, and before the time up to which it says that all
     is delivered."""

@@ -186,6 +186,8 @@ _TABLES = {
     "consumerOffset.json": "offsetTable",
     "subscriptionGroup.json": "subscriptionGroupTable",
     "delayOffset.json": "offsetTable",
+    "consumerFilter.json": "filterDataByTopic",
+    "consumerOrderInfo.json": "table",
 }
 
 
@@ -206,3 +208,22 @@ def test_an_object_without_its_table_is_loaded_as_empty(golden_store: GoldenStor
     (store / "config" / name).write_text(f'{{"dataVersion":{{"counter":1}},"{_TABLES[name]}":{{}}}}')
     assert "RMQ-CFG-007" not in {one.get("code") for one in run("check", "-s", store, "--json").objects}
     assert run("predict", "-s", store).code == 0
+
+
+@pytest.mark.parametrize(("setting", "is_off"), [("false", True), ("yes", True), ("true", False), ("TRUE", False)])
+def test_a_timer_that_the_configuration_turns_off(
+    golden_store: GoldenStore, tmp_path: Path, setting: str, is_off: bool
+) -> None:
+    """What waits in it is delivered by no broker that starts so."""
+    store, conf = golden_store("broker-real"), tmp_path / "broker.conf"
+    rows = [one for one in run("delays", "-s", store, "--json").objects if one["kind"] == "timer"]
+    waiting = sum(row["pending"] for row in rows)
+    assert waiting > 0
+    conf.write_text(f"timerWheelEnable={setting}\n")
+    found = run("predict", "-s", store, "-c", conf, "--json")
+    assert found.objects[0]["messages_stuck"] == (waiting if is_off else 0)
+    assert (f"{waiting} messages of the timer are never delivered while timerWheelEnable" in found.out) is is_off
+    assert found.code == (1 if is_off else 0)
+    if is_off:  # the files of the timer are not read then
+        (store / "timerwheel").write_bytes(b"x")
+        assert run("predict", "-s", store, "-c", conf, "--json").objects[0]["loads"]
