@@ -191,8 +191,6 @@ def reset_offset(broker: MasterBroker, request: RemotingCommand, caller: Caller)
             )
         table[MessageQueue(broker.identity.name, queue_id, topic.name)] = offset
         broker.offsets.reset(group, topic.name, queue_id, offset)
-    # mqadmin finds a group with offsets by its retry topic
-    broker.topics.add_retry_topics([group])
     body = fastjson(bean(offsetTable=table))
     _tell_members(broker, topic.name, group)
     return RemotingCommand(ResponseCode.SUCCESS, body=body)
@@ -201,11 +199,14 @@ def reset_offset(broker: MasterBroker, request: RemotingCommand, caller: Caller)
 def _refuse_as_4(broker: MasterBroker, topic: str, group: str, timestamp: str) -> None:
     """4.x has the members of a group set their offsets: mqadmin sets those of a group without members itself where it
     is answered so (Broker2Client#resetOffset)."""
-    if broker.topics.find(topic) is None:
+    found = broker.topics.find(topic)
+    if found is None:
         raise RequestError(
             ResponseCode.SYSTEM_ERROR,
             f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}",
         )
+    if any(broker.offsets.find(group, topic, queue_id) is None for queue_id in range(found.write_queue_nums)):
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")
     if broker.clients.consumer_group(group) is None:
         raise RequestError(
             ResponseCode.CONSUMER_NOT_ONLINE,
@@ -225,7 +226,6 @@ def clone_offsets(broker: MasterBroker, request: RemotingCommand, caller: Caller
             continue
         for queue_id, offset in broker.offsets.of(source, topic).items():
             broker.offsets.commit(target, topic, queue_id, offset)
-            broker.topics.add_retry_topics([target])
     return RemotingCommand(ResponseCode.SUCCESS)
 
 

@@ -192,7 +192,7 @@ def test_every_code_that_is_served_is_asked_for() -> None:
     assert served - asked == _NOT_ASKED.keys()
 
 
-def _wait(namesrv: str, broker: str) -> None:
+def wait_for_both(namesrv: str, broker: str) -> None:
     """A broker registers a little later than it starts, and then it delivers what is due."""
     route = Ask("route", Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "Events"})
     delays = Ask("delays", Code.GET_ALL_DELAY_OFFSET)
@@ -246,12 +246,12 @@ def test_answers_are_those_of_the_real_broker(version: str, release: str, tmp_pa
         requests = [one._replace(without=(*one.without, *_SINCE_5_0, "msgId")) for one in requests]
         known = {name: reason for name, reason in known.items() if name not in _NOT_FOR_4}
     with real_broker(version, tmp_path / "real", theirs, conf) as real:
-        _wait(real.namesrv, real.broker)
+        wait_for_both(real.namesrv, real.broker)
         expected = _answers(real.namesrv, real.broker, requests)
     file = tmp_path / "broker.conf"
     file.write_text("".join(f"{name}={value}\n" for name, value in conf.items()), encoding="ascii")
     with serving(ours, "--writable", "--as", release, "-c", str(file)) as served:
-        _wait(served.namesrv, served.broker)
+        wait_for_both(served.namesrv, served.broker)
         got = _answers(served.namesrv, served.broker, requests)
         assert served.end() == 0
         assert "Traceback" not in served.errors

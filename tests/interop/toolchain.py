@@ -97,7 +97,8 @@ def servers(version: str) -> Toolchain:
     label = f"servers-{version}"
     java = _java()
     # mqadmin asks a broker what its own version knows
-    sources = [*(SOURCES / "servers").rglob("*.java"), *(SOURCES / "clients" / "v5").rglob("Admin.java")]
+    admin = [one for name in ("Admin.java", "Sweep.java") for one in (SOURCES / "clients" / "v5").rglob(name)]
+    sources = [*(SOURCES / "servers").rglob("*.java"), *admin]
     with _locked(cache_folder()) as cache:
         jars = _jars(label, cache)
         classes = _compiled(f"classes-{label}", sources, cache, jars, java)

@@ -85,6 +85,10 @@ def test_4_leaves_resets_of_groups_without_members_to_mqadmin(make: Make) -> Non
     assert broker.send("Orders", b"one").code == 0
     reset: dict[str, Any] = {"topic": "Orders", "group": "g", "timestamp": -1, "isForce": True}
     answer = broker.ask(Request.INVOKE_BROKER_TO_RESET_OFFSET, **reset)
+    assert (answer.code, answer.remark) == (1, "THe consumer group <g> not exist")
+    for queue_id in range(broker.broker.topics.find("Orders").write_queue_nums):  # type: ignore[union-attr]
+        broker.broker.offsets.commit("g", "Orders", queue_id, 0)
+    answer = broker.ask(Request.INVOKE_BROKER_TO_RESET_OFFSET, **reset)
     assert answer.code == 206
     assert answer.remark == "Consumer not online, so can not reset offset, Group: g Topic: Orders Timestamp: -1"
     assert broker.ask(Request.INVOKE_BROKER_TO_RESET_OFFSET, **(reset | {"topic": "Nothing"})).code == 1
@@ -95,10 +99,10 @@ def test_4_leaves_resets_of_groups_without_members_to_mqadmin(make: Make) -> Non
 @pytest.mark.parametrize("version", RELEASES)
 def test_messages_get_the_properties_of_the_version(make: Make, version: str) -> None:
     broker = make(version)
-    assert broker.send("Orders", b"one", _UNIQ_KEY="U").code == 0
+    assert broker.send("Orders", b"one", _UNIQ_KEY="U", _WAIT="true").code == 0
     (message,) = broker.stored("Orders")
     own = {"UNIQ_KEY", "CLUSTER"}
-    assert {*message.properties()} == (own if version == "4.9.8" else own | {"MSG_REGION", "TRACE_ON"})
+    assert {*message.properties()} == (own if version == "4.9.8" else own | {"MSG_REGION", "TRACE_ON", "WAIT"})
 
 
 def test_4_has_topics_without_attributes(make: Make) -> None:
@@ -124,3 +128,23 @@ def test_the_count_of_all_stands_beside_them_since_5_5(make: Make, version: str)
     ):
         answer, all_of_them = broker.ask(code), len(broker.content(code)[table])
         assert answer.fields == ({count: str(all_of_them)} if version == "5.5.0" else {})
+
+
+@pytest.mark.parametrize("version", OF_5)
+def test_a_reset_makes_no_retry_topic(make: Make, version: str) -> None:
+    """mqadmin finds a group by that topic: consumerProgress knows none that never consumed (17), reset or not."""
+    broker = make(version)
+    assert broker.send("Orders", b"one").code == 0
+    broker.store.wait_for_dispatch()
+    broker.broker.group("g-fresh")
+    reset = broker.ask(
+        Request.INVOKE_BROKER_TO_RESET_OFFSET, topic="Orders", group="g-fresh", timestamp=0, isForce=True
+    )
+    assert reset.code == 0
+    assert broker.broker.offsets.find("g-fresh", "Orders", 0) == 0
+    assert broker.ask(Request.CLONE_GROUP_OFFSET, srcGroup="g-fresh", destGroup="g-cloned", topic="Orders").code == 0
+    assert broker.broker.offsets.find("g-cloned", "Orders", 0) == 0
+    topics = {*broker.broker.routes()}
+    assert topics & {"%RETRY%g-fresh", "%RETRY%g-cloned"} == set()
+    broker.ask(Request.HEART_BEAT, heartbeat("me@1", "g-fresh", Orders="*"))
+    assert "%RETRY%g-fresh" in broker.broker.routes()
