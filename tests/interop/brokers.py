@@ -17,6 +17,7 @@ import pytest
 
 from rmqctl.network.broker.tables.topics import DEFAULT_TOPIC
 from rmqctl.network.clients.client import Client
+from rmqctl.network.remoting.codes import RequestCode
 from tests.interop.harness import SMALL_JVM, java_command
 from tests.interop.toolchain import SOURCES, Toolchain, Unavailable, clients, run, servers
 from tests.processes import LIMIT, SHORT_LIVED_JVM, start
@@ -118,6 +119,19 @@ def _wait_for_routes(namesrv: str, log: Path) -> None:
     while client.route(DEFAULT_TOPIC, anew=True) is None:
         assert time.monotonic() < end, log.read_text()
         time.sleep(0.2)
+
+
+def create_topic(namesrv: str, broker: str, topic: str, queues: int = 4) -> None:
+    """Have a topic at the broker, and wait until clients find it."""
+    client = Client(namesrv)
+    fields: dict[str, Any] = {"topic": topic, "readQueueNums": queues, "writeQueueNums": queues, "perm": 6}
+    fields |= {"topicFilterType": "SINGLE_TAG", "defaultTopic": DEFAULT_TOPIC, "topicSysFlag": 0, "order": False}
+    client.ask(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+    end = time.monotonic() + SECONDS
+    while client.route(topic, anew=True) is None:
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    client.close()
 
 
 def _skipping(tools: Any, version: str) -> Toolchain:

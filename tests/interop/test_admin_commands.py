@@ -94,6 +94,8 @@ def _sweep(tools: Toolchain, folder: Path, namesrv: str, broker: str) -> tuple[l
     assert done.returncode == 0, done.stderr
     names: list[str] = []
     found: dict[str, list[str]] = {}
+    # logback may tell of itself before the first command
+    shown: list[str] = []
     following = iter(wanted)
     for line in done.stdout.splitlines():
         if line.startswith("name "):
@@ -122,7 +124,8 @@ def _alike(name: str, lines: list[str]) -> list[str]:
             text = re.sub(r"V4_9_[78]", "V4_9", text)
         if name in _NUMBERS:
             text = re.sub(r"\d+", "N", text)
-        alike.append(" ".join(text.split()))
+        # the order of keys is that of a hash
+        alike.append(" ".join(text.split()).rstrip(","))
     return sorted(alike)
 
 
