@@ -14,6 +14,7 @@ from tests.test_tidy import FLOORS, ROOT, modules
 DATES = {
     "network/broker/broker.py": "the clock of a broker: store times, due times, versions of configuration files",
     "network/clients/client.py": "a part of a client's id",
+    "network/clients/consumer.py": "the date at which a consumer started, which it reports",
     "network/clients/membership.py": "the version of a subscription, which is a date (SubscriptionData#subVersion)",
     "network/clients/push/asked.py": "the date at which a consumer started, which it reports",
     "network/clients/push/process_queue.py": "the dates of pulls, locks and consumption that a consumer reports",
