@@ -39,14 +39,14 @@ def end_transaction(broker: MasterBroker, request: RemotingCommand, caller: Call
     if topic is None or queue_id is None:
         raise RequestError(ResponseCode.SYSTEM_ERROR, "the half message does not say which topic it is for")
 
-    committed = halves.committed(half, topic, queue_id)
+    message = halves.committed(half, topic, queue_id)
 
     def end(_: Sequence[PutResult]) -> dict[str, str]:
-        broker.see_to_topic(committed)
+        broker.see_to_topic(message)
         transactions.end(half.queue_offset)
         return {}
 
-    return put_and_answer(broker, [committed], end, always={})
+    return put_and_answer(broker, [message], end, always={})
 
 
 def _half_message(broker: MasterBroker, request: RemotingCommand) -> StoredMessage:

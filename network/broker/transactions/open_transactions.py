@@ -58,15 +58,15 @@ class OpenTransactions:
             return
         for unit in view.queue.units(self._op, view.queue.max_offset):
             try:
-                ended = half_topics.ended_offsets(view.message_of(unit).body)
+                offsets = half_topics.ended_offsets(view.message_of(unit).body)
             except (CorruptError, NotFoundError) as error:
                 self._broker.tell(f"ends of transactions are not known, their producers will be asked: {error}")
-                ended = []
-            self._note_end(unit.queue_offset, ended)
+                offsets = []
+            self._note_end(unit.queue_offset, offsets)
 
-    def _note_end(self, op_offset: int, ended: list[int]) -> None:
-        self._ops.append((op_offset, ended))
-        open_ones = {offset for offset in ended if offset >= self._half}
+    def _note_end(self, op_offset: int, offsets: list[int]) -> None:
+        self._ops.append((op_offset, offsets))
+        open_ones = {offset for offset in offsets if offset >= self._half}
         self._ended |= open_ones
         self._dealt_with |= open_ones
 
@@ -77,12 +77,12 @@ class OpenTransactions:
     def end(self, queue_offset: int) -> PutResult:
         """A half message has come to its end, and with it the copy that took its place; what the put of the mark gave.
         Errors of the store are raised."""
-        ended = [queue_offset]
-        while ended[-1] in self._copies:
-            ended.append(self._copies.pop(ended[-1]))
-        result = self._broker.put([halves.ended(ended)]).results[0]
+        offsets = [queue_offset]
+        while offsets[-1] in self._copies:
+            offsets.append(self._copies.pop(offsets[-1]))
+        result = self._broker.put([halves.ended(offsets)]).results[0]
         if result.status.is_stored and result.queue_offset is not None:
-            self._note_end(result.queue_offset, ended)
+            self._note_end(result.queue_offset, offsets)
         return result
 
     # ---- rounds
