@@ -1,0 +1,1 @@
+"""Tools of the restructuring; they go when it is done."""
