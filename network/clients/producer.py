@@ -250,16 +250,25 @@ class Producer:
 
     def send_in_transaction(self, message: Message, decide: Decide) -> SendResult:
         """Send a message that no consumer gets yet, call `decide`, and end the transaction as that says. With None the
-        broker asks later: see `answer_checks`. A message that is not stored safely, which the status of the result
-        says, is rolled back without a call."""
+        broker asks later: see `answer_checks`; so it does where `decide` fails, and `warn` of the producer gets a line
+        (DefaultMQProducerImpl#sendMessageInTransaction). A message that is not stored safely, which the status of the
+        result says, is rolled back without a call."""
         properties = {**message.properties, "TRAN_MSG": "true", "PGROUP": self.group}
         properties.pop(names.DELAY, None)
         half = message._replace(properties=properties)
         result = self.send(half)
-        outcome = decide(message) if result.status == _SENT else False
+        outcome = self._decided(message, decide) if result.status == _SENT else False
         if result.message_ids:
             self._end(half, outcome, result)
         return result
+
+    def _decided(self, message: Message, decide: Decide) -> bool | None:
+        try:
+            return decide(message)
+        except Exception as error:  # noqa: BLE001 - the broker asks later
+            said = f"{type(error).__name__}: {error}"
+            self._warn(f"the outcome of a transaction is not known, and the broker will ask for it: {said}")
+            return None
 
     def _end(self, half: Message, outcome: bool | None, result: SendResult) -> None:
         broker = result.queue.broker_name

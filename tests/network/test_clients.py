@@ -200,6 +200,21 @@ def test_transactions_are_ended_at_once_or_when_the_broker_asks(cluster: Cluster
         assert set(asked) == {b"later", b"never"}
 
 
+def test_a_transaction_whose_outcome_fails_is_asked_for_later(cluster: Cluster) -> None:
+    warned: list[str] = []
+
+    def fail(message: Message) -> bool:
+        raise ValueError("the bank is closed")
+
+    with cluster.producer("banks", warn=warned.append) as producer, cluster.consumer("accounts", "Bank") as consumer:
+        producer.answer_checks(lambda message: True)
+        result = producer.send_in_transaction(Message("Bank", b"later"), fail)
+        assert result.status == "SEND_OK"
+        assert _all(consumer, 1) == [b"later"]
+    assert len(warned) == 1
+    assert "ValueError: the bank is closed" in warned[0]
+
+
 def test_a_check_that_fails_is_made_again(cluster: Cluster) -> None:
     """It may use the producer, and its exception is none of the connection's."""
     asked: list[bytes] = []
