@@ -146,6 +146,9 @@ def test_a_round_of_sharing_out_before_a_reset_is_dealt_with_keeps_it(pushing: P
     with pushing.consumer("rounds", "Rounds", seen, threads=1) as consumer:
         wait_until(lambda: seen.bodies == ["a", "b", "c"])
         queue = MessageQueue("broker-a", 0, "Rounds")
+        # the pull that follows has been sent: it commits as well, and a real answer would have come to it
+        wait_until(lambda: consumer._pulls._pulls[queue].next_offset == 3)
+        wait_until(lambda: consumer._pulls._pulls[queue].answer is not None)
         moved = RemotingCommand(ResponseCode.PULL_OFFSET_MOVED, {"nextBeginOffset": "0"})
         later: list[Callable[[], object]] = []
         soon, consumer._background.soon = consumer._background.soon, later.append  # type: ignore[method-assign, assignment]
