@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -150,13 +150,12 @@ def test_a_round_of_sharing_out_before_a_reset_is_dealt_with_keeps_it(pushing: P
         wait_until(lambda: consumer._pulls._pulls[queue].next_offset == 3)
         wait_until(lambda: consumer._pulls._pulls[queue].answer is not None)
         moved = RemotingCommand(ResponseCode.PULL_OFFSET_MOVED, {"nextBeginOffset": "0"})
-        later: list[Callable[[], object]] = []
-        soon, consumer._background.soon = consumer._background.soon, later.append  # type: ignore[method-assign, assignment]
-        consumer._pulls._take(consumer._pulls._pulls[queue], "broker", moved)
-        consumer._rebalance.run()
-        consumer._background.soon = soon  # type: ignore[method-assign]
-        for task in later:
-            task()
+
+        def round_before_it() -> None:
+            consumer._pulls._take(consumer._pulls._pulls[queue], "broker", moved)
+            consumer._rebalance.run()
+
+        consumer._background.soon(round_before_it)
         wait_until(lambda: seen.bodies == [*"abc", *"abc"])
 
 
