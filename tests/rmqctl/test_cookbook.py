@@ -34,12 +34,15 @@ class Incident(NamedTuple):
 
 _GROUP = {"GROUP": "g-retry", "TOPIC": "Events", "QUEUE": "2"}
 # the store is older by now
-_MESSAGE = {**_GROUP, "2h ago": "2026-11-20", "OFFSET": "23", "KEY": "evt-2", "what you remember": "."}
+_MESSAGE = {
+    **_GROUP, "2h ago": "2026-11-20", "OFFSET": "23", "KEY": "evt-2", "what you remember": ".",
+    "TAG": "Tag0", "total=[0-9]+": "event [0-9]+", "2026-11-20 09:00": "2026-11-20", "2026-11-20 10:00": "2026-11-23",
+}  # fmt: skip
 INCIDENTS = {
     "The broker does not start": Incident(
         "short-last", ["predict", "check", "info", "ls", "recover", "recover", "predict"], finding=3
     ),
-    "A message did not arrive": Incident("broker-real", [*["where"] * 4, "cat", "query", "recover"], _MESSAGE),
+    "A message did not arrive": Incident("broker-real", [*["where"] * 4, "cat", "cat", "query", "recover"], _MESSAGE),
     "A group is behind, or got nothing": Incident(
         "broker-real", [*["groups"] * 3, "where", "dlq", "delays", "halves"], _MESSAGE
     ),
@@ -47,7 +50,7 @@ INCIDENTS = {
         "broker-real", ["query", "groups", "offsets", "offsets", "groups", "undo"], _GROUP
     ),
     "The DLQ is full": Incident("broker-real", ["dlq", "dlq", "dlq", "groups", "dlq", "produce"], _GROUP),
-    "The disk is full": Incident("clean", ["clean", "clean", "clean", "check"]),
+    "The disk is full": Incident("clean", ["clean", "clean", "clean", "check", "du", "du"]),
 }
 
 
