@@ -68,6 +68,7 @@ def du(
     of these only the bytes are known, and how far back the log goes.
     """
     from rmqctl.opening import log_bytes, open_store
+    from rmqctl.output.paragraph import talk_paragraph
     from rmqctl.output.progress import progress
     from rmqctl.reports.clean_output import told_users
 
@@ -90,14 +91,16 @@ def du(
     if usage.held:
         pids = sorted({one.process for one in usage.held})
         sizes = {one.file: one.bytes for one in usage.held}
-        output.talk(
+        talk_paragraph(
+            output,
             f"{'process' if len(pids) == 1 else 'processes'} {', '.join(map(str, pids))} still "
             f"{'holds' if len(pids) == 1 else 'hold'} {counted(len(sizes), 'deleted file')}, "
             f"{counted(sum(sizes.values()), 'byte')} on the disk: the space is free once the file is closed, at the "
-            "latest when the process ends (`du --json` names the files: held)"
+            "latest when the process ends (`du --json` names the files: held)",
         )
     for line in told_users(usage.in_use, "files of the store"):
-        output.talk(f"{line}: `clean` and `purge` refuse until it ends; what is removed under it stays on the disk")
+        refused = "`clean` and `purge` refuse until it ends; what is removed under it stays on the disk"
+        talk_paragraph(output, f"{line}: {refused}")
     if usage.damaged_bytes:
         output.talk(f"{counted(usage.damaged_bytes, 'byte')} of the log are damaged: `rmqctl check` says where")
     return exit_codes.DAMAGE_OR_NOTHING if usage.damaged_bytes else exit_codes.OK

@@ -40,6 +40,14 @@ def test_lines_fit_and_rows_can_be_told_apart(name: str, columns: int) -> None:
             assert any(all(value in line.split() for value in values) for line in told), (row, told)
 
 
+def test_a_process_that_uses_files_is_named_within_the_width() -> None:
+    file = store_path("clean") / "commitlog" / "00000000000000000000"
+    with file.open("rb"):
+        shown = rmqctl_on_a_terminal("du", "-s", store_path("clean"), columns=80)
+    assert any(line.startswith("process ") for line in shown.screen)
+    assert all(len(line) <= 80 for line in shown.screen if not line.startswith("compiling"))
+
+
 def test_columns_that_a_narrow_terminal_leaves_out_are_named() -> None:
     shown = rmqctl_on_a_terminal("cat", "-s", store_path("clean"), "-n", "2", columns=80)
     assert any(line.startswith("not shown at this width: keys") for line in shown.screen)
