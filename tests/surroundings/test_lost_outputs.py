@@ -104,7 +104,7 @@ CASES = {
     "produce": Case("clean", "produce -n NAMESRV -t T --body x", "1 message was sent, at queue offset "),
     "produce --from": Case("clean", "produce -n NAMESRV --from LINES", "2 messages were sent"),
     "mirror": Case("clean", "mirror SLAVES NEW --broker BROKER --exit-at-end", "the log was copied to "),
-    "topics create -n": Case("clean", "topics create -n NAMESRV -t New", "topic New was created on "),
+    "topics create -n": Case("clean", "topics create -n NAMESRV -t ANOTHER", " was created on "),
 }  # fmt: skip
 ELSEWHERE = {"consume": "commits what was printed", "serve": "prints its addresses before it serves"}
 
@@ -161,6 +161,8 @@ def test_a_change_is_named(golden_store: GoldenStore, served: Served, name: str,
         "OTHER": store.parent / "other.json",
         "LINES": lines,
     }
+    # the cases share a broker
+    places["ANOTHER"] = f"New-{number}-{as_json}"
     places |= {"NAMESRV": served.namesrv, "SLAVES": served.slaves, "BROKER": served.broker}
     words = [str(places.get(word, word)) for word in case.command.replace("'select 1'", "select_1").split()]
     words = ["select 1" if word == "select_1" else word for word in words]
