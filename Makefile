@@ -22,7 +22,7 @@ ON_A_DAY = $(BIN)/python -m tests.anyday.at_a_date $(PYTEST)
 ON_ANY_DAY = RMQCTL_CLOCK="$${RMQCTL_CLOCK:-any}" $(ON_A_DAY)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-ci test-any-day any-day coverage lint interop bench docs proof format clean
+.PHONY: help install demo test test-all test-ci test-any-day any-day coverage lint interop interop-ci bench docs proof format clean
 
 help:
 	@echo "make install   the environment in .venv, with .venv/bin/rmqctl"
@@ -35,6 +35,7 @@ help:
 	@echo "make coverage  the lines and branches that the tests run, by room (ARGS=--quick: those of the quick run)"
 	@echo "make lint      ruff (rules and format), mypy, and whether generated documents are fresh"
 	@echo "make interop   the tests that start the real RocketMQ (Maven and a JDK 11+; skipped with a reason without)"
+	@echo "make interop-ci  those of interop that CI runs: every test, with a drawn quarter of its versions and cases"
 	@echo "make proof     power cuts, kills, errors of the disk, flipped bytes and more, at length; then a table"
 	@echo "make bench     measure, against the real RocketMQ where that can be run; ARGS=--help names the themes"
 	@echo "make docs      write the generated part of docs/ and formats/"
@@ -103,6 +104,12 @@ lint: install
 interop: WORKERS = 4
 interop: install
 	RMQCTL_CLOCK="$${RMQCTL_CLOCK:-real}" $(ON_A_DAY) --dist loadfile -m interop $(ARGS)
+
+# what CI runs: of one test's versions and cases a quarter, at least one, another one each time
+interop-ci: WORKERS = 4
+interop-ci: install
+	RMQCTL_CLOCK="$${RMQCTL_CLOCK:-real}" $(ON_A_DAY) --dist loadfile -m interop \
+		--draw "$${RMQCTL_DRAW:-$$(date +%s)}" $(ARGS)
 
 bench: install
 	$(BIN)/python -m bench $(ARGS)

@@ -21,7 +21,7 @@ LEFT_OUT = {
     "interop": "the real RocketMQ; make interop runs them",
 }
 """Mark of a test that the quick run leaves out -> why, and what runs it."""
-DRAWN = ("thorough", "jvm")
+DRAWN = ("thorough", "jvm", "interop")
 """Marks of tests whose parameters are drawn."""
 DRAWN_SHARE = 4
 """One of so many parameters is drawn."""

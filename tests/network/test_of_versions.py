@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,13 @@ def test_messages_get_the_properties_of_the_version(make: Make, version: str) ->
     (message,) = broker.stored("Orders")
     own = {"UNIQ_KEY", "CLUSTER"}
     assert {*message.properties()} == (own if version == "4.9.8" else own | {"MSG_REGION", "TRACE_ON", "WAIT"})
+
+
+def test_messages_of_a_batch_keep_that_they_are_waited_for(make: Make) -> None:
+    broker = make("4.9.8")
+    item = struct.pack(">iiiii3sh", 4 * 5 + 3 + 2, 0, 0, 5, 3, b"one", 0)
+    assert broker.send("Orders", item * 2, batch=True, _WAIT="true").code == 0
+    assert [message.properties()["WAIT"] for message in broker.stored("Orders")] == ["true", "true"]
 
 
 def test_4_has_topics_without_attributes(make: Make) -> None:

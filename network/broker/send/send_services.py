@@ -103,8 +103,8 @@ def _properties(broker: WritableBroker, header: SendHeader, always: Mapping[str,
     properties = parsed_properties(header.properties)
     if not broker.identity.release.is_of_4:
         properties |= always
-    elif properties.get(names.WAIT) == "true":
-        # 4.x saves its bytes: to wait is what is done without it
+    elif properties.get(names.WAIT) == "true" and not header.is_batch:
+        # 4.x saves its bytes, but not in batches: to wait is what is done without it
         del properties[names.WAIT]
     properties.pop(_POP_CHECKPOINT, None)
     if names.UNIQUE_KEY not in properties and not header.is_batch:
