@@ -202,10 +202,16 @@ class Client:
             self.beat()
 
     def beat(self) -> None:
-        """Tell the brokers now."""
-        for address in sorted(self.brokers()):
+        """Tell the brokers now: of the slaves those that are pulled from, without waiting for them."""
+        masters = {address for _, route in list(self._routes.values()) for address in route.addresses.values()}
+        with self._lock:
+            connected = {address for address, one in self._connections.items() if one.is_open}
+        for address in sorted(masters | (self.brokers() & connected)):
             try:
-                if self.connection(address).is_open:
+                connection = self.connection(address)
+                if address not in masters:
+                    connection.submit(RemotingCommand(RequestCode.HEART_BEAT, {}, fastjson(self._heartbeat)))
+                elif connection.is_open:
                     self._beat_at(address)
             except RemoteError:
                 continue  # the next request will say so
@@ -215,10 +221,12 @@ class Client:
 
     def unregister(self, fields: Mapping[str, Any]) -> None:
         """Have every connected broker forget this client in the group of `fields`, and wait 1 s for their answers."""
+        # before it is forgotten that slaves know a consumer, too
+        brokers = self.brokers()
         self._heartbeat = None
         command = RemotingCommand(RequestCode.UNREGISTER_CLIENT, texts({"clientID": self.client_id, **fields}))
         with self._lock:
-            known = [self._connections[one] for one in self.brokers() if one in self._connections]
+            known = [self._connections[one] for one in brokers if one in self._connections]
         asked = []
         for connection in known:
             # a broker that is gone forgets its clients

@@ -167,24 +167,37 @@ class Consumer:
         until = time.monotonic() + seconds
         while True:
             found: list[tuple[MessageQueue, StoredMessage]] = []
+            problem: RemoteError | None
             pause = max(0.0, min(until - time.monotonic(), _LOOK_SECONDS))
             try:
-                found = self._round(pause, ends)
-                self._failing_since = None
+                found, problem = self._round(pause, ends)
             except BrokerError:
                 raise
             except RemoteError as error:
-                self._wait_out(error, pause)
+                problem = error
+            if problem is None:
+                self._failing_since = None
+            elif not found:
+                self._wait_out(problem, pause)
             if found or time.monotonic() >= until:
                 return found
 
-    def _round(self, pause: float, ends: Mapping[MessageQueue, int] | None) -> list[tuple[MessageQueue, StoredMessage]]:
-        """Do what is due, and take the messages of one queue that come within `pause` seconds."""
+    def _round(
+        self, pause: float, ends: Mapping[MessageQueue, int] | None
+    ) -> tuple[list[tuple[MessageQueue, StoredMessage]], RemoteError | None]:
+        """Do what is due, and take the messages of one queue that come within `pause` seconds; with them why a queue
+        cannot be asked, which keeps back no messages of the others."""
         self._rebalance()
         self._set_offsets()
         self._save(is_due=True)
-        self._pull_more(ends)
-        if not self._pulls:
+        problem: RemoteError | None = None
+        try:
+            self._pull_more(ends)
+        except BrokerError:
+            raise
+        except RemoteError as error:
+            problem = error
+        if not self._pulls and problem is None:
             self._changed.wait(pause)
         wait([pull.answer for pull in self._pulls.values()], pause, FIRST_COMPLETED)
         for queue, pull in list(self._pulls.items()):
@@ -193,8 +206,8 @@ class Consumer:
                 # the next ones are on their way while the caller has these; what is wrong the next call will say
                 with contextlib.suppress(RemoteError):
                     self._pull_more(ends)
-                return [(queue, message) for message in found]
-        return []
+                return [(queue, message) for message in found], problem
+        return [], problem
 
     def _wait_out(self, error: RemoteError, pause: float) -> None:
         """Wait for a broker that is away, as for its restart. Raise the error where no queue is held yet, and after
@@ -233,10 +246,17 @@ class Consumer:
                     raise
 
     def _pull_more(self, ends: Mapping[MessageQueue, int] | None) -> None:
-        """Ask for messages of each queue of which none are asked for: no more than one answer of it is ever kept."""
+        """Ask for messages of each queue of which none are asked for: no more than one answer of it is ever kept. The
+        last RemoteError is raised when all queues were tried."""
+        problem: RemoteError | None = None
         for queue, offset in self._offsets.items():
             if queue not in self._pulls and (ends is None or offset < ends.get(queue, 0)):
-                self._pulls[queue] = self._pull(queue, offset)
+                try:
+                    self._pulls[queue] = self._pull(queue, offset)
+                except RemoteError as error:
+                    problem = error
+        if problem is not None:
+            raise problem
 
     def _pull(self, queue: MessageQueue, offset: int) -> _Pull:
         """Ask for messages; the answer comes when there are some, or after a while without any. A slave that cannot be
@@ -517,6 +537,8 @@ class Consumer:
     def close(self) -> None:
         """Commit and leave the group."""
         try:
+            # what an operator was told is set must not be overwritten
+            self._set_offsets()
             self._save(is_due=False)
             self._pulls.clear()
             for address in sorted(self._client.brokers()) if self._has_joined else ():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
+import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
+from queue import SimpleQueue
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import RemoteError, UsageError
@@ -93,7 +95,7 @@ class Producer:
             self.hooks.sending.append(SendTrace(self._trace, settings.namespace))
             self.hooks.ending.append(EndTransactionTrace(self._trace, settings.namespace))
         self._decide: Decide | None = None
-        self._checks = ThreadPoolExecutor(1, f"checks-{self.group}")
+        self._checks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._requests = Requests()
 
     # ---- life cycle
@@ -118,6 +120,8 @@ class Producer:
         content = {"consumerDataSet": [], "producerDataSet": [{"groupName": self.group}]}
         self._client.start_heartbeats(content, self.settings.heartbeat_broker_interval / 1000)
         self._sender.start()
+        # a daemon: a decision that takes long must not keep the process from ending
+        threading.Thread(target=self._run_checks, name=f"checks-{self.group}", daemon=True).start()
         if self._trace is not None:
             self._trace.start()
 
@@ -127,7 +131,7 @@ class Producer:
             self._client.unregister({"producerGroup": self.group})
             if self._trace is not None:
                 self._trace.close()
-        self._checks.shutdown(wait=False, cancel_futures=True)
+        self._checks.put(None)
         self._sender.close()
         self._client.close()
 
@@ -305,10 +309,14 @@ class Producer:
             return self._requests.received(command)
         if command.code != RequestCode.CHECK_TRANSACTION_STATE or self._decide is None:
             return None
-        # one that is ended answers nothing more
-        with contextlib.suppress(RuntimeError):
-            self._checks.submit(self._check, address, command, self._decide)
+        self._checks.put(partial(self._check, address, command, self._decide))
         return None
+
+    def _run_checks(self) -> None:
+        while (check := self._checks.get()) is not None:
+            # one that is ended answers nothing more
+            if self.state is ServiceState.RUNNING:
+                check()
 
     def _check(self, address: str, command: RemotingCommand, decide: Decide) -> None:
         """Have the outcome of a transaction decided, and tell the broker (checkTransactionState)."""

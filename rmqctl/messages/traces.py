@@ -65,12 +65,13 @@ def traces_of(body: bytes) -> dict[str, Any]:
 
 def trace_text(body: bytes, *, is_whole: bool = False) -> str | None:
     """Return the records of a body as text, the first ones unless `is_whole`; None where there are none."""
-    records = traces_of(body).get("traces")
+    parts = [one for one in body.split(b"\x02") if one]
+    # a body may have thousands: only those that are shown are decoded
+    records = traces_of(b"\x02".join(parts if is_whole else parts[:_SHOWN])).get("traces")
     if not records:
         return None
-    shown = records if is_whole else records[:_SHOWN]
-    text = "; ".join(_sentence(one) for one in shown)
-    left = len(records) - len(shown)
+    text = "; ".join(_sentence(one) for one in records)
+    left = len(parts) - len(records)
     return f"{text}; and {left} more" if left else text
 
 

@@ -45,8 +45,12 @@ def files_needed(used: Iterable[tuple[Geometry, int]]) -> int | None:
     files = list(used)
     if not files:
         return None
-    largest = max(geometry.entries for geometry, _ in files)
-    needed = max(1, -(-sum(entries for _, entries in files) // max(1, largest - 1)))
+    left, needed = sum(entries for _, entries in files), 0
+    for entries in sorted((max(1, geometry.entries - 1) for geometry, _ in files), reverse=True):
+        needed += 1
+        left -= entries
+        if left <= 0:
+            break
     too_many = len(files) - needed
     return needed if too_many >= max(2, needed) else None
 

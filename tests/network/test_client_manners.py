@@ -4,12 +4,15 @@ so at once."""
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from rmqctl.formats.errors import RemoteError
 from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.network.clients.allocate import averagely
 from rmqctl.network.clients.channel import Answers
@@ -19,6 +22,7 @@ from rmqctl.network.clients.producer import Producer
 from rmqctl.network.clients.push.listeners import ConsumeStatus
 from rmqctl.network.clients.push.push_consumer import MemberOptions, PushConsumer
 from rmqctl.network.clients.push.settings import PushSettings
+from rmqctl.network.clients.routes import route_of
 from rmqctl.network.listening import ListeningBroker
 from rmqctl.network.local import LocalBroker
 from rmqctl.network.remoting.codes import RequestCode, ResponseCode
@@ -31,6 +35,8 @@ from tests.network.serving import free_pair, serving, serving_here
 CONFIG = StoreConfig(mapped_file_size_commit_log=1 << 20, timer_wheel_enable=False)
 COUNT = 100
 QUEUE = MessageQueue("broker-a", 0, "Ahead")
+SLAVE_ROUTE = b"""{"brokerDatas":[{"brokerName":"broker-a","brokerAddrs":{0:"m",1:"s"}}],
+"queueDatas":[{"brokerName":"broker-a","perm":6,"readQueueNums":1,"writeQueueNums":1}]}"""
 
 
 @pytest.fixture(scope="module")
@@ -313,3 +319,62 @@ def test_another_error_is_no_start() -> None:
     with pytest.raises(BrokerError, match="NullPointer"):
         Client("", dial=broker.dial).ask_runtime_info("broker:1")
     assert broker.asked == 1
+
+
+def test_an_offset_that_was_set_is_not_overwritten_at_the_end(tmp_path: Path) -> None:
+    """The consumer ends before it takes up what an operator was told is set (220)."""
+    with serving_here(tmp_path / "store", CONFIG, {}) as served, Producer(served.namesrv) as producer:
+        queue = producer.send(Message("Ahead", b"a")).queue
+        for body in (b"b", b"c"):
+            producer.send(Message("Ahead", body), queue)
+        with Consumer(served.namesrv, "set", "Ahead", begin="first") as consumer:
+            bodies: list[bytes] = []
+            while len(bodies) < 3:
+                bodies += [one.body for one in consumer.poll(60)]
+            body = fastjson({"offsetTable": {queue: 1}})
+            fields = {"topic": "Ahead", "group": "set"}
+            consumer._asked(served.address, RemotingCommand(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body))
+        asking = Client(served.namesrv)
+        where = {"consumerGroup": "set", "topic": "Ahead", "queueId": queue.queue_id}
+        answer = asking.ask(served.address, RequestCode.QUERY_CONSUMER_OFFSET, where)
+        asking.close()
+    assert answer.fields["offset"] == "1"
+
+
+def test_a_queue_that_cannot_be_asked_keeps_back_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker is away: messages of the others come on."""
+    with serving_here(tmp_path / "store", CONFIG, {}) as served, Producer(served.namesrv) as producer:
+        queue = producer.send(Message("Ahead", b"a")).queue
+        with Consumer(served.namesrv, "on", "Ahead", begin="first") as consumer:
+            pull = consumer._pull
+
+            def some(one: MessageQueue, offset: int) -> object:
+                if one != queue:
+                    raise RemoteError("no route to the broker")
+                return pull(one, offset)
+
+            monkeypatch.setattr(consumer, "_pull", some)
+            found: list[bytes] = []
+            until = time.monotonic() + 20
+            while not found and time.monotonic() < until:
+                found += [one.body for one in consumer.poll(1)]
+            assert found == [b"a"]
+
+
+def test_a_slave_that_hangs_holds_up_no_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client("127.0.0.1:1")
+    route = route_of("T", SLAVE_ROUTE)
+    asked: list[str] = []
+    monkeypatch.setattr(client, "_heartbeat", {"consumerDataSet": [{}]})
+    monkeypatch.setattr(client, "_routes", {"T": (time.monotonic(), route)})
+    monkeypatch.setattr(client, "connection", lambda address: asked.append(address) or Mock(is_open=True))
+    monkeypatch.setattr(client, "_beat_at", asked.append)
+    client.beat()
+    assert asked == ["m", "m"]
+    client.close()
+
+
+def test_a_check_that_takes_long_keeps_no_process_from_ending(tmp_path: Path) -> None:
+    with serving_here(tmp_path / "store", CONFIG, {}) as served, Producer(served.namesrv, "ends"):
+        checking = [thread for thread in threading.enumerate() if thread.name == "checks-ends"]
+        assert [thread.daemon for thread in checking] == [True]

@@ -477,7 +477,9 @@ def test_a_check_of_a_transaction_is_traced(local: LocalBroker) -> None:
         frame = frame_at(local.broker, stored.physical_offset)
         producer._asked(address, RemotingCommand(RequestCode.CHECK_TRANSACTION_STATE, fields, frame))
         # checks have a thread of their own
-        producer._checks.submit(lambda: None).result(timeout=60)
+        done = threading.Event()
+        producer._checks.put(done.set)
+        assert done.wait(60)
     states = [one.beans[0] for one in records(local, "checked") if one.type is TraceType.END_TRANSACTION]
     assert [(one.transaction_state, one.is_from_check) for one in states] == [
         ("UNKNOW", False),

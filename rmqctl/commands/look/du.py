@@ -118,7 +118,7 @@ def _print_history(history: SizeHistory, output: Output) -> None:
             f"{counted(history.gone_bytes, 'byte')} of the log are gone: {by_us if history.cleaned_bytes else ''}"
             "a broker records nothing of what it removes"
         )
-    if history.first_store_timestamp is not None:
+    if history.gone_bytes and history.first_store_timestamp is not None:
         output.talk(
             f"the oldest message is of {format_time(history.first_store_timestamp)}: less than fileReservedTime ago, a "
             "broker that had too little space removed younger files"

@@ -102,6 +102,8 @@ def _slot_step(reader: StoreReader, message: StoredMessage, slot: QueueSlot) -> 
         first = beginning(queue, read)
         is_deleted = first is not None and first.physical_offset > message.physical_offset
         why = "the topic was deleted and created again" if is_deleted else "its queue offset was given twice"
+        if number >= queue.max_offset and not is_deleted:
+            why = f"its queue offset {number} is beyond the end of the queue, {queue.max_offset}"
         now = f"{slot.topic} queue {slot.queue_id} has a later message, at physical offset {later}, instead"
         return step._replace(state=SUPERSEDED, detail=f"{why}: {now}; no consumer gets it")
     if number >= queue.max_offset:

@@ -64,7 +64,8 @@ class Teller:
         """All about a message and its copies; of `groups`, or of all that are known where none is named."""
         held = [self._held.delay(one, family.sent) for one in family.delayed] + self._held.halves(family)
         lies = self._lies(family)
-        slotless = next((step.detail for step in lies if step.state in (IMPOSSIBLE, SUPERSEDED)), "")
+        own = [step for step in lies if step.stage is Stage.QUEUE and step.topic == family.shown.topic]
+        slotless = next((step.detail for step in own if step.state in (IMPOSSIBLE, SUPERSEDED)), "")
         about = {group: self._group_steps(family, group, slotless) for group in self._groups(family, groups)}
         verdicts = tuple(group_verdict(group, steps) for group, steps in about.items())
         steps = [*lies, *held, *(step for one in about.values() for step in one)]
@@ -265,7 +266,9 @@ def _verdict(
     slots = [step for step in lies if step.stage is Stage.QUEUE and step.physical_offset == shown.physical_offset]
     lost = [step for step in slots if step.state in (MISSING, WRONG, IMPOSSIBLE, SUPERSEDED)]
     if lost:
-        return Verdict.NO_SLOT, f"It is stored, but no consumer can get it: {lost[0].detail}"
+        first = min(lost, key=lambda step: step.topic != shown.topic)
+        who = "no consumer" if first.topic == shown.topic else f"no consumer of {first.topic}"
+        return Verdict.NO_SLOT, f"It is stored, but {who} can get it: {first.detail}"
     unknown = [step for step in slots if step.state not in ("there", "none")]
     what = f"{place_of(shown)} is stored and in its queue"
     if unknown or not slots:

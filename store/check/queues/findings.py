@@ -301,7 +301,9 @@ def look_findings(files: StoreFiles, queue: AnyConsumeQueue, look: QueueLook, se
     for verdict, suspicion in look.suspicions.items():
         code, is_lost = _VERDICTS[verdict]
         # only brokers cannot read them
-        is_whole = verdict is UnitVerdict.DAMAGED and all(span.reason in WHOLE for span in seen.damaged)
+        # a quick look has walked no damage: what it knows of are missing files
+        is_whole = verdict is UnitVerdict.DAMAGED and bool(seen.damaged)
+        is_whole = is_whole and all(span.reason in WHOLE for span in seen.damaged)
         unit, found = suspicion.first
         if verdict is UnitVerdict.TAKEN:
             text = counted(suspicion.units, "message has", "messages have")

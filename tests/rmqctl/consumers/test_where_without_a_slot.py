@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,31 @@ def test_nothing_is_left_after_a_purge_of_all_topics(tmp_path: Path) -> None:
             path.unlink()
     done = run("ls", "-s", store, "--json")
     assert ([row["topic"] for row in done.objects], "counted from the commitlog" in done.err) == (["C"], True)
+
+
+def test_a_queue_offset_beyond_the_end_was_not_given_twice(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with MessageStore.open(store, "rw", create=True) as opened:
+        for number in range(8):
+            opened.put(Message("T", b"x", properties={"KEYS": f"k{number}"}))
+    put_field(store, messages(store)[3].physical_offset, "queue_offset", 1000)
+    sentence = run("where", "k3", "-s", store, "--json").objects[0]["sentence"]
+    assert "given twice" not in sentence
+    assert "its queue offset 1000 is beyond the end of the queue" in sentence
+
+
+def test_a_slot_of_a_light_queue_hides_not_that_of_the_topic(tmp_path: Path) -> None:
+    """Two messages have one offset in the light queue, each has its own in its topic."""
+    store = tmp_path / "store"
+    config = StoreConfig(mapped_file_size_commit_log=65536, enable_lmq=True, enable_multi_dispatch=True)
+    with MessageStore.open(store, "rw", config, create=True) as opened:
+        for number in (1, 2):
+            properties = {"KEYS": f"k{number}", "INNER_MULTI_DISPATCH": "%LMQ%a"}
+            opened.put(Message("A", b"x", queue_id=0, properties=properties))
+    log = store / "commitlog" / "00000000000000000000"
+    log.write_bytes(log.read_bytes().replace(b"INNER_MULTI_QUEUE_OFFSET\x011", b"INNER_MULTI_QUEUE_OFFSET\x010"))
+    shutil.rmtree(store / "consumequeue" / "%LMQ%a")
+    assert run("rebuild", "-s", store, "--queues").code in (0, 1)
+    row = run("where", "k1", "-s", store, "-g", "G", "--json").objects[0]
+    assert "no consumer can get it" not in row["sentence"]
+    assert any(step["state"] == "superseded" for step in row["evidence"])

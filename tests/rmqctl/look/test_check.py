@@ -321,3 +321,13 @@ def test_what_has_to_be_decided_comes_first(tmp_path: Path) -> None:
     assert "first decide about RMQ-FILE-005: until then what changes the log is refused" in done.out
     assert run("recover", "--bridge", "-s", store).code == exit_codes.REFUSED
     assert "decide" not in run("check", "-s", store_path("gap")).out
+
+
+def test_messages_of_a_missing_file_are_lost_for_a_quick_look_too(golden_store: GoldenStore) -> None:
+    store = golden_store("clean")
+    (store / "commitlog" / "00000000000001048576").unlink()
+    lost = [
+        [row["data_lost"] for row in run("check", "-s", store, *level, "--json").objects if row["code"] == "RMQ-CQ-009"]
+        for level in ((), ("--quick",))
+    ]
+    assert all(level and all(level) for level in lost), lost

@@ -88,3 +88,8 @@ def test_an_empty_store_has_no_days(tmp_path: Path) -> None:
     store = tmp_path / "store"
     (store / "commitlog").mkdir(parents=True)
     assert run("du", "--history", "-s", store, "--json").objects[0]["days"] == []
+
+
+def test_nothing_is_said_to_be_gone_of_a_whole_log(golden_store: GoldenStore) -> None:
+    done = run("du", "-s", golden_store("clean"), "--history")
+    assert "removed" not in done.out + done.err

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.message import Message
+from rmqctl.messages.traces import trace_text
 from rmqctl.network.clients.consume_hooks import ConsumeReturn
 from rmqctl.network.clients.producing.hooks import MessageType
 from rmqctl.network.clients.tracing.records import TraceBean, TraceRecord, TraceType, encode
@@ -133,3 +134,12 @@ def test_cat_gives_trace_records_as_a_field(traced: Path) -> None:
     assert line.strip() == "recalled ID9 of Orders by makes: success"
     assert run("cat", "-s", traced, "--traces", "--format-string", "%s").code == 2
     assert run("cat", "-s", traced, "--traces", "--format", "csv").code == 2
+
+
+def test_a_listing_decodes_what_it_shows() -> None:
+    """A body may have thousands of records, and a later one may be broken."""
+    body = (encode(RECORDS[0]) * 50).encode()
+    text = trace_text(body)
+    assert text is not None
+    assert text.endswith("; and 47 more")
+    assert trace_text(body + b"broken\x02") == text.replace("47", "48")

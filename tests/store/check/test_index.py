@@ -311,3 +311,14 @@ def test_mends_leave_nothing_to_find(mend: str, clean: Path) -> None:
         else:
             rebuild(files, queues=False)
     assert cross(clean) == []
+
+
+def test_46_full_files_of_a_smaller_size_are_needed(tmp_path: Path) -> None:
+    """maxIndexNum was lowered: what one large file would hold fills several small ones."""
+    for count, entries in ((399, 400), (195, 40)):
+        config = StoreConfig(mapped_file_size_commit_log=1 << 20, max_hash_slot_num=100, max_index_num=entries)
+        with MessageStore.open(tmp_path / "store", "rw", config, create=True) as store:
+            for number in range(count):
+                store.put(Message("T", b"x", properties={"KEYS": str(number)}))
+    assert len(index_files(tmp_path / "store")) >= 6
+    assert "RMQ-IDX-032" not in codes(cross(tmp_path / "store"))
