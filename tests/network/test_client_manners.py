@@ -367,7 +367,12 @@ def test_a_slave_that_hangs_holds_up_no_heartbeat(monkeypatch: pytest.MonkeyPatc
     asked: list[str] = []
     monkeypatch.setattr(client, "_heartbeat", {"consumerDataSet": [{}]})
     monkeypatch.setattr(client, "_routes", {"T": (time.monotonic(), route)})
-    monkeypatch.setattr(client, "connection", lambda address: asked.append(address) or Mock(is_open=True))
+
+    def connection(address: str) -> Mock:
+        asked.append(address)
+        return Mock(is_open=True)
+
+    monkeypatch.setattr(client, "connection", connection)
     monkeypatch.setattr(client, "_beat_at", asked.append)
     client.beat()
     assert asked == ["m", "m"]
