@@ -59,14 +59,21 @@ def test_a_quarter_of_the_cases_is_drawn_and_all_are_taken_without_a_seed(monkey
     monkeypatch.setattr(quick, "is_quick", False)
     monkeypatch.setattr(quick, "seed", None)
     cases = list(range(100))
-    assert (cases[quick.drawn_slice("fuzz")], quick.examples(100)) == (cases, 100)
+    assert (cases[quick.drawn_slice("fuzz", len(cases))], quick.examples(100)) == (cases, 100)
     found: set[int] = set()
     for seed in range(40):
         monkeypatch.setattr(quick, "seed", str(seed))
-        drawn = cases[quick.drawn_slice("fuzz")]
+        drawn = cases[quick.drawn_slice("fuzz", len(cases))]
         assert (len(drawn), quick.examples(100)) == (25, 50)
         found.update(drawn)
     assert found == set(cases)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+def test_of_few_cases_at_least_one_is_drawn(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(40):
+        monkeypatch.setattr(quick, "seed", str(number))
+        assert list(range(count))[quick.drawn_slice("real-broker", count)]
 
 
 @pytest.mark.parametrize(

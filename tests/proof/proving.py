@@ -188,7 +188,8 @@ def assert_proved(name: str, folder: Path, seed: int = 1) -> None:
     """As many cases as a full run tries, a share of them in the quick run, and a drawn one in CI; their seed is always
     the same."""
     count = max(2, PROOFS[name].in_ci // (_QUICK_SHARE if quick.is_quick else 1))
-    drawn = quick.drawn_slice(name)
+    cases: Cases = importlib.import_module(PROOFS[name].module).cases
+    drawn = quick.drawn_slice(name, sum(1 for _ in cases(seed, count)))
     outcome = prove(name, count, seed, folder, share=(drawn.start, drawn.step))
     assert outcome.tried
     assert not outcome.failures, "\n".join(outcome.failures)
