@@ -75,7 +75,7 @@ def _status(path: str, *names: str) -> int:
 def _timed(work: Callable[[], int]) -> Outcome:
     """The time of `work` alone. Starting Python and loading what is compiled does not count, nor does, on the other
     side, the start of the JVM."""
-    from rmqctl.store.columns.engine import speed_notice
+    from rmqctl.store.log.column_walk import speed_notice
 
     speed_notice()
     begin = time.perf_counter()
@@ -85,7 +85,7 @@ def _timed(work: Callable[[], int]) -> Outcome:
 
 
 def _check(store: Path) -> Outcome:
-    from rmqctl.store.columns.parallel import check_log
+    from rmqctl.store.log.parallel import check_log
     from rmqctl.store.store_files import StoreFiles
 
     with StoreFiles(store) as files:
@@ -93,8 +93,8 @@ def _check(store: Path) -> Outcome:
 
 
 def _scan(store: Path) -> Outcome:
-    from rmqctl.store.columns.batch import Columns, MessageColumns
-    from rmqctl.store.columns.walk import walk_columns
+    from rmqctl.store.log.column_walk import walk_columns
+    from rmqctl.store.log.columns import Columns, MessageColumns
     from rmqctl.store.store_files import StoreFiles
 
     with StoreFiles(store) as files:

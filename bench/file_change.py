@@ -22,8 +22,8 @@ from unittest import mock
 
 from bench.measure import Measurement, say, tell
 from rmqctl.store import Message, MessageStore
-from rmqctl.store.commitlog.locked_memory import lock_memory
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.log.transient_pool import lock_memory
 
 _FILE_BYTES = 64 * 1024 * 1024
 _BODY = bytes(128 * 1024)
@@ -71,7 +71,7 @@ def _longest(variant: Variant, flush: str, root: Path) -> _Longest:
     at_change, elsewhere = 0.0, 0.0
     lock = lock_memory if variant.is_locked else lambda _: None
     with (
-        mock.patch("rmqctl.store.commitlog.warm_files.lock_memory", lock),
+        mock.patch("rmqctl.store.log.transient_pool.lock_memory", lock),
         MessageStore.open(root, "rw", config=config, create=True, allocate_ahead=variant.is_ahead) as store,
     ):
         message, number, end = Message("Bench", _BODY), 0, 0

@@ -10,17 +10,17 @@ from pathlib import Path
 
 from bench.measure import Measurement, in_turns, processor_seconds, say, times
 from bench.stores import GIGABYTE, BenchStore, put_store, write_store
-from rmqctl.pipeline.engine.engine import Engine, LocalEngine, SparkEngine
+from rmqctl.pipeline.engine import Engine, LocalEngine, SparkEngine
 from rmqctl.pipeline.jobs.check import check_with
 from rmqctl.pipeline.jobs.export import export_with
 from rmqctl.pipeline.jobs.rebuild import rebuild_with
-from rmqctl.pipeline.jobs.stats.stats import StatsRequest, stats
+from rmqctl.pipeline.jobs.stats import StatsRequest, stats
 from rmqctl.pipeline.spark.session import spark_session
-from rmqctl.pipeline.splits.splits import Split, open_split, plan_splits, split_columns
+from rmqctl.pipeline.splits import Split, open_split, plan_splits, split_columns
 from rmqctl.store.check.check import check
-from rmqctl.store.columns.batch import Columns, MessageColumns
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.export.export import Target, export_batches
+from rmqctl.store.log.columns import Columns, MessageColumns
 from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.scan.scan import Scan
 from rmqctl.store.scan.schema import column_names

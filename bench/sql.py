@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from bench.measure import Measurement, in_turns, processor_seconds, say, times
 from bench.stores import GIGABYTE, BenchStore, put_store, unique_key, write_store
-from rmqctl.pipeline.embedded.embedded_sql import EmbeddedSql, embedded_sql
-from rmqctl.pipeline.engine.engine import LocalEngine
+from rmqctl.pipeline.engine import LocalEngine
 from rmqctl.pipeline.jobs.export import export_with
 from rmqctl.pipeline.spark.session import spark_session
-from rmqctl.pipeline.sql.sql import StoreSql
+from rmqctl.pipeline.sql.duckdb import EmbeddedSql, embedded_sql
+from rmqctl.pipeline.sql.spark import StoreSql
 from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import numpy as np
 from bench import rocketmq
 from bench.measure import Measurement, in_turns, rates
 from bench.stores import GIGABYTE, BenchStore
-from rmqctl.store.columns.parallel import check_log
+from rmqctl.store.log.parallel import check_log
 from rmqctl.store.store_files import StoreFiles
 
 _CHUNK = 32 << 20

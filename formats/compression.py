@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rmqctl.formats.errors import CorruptError, UnsupportedError, UsageError
-from rmqctl.formats.sys_flag import COMPRESSION_LZ4, COMPRESSION_NAMES, COMPRESSION_ZSTD
+from rmqctl.formats.properties import COMPRESSION_LZ4, COMPRESSION_NAMES, COMPRESSION_ZSTD
 
 # a body of 4 MiB is RocketMQ's default limit; 64 MiB leaves room for brokers that raised it and still stops a bomb
 DEFAULT_PLAIN_SIZE_LIMIT = 64 * 1024 * 1024

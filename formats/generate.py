@@ -7,13 +7,19 @@ from pathlib import Path
 
 from construct import Construct
 
+from rmqctl.formats import schemas as checkpoint
+from rmqctl.formats import schemas as consumequeue
+from rmqctl.formats import schemas as ids
+from rmqctl.formats import schemas as index
+from rmqctl.formats import schemas as message
+from rmqctl.formats import schemas as properties
+from rmqctl.formats import schemas as timer
 from rmqctl.formats.checksums import CRC_MASK, PROPERTY_CRC_NAME, PROPERTY_CRC_SIZE
 from rmqctl.formats.derive import derive_field, derive_layout, schema_fields
 from rmqctl.formats.framing import Message
 from rmqctl.formats.hosts import Host
 from rmqctl.formats.layout import Layout
 from rmqctl.formats.properties import MAXIMUM_PROPERTIES_SIZE, PROPERTY_SEPARATOR
-from rmqctl.formats.schemas import checkpoint, consumequeue, ids, index, message, properties, timer
 
 _HOSTS = ("born_host", "store_host")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqctl.formats import properties as names
 from rmqctl.formats.checksums import PROPERTY_CRC_SIZE, body_crc, frame_crc, parse_property_crc
 from rmqctl.formats.compression import DEFAULT_PLAIN_SIZE_LIMIT, decompress, is_plain
-from rmqctl.formats.errors import CorruptError, UnsupportedError
+from rmqctl.formats.errors import CorruptError, UnsupportedError, counted
 from rmqctl.formats.hosts import Host, format_offset_message_id
 from rmqctl.formats.layouts import (
     FRAME_HEADS,
@@ -18,9 +18,7 @@ from rmqctl.formats.layouts import (
     TOPIC_LENGTH_V1,
     TOPIC_LENGTH_V2,
 )
-from rmqctl.formats.properties import MAXIMUM_PROPERTIES_SIZE, parse_properties
-from rmqctl.formats.sys_flag import compression_type
-from rmqctl.formats.wording import counted
+from rmqctl.formats.properties import MAXIMUM_PROPERTIES_SIZE, compression_type, parse_properties
 
 if TYPE_CHECKING:
     from rmqctl.formats.framing import NO_PROPERTIES, FrameParts, Message, frame_bytes, prepare_frame, utf16_length

@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
+
+from rmqctl.formats.checksums import java_hash
+from rmqctl.formats.layouts import (
+    COMPRESSION_MASK,
+    COMPRESSION_SHIFT,
+    SYS_FLAG_COMPRESSED,
+    SYS_FLAG_INNER_BATCH,
+    TRANSACTION_MASK,
+)
 
 NAME_SEPARATOR = b"\x01"
 PROPERTY_SEPARATOR = b"\x02"
@@ -73,3 +83,84 @@ def replace_property(data: bytes, name: str, value: str) -> bytes:
 def split_keys(keys: str | None) -> list[str]:
     """Single keys of a KEYS property: separated by one space, empty pieces dropped (IndexService#buildIndex)."""
     return [key for key in keys.split(" ") if key] if keys else []
+
+
+# The order in which a java.util.HashMap gives its keys: that of the properties which RocketMQ writes.
+
+PARSED = 128
+"""Buckets of a map made of a property string (MessageDecoder#string2messageProperties)."""
+BUILT = 16
+"""Buckets of a map that properties are put into one by one (Message#putProperty)."""
+
+
+def in_java_order(properties: Mapping[str, str], buckets: int = PARSED) -> dict[str, str]:
+    """`properties`, given in the order in which they were put, in the order in which a HashMap has them."""
+    return {name: properties[name] for name in _ordered(tuple(properties), buckets)}
+
+
+@lru_cache(maxsize=4096)
+def _ordered(names: tuple[str, ...], buckets: int) -> tuple[str, ...]:
+    while len(names) > buckets * 3 // 4:
+        buckets *= 2
+    return tuple(sorted(names, key=lambda name: _bucket(name, buckets)))
+
+
+def _bucket(name: str, buckets: int) -> int:
+    spread = java_hash(name) & 0xFFFFFFFF
+    return (spread ^ spread >> 16) & buckets - 1
+
+
+# Meaning of the sysFlag bits: transaction type, compression type and their names (docs/formats.md).
+
+TRANSACTION_NONE = 0x0
+TRANSACTION_PREPARED = 0x4
+TRANSACTION_COMMIT = 0x8
+TRANSACTION_ROLLBACK = 0xC
+TRANSACTION_NAMES = {
+    TRANSACTION_NONE: "none",
+    TRANSACTION_PREPARED: "prepared",
+    TRANSACTION_COMMIT: "commit",
+    TRANSACTION_ROLLBACK: "rollback",
+}
+
+# CompressionType: 0 is what producers before 5.0 wrote, always zlib; 4..7 are invalid
+COMPRESSION_ZLIB_LEGACY = 0
+COMPRESSION_LZ4 = 1
+COMPRESSION_ZSTD = 2
+COMPRESSION_ZLIB = 3
+COMPRESSION_NAMES = {
+    COMPRESSION_ZLIB_LEGACY: "zlib",
+    COMPRESSION_LZ4: "lz4",
+    COMPRESSION_ZSTD: "zstd",
+    COMPRESSION_ZLIB: "zlib",
+}
+
+
+def transaction_type(sys_flag: int) -> int:
+    """One of the TRANSACTION_ values."""
+    return sys_flag & TRANSACTION_MASK
+
+
+def has_queue_slot(sys_flag: int) -> bool:
+    """Whether a message of this flag gets a consumequeue unit: prepared and rolled back ones do not."""
+    return sys_flag & TRANSACTION_MASK in (TRANSACTION_NONE, TRANSACTION_COMMIT)
+
+
+def compression_type(sys_flag: int) -> int | None:
+    """The three-bit compression type of a compressed body, None for a plain body."""
+    if not sys_flag & SYS_FLAG_COMPRESSED:
+        return None
+    return (sys_flag & COMPRESSION_MASK) >> COMPRESSION_SHIFT
+
+
+def compression_name(sys_flag: int) -> str | None:
+    """`zlib`, `lz4`, `zstd` or `invalid (n)`; None for a plain body."""
+    kind = compression_type(sys_flag)
+    if kind is None:
+        return None
+    return COMPRESSION_NAMES.get(kind, f"invalid ({kind})")
+
+
+def is_inner_batch(sys_flag: int) -> bool:
+    """Whether the body is a concatenation of batch items."""
+    return bool(sys_flag & SYS_FLAG_INNER_BATCH)

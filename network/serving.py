@@ -7,30 +7,116 @@ import contextlib
 import ipaddress
 import socket
 import ssl
+import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Set
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Set
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, UnreadableError, UsageError
+from rmqctl.formats.checksums import body_crc
+from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, RemoteError, UnreadableError, UsageError
 from rmqctl.formats.hosts import Host
-from rmqctl.network.broker.broker import Broker
+from rmqctl.network.broker.broker import Broker, WritableBroker, wall_clock
 from rmqctl.network.broker.master_broker import MasterBroker
 from rmqctl.network.broker.services import MASTER_SERVICES, known_to
 from rmqctl.network.broker.services import SERVICES as BROKER_SERVICES
-from rmqctl.network.broker.writable_broker import WritableBroker
-from rmqctl.network.ha.log_source import LogSource
-from rmqctl.network.ha.master_server import MasterServer
-from rmqctl.network.nameserver.name_server import SERVICES as NAME_SERVER_SERVICES
-from rmqctl.network.nameserver.name_server import NameServer
-from rmqctl.network.registering import Registrar
-from rmqctl.network.remoting.admission import Admission, connections_left
-from rmqctl.network.remoting.server import Address, Limits, RemotingServer
-from rmqctl.network.remoting.services import Caller, Processor, Tell
-from rmqctl.network.remoting.waiting import Waiting
+from rmqctl.network.broker.settings import ANY_ADDRESS, BrokerIdentity
+from rmqctl.network.broker.tables import NO_VERSION
+from rmqctl.network.clients.channel import Answers
+from rmqctl.network.clients.client import Client
+from rmqctl.network.ha.master import LogSource, MasterServer
+from rmqctl.network.nameserver import SERVICES as NAME_SERVER_SERVICES
+from rmqctl.network.nameserver import NameServer
+from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, bean, fastjson
+from rmqctl.network.remoting.requests import Caller, Processor, Session, Shared, Tell, Waiting
+from rmqctl.network.remoting.server import Address, Limits, RemotingServer, bound
+from rmqctl.network.remoting.tls import Admission, connections_left
+from rmqctl.network.topic_config import TopicConfig
 from rmqctl.network.unique_ids import own_address
 from rmqctl.network.watching import Watched, metrics, serve_metrics, watch
+from rmqctl.store.config.config_files import next_version
+from rmqctl.store.log.survey import settled_end
+from rmqctl.store.message_store import MessageStore
 from rmqctl.store.read.frames import message_at
-from rmqctl.store.survey.tail import settled_end
+
+# Tells name servers of others that our broker is there, and with what topics (BrokerOuterAPI#registerBrokerAll).
+
+_AGAIN_SECONDS = 30.0
+"""As often as a broker does (registerNameServerPeriod); a name server forgets it after 120 s."""
+_LOOK_SECONDS = 0.5
+
+
+class Registrar:
+    """Registers a broker at every one of some name servers, as long as `keep_on` runs."""
+
+    def __init__(self, namesrv: str, broker: Broker, address: str) -> None:
+        """`namesrv`: addresses `host:port`, separated by `;`. `address`: where the others reach the broker."""
+        self._name_servers = [one for one in namesrv.split(";") if one]
+        self._broker = broker
+        self._address = address
+        self._client = Client(namesrv)
+        self._topics: Mapping[str, TopicConfig] = {}
+        self._version: dict[str, Any] = dict(NO_VERSION)
+        self._silent: set[str] = set()
+
+    async def keep_on(self) -> None:
+        """Register now, when the topics change, and every 30 s. What a name server says against it is told once."""
+        told_at = 0.0
+        while True:
+            topics = self._broker.routes()
+            if topics != self._topics or time.monotonic() - told_at >= _AGAIN_SECONDS:
+                if topics != self._topics:
+                    # name servers compare versions, and look at the topics of a new one only
+                    self._topics, self._version = topics, next_version(self._version, self._broker.clock())
+                told_at = time.monotonic()
+                await asyncio.to_thread(self._register, self._body())
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _fields(self) -> dict[str, Any]:
+        identity = self._broker.identity
+        return {
+            "brokerName": identity.name, "brokerAddr": self._address, "clusterName": identity.cluster,
+            "brokerId": identity.broker_id,
+        }  # fmt: skip
+
+    def _body(self) -> bytes:
+        table = {name: topic.as_bean() for name, topic in self._topics.items()}
+        wrapper = bean(dataVersion=self._version, topicConfigTable=table)
+        return fastjson(bean(filterServerList=[], topicConfigSerializeWrapper=wrapper))
+
+    def _register(self, body: bytes) -> None:
+        more = {"haServerAddr": self._ha_address(), "compressed": False, "bodyCrc32": body_crc(body)}
+        for name_server in self._name_servers:
+            try:
+                self._client.ask(name_server, RequestCode.REGISTER_BROKER, self._fields() | more, body)
+                self._silent.discard(name_server)
+            except RemoteError as error:
+                if name_server not in self._silent:
+                    self._silent.add(name_server)
+                    self._broker.tell(f"not registered at name server {name_server}: {error.message}")
+
+    def _ha_address(self) -> str:
+        """Return where slaves of other machines reach the log: brokerIP2, where slaves are listened for, or the
+        broker's own host; port 0 where none can come."""
+        identity = self._broker.identity
+        own = self._address.rpartition(":")[0]
+        if identity.ha_port is None:
+            return f"{own}:0"
+        host = self._broker.properties.get("brokerIP2")
+        if not host:
+            host = own if identity.ha_host in ANY_ADDRESS else identity.ha_host
+        return f"[{host}]:{identity.ha_port}" if ":" in host and host[0] != "[" else f"{host}:{identity.ha_port}"
+
+    def leave(self) -> None:
+        """Tell them that the broker goes; who does not hear it forgets it by itself."""
+        for name_server in self._name_servers:
+            try:
+                if name_server not in self._silent:
+                    self._client.ask(name_server, RequestCode.UNREGISTER_BROKER, self._fields())
+            except RemoteError as error:
+                self._broker.tell(f"name server {name_server} was not told of the end: {error.message}")
+        self._client.close()
+
 
 _TICK_SECONDS = 5.0
 _STEP_SECONDS = 0.1
@@ -265,3 +351,219 @@ def last_store_host(broker: Broker) -> Host | None:
         return None if unit is None else message_at(broker.files.log, unit.physical_offset, unit.size).store_host
     except (CorruptError, NotFoundError, UnreadableError):
         return None
+
+
+# A broker and its name server in a thread of this process, behind sockets: clients of any kind reach an open store.
+
+
+class ListeningBroker:
+    """Serves an open store at free ports. A context manager; the store is closed by whoever opened it, afterwards.
+
+    Within it `namesrv` is what any client is given as the name server's address, and `address` the broker's own, both
+    as `host:port`.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        identity: BrokerIdentity | None = None,
+        tell: Tell = lambda line: None,
+        properties: dict[str, str] | None = None,
+        *,
+        host: str = "127.0.0.1",
+        register_at: str | None = None,
+    ) -> None:
+        """Errors as for MasterBroker. `tell` takes lines for whoever looks after it; `register_at`: other name servers,
+        separated by `;`, that are told of it."""
+        self.broker = MasterBroker(store, identity or BrokerIdentity(), tell, properties=properties)
+        self._tell = tell
+        self._host = host
+        self._register_at = register_at
+        self._ready: Future[Ready] = Future()
+        self._end: Callable[[], object] = lambda: None
+        self._thread = threading.Thread(target=self._run, name="rmqctl-broker", daemon=True)
+        self.namesrv = self.address = ""
+
+    def __enter__(self) -> ListeningBroker:
+        """RefusedError where it cannot listen."""
+        self._thread.start()
+        try:
+            at = self._ready.result()
+        except BaseException:
+            self.__exit__()
+            raise
+        self.namesrv, self.address = at.namesrv, at.broker
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # a loop that has ended is not told
+        with contextlib.suppress(RuntimeError):
+            self._end()
+        self._thread.join()
+        self.broker.close()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            if self._ready.done():
+                raise
+            # whoever waits for it is told
+            self._ready.set_exception(error)
+
+    async def _serve(self) -> None:
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        self._end = lambda: loop.call_soon_threadsafe(ended.set)
+        with bound(self._host, 0) as name_server_on, bound(self._host, 0) as broker_on:
+            await serve(
+                self.broker,
+                name_server_on,
+                broker_on,
+                self._tell,
+                self._ready.set_result,
+                ended.wait,
+                register_at=self._register_at,
+            )
+
+
+# A broker and its name server in this process, without a socket: for producers and consumers on an open store.
+
+
+class LocalBroker:
+    """Serves an open store to clients in this process. A context manager; the store is closed by whoever opened it.
+
+    `namesrv` is what a Producer or Consumer is given as the name server's address, and `dial` how it is reached:
+    `Producer(local.namesrv, dial=local.dial)`.
+    """
+
+    namesrv = "local"
+
+    def __init__(
+        self,
+        store: MessageStore,
+        identity: BrokerIdentity | None = None,
+        tell: Tell = lambda line: None,
+        clock: Callable[[], int] = wall_clock,
+        properties: dict[str, str] | None = None,
+    ) -> None:
+        """Errors as for MasterBroker. `tell` takes lines for whoever looks after it."""
+        self.broker = MasterBroker(store, identity or BrokerIdentity(), tell, clock, properties)
+        self._name_server = NameServer(self.broker.elapsed)
+        self._name_server.routes.add_own(
+            self.broker.identity.cluster,
+            self.broker.identity.name,
+            self.broker.identity.address,
+            self.broker.routes,
+        )
+        limits = Limits()
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="slow-requests")
+        bounds = self._executor, limits.slow_requests, limits.suspended
+        self._shared = Shared(Processor(self.broker, MASTER_SERVICES, tell), *bounds)
+        self._names = Shared(Processor(self._name_server, NAME_SERVER_SERVICES, tell), *bounds)
+        self._loop = asyncio.new_event_loop()
+        self._channels: set[LocalChannel] = set()
+        self._thread = threading.Thread(target=self._run, name="rmqctl-broker", daemon=True)
+        wake_on_news(self.broker, self._loop, self._shared.waiting)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        ticking = self._loop.create_task(go_on(self.broker, self._name_server))
+        try:
+            self._loop.run_forever()
+        finally:
+            ticking.cancel()
+            self._loop.run_until_complete(_quietly(ticking))
+            self._loop.close()
+
+    def dial(self, address: str, answers: Answers) -> LocalChannel:
+        """A channel to the name server, or to the broker under any other address."""
+        shared = self._names if address == self.namesrv else self._shared
+        channel = LocalChannel(self, shared, self._loop, answers)
+        self._channels.add(channel)
+        return channel
+
+    def forget(self, channel: LocalChannel) -> None:
+        """A client has ended its channel."""
+        self._channels.discard(channel)
+        self._loop.call_soon_threadsafe(self.broker.lost, channel.caller)
+
+    def close(self) -> None:
+        """End all clients' channels, then what goes on by itself; what is not written yet is written."""
+        for channel in list(self._channels):
+            channel.close()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._executor.shutdown()
+        self.broker.close()
+
+    def __enter__(self) -> LocalBroker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Caller:
+    """A client in this process, as the broker sees it."""
+
+    remote = "127.0.0.1:0"
+    local_ip = "127.0.0.1"
+
+    def __init__(self, answers: Answers, loop: asyncio.AbstractEventLoop) -> None:
+        self._answers = answers
+        self._loop = loop
+        self._opaque = 0
+        self._asked: dict[int, Future[RemotingCommand | None]] = {}
+
+    def send(self, command: RemotingCommand) -> None:
+        """See Caller."""
+        self._answers.received(command)
+
+    def ask(self, command: RemotingCommand, seconds: float) -> Future[RemotingCommand | None]:
+        """See Caller. In the thread of the loop."""
+        self._opaque += 1
+        opaque = self._opaque
+        future = self._asked[opaque] = Future[RemotingCommand | None]()
+        self._loop.call_later(seconds, self.answered, opaque, None)
+        self._answers.received(command._replace(opaque=opaque))
+        return future
+
+    def answered(self, opaque: int, answer: RemotingCommand | None) -> None:
+        """Take the client's answer to a request of ours. In the thread of the loop."""
+        future = self._asked.pop(opaque, None)
+        if future is not None:
+            future.set_result(answer)
+
+
+class LocalChannel:
+    """A client's way to the broker, or to the name server."""
+
+    def __init__(self, local: LocalBroker, shared: Shared, loop: asyncio.AbstractEventLoop, answers: Answers) -> None:
+        self._local = local
+        self._loop = loop
+        self._answers = answers
+        self.caller = _Caller(answers, loop)
+        self._session = Session(shared, loop, self.caller, answers.received)
+        self.is_open = True
+
+    def send(self, command: RemotingCommand) -> None:
+        """See Channel."""
+        if not self.is_open:
+            raise RemoteError("the broker in this process has ended")
+        if command.is_response:
+            self._loop.call_soon_threadsafe(self.caller.answered, command.opaque, command)
+        else:
+            self._loop.call_soon_threadsafe(self._session.serve, command)
+
+    def close(self) -> None:
+        """See Channel."""
+        if self.is_open:
+            self.is_open = False
+            self._loop.call_soon_threadsafe(self._session.close)
+            self._local.forget(self)
+            self._answers.lost("the channel is closed")
+
+
+async def _quietly(task: asyncio.Task[Any]) -> None:
+    await asyncio.wait([task])

@@ -20,7 +20,7 @@ import pytest
 
 from rmqctl.network.clients.consumer import Consumer
 from rmqctl.network.clients.producer import Producer
-from rmqctl.network.listening import ListeningBroker
+from rmqctl.network.serving import ListeningBroker
 from rmqctl.store.message_store import MessageStore
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from rmqctl.network.remoting.fastjson import bean, integer_of, text_of
+from rmqctl.network.remoting.codec import bean, integer_of, text_of
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX
 
 PERM_READ = 4

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.formats import properties as names
-from rmqctl.formats.hashing import java_int
+from rmqctl.formats.checksums import java_int
 from rmqctl.formats.layouts import UNIQUE_ID_V4
 from rmqctl.formats.message import Message
 
 if TYPE_CHECKING:
-    from rmqctl.store.columns.batch import Bytes
+    from rmqctl.store.log.columns import Bytes
 
 # any address that is not ours: connecting a datagram socket sends nothing, and tells which address would be used
 _ELSEWHERE = ("192.0.2.1", 9)

@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping
 
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.master_broker import MasterBroker
-from rmqctl.network.remoting.codes import RequestCode
-from rmqctl.network.remoting.server import RemotingServer
-from rmqctl.network.remoting.traffic import OTHER, Seen
+from rmqctl.network.remoting.codec import RequestCode
+from rmqctl.network.remoting.server import OTHER, RemotingServer, Seen
 
 Watched = Callable[[Seen, Seen, float], None]
 """Hears what was seen before and what is seen now, and how many seconds lie between."""

@@ -9,10 +9,9 @@ PYSPARK_PYTHON is set.
 import os
 import sys
 
-from rmqctl.pipeline.engine.hadoop import session_options as storage_options
-from rmqctl.pipeline.sink.datasource import RocketMQStore as DefaultSource
-from rmqctl.pipeline.sql.findings import findings
-from rmqctl.pipeline.sql.sql import query
+from rmqctl.pipeline.spark.sink import RocketMQStore as DefaultSource
+from rmqctl.pipeline.spark_engine import session_options as storage_options
+from rmqctl.pipeline.sql.spark import findings, query
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 

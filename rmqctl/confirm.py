@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.formats.errors import RefusedError, UsageError
-from rmqctl.formats.wording import counted
+from rmqctl.formats.errors import RefusedError, UsageError, counted
 from rmqctl.output.progress import aside
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def agrees(what: str, *, yes: bool) -> bool:
         return True
     if not _is_terminal():
         raise RefusedError(f"this {what}; there is no terminal to ask at", hint="add --yes")
-    from rmqctl.output.sanitise import visible
+    from rmqctl.output.table import visible
 
     with aside():
         return click.confirm(visible(f"This {what}. Go on?"), default=False, err=True)
@@ -51,7 +50,7 @@ def agree_to_loss(yes: bool, unread: str = "that the group has not read") -> Agr
 
 
 def _told(loss: Loss, unread: str) -> str:
-    from rmqctl.output.cells import human_size
+    from rmqctl.output.table import human_size
 
     told = []
     if loss.messages:
@@ -66,8 +65,8 @@ def _told(loss: Loss, unread: str) -> str:
 
 def require_agreed_file(path: Path, overwrite: bool, yes: bool) -> None:
     """Before a file is written that may be there: whether that one may go. click.Abort and RefusedError as above."""
-    from rmqctl.output.cells import human_size
-    from rmqctl.store.files.presence import is_file
+    from rmqctl.output.table import human_size
+    from rmqctl.store.files.reading import is_file
 
     if not overwrite or not is_file(path):  # into devices and pipes is written, they are not replaced
         return

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from rmqctl.store.installed import SQL
+from rmqctl.store.status import SQL
 
 MESSAGES = 100_000
 KILLED_AT = 0.97
@@ -89,7 +89,7 @@ def _write_and_kill(store: Path, config: Path) -> None:
 def _tear(store: Path) -> None:
     """What a power cut adds to a kill: the last frame is on disk by half."""
     from rmqctl.formats.message import StoredMessage
-    from rmqctl.store.commitlog.walk import walk
+    from rmqctl.store.log.walk import walk
     from rmqctl.store.store_files import StoreFiles
 
     with StoreFiles(store) as files:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.messages.columns import known_columns
-from rmqctl.store.export.selected import TABLES
-from rmqctl.store.installed import FAST
-from rmqctl.store.read.selection import PLAIN_BYTES, walked_bytes
+from rmqctl.messages.json import known_columns
+from rmqctl.store.export.export import TABLES
+from rmqctl.store.read.select import PLAIN_BYTES, walked_bytes
 from rmqctl.store.scan.schema import has_arrow
+from rmqctl.store.status import FAST
 
 if TYPE_CHECKING:
     from rmqctl.flags.spark_options import SparkChoice
+    from rmqctl.output.outcome import ToldDamage
     from rmqctl.output.output import Output
-    from rmqctl.reports.damage import ToldDamage
     from rmqctl.store.export.export import ExportReport, Target
     from rmqctl.store.export.writers import Compression
     from rmqctl.store.message_store import MessageStore
-    from rmqctl.store.read.selection import Selection
+    from rmqctl.store.read.select import Selection
     from rmqctl.store.store_files import StoreFiles
 
 
@@ -57,7 +57,7 @@ def _as_batches(
     require_pyarrow()
     lines = None
     if target.format not in TABLES:
-        from rmqctl.messages.message_lines import MessageLines
+        from rmqctl.messages.text import MessageLines
 
         lines = MessageLines(known_columns(names), is_json=target.format == "jsonl")
     with progress("exporting", walked_bytes(store.files.log, selection), "bytes") as bar:
@@ -79,8 +79,8 @@ def _plain_lines(
 ) -> ExportReport:
     from rmqctl.formats.layouts import SYS_FLAG_COMPRESSED
     from rmqctl.formats.message import unread_body_error
-    from rmqctl.messages.message_json import ALL_COLUMNS, EXACT_COLUMNS, message_json
-    from rmqctl.output.lines import csv_lines, json_line
+    from rmqctl.messages.json import ALL_COLUMNS, EXACT_COLUMNS, message_json
+    from rmqctl.output.output import csv_lines, json_line
     from rmqctl.output.progress import progress
     from rmqctl.store.export.export import export_records
 
@@ -124,11 +124,10 @@ def export_on_spark(
     from rmqctl.flags.spark_options import job_engine
     from rmqctl.output.progress import progress
     from rmqctl.pipeline.jobs.export import export_with
-    from rmqctl.store.export.export import metadata_of
-    from rmqctl.store.export.selected import description
-    from rmqctl.store.installed import version
-    from rmqctl.store.read.selection import walked_bytes
+    from rmqctl.store.export.export import description, metadata_of
+    from rmqctl.store.read.select import walked_bytes
     from rmqctl.store.scan.schema import column_names, require_pyarrow
+    from rmqctl.store.status import version
 
     require_pyarrow()
     described = description(selection, column_names(names))

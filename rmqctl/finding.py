@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl import exit_codes
-from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError, UncertainError
+from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError, UncertainError, counted
 from rmqctl.formats.hosts import is_message_id
-from rmqctl.formats.wording import counted
 from rmqctl.opening import StoreLocation, log_bytes, open_store
+from rmqctl.output import outcome as exit_codes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,8 +16,8 @@ if TYPE_CHECKING:
     from rmqctl.formats.message import StoredMessage
     from rmqctl.output.output import Output
     from rmqctl.store.queues.offset_by_time import Boundary
+    from rmqctl.store.read.filter import TopicFilter
     from rmqctl.store.read.reader import StoreReader
-    from rmqctl.store.read.topic_filter import TopicFilter
 
 KEY_LIMIT = 32
 _AT_COLUMNS = ("topic", "queue_id", "offset", "min_offset", "max_offset", "store_timestamp", "physical_offset")
@@ -63,7 +62,7 @@ def _with_nearest(reader: StoreReader, wanted: Question, error: RmqctlError) -> 
     """Add the nearest valid messages to the error of an offset; other errors as they are."""
     if wanted.offset is None:
         return error
-    from rmqctl.reports.nearest import add_nearest
+    from rmqctl.reports.dispatch_state import add_nearest
 
     return add_nearest(error, reader.files)
 
@@ -97,7 +96,7 @@ def _found(reader: StoreReader, output: Output, wanted: Question) -> int:
 def _at_physical_offset(reader: StoreReader, output: Output, offset: int) -> int:
     """Show the message there, and say why no queue leads to it where none does."""
     from rmqctl.reports.dispatch_state import dispatch_problems
-    from rmqctl.store.commitlog.overflow import overflowed_at
+    from rmqctl.store.log.walk import overflowed_at
 
     try:
         message = reader.lookup(offset)
@@ -142,9 +141,8 @@ def _as_offset_id(text: str) -> str:
 
 def _by_key(reader: StoreReader, output: Output, key: str, wanted: Question) -> int:
     from rmqctl.output.progress import progress
-    from rmqctl.store.read.key_query import END_OF_TIME, START_OF_TIME
-    from rmqctl.store.read.message_filter import newest_first
-    from rmqctl.store.read.topic_names import known_topics
+    from rmqctl.store.read.filter import known_topics, newest_first
+    from rmqctl.store.read.query import END_OF_TIME, START_OF_TIME
 
     topic, limit = wanted.topic, wanted.limit or KEY_LIMIT
     topics = [topic] if topic is not None else known_topics(reader.files)
@@ -188,7 +186,7 @@ def _by_key(reader: StoreReader, output: Output, key: str, wanted: Question) -> 
 
 
 def _show_traces(output: Output, messages: Sequence[StoredMessage], damaged: list[CorruptError], key: str) -> int:
-    from rmqctl.reports.traces import DROPPABLE_TRACE_COLUMNS, TRACE_COLUMNS, trace_rows
+    from rmqctl.reports.consumers import DROPPABLE_TRACE_COLUMNS, TRACE_COLUMNS, trace_rows
 
     rows, unread = trace_rows(messages, key)
     damaged = [*damaged, *unread]
@@ -271,7 +269,7 @@ def _show(
     many: bool = False,
 ) -> int:
     from rmqctl.formats.message import unread_body_error
-    from rmqctl.messages.message_json import (
+    from rmqctl.messages.json import (
         ALL_COLUMNS,
         DROPPABLE_COLUMNS,
         TABLE_COLUMNS,
@@ -293,7 +291,7 @@ def _show(
 
 def _nothing_found(output: Output, damaged: Sequence[CorruptError], missing: NotFoundError) -> RmqctlError:
     """Return the error to raise; where damage may hide what was asked for, name that damage first."""
-    from rmqctl.reports.answer import hidden_by_damage
+    from rmqctl.output.outcome import hidden_by_damage
 
     _tell(output, damaged)
     return hidden_by_damage(len(damaged), missing) if damaged else missing

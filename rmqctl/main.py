@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import click
 
-from rmqctl import exit_codes
+from rmqctl.output import outcome as exit_codes
+from rmqctl.output.outcome import PROGRAM, concluded, wants_json, wrong_usage
 from rmqctl.output.output import output_failed, talk
 from rmqctl.output.pager import NO_PAGER, paged
 from rmqctl.quick import COMPLETION_VARIABLE
-from rmqctl.reports.outcome import PROGRAM, concluded, wants_json, wrong_usage
-from rmqctl.store.installed import version
+from rmqctl.store.status import version
 
 __all__ = [
     "COMPLETION_VARIABLE",
@@ -263,7 +263,7 @@ cli = VerbGroup(
 
 
 def main(arguments: list[str] | None = None, commands: click.Group = cli) -> int:
-    """Run the command line and return its exit code (rmqctl/exit_codes.py). Never raises.
+    """Run the command line and return its exit code (rmqctl/output/outcome.py). Never raises.
 
     `arguments` are by default those of the process; `commands` is for tests.
     """

@@ -43,7 +43,7 @@ def log_bytes(files: StoreFiles, passes: int = 1) -> Callable[[], int]:
     """
 
     def count() -> int:
-        from rmqctl.store.survey.tail import written_bytes
+        from rmqctl.store.log.survey import written_bytes
 
         return passes * written_bytes(files.log)
 
@@ -57,7 +57,7 @@ def noting_stored(store: MessageStore, verb: str, tell: Callable[[str], None] = 
 
     from rmqctl.formats.errors import RmqctlError
     from rmqctl.store.files.background import limited_patience
-    from rmqctl.store.journal.kept.stored import note_stored
+    from rmqctl.store.journal.entry import note_stored
 
     log = store.files.log
     begin = log.max_offset
@@ -85,7 +85,7 @@ def broker_config(location: StoreLocation, tell: Callable[[str], None] = talk) -
     if path is None:
         return StoreConfig()
     from rmqctl.store.compiled.notices import notice
-    from rmqctl.store.config.config_keys import without_effect
+    from rmqctl.store.config.config import without_effect
 
     properties = read_properties(path)
     config = config_from_properties(properties, str(path))
@@ -114,7 +114,7 @@ def listen(tell: Callable[[str], None] = talk) -> None:
 def naming_create(path: Path, config: StoreConfig) -> Iterator[None]:
     """Have the error of a place where there is no store yet say how to make one there."""
     from rmqctl.formats.errors import NotAStoreError
-    from rmqctl.store.write.opening.open_for_writing import is_empty_place
+    from rmqctl.store.write.opening import is_empty_place
 
     try:
         yield

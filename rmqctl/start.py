@@ -9,7 +9,7 @@ import sys
 
 from rmqctl import quick
 from rmqctl.address_space import guard_imports, load_unwinder
-from rmqctl.reports.outcome import concluded
+from rmqctl.output.outcome import concluded
 
 
 def main() -> int:

@@ -32,28 +32,26 @@ if TYPE_CHECKING:
     )
     from rmqctl.formats.hosts import Host
     from rmqctl.formats.message import Message, StoredMessage
-    from rmqctl.store.answers.redrive import DeadChoice, Redrive
+    from rmqctl.store.answers.dead_letters import DeadChoice, Redrive
     from rmqctl.store.clean import CleanOptions, CleanReport, Forecast, Unread
     from rmqctl.store.config.config import StoreConfig, read_broker_conf
     from rmqctl.store.export.export import ExportReport, Target
     from rmqctl.store.journal.log import Change
     from rmqctl.store.journal.plan import Loss
     from rmqctl.store.message_store import MessageStore
-    from rmqctl.store.offsets.change import OffsetsReport
-    from rmqctl.store.offsets.decide import ResetTo
+    from rmqctl.store.offsets.change import OffsetsReport, ResetTo
     from rmqctl.store.predict import Prediction
+    from rmqctl.store.read.filter import Criteria, TopicFilter
     from rmqctl.store.read.get import GetResult
-    from rmqctl.store.read.key_query import NotIndexedError, QueryResult
-    from rmqctl.store.read.message_filter import Criteria
-    from rmqctl.store.read.topic_filter import TopicFilter
+    from rmqctl.store.read.query import NotIndexedError, QueryResult
     from rmqctl.store.recover.rebuild import RebuildReport
     from rmqctl.store.recover.report import RecoverReport
-    from rmqctl.store.repair.config_entries import EntryChange
+    from rmqctl.store.repair.entries import EntryChange
     from rmqctl.store.repair.repair import RepairReport
-    from rmqctl.store.salvage.report import SalvageReport
+    from rmqctl.store.salvage.write import SalvageReport
     from rmqctl.store.snapshot.snapshot import SnapshotReport, VerifyReport
     from rmqctl.store.status import GetStatus, PutStatus
-    from rmqctl.store.write.result import PutResult
+    from rmqctl.store.write.put import PutResult
 
 __all__ = [
     "MessageStore",
@@ -120,23 +118,23 @@ _HOMES = {
     "Message": "rmqctl.formats.message",
     "StoredMessage": "rmqctl.formats.message",
     "Host": "rmqctl.formats.hosts",
-    "Criteria": "rmqctl.store.read.message_filter",
-    "TopicFilter": "rmqctl.store.read.topic_filter",
+    "Criteria": "rmqctl.store.read.filter",
+    "TopicFilter": "rmqctl.store.read.filter",
     "Target": "rmqctl.store.export.export",
     "CleanOptions": "rmqctl.store.clean",
-    "EntryChange": "rmqctl.store.repair.config_entries",
-    "ResetTo": "rmqctl.store.offsets.decide",
-    "DeadChoice": "rmqctl.store.answers.redrive",
-    "Redrive": "rmqctl.store.answers.redrive",
+    "EntryChange": "rmqctl.store.repair.entries",
+    "ResetTo": "rmqctl.store.offsets.change",
+    "DeadChoice": "rmqctl.store.answers.dead_letters",
+    "Redrive": "rmqctl.store.answers.dead_letters",
     "OffsetsReport": "rmqctl.store.offsets.change",
     "Forecast": "rmqctl.store.clean",
     "Unread": "rmqctl.store.clean",
-    "PutResult": "rmqctl.store.write.result",
+    "PutResult": "rmqctl.store.write.put",
     "PutStatus": "rmqctl.store.status",
     "GetResult": "rmqctl.store.read.get",
     "GetStatus": "rmqctl.store.status",
-    "QueryResult": "rmqctl.store.read.key_query",
-    "NotIndexedError": "rmqctl.store.read.key_query",
+    "QueryResult": "rmqctl.store.read.query",
+    "NotIndexedError": "rmqctl.store.read.query",
     "Prediction": "rmqctl.store.predict",
     "Change": "rmqctl.store.journal.log",
     "Loss": "rmqctl.store.journal.plan",
@@ -147,7 +145,7 @@ _HOMES = {
     "ExportReport": "rmqctl.store.export.export",
     "SnapshotReport": "rmqctl.store.snapshot.snapshot",
     "VerifyReport": "rmqctl.store.snapshot.snapshot",
-    "SalvageReport": "rmqctl.store.salvage.report",
+    "SalvageReport": "rmqctl.store.salvage.write",
 }
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from rmqctl.formats.errors import RefusedError, UsageError
 from rmqctl.store.files.lock import refuse_server
-from rmqctl.store.methods.offsets import OffsetStore
-from rmqctl.store.remote.address import reachable
+from rmqctl.store.files.remote import reachable
+from rmqctl.store.methods.changing import OffsetStore
 from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
@@ -19,13 +19,12 @@ if TYPE_CHECKING:
     from rmqctl.formats.hosts import Host
     from rmqctl.formats.message import Message
     from rmqctl.store.clean import CleanOptions, CleanReport
-    from rmqctl.store.commitlog.walk import Progress
     from rmqctl.store.config.config import StoreConfig
-    from rmqctl.store.queues.unit import QueueKey
-    from rmqctl.store.salvage.report import SalvageReport
-    from rmqctl.store.salvage.write import Offsets
-    from rmqctl.store.write.bulk.bulk_result import ColumnsResult
-    from rmqctl.store.write.result import PendingPut, PutResult
+    from rmqctl.store.log.walk import Progress
+    from rmqctl.store.queues.consumequeue import QueueKey
+    from rmqctl.store.salvage.write import Offsets, SalvageReport
+    from rmqctl.store.write.bulk.bulk import ColumnsResult
+    from rmqctl.store.write.put import PendingPut, PutResult
     from rmqctl.store.write.writer import StoreWriter
 
 Mode = Literal["r", "rw"]
@@ -77,7 +76,7 @@ class MessageStore(OffsetStore):
             return cls(StoreFiles(root, config), None)
         if mode != "rw":
             raise UsageError(f"mode {mode!r} is neither 'r' nor 'rw'")
-        from rmqctl.store.write.open_writer import open_writer
+        from rmqctl.store.write.writer import open_writer
 
         refuse_server(root)
 

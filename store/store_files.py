@@ -6,22 +6,75 @@ import os
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
-from rmqctl.formats.errors import NotAStoreError, UnreadableError, refuse_exhausted
-from rmqctl.formats.wording import told
-from rmqctl.store.checkpoint import Checkpoint, read_checkpoint
-from rmqctl.store.commitlog.unread_logs import DledgerLog, dledger_log
+from rmqctl.formats.errors import NotAStoreError, UnreadableError, refuse_exhausted, told
+from rmqctl.formats.layouts import CHECKPOINT, CHECKPOINT_SIZE
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.lock import lock_holder
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.files.presence import exists, is_directory
-from rmqctl.store.files.reading import STAND_IN, Descriptors
-from rmqctl.store.index.index_service import IndexService
-from rmqctl.store.index.tag_entries import has_tag_entries, holds_rocksdb_data, is_of_5_4_or_later
+from rmqctl.store.files.reading import STAND_IN, Descriptors, exists, is_directory, read_small_file, refuse_broken_link
+from rmqctl.store.files.remote import address_of, is_address, reachable
+from rmqctl.store.files.remote_file_system import ONE_STORE, is_wild
+from rmqctl.store.index.index_service import IndexService, has_tag_entries, holds_rocksdb_data, is_of_5_4_or_later
+from rmqctl.store.log.unread_logs import DledgerLog, dledger_log
 from rmqctl.store.queues.queue_table import QueueTable, has_rocksdb_queues, list_queues
-from rmqctl.store.remote.address import address_of, is_address, reachable
-from rmqctl.store.remote.patterns import ONE_STORE, is_wild
+
+# The checkpoint file: what was flushed up to which store time (docs/formats.md).
+
+# StoreCheckpoint#getMinTimestamp keeps a margin for what was stored within the same moments
+_MARGIN_MS = 3000
+_SHORTEST = CHECKPOINT.offset("logics_physical_offset")
+
+
+class Checkpoint(NamedTuple):
+    """Timestamps in ms, offsets physical. `logics_physical_offset` is 0 before RocketMQ 5.5."""
+
+    physic_msg_timestamp: int = 0
+    logics_msg_timestamp: int = 0
+    index_msg_timestamp: int = 0
+    master_flushed_offset: int = 0
+    confirm_physical_offset: int = 0
+    logics_physical_offset: int = 0
+
+    @property
+    def min_timestamp(self) -> int:
+        """Everything stored up to this time is on disk in commitlog and queues (StoreCheckpoint#getMinTimestamp)."""
+        return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - _MARGIN_MS)
+
+    @property
+    def min_timestamp_index(self) -> int:
+        """The same of full index files, too (StoreCheckpoint#getMinTimestampIndex)."""
+        return min(self.min_timestamp, self.index_msg_timestamp)
+
+
+def read_checkpoint(path: Path) -> Checkpoint | None:
+    """Return the checkpoint, None if the file is missing or too short to hold one. Fields that only newer versions
+    write may be missing.
+
+    Raises: UnreadableError, also where the path is a directory, a fifo or a broken link.
+    """
+    try:
+        data = read_small_file(path, CHECKPOINT.size)
+    except FileNotFoundError:
+        refuse_broken_link(path)
+        return None
+    if len(data) < _SHORTEST:
+        return None
+    return Checkpoint(*CHECKPOINT.unpack_from(data.ljust(CHECKPOINT.size, b"\0"), 0))
+
+
+def checkpoint_bytes(checkpoint: Checkpoint) -> bytes:
+    """The whole page as it stands on disk."""
+    return CHECKPOINT.struct.pack(*checkpoint).ljust(CHECKPOINT_SIZE, b"\0")
+
+
+def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+    """Replace the file, old or new but never half."""
+    io.write_whole(path, checkpoint_bytes(checkpoint))
+
 
 # any one of these makes a directory a store
 _MARKS = ("commitlog", "consumequeue", "batchconsumequeue", "index", "checkpoint")
@@ -52,7 +105,7 @@ class StoreFiles:
         rest when it is asked for. No other store may be open there in this process."""
         if not is_address(root):
             return cls(root, config)
-        from rmqctl.store.remote.shadow import as_far_as_known, look_again
+        from rmqctl.store.files.remote_files import as_far_as_known, look_again
 
         look_again(address_of(root), log_only=True)
         with as_far_as_known():
@@ -90,7 +143,7 @@ class StoreFiles:
         """In which listing of a server the store was seen; "" for one on this machine."""
         if STAND_IN not in str(self.root):
             return ""
-        from rmqctl.store.remote.shadow import listing_of
+        from rmqctl.store.files.remote_files import listing_of
 
         return listing_of(self.root)
 
@@ -119,7 +172,7 @@ class StoreFiles:
 
     @cached_property
     def has_tag_entries(self) -> bool:
-        """Whether index entries of tags are written here; see store/index/tag_entries.py."""
+        """Whether index entries of tags are written here; see store/index/index_service.py."""
         index = self.__dict__.get("index") or self.index_to_mend
         return has_tag_entries(index, self.log, self.layout, self.config.index_tags)
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rmqctl import exit_codes
 from rmqctl.main import VERBS
-from rmqctl.store.installed import FAST, REMOTE, SPARK, SQL, how_to_add
+from rmqctl.output import outcome as exit_codes
+from rmqctl.store.status import FAST, REMOTE, SPARK, SQL, how_to_add
 from tests.goldens import GoldenStore
 from tests.processes import ROOT, run, start
 
@@ -129,7 +129,7 @@ session.stop()
 
 @pytest.mark.jvm
 def test_foreign_packages_are_left_alone_on_executors(tmp_path: Path, golden_store: GoldenStore) -> None:
-    from rmqctl.pipeline.spark.java import find_java, java_home_for_spark
+    from rmqctl.pipeline.spark.session import find_java, java_home_for_spark
 
     work = foreign_folder(tmp_path / "work")
     (work / "driver.py").write_text(_READ)

@@ -28,7 +28,7 @@ MOST_MODULES = 16
 HEAVY = ("numpy", "numba", "construct", "rich", "pyarrow", "pyspark", "duckdb")
 # the one module of store/ that may change files
 WRITER = "store/files/io.py"
-PRESENCE = "store/files/presence.py"
+PRESENCE = "store/files/reading.py"
 # run by make, never by a user: they may talk to their terminal
 DEVELOPERS_COMMANDS = ("formats/generate.py",)
 # each ends what it starts, and after a while in any case
@@ -41,41 +41,22 @@ STARTERS = (
 # has no row of its own belongs to the row of its folder. A row imports from itself and from the rows before it.
 HOUSE = tuple(
     """
-    rmqctl.formats.schemas rmqctl.formats
-    rmqctl.store.installed rmqctl.store.status rmqctl.store.uninterrupted rmqctl.store.files rmqctl.store.outputs
-    rmqctl.store.remote rmqctl.store.config rmqctl.store.checkpoint rmqctl.store.commitlog rmqctl.store.queues
-    rmqctl.store.index rmqctl.store.compiled rmqctl.store.columns rmqctl.store.store_files rmqctl.store.read
-    rmqctl.store.timer rmqctl.store.answers rmqctl.store.answers.where rmqctl.store.scan rmqctl.store.export
-    rmqctl.store.dump rmqctl.store.survey rmqctl.store.follow rmqctl.store.journal.blob
-    rmqctl.store.journal.plan rmqctl.store.journal.kept rmqctl.store.journal.use rmqctl.store.journal
-    rmqctl.store.info rmqctl.store.clean rmqctl.store.offsets
-    rmqctl.store.recover.mend rmqctl.store.recover.followers rmqctl.store.recover
-    rmqctl.store.check.catalogue rmqctl.store.check.cross rmqctl.store.check.log rmqctl.store.check.state
-    rmqctl.store.check.queues rmqctl.store.check.index rmqctl.store.check rmqctl.store.predict
-    rmqctl.store.write.result rmqctl.store.write.put_state rmqctl.store.write.topic_types
-    rmqctl.store.write.put_checks rmqctl.store.write.property_text rmqctl.store.write.fast
-    rmqctl.store.write.dispatch rmqctl.store.write.delay rmqctl.store.write.headroom
-    rmqctl.store.write.prepare rmqctl.store.write.put
-    rmqctl.store.write.bulk rmqctl.store.write.opening rmqctl.store.write
-    rmqctl.store.recover.bridge rmqctl.store.repair rmqctl.store.salvage rmqctl.store.snapshot
-    rmqctl.store.methods rmqctl.store.message_store rmqctl.store
-    rmqctl.network.remoting rmqctl.network.config_defaults rmqctl.network.topic_config
-    rmqctl.network.unique_ids rmqctl.network.nameserver
-    rmqctl.network.ha.slaves rmqctl.network.broker.put_wait
-    rmqctl.network.broker.tables rmqctl.network.broker.broker rmqctl.network.broker.writable_broker
-    rmqctl.network.broker.transactions rmqctl.network.broker.send rmqctl.network.broker.delay
-    rmqctl.network.broker.master_broker rmqctl.network.broker.maintenance rmqctl.network.broker
-    rmqctl.network.clients rmqctl.network.clients.producing rmqctl.network.clients.tracing
-    rmqctl.network.clients.producer rmqctl.network.clients.push rmqctl.network.ha rmqctl.network
-    rmqctl.pipeline.engine rmqctl.pipeline.spark rmqctl.pipeline.splits rmqctl.pipeline.stores
-    rmqctl.pipeline.jobs.digests
-    rmqctl.pipeline.jobs.stats rmqctl.pipeline.jobs.diff rmqctl.pipeline.jobs rmqctl.pipeline.source
-    rmqctl.pipeline.streams rmqctl.pipeline.source.datasource
-    rmqctl.pipeline.sink rmqctl.pipeline.sql rmqctl.pipeline.embedded rmqctl.pipeline
-    rmqctl.exit_codes rmqctl.output rmqctl.messages rmqctl.warm_up rmqctl.opening rmqctl.reports rmqctl.flags
-    rmqctl.sql rmqctl
-    rmqctl.documents rmqctl.commands.look rmqctl.commands.consumers rmqctl.commands.change rmqctl.commands.many
-    rmqctl.commands.wire rmqctl.commands.more rmqctl.commands
+    rmqctl.store.status rmqctl.formats rmqctl.store.files rmqctl.store.config rmqctl.store.queues
+    rmqctl.store.compiled rmqctl.store.log rmqctl.store.index rmqctl.store.store_files rmqctl.store.read
+    rmqctl.store.timer rmqctl.store.answers rmqctl.network.remoting rmqctl.network rmqctl.output
+    rmqctl.store.write.checks rmqctl.store.write.prepare rmqctl.store.write.fast.known rmqctl.store.scan
+    rmqctl.store.log.survey rmqctl.store.journal rmqctl.store.clean rmqctl.store.write.appenders
+    rmqctl.store.recover rmqctl.store.write rmqctl.store.write.fast rmqctl.store.columns rmqctl.store.write.bulk
+    rmqctl.network.clients.channel rmqctl.network.clients.client rmqctl.network.clients.producing
+    rmqctl.network.clients.hooks rmqctl.network.clients.producing.sender rmqctl.store.offsets rmqctl.store.dump
+    rmqctl.store.info rmqctl.store.check.catalogue rmqctl.store.check rmqctl.store.repair rmqctl.network.clients
+    rmqctl.store.read.follow rmqctl.store.export rmqctl.store.write.writer rmqctl.store.salvage
+    rmqctl.store.snapshot rmqctl.store.predict rmqctl.store.methods rmqctl.store rmqctl.messages rmqctl.pipeline
+    rmqctl.flags.types rmqctl.pipeline.jobs rmqctl.pipeline.sql.stores rmqctl.network.ha rmqctl.network.broker
+    rmqctl.pipeline.spark rmqctl.pipeline.sql rmqctl.reports rmqctl rmqctl.commands rmqctl.flags
+    rmqctl.reports.changes rmqctl.commands.change rmqctl.commands.consumers rmqctl.commands.look rmqctl.exporting
+    rmqctl.commands.many rmqctl.documents rmqctl.commands.more rmqctl.network.clients.push rmqctl.network.watching
+    rmqctl.network.serving rmqctl.commands.wire rmqctl.network.testing rmqctl.store.survey
     """.split()
 )
 

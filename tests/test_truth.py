@@ -21,10 +21,10 @@ import pytest
 from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError
 from rmqctl.formats.layouts import MESSAGE_MAGIC_V1
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.commitlog.walk import Damage, walk
+from rmqctl.store.log.walk import Damage, walk
+from rmqctl.store.queues.consumequeue import QueueUnit
 from rmqctl.store.queues.dispatch import unit_tags_code
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
-from rmqctl.store.queues.unit import QueueUnit
 from rmqctl.store.read.get import QueueView
 from rmqctl.store.read.reader import StoreReader
 from tests.goldens import GOLDENS, Row, base_of, truth

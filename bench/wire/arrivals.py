@@ -19,7 +19,7 @@ from bench.measure import Measurement
 from rmqctl.formats.message import Message
 from rmqctl.network.clients.client import Client
 from rmqctl.network.clients.producer import Producer
-from rmqctl.network.remoting.codes import RequestCode
+from rmqctl.network.remoting.codec import RequestCode
 from tests.interop.brokers import RealBroker, running_broker
 from tests.interop.toolchain import servers
 from tests.network.serving import Served, serving

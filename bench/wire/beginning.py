@@ -11,7 +11,7 @@ from typing import NamedTuple
 from bench.measure import Measurement
 from rmqctl.formats.message import Message
 from rmqctl.network.clients.client import Client
-from rmqctl.network.remoting.codes import RequestCode
+from rmqctl.network.remoting.codec import RequestCode
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from tests.network.serving import serving

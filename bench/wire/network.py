@@ -22,7 +22,7 @@ from bench.measure import Measurement, Pair, in_turns, rates, say, times
 from bench.rocketmq import RocketMQ
 from bench.stores import GIGABYTE, QUEUES, TOPIC, write_store
 from rmqctl.network.clients.client import Client
-from rmqctl.network.remoting.codes import RequestCode
+from rmqctl.network.remoting.codec import RequestCode
 from tests.interop.brokers import running_broker
 from tests.interop.toolchain import servers
 from tests.network.serving import serving

@@ -27,9 +27,7 @@ from typing import Any, NamedTuple
 
 from bench.measure import Measurement, say, tell
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
-from rmqctl.network.remoting.codes import RequestCode
-from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.frames import encode_frame, encode_head
+from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, encode_frame, encode_head
 from rmqctl.store import Message, MessageStore
 from tests.network.certificates import certificate
 from tests.network.serving import ANY

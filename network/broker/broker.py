@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
-from rmqctl.formats.errors import UnreadableError
-from rmqctl.formats.message import StoredMessage
-from rmqctl.formats.wording import counted
-from rmqctl.network.broker.tables.clients import ClientManager
-from rmqctl.network.broker.tables.counts import Counts
-from rmqctl.network.broker.tables.groups import GroupTable
-from rmqctl.network.broker.tables.identity import BrokerIdentity
-from rmqctl.network.broker.tables.locks import QueueLocks
-from rmqctl.network.broker.tables.offsets import ConsumerOffsets
-from rmqctl.network.broker.tables.settings import settings_from_properties
-from rmqctl.network.broker.tables.system import system_groups
-from rmqctl.network.broker.tables.topics import TopicTable, is_system_topic
-from rmqctl.network.ha.slaves import Slaves
-from rmqctl.network.remoting.codes import ResponseCode
-from rmqctl.network.remoting.services import FAQ, Caller, RequestError, Tell
-from rmqctl.network.topic_config import TopicConfig
-from rmqctl.store.commitlog.walk import Empty, walk
+from rmqctl.formats.errors import UnreadableError, counted
+from rmqctl.formats.message import Message, StoredMessage
+from rmqctl.network.broker.members import ClientManager, QueueLocks, system_groups, system_topics
+from rmqctl.network.broker.settings import BrokerIdentity, Counts, changed, settings_from_properties
+from rmqctl.network.broker.tables import ConfigSaver, ConsumerOffsets, GroupTable, TopicTable, is_system_topic
+from rmqctl.network.ha.master import Slaves
+from rmqctl.network.remoting.codec import RemotingCommand, ResponseCode
+from rmqctl.network.remoting.requests import FAQ, Caller, Promised, Reply, RequestError, Tell
+from rmqctl.network.topic_config import TopicConfig, retry_topic
+from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.lock import lock_holder
-from rmqctl.store.files.reference import monotonic_ms
+from rmqctl.store.files.mapped_file import monotonic_ms
+from rmqctl.store.log.survey import look_at_tail
+from rmqctl.store.log.walk import Empty, walk
+from rmqctl.store.message_store import MessageStore
+from rmqctl.store.queues.consumequeue import QueueUnit
 from rmqctl.store.queues.dispatch import queue_slots
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
-from rmqctl.store.queues.unit import QueueUnit
+from rmqctl.store.read.filter import TagFilter
+from rmqctl.store.read.frames import frame_checks
 from rmqctl.store.read.get import GetResult, QueueView, get_messages, no_queue
-from rmqctl.store.read.good_frames import frame_checks
-from rmqctl.store.read.message_filter import TagFilter
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.survey.tail import look_at_tail
+from rmqctl.store.write.prepare import topic_in_log, wants_durability
+from rmqctl.store.write.put import PendingPut
 
 _MOST_TOLD = 10_000
 # among these there is a message that a queue knows, unless its broker was killed or the queues are gone
@@ -255,3 +254,271 @@ class Broker:
         self.counts.step(self.elapsed(), self.clock())
         self.clients.expire(self.elapsed())
         self.locks.expire(self.elapsed())
+
+
+# A put that is not answered before it is on disk, on slaves, or both; or it has waited for too long.
+
+
+class PutWait:
+    """What a put waits for, by the code that it is answered with if that does not come in time. Any thread may tell.
+
+    `code`: how it ended, once it is `done`; slaves that are late count more than a disk that is
+    (CommitLog#handleDiskFlushAndHA). `forget`: to be called when nobody waits any more. It is an Awaited: a Future
+    would take longer to be made and told than all the rest of a put.
+    """
+
+    __slots__ = ("_deadlines", "_is_over", "_lock", "_now", "_told", "code", "forget")
+
+    def __init__(self, now: int) -> None:
+        """`now`: ms of the monotonic clock."""
+        self.code = ResponseCode.SUCCESS
+        self.forget: Callable[[], None] = _nothing
+        self._is_over = False
+        self._told: Callable[[Any], object] | None = None
+        self._now = now
+        self._lock = threading.Lock()
+        self._deadlines: dict[ResponseCode, int] = {}
+
+    def done(self) -> bool:
+        """See Awaited."""
+        return self._is_over
+
+    def add_done_callback(self, told: Callable[[Any], object], /) -> None:
+        """See Awaited; there may be one."""
+        with self._lock:
+            if not self._is_over:
+                self._told = told
+                return
+        told(self)
+
+    def wait_for(self, late: ResponseCode, milliseconds: int) -> None:
+        """Wait so long for something more. To be said before anybody tells."""
+        self._deadlines[late] = self._now + milliseconds
+
+    def reached(self, late: ResponseCode) -> None:
+        """It is there."""
+        self._end(late, None)
+
+    def expire(self, now: int) -> None:
+        """Wait no more for what should be there by now (ms of the monotonic clock)."""
+        for late, deadline in list(self._deadlines.items()):
+            if deadline <= now:
+                self._end(late, late)
+
+    def _end(self, late: ResponseCode, code: ResponseCode | None) -> None:
+        with self._lock:
+            if self._deadlines.pop(late, None) is None:
+                return
+            if code is not None:
+                self.code = max(self.code, code)
+            if self._deadlines:
+                return
+            self._is_over = True
+            # not kept: who is told knows us, and such circles wait for a collection of garbage
+            told, self._told = self._told, None
+        if told is not None:
+            told(self)
+
+
+def _nothing() -> None:
+    """Nobody has to forget anything."""
+
+
+# The broker of a store that is open for writing: what its services share beside what every broker has.
+
+
+class WritableBroker(Broker):
+    """A store that messages are put to. Its tables belong to the thread that serves; whatever takes long runs beside.
+
+    `steps`: what goes on by itself, each called by `step` with the time in ms.
+    """
+
+    is_writable = True
+
+    def __init__(
+        self,
+        store: MessageStore,
+        identity: BrokerIdentity,
+        tell: Tell,
+        clock: Callable[[], int] = wall_clock,
+        properties: dict[str, str] | None = None,
+        elapsed: Callable[[], int] = monotonic_ms,
+    ) -> None:
+        """CorruptError and UnreadableError for a damaged table of config/, which would be lost otherwise; else as for
+        every broker."""
+        super().__init__(store.files, identity, tell, clock, properties, elapsed)
+        self.store = store
+        self.saver = ConfigSaver(store.files.layout.config, tell)
+        self.steps: list[Callable[[int], None]] = []
+        self._put_waits: dict[PutWait, None] = {}
+        self._saved_at = elapsed()
+        self._add_system_topics()
+        for name in system_groups():
+            if self.groups.find(name) is None:
+                self.groups.put(name, {})
+        for line in self.offsets.clamp(self.end_of):
+            tell(line)
+        self.steps.append(self._save_offsets)
+
+    @property
+    def is_sync_master(self) -> bool:
+        """Whether producers wait for slaves: where the configuration says so, and slaves can come."""
+        return self.identity.ha_port is not None and self.files.config.broker_role == "SYNC_MASTER"
+
+    @property
+    def log_end(self) -> int:
+        """Physical offset behind the last message."""
+        return self.files.log.max_offset
+
+    def end_of(self, topic: str, queue_id: int) -> int:
+        """The offset of a queue's next message; 0 for a queue without files, whether its topic is known or not."""
+        queue = self.files.queues.find(topic, queue_id) if is_safe_topic(topic) else None
+        return 0 if queue is None else queue.max_offset
+
+    def _add_system_topics(self) -> None:
+        for topic in system_topics(self.identity, self.settings, has_timer=self.files.config.timer_wheel_enable):
+            if self.topics.find(topic.name) is None:
+                self.topics.put(topic)
+
+    def change_settings(self, properties: Mapping[str, str]) -> None:
+        """Go by other settings from now on, until the broker ends; keys as `is_changeable` has them. UsageError for a
+        value that is none: then nothing changes."""
+        self.settings, self.files.config = changed(self.settings, self.files.config, properties)
+        known = {key.lower(): key for key in self.properties}
+        self.properties |= {known.get(key.lower(), key): value for key, value in properties.items()}
+        self.groups.may_create = self.settings.auto_create_subscription_group
+        self._add_system_topics()
+
+    # ---- messages
+
+    def put(self, messages: Sequence[Message], *, batch: bool = False) -> PendingPut:
+        """Put one message, or a classic batch; errors of the store are raised."""
+        begun = self.elapsed()
+        put = self.store.put_at_once(messages, batch=batch)
+        first, message = put.results[0], messages[0]
+        if first.physical_offset is None:
+            self.counts.failed_puts += 1
+            return put
+        topic = topic_in_log(message)
+        size, spent = self._written_end() - first.physical_offset, self.elapsed() - begun
+        is_system = self.is_system_topic(topic)
+        self.counts.put(topic, message.queue_id or 0, len(messages), size, spent, is_system=is_system)
+        return put
+
+    def is_waited_for(self, put: PendingPut) -> bool:
+        """Whether `when_durable` may give anything but the answer at once."""
+        return put.durable_at != 0 or self.is_sync_master
+
+    def when_durable(
+        self, messages: Sequence[Message], put: PendingPut, answer: Callable[[ResponseCode], RemotingCommand]
+    ) -> Reply:
+        """What `answer` gives when the put is as durable as it asked to be: on disk with SYNC_FLUSH, on slaves with
+        SYNC_MASTER. Its argument says whether that was in time (syncFlushTimeout, slaveTimeout), and what was not."""
+        wants_slaves = self.is_sync_master and wants_durability(messages[0].properties)
+        is_alone = wants_slaves and self.slaves.keeping_up(self.log_end) < self.settings.slaves_to_wait_for
+        if is_alone and not put.durable_at:
+            return answer(ResponseCode.SLAVE_NOT_AVAILABLE)
+        if not put.durable_at and not wants_slaves:
+            return answer(ResponseCode.SUCCESS)
+        wait = PutWait(self.elapsed())
+        if is_alone:
+            wait.code = ResponseCode.SLAVE_NOT_AVAILABLE
+        elif wants_slaves:
+            wait.wait_for(ResponseCode.FLUSH_SLAVE_TIMEOUT, self.settings.slave_timeout)
+        if put.durable_at:
+            wait.wait_for(ResponseCode.FLUSH_DISK_TIMEOUT, self.files.config.sync_flush_timeout)
+            self.store.tell_when_on_disk(put.durable_at, lambda: wait.reached(ResponseCode.FLUSH_DISK_TIMEOUT))
+        if wants_slaves and not is_alone:
+            wait.forget = self.slaves.tell_when_acknowledged(
+                self._written_end(),
+                self.settings.slaves_to_wait_for,
+                lambda: wait.reached(ResponseCode.FLUSH_SLAVE_TIMEOUT),
+            )
+        self._put_waits[wait] = None
+
+        def answered() -> RemotingCommand:
+            self._end_wait(wait)
+            return answer(wait.code)
+
+        return Promised(wait, answered)
+
+    def _written_end(self) -> int:
+        """Physical offset behind the last message, one that cannot be read yet included."""
+        last = self.files.log.files[-1]
+        return last.start_offset + last.wrote_position
+
+    def _end_wait(self, wait: PutWait) -> None:
+        self._put_waits.pop(wait, None)
+        wait.forget()
+
+    # ---- what is configured
+
+    def group(self, name: str) -> dict[str, Any]:
+        """As for every broker; a group that is new is written."""
+        is_new = self.groups.find(name) is None
+        settings = super().group(name)
+        if is_new:
+            self.save_groups()
+        return settings
+
+    def join(self, group: str) -> None:
+        """As for every broker; what is new is written."""
+        settings = self.group(group)
+        self.create_topic(retry_topic(group), max(0, int(settings["retryQueueNums"])))
+
+    def create_topic(self, name: str, queues: int, sys_flag: int = 0) -> TopicConfig:
+        """A topic of the broker's own making, unless it is there (createTopicInSendMessageBackMethod)."""
+        found = self.topics.find(name)
+        if found is None:
+            found = self.topics.put(TopicConfig(name, queues, queues, sys_flag=sys_flag))
+            self.save_topics()
+        return found
+
+    def see_to_topic(self, message: Message) -> None:
+        """A message that waited has gone to its topic. A kill right after the first message to a topic may have come
+        before topics.json was written: nobody would see what is delivered, until the next start finds its queue."""
+        name = message.topic
+        if self.topics.find(name) is None and not self.topics.is_deleted(name):
+            self.create_topic(name, max(message.queue_id + 1, self.settings.default_topic_queue_nums))
+
+    def save_topics(self) -> Future[None]:
+        """Have the topics written."""
+        return self.saver.save(self.topics.FILE, lambda: self.topics.content(self.clock()))
+
+    def save_groups(self) -> Future[None]:
+        """Have the groups written."""
+        return self.saver.save(self.groups.FILE, lambda: self.groups.content(self.clock()))
+
+    def save_offsets(self) -> Future[None]:
+        """Have the offsets written: only once all that they count is on disk, so that none is ever beyond the log."""
+        return self.saver.save(
+            self.offsets.FILE, lambda: self.offsets.content(self.clock(), self.end_of), self.store.flush
+        )
+
+    # ---- what goes on
+
+    def _save_offsets(self, now: int) -> None:
+        """Have the offsets written if it is time to; `now`, a date, does not say so."""
+        now = self.elapsed()
+        if self.offsets.has_changed and now - self._saved_at >= self.settings.flush_consumer_offset_interval:
+            self._saved_at = now
+            self.save_offsets()
+
+    def step(self) -> None:
+        """To be called some ten times a second: a little of all that goes on by itself."""
+        elapsed, now = self.elapsed(), self.clock()
+        for wait in list(self._put_waits):
+            wait.expire(elapsed)
+            if wait.done():
+                # nobody asks for the answer to a oneway request
+                self._end_wait(wait)
+        self.counts.step(elapsed, now)
+        for step in self.steps:
+            step(now)
+
+    def close(self) -> None:
+        """Write what is not written yet. The store is closed by whoever opened it."""
+        self.save_topics()
+        self.save_groups()
+        self.save_offsets()
+        self.saver.close()

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rmqctl.network.broker.broker import wall_clock
-from rmqctl.network.broker.delay.delay_service import DelayService
-from rmqctl.network.broker.delay.timer_service import TimerService
-from rmqctl.network.broker.tables.identity import BrokerIdentity
-from rmqctl.network.broker.transactions.open_transactions import OpenTransactions
-from rmqctl.network.broker.writable_broker import WritableBroker
-from rmqctl.network.remoting.services import Tell
-from rmqctl.store.files.reference import monotonic_ms
+from rmqctl.network.broker.broker import WritableBroker, wall_clock
+from rmqctl.network.broker.delays import DelayService, TimerService
+from rmqctl.network.broker.settings import BrokerIdentity
+from rmqctl.network.broker.transactions import OpenTransactions
+from rmqctl.network.remoting.requests import Tell
+from rmqctl.store.files.mapped_file import monotonic_ms
 from rmqctl.store.message_store import MessageStore
 
 

@@ -8,14 +8,13 @@ from typing import NamedTuple
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.network.broker.broker import Broker
-from rmqctl.network.broker.tables.clients import TAG
-from rmqctl.network.remoting import fields
-from rmqctl.network.remoting.codes import RequestCode, ResponseCode
-from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.services import FAQ, Caller, Reply, RequestError, Service, Suspended
+from rmqctl.network.broker.members import TAG
+from rmqctl.network.remoting import requests as fields
+from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode
+from rmqctl.network.remoting.requests import FAQ, Caller, Reply, RequestError, Service, Suspended
 from rmqctl.network.topic_config import PERM_READ, TopicConfig
+from rmqctl.store.read.filter import TagFilter
 from rmqctl.store.read.get import DEFAULT_LIMIT, GetResult
-from rmqctl.store.read.message_filter import TagFilter
 from rmqctl.store.status import GetStatus
 
 _SIZE = struct.Struct(">i")

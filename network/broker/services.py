@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rmqctl.network.broker import (
-    admin_services,
-    client_services,
-    config_services,
-    consumer_calls,
-    lock_services,
-    offset_services,
-    pull,
-    query_services,
-    stats_services,
-    transaction_services,
-)
+from rmqctl.network.broker import admin as admin_services
+from rmqctl.network.broker import admin as config_services
+from rmqctl.network.broker import clients as client_services
+from rmqctl.network.broker import clients as consumer_calls
+from rmqctl.network.broker import clients as lock_services
+from rmqctl.network.broker import maintenance as modes
+from rmqctl.network.broker import maintenance as upkeep
+from rmqctl.network.broker import pull, transaction_services
+from rmqctl.network.broker import query as offset_services
+from rmqctl.network.broker import query as query_services
+from rmqctl.network.broker import query as stats_services
+from rmqctl.network.broker import reply as recall_services
+from rmqctl.network.broker import reply as reply_services
+from rmqctl.network.broker import reply as send_back
+from rmqctl.network.broker import send as send_services
 from rmqctl.network.broker.broker import Broker
-from rmqctl.network.broker.maintenance import modes, upkeep
 from rmqctl.network.broker.master_broker import MasterBroker
-from rmqctl.network.broker.send import recall_services, reply_services, send_back, send_services
-from rmqctl.network.remoting.codes import RequestCode, ResponseCode
-from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.services import Caller, RequestError, Service
-from rmqctl.store.config.versions import Release
+from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode
+from rmqctl.network.remoting.requests import Caller, RequestError, Service
+from rmqctl.store.config.config import Release
 
 
 def refuse_to_write(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
@@ -38,13 +38,13 @@ _REFUSED = Service(refuse_to_write, "refused with 14, oneway ones are dropped: n
 
 SERVICES: dict[int, Service[Broker]] = {
     **pull.SERVICES,
-    **offset_services.SERVICES,
+    **offset_services.OFFSET_SERVICES_SERVICES,
     **client_services.SERVICES,
-    **consumer_calls.SERVICES,
-    **lock_services.SERVICES,
+    **consumer_calls.CONSUMER_CALLS_SERVICES,
+    **lock_services.LOCK_SERVICES_SERVICES,
     **query_services.SERVICES,
-    **stats_services.SERVICES,
-    **config_services.SERVICES,
+    **stats_services.STATS_SERVICES_SERVICES,
+    **config_services.CONFIG_SERVICES_SERVICES,
     **modes.SERVICES,
     RequestCode.SEND_MESSAGE: _REFUSED,
     RequestCode.SEND_MESSAGE_V2: _REFUSED,
@@ -58,12 +58,12 @@ SERVICES: dict[int, Service[Broker]] = {
 
 WRITING_SERVICES: dict[int, Service[MasterBroker]] = {
     **send_services.SERVICES,
-    **send_back.SERVICES,
+    **send_back.SEND_BACK_SERVICES,
     **reply_services.SERVICES,
     **transaction_services.SERVICES,
     **admin_services.SERVICES,
-    **upkeep.SERVICES,
-    **recall_services.SERVICES,
+    **upkeep.UPKEEP_SERVICES,
+    **recall_services.RECALL_SERVICES_SERVICES,
     RequestCode.UPDATE_CONSUMER_OFFSET: Service(
         offset_services.update_consumer_offset, "written every 5 s, never beyond what is on disk"
     ),

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rmqctl.formats import properties as names
+from rmqctl.formats.checksums import whole_number
 from rmqctl.formats.errors import CorruptError, NotFoundError
-from rmqctl.formats.hashing import whole_number
 from rmqctl.formats.message import StoredMessage
-from rmqctl.formats.sys_flag import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from rmqctl.formats.properties import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from rmqctl.network.broker import transactions as halves
 from rmqctl.network.broker.master_broker import MasterBroker
-from rmqctl.network.broker.send.put_answers import put_and_answer
-from rmqctl.network.broker.transactions import halves
-from rmqctl.network.remoting import fields
-from rmqctl.network.remoting.codes import RequestCode, ResponseCode
-from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.services import Caller, Reply, RequestError, Service
-from rmqctl.store.answers import half_topics
+from rmqctl.network.broker.send import put_and_answer
+from rmqctl.network.remoting import requests as fields
+from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode
+from rmqctl.network.remoting.requests import Caller, Reply, RequestError, Service
+from rmqctl.store.answers import undispatched as half_topics
 from rmqctl.store.read.frames import message_at
-from rmqctl.store.write.result import PutResult
+from rmqctl.store.write.put import PutResult
 
 
 def end_transaction(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> Reply:

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import socket
+import ssl
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Protocol
 
-from rmqctl.formats.errors import RemoteError
-from rmqctl.network.remoting.codes import ResponseCode
-from rmqctl.network.remoting.command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
+from rmqctl.formats.errors import CorruptError, RemoteError
+from rmqctl.formats.message import FrameDamage, StoredMessage, decode_message
+from rmqctl.network.remoting.codec import (
+    ONEWAY_FLAG,
+    RESPONSE_FLAG,
+    FrameDecoder,
+    RemotingCommand,
+    ResponseCode,
+    encode_frame,
+)
 
 Answered = RemotingCommand | Future[RemotingCommand] | None
 """An answer to a request of the server, at once or later; None where there is none."""
@@ -162,3 +171,176 @@ class Connection:
     def close(self) -> None:
         """End it."""
         self._channel.close()
+
+
+# TLS over a socket for one thread that reads and others that write, none of whom waits for another.
+
+_CHUNK = 1 << 18
+
+
+class EncryptedSocket:
+    """Reads and writes through a TLS connection. Whoever writes does so one at a time, as with a plain socket.
+
+    The library's own TLS sockets may not be used by two threads at once; here nothing is locked while a peer is waited
+    for.
+    """
+
+    def __init__(self, plain: socket.socket, context: ssl.SSLContext, host: str) -> None:
+        """Shake hands with `host`, within the socket's timeout. OSError (ssl.SSLError) where that fails."""
+        self._plain = plain
+        self._came, self._goes = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._came, self._goes, server_hostname=host if context.check_hostname else None)
+        self._lock = threading.Lock()
+        while True:
+            try:
+                self._tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                plain.sendall(self._goes.read())
+                data = plain.recv(_CHUNK)
+                if not data:
+                    raise OSError("the server ends the connection instead of shaking hands") from None
+                self._came.write(data)
+            except ssl.SSLError:
+                # a peer that is gone by now must not hide why the handshake failed
+                with contextlib.suppress(OSError):
+                    plain.sendall(self._goes.read())
+                raise
+        plain.sendall(self._goes.read())
+
+    def recv(self, size: int) -> bytes:
+        """Some bytes; none when the server has ended the connection."""
+        while True:
+            with self._lock:
+                try:
+                    return self._tls.read(size)
+                except ssl.SSLWantReadError:
+                    pass
+                except ssl.SSLZeroReturnError:
+                    return b""
+            data = self._plain.recv(size)
+            if not data:
+                return b""
+            with self._lock:
+                self._came.write(data)
+
+    def sendall(self, data: bytes) -> None:
+        """Send all of `data`."""
+        with self._lock:
+            self._tls.write(data)
+            encrypted = self._goes.read()
+        self._plain.sendall(encrypted)
+
+    def shutdown(self, how: int) -> None:
+        """End the connection."""
+        self._plain.shutdown(how)
+
+    def close(self) -> None:
+        """Give the socket back."""
+        self._plain.close()
+
+
+# The messages in the body of an answer: stored frames back to back (MessageDecoder#decodes).
+
+
+def messages_of(body: bytes) -> list[StoredMessage]:
+    """All of them, their checksums checked. CorruptError where the bytes are no messages."""
+    found: list[StoredMessage] = []
+    position = 0
+    while position < len(body):
+        try:
+            message = decode_message(body, position, len(body) - position, None)
+        except FrameDamage as damage:
+            raise CorruptError(f"byte {position} of the answer begins no message: {damage.detail}") from damage
+        found.append(message)
+        position += message.total_size
+    return found
+
+
+# Channels over TCP: a socket, and a thread that reads what comes.
+
+_CONNECT_SECONDS = 3.0
+_LARGEST_PORT = 65535
+# a server that takes nothing for so long is gone
+_SEND_SECONDS = 30.0
+
+
+class SocketChannel:
+    """One TCP connection."""
+
+    def __init__(self, address: str, answers: Answers, tls: ssl.SSLContext | None = None) -> None:
+        """RemoteError where nobody listens, or, with `tls`, where nobody shows the certificate that it asks for."""
+        self._address = address
+        self._answers = answers
+        self._sending = threading.Lock()
+        self.is_open = True
+        host, port = _host_and_port(address)
+        try:
+            plain = socket.create_connection((host, port), _CONNECT_SECONDS)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise RemoteError(
+                f"{address} cannot be reached: {reason}", hint="is it running, and is this its address?"
+            ) from error
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket = plain if tls is None else EncryptedSocket(plain, tls, host)
+            plain.settimeout(None)
+        except OSError as error:
+            plain.close()
+            reason = getattr(error, "verify_message", "") or str(error)
+            raise RemoteError(
+                f"{address} does not speak TLS as it should: {reason}",
+                hint="is TLS spoken there, and is its certificate the one meant?",
+            ) from error
+        threading.Thread(target=self._read, name=f"rmqctl-read-{address}", daemon=True).start()
+
+    def send(self, command: RemotingCommand) -> None:
+        """See Channel."""
+        frame = encode_frame(command)
+        try:
+            with self._sending:
+                self._socket.sendall(frame)
+        except OSError as error:
+            self._lose(f"the connection is lost: {error}")
+            raise RemoteError(f"{self._address}: the connection is lost: {error}") from error
+
+    def _read(self) -> None:
+        decoder = FrameDecoder()
+        reason = "the connection is closed"
+        try:
+            while data := self._socket.recv(_CHUNK):
+                decoder.feed(data)
+                while (command := decoder.next_command()) is not None:
+                    self._answers.received(command)
+        except OSError as error:
+            reason = f"the connection is lost: {error}"
+        except CorruptError as error:
+            reason = f"the answer is none of RocketMQ's: {error.message}"
+        finally:
+            self._lose(reason)
+
+    def _lose(self, reason: str) -> None:
+        self.is_open = False
+        self._answers.lost(reason)
+        self._socket.close()
+
+    def close(self) -> None:
+        """See Channel."""
+        self.is_open = False
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    """What to dial; RemoteError for what is no address. Systems take ports beyond the largest for others."""
+    host, _, port = address.rpartition(":")
+    is_number = port.isascii() and port.isdigit() and len(port) <= len(str(_LARGEST_PORT))
+    if not host or not is_number or not 0 < int(port) <= _LARGEST_PORT:
+        raise RemoteError(f"{address!r} is no address", hint="write it as HOST:PORT, 127.0.0.1:9876")
+    return host.strip("[]"), int(port)
+
+
+def dial_encrypted(context: ssl.SSLContext) -> Dial:
+    """Opens channels over TLS."""
+    return lambda address, answers: SocketChannel(address, answers, context)

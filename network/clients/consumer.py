@@ -11,13 +11,21 @@ from typing import Any, Literal, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, RefusedError, RemoteError
 from rmqctl.formats.message import StoredMessage
-from rmqctl.network.clients.allocate import Allocate, averagely
-from rmqctl.network.clients.channel import Dial
-from rmqctl.network.clients.client import BrokerError, Client, texts
-from rmqctl.network.clients.consume_hooks import ConsumeHook, ConsumeHookContext, run_after, run_before
-from rmqctl.network.clients.frames_of import messages_of
+from rmqctl.network.clients.channel import Dial, SocketChannel, messages_of
+from rmqctl.network.clients.client import (
+    BrokerError,
+    Client,
+    PullNodes,
+    Route,
+    texts,
+    with_namespace,
+    without_namespace,
+)
+from rmqctl.network.clients.hooks import ConsumeHook, ConsumeHookContext, run_after, run_before
 from rmqctl.network.clients.membership import (
     CLUSTERING,
+    Allocate,
+    averagely,
     consumer_heartbeat,
     live_group,
     not_a_member,
@@ -26,14 +34,9 @@ from rmqctl.network.clients.membership import (
     running_info_answer,
     status_answer,
 )
-from rmqctl.network.clients.namespaces import with_namespace, without_namespace
-from rmqctl.network.clients.routes import PullNodes, Route
-from rmqctl.network.clients.sockets import SocketChannel
-from rmqctl.network.remoting.codes import RequestCode, ResponseCode
-from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.fastjson import MessageQueue, parse_body
+from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode, ResponseCode, parse_body
 from rmqctl.network.topic_config import retry_topic
-from rmqctl.store.read.message_filter import SUBSCRIBE_ALL, TagFilter
+from rmqctl.store.read.filter import SUBSCRIBE_ALL, TagFilter
 
 Where = Literal["first", "last"] | int
 """Where a group begins that has no offset: at the first message, behind the last, or at a store time (ms)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -12,30 +13,104 @@ from functools import partial
 from queue import SimpleQueue
 
 from rmqctl.formats import properties as names
-from rmqctl.formats.errors import RemoteError, UsageError
+from rmqctl.formats.compression import decompress
+from rmqctl.formats.errors import CorruptError, RemoteError, UsageError
 from rmqctl.formats.hosts import parse_offset_message_id
 from rmqctl.formats.message import Message, StoredMessage
-from rmqctl.network.clients.channel import Dial
-from rmqctl.network.clients.client import Client, texts
-from rmqctl.network.clients.frames_of import messages_of
-from rmqctl.network.clients.namespaces import with_namespace, without_namespace
-from rmqctl.network.clients.producing.batches import check_batch
-from rmqctl.network.clients.producing.hooks import EndTransactionContext, ProducerHooks
-from rmqctl.network.clients.producing.lifecycle import Lifecycle, ServiceState
+from rmqctl.formats.properties import compression_type
+from rmqctl.network.clients.channel import Dial, SocketChannel, messages_of
+from rmqctl.network.clients.client import Client, texts, with_namespace, without_namespace
+from rmqctl.network.clients.hooks import EndTransactionContext, ProducerHooks
 from rmqctl.network.clients.producing.requests import Outgoing, OutgoingRequests, SendResult
-from rmqctl.network.clients.producing.selectors import Select
+from rmqctl.network.clients.producing.routing import Select
 from rmqctl.network.clients.producing.sender import Sender
-from rmqctl.network.clients.producing.settings import ProducerSettings
-from rmqctl.network.clients.producing.validation import check_group, check_message, check_topic
-from rmqctl.network.clients.request_reply import Requests, reply_to
-from rmqctl.network.clients.sockets import SocketChannel
-from rmqctl.network.clients.tracing.dispatcher import TraceDispatcher, TraceOptions, trace_group, trace_settings
-from rmqctl.network.clients.tracing.hooks import EndTransactionTrace, SendTrace
-from rmqctl.network.remoting.codes import RequestCode
-from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.fastjson import MessageQueue
-from rmqctl.network.topic_config import DEFAULT_TOPIC
+from rmqctl.network.clients.producing.settings import (
+    Lifecycle,
+    ProducerSettings,
+    ServiceState,
+    check_batch,
+    check_group,
+    check_message,
+    check_topic,
+)
+from rmqctl.network.clients.tracing import (
+    EndTransactionTrace,
+    SendTrace,
+    TraceDispatcher,
+    TraceOptions,
+    trace_group,
+    trace_settings,
+)
+from rmqctl.network.remoting import requests as fields
+from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode, ResponseCode
+from rmqctl.network.remoting.requests import RequestError
+from rmqctl.network.topic_config import (
+    CORRELATION_ID,
+    DEFAULT_TOPIC,
+    MESSAGE_TYPE,
+    REPLY,
+    REPLY_TO_CLIENT,
+    TIME_TO_LIVE,
+    reply_topic,
+)
 from rmqctl.network.unique_ids import own_address
+
+# Request and reply: a message that wants an answer, and the answer that a broker pushes to the one who asked
+# (RequestFutureHolder, MessageUtil).
+
+
+class Requests:
+    """Requests of one client that wait for their replies. May be used by many threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[str, Future[Message]] = {}
+
+    def asking(self, message: Message, client_id: str, seconds: float) -> tuple[Message, str, Future[Message]]:
+        """Return `message` as one that wants a reply, the id that ties both, and the future of the reply."""
+        correlation_id, future = str(uuid.uuid4()), Future[Message]()
+        more = {
+            CORRELATION_ID: correlation_id,
+            REPLY_TO_CLIENT: client_id,
+            TIME_TO_LIVE: str(int(seconds * 1000)),
+        }
+        with self._lock:
+            self._waiting[correlation_id] = future
+        return message._replace(properties={**message.properties, **more}), correlation_id, future
+
+    def forget(self, correlation_id: str) -> None:
+        """Wait no longer for a reply."""
+        with self._lock:
+            self._waiting.pop(correlation_id, None)
+
+    def received(self, command: RemotingCommand) -> RemotingCommand:
+        """Take a reply that a broker pushes (326), and return what the broker is answered."""
+        try:
+            properties = names.parse_properties(command.fields.get("properties", "").encode("utf-8", "surrogatepass"))
+            kind = compression_type(fields.integer(command, "sysFlag", 0))
+            body = command.body if kind is None else decompress(command.body, kind)
+            reply = Message(
+                fields.text(command, "topic"), body, fields.integer(command, "queueId", 0),
+                fields.integer(command, "flag", 0), properties,
+            )  # fmt: skip
+        except (CorruptError, UnicodeDecodeError, RequestError) as error:
+            return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=f"process reply message fail: {error}")
+        with self._lock:
+            future = self._waiting.pop(properties.get(CORRELATION_ID, ""), None)
+        if future is not None:
+            future.set_result(reply)
+        return RemotingCommand(ResponseCode.SUCCESS)
+
+
+def reply_to(request: Message | StoredMessage, body: bytes) -> Message:
+    """Return the reply to a message that wants one (MessageUtil#createReplyMessage). UsageError for another message."""
+    given = request.properties() if isinstance(request, StoredMessage) else request.properties
+    cluster = given.get("CLUSTER")
+    if cluster is None or REPLY_TO_CLIENT not in given:
+        raise UsageError(f"the message wants no reply: it has no CLUSTER or no {REPLY_TO_CLIENT} property")
+    kept = {name: given[name] for name in (CORRELATION_ID, REPLY_TO_CLIENT, TIME_TO_LIVE) if name in given}
+    return Message(reply_topic(cluster), body, properties={MESSAGE_TYPE: REPLY, **kept})
+
 
 # MQVersion.V5_0_0
 _TIMER_VERSION = 413
@@ -55,7 +130,7 @@ class Producer:
     """A producer of one group. A context manager, which starts and ends it; may be used by many threads at once.
 
     Messages are those that a store takes: what a producer does not set is left alone. Where a queue may be given, a
-    selector may be, too (rmqctl.network.clients.producing.selectors).
+    selector may be, too (rmqctl.network.clients.producing.routing).
     """
 
     def __init__(

@@ -2,15 +2,89 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from rmqctl.formats.errors import CorruptError, RefusedError, RemoteError
-from rmqctl.network.ha.link import DialMaster, SlaveLink
-from rmqctl.network.ha.mirror_log import MirrorLog
-from rmqctl.network.ha.slave_session import WHOLE_LOG, SlaveSession
-from rmqctl.network.remoting.services import Tell
+from rmqctl.network.ha.master import LAST_FILE, WHOLE_LOG, SlaveSession
+from rmqctl.network.ha.mirror_config import ConfigFollower, MasterBrokerClient, MasterFacts
+from rmqctl.network.ha.mirror_store import CompletedMirror, MirrorLog, MirrorStore, complete
+from rmqctl.network.remoting.requests import Tell
+from rmqctl.network.remoting.server import Address
+from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.log.walk import Progress
+
+# A slave's way to its master's HA port: TCP.
+
+_CONNECT_SECONDS = 5.0
+# a master takes 8 bytes at once, or it is gone
+_SEND_SECONDS = 10.0
+_CHUNK = 1 << 20
+
+
+class SlaveLink(Protocol):
+    """A connection to a master, or what stands for one."""
+
+    def send(self, data: bytes) -> None:
+        """Send all of it. RemoteError if the master is gone."""
+
+    def receive(self, seconds: float) -> bytes:
+        """What came meanwhile, waited for so long; empty if nothing did. RemoteError if the master is gone."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+DialMaster = Callable[[], SlaveLink]
+"""A new link to the master. RemoteError."""
+
+
+class SocketLink:
+    """One TCP connection."""
+
+    def __init__(self, host: str, port: int) -> None:
+        """RemoteError where nobody listens."""
+        self._name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            self._socket = socket.create_connection((host, port), _CONNECT_SECONDS)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            raise RemoteError(
+                f"{self._name} cannot be reached: {error.strerror or error}",
+                hint="it is the master's HA port that is wanted (haListenPort, 10912 by default)",
+            ) from error
+
+    def send(self, data: bytes) -> None:
+        """See SlaveLink."""
+        try:
+            self._socket.settimeout(_SEND_SECONDS)
+            self._socket.sendall(data)
+        except OSError as error:
+            raise RemoteError(f"{self._name}: the connection is lost: {error.strerror or error}") from error
+
+    def receive(self, seconds: float) -> bytes:
+        """See SlaveLink."""
+        try:
+            self._socket.settimeout(max(seconds, 0.001))
+            data = self._socket.recv(_CHUNK)
+        except TimeoutError:
+            return b""
+        except OSError as error:
+            raise RemoteError(f"{self._name}: the connection is lost: {error.strerror or error}") from error
+        if not data:
+            raise RemoteError(f"{self._name}: the master has closed the connection")
+        return data
+
+    def close(self) -> None:
+        """See SlaveLink."""
+        with contextlib.suppress(OSError):
+            self._socket.close()
+
 
 _UNFLUSHED = 64 * 1024 * 1024
 
@@ -196,3 +270,150 @@ def ahead_error(master_end: int, end: int) -> RefusedError:
         hint="it is another broker, it has lost its end, or it removed files that are not here yet: keep this "
         "directory, which may have messages that nobody else has, and begin a new mirror in another one",
     )
+
+
+# A mirror from beginning to end: what its master is, the log followed, and a store that a broker starts with.
+
+BarMaker = Callable[[str, int | None], contextlib.AbstractContextManager[Progress]]
+"""bar(label, total): something that is told how many bytes more are done."""
+
+
+class MirrorWish(NamedTuple):
+    """What is asked for. `broker`: `host:port` of the master's remoting port, None if it is not known. `last_file`:
+    begin a new mirror where the master's last file begins, as a new slave does. `force`: follow a SYNC_MASTER although
+    its producers wait for what is never acknowledged."""
+
+    broker: str | None = None
+    last_file: bool = False
+    exit_at_end: bool = False
+    acknowledge: bool = False
+    force: bool = False
+    timings: Timings = Timings()
+
+
+@dataclass(slots=True)
+class MirrorReport:
+    """What came of it. Offsets are physical: the mirror holds [begin_offset, end_offset). `bytes`: those that are new.
+    `lost`: why the master was given up, None if it was not."""
+
+    master: str
+    mirror: str
+    begin_offset: int
+    end_offset: int
+    bytes: int
+    connections: int
+    acknowledged: bool
+    lost: str | None
+    commitlog_file_size: int
+    store: CompletedMirror = field(default_factory=CompletedMirror)
+
+
+def follow_master(
+    master: Address,
+    root: Path,
+    config: StoreConfig,
+    wish: MirrorWish,
+    tell: Tell,
+    is_over: Callable[[], bool],
+    bar: BarMaker,
+) -> MirrorReport:
+    """Follow the master whose HA port is at `master` into the directory `root` until `is_over`, or as `wish` says.
+
+    Nothing is made where it cannot be reached. RemoteError; RefusedError where a decision is needed, or its log and the
+    mirror do not go together; StoreInUseError; WriteFailedError, after which the mirror can go on.
+    """
+    with contextlib.ExitStack() as closing:
+        broker = None
+        facts = None
+        if wish.broker is not None:
+            broker = MasterBrokerClient(wish.broker)
+            closing.callback(broker.close)
+            facts = broker.facts()
+            config = facts.onto(config)
+            _require_right_to_follow(facts, wish)
+        first: SlaveLink | None = SocketLink(*master)
+
+        def dial() -> SlaveLink:
+            nonlocal first
+            link, first = first, None
+            return SocketLink(*master) if link is None else link
+
+        closing.callback(lambda: None if first is None else first.close())
+        return _follow(master, root, config, wish, facts, broker, dial, tell, is_over, bar)
+
+
+def _require_right_to_follow(facts: MasterFacts, wish: MirrorWish) -> None:
+    if facts.is_sync and not wish.acknowledge and not wish.force:
+        raise RefusedError(
+            "the master is a SYNC_MASTER: its producers wait for slaves, and this one acknowledges nothing; in 4.x all "
+            "of them would wait, if there is no other slave",
+            hint="--acknowledge tells it what is on disk here; --force follows it nevertheless",
+        )
+
+
+def _following(facts: MasterFacts | None, wish: MirrorWish) -> Following:
+    following = Following(acknowledges=wish.acknowledge, timings=wish.timings)
+    if facts is not None:
+        stop_at = facts.max_offset if wish.exit_at_end else None
+        following = following._replace(
+            start=facts.min_offset or WHOLE_LOG, master_begin=facts.min_offset, stop_at=stop_at
+        )
+    elif wish.exit_at_end:
+        following = following._replace(stop_when_quiet=True)
+    return following._replace(start=LAST_FILE) if wish.last_file else following
+
+
+def _follow(
+    master: Address,
+    root: Path,
+    config: StoreConfig,
+    wish: MirrorWish,
+    facts: MasterFacts | None,
+    broker: MasterBrokerClient | None,
+    dial: DialMaster,
+    tell: Tell,
+    is_over: Callable[[], bool],
+    bar: BarMaker,
+) -> MirrorReport:
+    following = _following(facts, wish)
+    with MirrorStore(root, config) as store, contextlib.ExitStack() as closing:
+        log = store.log
+        if facts is not None and log.end > facts.max_offset:
+            raise ahead_error(facts.max_offset, log.end)
+        total = None if following.stop_at is None else max(0, following.stop_at - log.end)
+        with bar("following", total) as advance:
+            mirror = Mirror(log, dial, following, tell, advance)
+            tables = None
+            if broker is not None:
+                tables = ConfigFollower(broker, store.layout.config, tell, lambda: mirror.is_confirmed)
+                tables.start()
+                closing.callback(tables.stop)
+            refused = _run(mirror, is_over)
+        if tables is not None:
+            tables.finish()
+        is_as_it_was = store.is_as_it_was and tables is None
+        place = f"[{master[0]}]:{master[1]}" if ":" in master[0] else f"{master[0]}:{master[1]}"
+        report = MirrorReport(
+            place, str(root), log.begin or 0, log.end, mirror.received, mirror.connections,
+            wish.acknowledge, None, log.file_size,
+        )  # fmt: skip
+    if not is_as_it_was:
+        with bar("making queues and index", report.end_offset - report.begin_offset) as advance:
+            report.store = complete(root, config, tell, advance)
+    if refused is not None:
+        raise refused
+    if mirror.lost is not None:
+        report.lost = str(mirror.lost)
+    return report
+
+
+def _run(mirror: Mirror, is_over: Callable[[], bool]) -> RefusedError | None:
+    """Follow. A refusal once something has come, because the master came back as another one, is kept for the end: what
+    is here is to be made whole first."""
+    try:
+        mirror.run(is_over)
+    except RefusedError as error:
+        if not mirror.received:
+            raise
+        return error
+    return None

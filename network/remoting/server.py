@@ -6,20 +6,59 @@ import asyncio
 import os
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from rmqctl.formats.errors import CorruptError, RefusedError
-from rmqctl.formats.wording import counted
-from rmqctl.network.remoting.admission import Admission
-from rmqctl.network.remoting.codes import ResponseCode
-from rmqctl.network.remoting.command import RESPONSE_FLAG, VERSION, RemotingCommand
-from rmqctl.network.remoting.frames import LARGEST_FRAME, FrameDecoder, encode_head
-from rmqctl.network.remoting.services import Processor, RequestError, Tell
-from rmqctl.network.remoting.session import Session, Shared
-from rmqctl.network.remoting.tls import Listener
-from rmqctl.network.remoting.traffic import Seen, Traffic
+from rmqctl.formats.errors import CorruptError, RefusedError, counted
+from rmqctl.network.remoting.codec import (
+    LARGEST_FRAME,
+    RESPONSE_FLAG,
+    VERSION,
+    FrameDecoder,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    encode_head,
+)
+from rmqctl.network.remoting.requests import Processor, RequestError, Session, Shared, Tell
+from rmqctl.network.remoting.tls import Admission, Listener
+
+# What went through a server since it began: for the line that a person watches, and for the page of metrics.
+
+OTHER = -1
+"""Stands for all codes that are none of RocketMQ's: what a client sends must not make new ones."""
+_CODES = {int(code): int(code) for code in RequestCode}
+
+
+class Seen(NamedTuple):
+    """Counts at one moment. `bytes_in` and `bytes_out` are of whole frames; `held`: pulls that wait for messages."""
+
+    connections: int
+    requests: int
+    bytes_in: int
+    bytes_out: int
+    held: int
+
+
+class Traffic:
+    """Counts requests by code, and bytes both ways. For the thread of the loop alone."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[int] = Counter()
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.refused_connections = 0
+
+    def request(self, code: int) -> None:
+        """A request with this code came."""
+        self.requests[_CODES.get(code, OTHER)] += 1
+
+    def seen(self, connections: int, held: int) -> Seen:
+        """The counts now, with what is not counted here."""
+        return Seen(connections, self.requests.total(), self.bytes_in, self.bytes_out, held)
+
 
 Address = tuple[str, int]
 

@@ -7,37 +7,34 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from rmqctl.formats.errors import UnreadableError
-from rmqctl.formats.wording import told
-from rmqctl.pipeline.engine.engine import Engine
-from rmqctl.pipeline.engine.garbage import without_collections
-from rmqctl.pipeline.jobs.check_index import IndexFileItem, survey_here, survey_one
+from rmqctl.formats.errors import UnreadableError, told
+from rmqctl.pipeline.engine import Engine, without_collections
 from rmqctl.pipeline.jobs.check_parts import (
     Checked,
     CheckOrder,
+    IndexFileItem,
+    TalliedRun,
     check_splits,
     renumbered,
+    survey_here,
+    survey_one,
     whole_files,
 )
-from rmqctl.pipeline.jobs.tallied_run import TalliedRun
-from rmqctl.pipeline.splits.over_splits import run_by_bundles, whole_files_at_need
-from rmqctl.pipeline.splits.splits import SPLIT_SIZE, Split, plan_splits
-from rmqctl.store.check.catalogue.finding import Finding
-from rmqctl.store.check.check import CheckRun
+from rmqctl.pipeline.splits import SPLIT_SIZE, Split, plan_splits, run_by_bundles, whole_files_at_need
+from rmqctl.store.check.catalogue.catalogue import Finding
+from rmqctl.store.check.check import CheckRun, WalkOrder
 from rmqctl.store.check.check import check as check_in_process
-from rmqctl.store.check.cross import CrossCheck, Level, LogSeen
-from rmqctl.store.check.index.index import IndexCheck
-from rmqctl.store.check.index.index_files import IndexSurvey, readable_files
-from rmqctl.store.check.log.log_walk import Walked
-from rmqctl.store.check.queues.queues import QueueCheck
-from rmqctl.store.check.ranges import Subset
-from rmqctl.store.check.walker import WalkOrder
-from rmqctl.store.commitlog.walk import Damage, Progress
+from rmqctl.store.check.cross import CrossCheck, Level, LogSeen, Subset
+from rmqctl.store.check.index import IndexCheck
+from rmqctl.store.check.index_compare import IndexSurvey, readable_files
+from rmqctl.store.check.log import Walked
+from rmqctl.store.check.queue_findings import QueueCheck
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.remote import is_address
+from rmqctl.store.log.implied import Run, RunRecord
+from rmqctl.store.log.walk import Damage, Progress
 from rmqctl.store.queues.queue_table import has_rocksdb_queues
-from rmqctl.store.remote.address import is_address
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.survey.log_runs import Run, RunRecord
 
 # splits whose results are held at a time: a result has some hundred bytes for each queue with messages in the split
 _WAVE = 512
@@ -74,7 +71,7 @@ def check_with(
 
 
 class _ByTasks:
-    """See rmqctl.store.check.walker.Walker."""
+    """See rmqctl.store.check.check.Walker."""
 
     def __init__(self, engine: Engine, split_size: int) -> None:
         self._engine = engine

@@ -8,14 +8,14 @@ from typing import Any
 
 from rmqctl.network.broker.services import SERVICES as BROKER_SERVICES
 from rmqctl.network.broker.services import WRITING_SERVICES
-from rmqctl.network.broker.tables.settings import BrokerSettings, is_changeable, is_cleaning
+from rmqctl.network.broker.settings import BrokerSettings, is_changeable, is_cleaning
 from rmqctl.network.clients.producing.settings import NAMES as PRODUCER_SETTINGS
-from rmqctl.network.ha.master_server import SlaveLimits
-from rmqctl.network.nameserver.name_server import SERVICES as NAME_SERVER_SERVICES
-from rmqctl.network.remoting.codes import RequestCode
+from rmqctl.network.ha.master import SlaveLimits
+from rmqctl.network.nameserver import SERVICES as NAME_SERVER_SERVICES
+from rmqctl.network.remoting.codec import RequestCode
+from rmqctl.network.remoting.requests import Service
 from rmqctl.network.remoting.server import Limits
-from rmqctl.network.remoting.services import Service
-from rmqctl.store.config.config_keys import KEYS
+from rmqctl.store.config.config import KEYS
 
 _SERVED = """\
 # On the wire
@@ -110,7 +110,7 @@ as well, over sockets or, by the same code, in one process with an open store:
 from rmqctl.formats.message import Message
 from rmqctl.network.clients.consumer import Consumer
 from rmqctl.network.clients.producer import Producer
-from rmqctl.network.local import LocalBroker
+from rmqctl.network.serving import LocalBroker
 from rmqctl.store import MessageStore
 
 with MessageStore.open("new-store", "rw", create=True) as store, LocalBroker(store) as local:
@@ -166,7 +166,7 @@ counts them. Delayed and timed messages and those of retry topics are sent alone
 
 `Producer.request` sends a message and gives the reply of its consumer, which sends that with
 `Producer.reply`. A consumer shares the queues out with the other members of its group, as Java clients do it
-(`rmqctl.network.clients.allocate` has their strategies), and commits every 5 s and when it ends. It consumes the
+(`rmqctl.network.clients.membership` has their strategies), and commits every 5 s and when it ends. It consumes the
 group's retry topic too, as a push consumer does: the single queue of that topic belongs to one of the members. Where
 live members of the group subscribe otherwise it refuses to join, unless `--force` (`force=True`) is given: it would
 get a share of the queues of topics that it does not read. While its caller has
@@ -190,10 +190,10 @@ consume one message for an operator (309).
 ```python
 from rmqctl.formats.message import Message
 from rmqctl.network.clients.producer import Producer
-from rmqctl.network.clients.push.listeners import ConsumeStatus
+from rmqctl.network.clients.push.settings import ConsumeStatus
 from rmqctl.network.clients.push.push_consumer import MemberOptions, PushConsumer
 from rmqctl.network.clients.push.settings import PushSettings
-from rmqctl.network.local import LocalBroker
+from rmqctl.network.serving import LocalBroker
 from rmqctl.store import MessageStore
 
 

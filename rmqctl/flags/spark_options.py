@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from rmqctl.flags.options import Flag
+from rmqctl.flags.options import Command, Flag
+from rmqctl.output.span import SPAN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rmqctl.pipeline.engine.engine import Engine
-
-Command = TypeVar("Command", bound=Callable[..., Any])
+    from rmqctl.pipeline.engine import Engine
 
 DEFAULT_MASTER = "local[*]"
 IN_PROCESS = "in-process"
@@ -49,9 +48,9 @@ def spark_options(command: Command) -> Command:
     def chosen(*args: Any, master: str | None, conf: tuple[str, ...], **options: Any) -> Any:
         settings: dict[str, str] = {}
         if conf:
-            from rmqctl.pipeline.engine.hadoop import conf_storage_options
             from rmqctl.pipeline.spark.session import parse_conf
-            from rmqctl.store.remote.file_system import use_storage_options
+            from rmqctl.pipeline.spark_engine import conf_storage_options
+            from rmqctl.store.files.remote_file_system import use_storage_options
 
             if master in (None, IN_PROCESS):
                 raise click.UsageError("--conf is a setting of Spark: say --master, too")
@@ -82,7 +81,7 @@ def job_engine(spark: SparkChoice, processes: int | None = None) -> Iterator[Eng
     Spark starts with the first job, so that whatever is wrong with the store or the command is said at once.
     """
     from rmqctl.formats.errors import UnsupportedError
-    from rmqctl.pipeline.engine.engine import LocalEngine, SparkEngine
+    from rmqctl.pipeline.engine import LocalEngine, SparkEngine
 
     if not spark.is_spark:
         with contextlib.closing(LocalEngine(processes)) as engine:
@@ -98,3 +97,57 @@ def job_engine(spark: SparkChoice, processes: int | None = None) -> Iterator[Eng
                 raise UnsupportedError(error.message, file=error.file, hint=hint) from error
 
         yield SparkEngine(started)
+
+
+# Flags that set how a producer sends; the command gets them as `settings`.
+
+namespace_option = Flag("--namespace", metavar="NAME", help="Namespace of topic and group.")
+trace_option = Flag("--trace", is_flag=True, help="Send message traces, as `mqadmin queryMsgTraceById` reads them.")
+trace_topic_option = Flag("--trace-topic", metavar="TOPIC", help="Topic of --trace; RMQ_SYS_TRACE_TOPIC.")
+
+
+def producer_options(command: Command) -> Command:
+    """Add the flags of producers; the command gets `settings` (ProducerSettings)."""
+
+    @functools.wraps(command)
+    def setting(
+        *args: Any,
+        timeout: int | None,
+        latency_fault: bool,
+        namespace: str | None,
+        trace: bool,
+        trace_topic: str | None,
+        named: tuple[str, ...],
+        **options: Any,
+    ) -> Any:
+        from rmqctl.network.clients.producing.settings import settings_from
+
+        texts: dict[str, str] = {}
+        for one in named:
+            name, found, text = one.partition("=")
+            if not found:
+                raise click.UsageError(f"--setting {one!r} is not NAME=VALUE")
+            texts[name] = text
+        if timeout is not None:
+            texts["sendMsgTimeout"] = str(timeout)
+        if latency_fault:
+            texts["sendLatencyEnable"] = "true"
+        if trace_topic is not None and not trace:
+            raise click.UsageError("--trace-topic goes with --trace")
+        if trace:
+            texts["enableTrace"] = "true"
+        if trace_topic is not None:
+            texts["traceTopic"] = trace_topic
+        if namespace is not None:
+            texts["namespace"] = namespace
+        return command(*args, settings=settings_from(texts), **options)
+
+    flags = (
+        Flag("--timeout", type=SPAN, metavar="SPAN", help="Time for a message with all its attempts (default 3s)."),
+        Flag("--latency-fault", is_flag=True, help="Avoid brokers that are slow or failed (sendLatencyEnable)."),
+        namespace_option,
+        trace_option,
+        trace_topic_option,
+        Flag("--setting", "named", multiple=True, metavar="NAME=VALUE", help="A producer setting, by RocketMQ's name."),
+    )
+    return functools.reduce(lambda made, flag: flag(made), reversed(flags), setting)  # type: ignore[return-value]

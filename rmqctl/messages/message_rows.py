@@ -11,14 +11,13 @@ from typing import IO, TYPE_CHECKING, Any
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.message import Message
-from rmqctl.messages.message_input import NAMED_BY, message_from_record
-from rmqctl.messages.piece import PARQUET_MAGIC, MessagePiece
+from rmqctl.messages.input import NAMED_BY, PARQUET_MAGIC, MessagePiece, message_from_record
 from rmqctl.store.scan.schema import COLUMNS, require_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rmqctl.store.columns.batch import Flags
+    from rmqctl.store.log.columns import Flags
 
 # Rows and bytes of a piece, about; and rows that become Python objects at a time.
 _MOST_ROWS = 16384

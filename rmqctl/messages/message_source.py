@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import IO
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.messages.message_json import JSON_ORDER
-from rmqctl.messages.piece import ARROW_MAGIC, PARQUET_MAGIC, MessagePiece
+from rmqctl.messages.input import ARROW_MAGIC, PARQUET_MAGIC, MessagePiece
+from rmqctl.messages.json import JSON_ORDER
 
 _SPOOL_IN_MEMORY = 64 * 1024 * 1024
 # more than the longest line of names has, and than any magic number
@@ -46,12 +46,12 @@ class MessageSource:
 
             pieces = pieces_of_table(self._stream, as_stored)
         else:
-            from rmqctl.messages.line_pieces import pieces_of_lines
+            from rmqctl.messages.lines import pieces_of_lines
 
             pieces = pieces_of_lines(self._stream, as_stored)
         if not self._unique_keys:
             return pieces
-        from rmqctl.messages.identified import identified
+        from rmqctl.messages.input import identified
         from rmqctl.network.unique_ids import UniqueIds
 
         return identified(pieces, UniqueIds())

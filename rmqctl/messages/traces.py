@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rmqctl.formats.errors import CorruptError
 
 if TYPE_CHECKING:
-    from rmqctl.network.clients.tracing.records import TraceRecord
+    from rmqctl.network.clients.tracing import TraceRecord
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 EVENTS = {
@@ -55,7 +55,7 @@ def record_fields(record: TraceRecord) -> dict[str, Any]:
 
 def traces_of(body: bytes) -> dict[str, Any]:
     """Return the fields that `cat --json --traces` adds: `traces`, or `traces_error` for a body without records."""
-    from rmqctl.network.clients.tracing.records import decode
+    from rmqctl.network.clients.tracing import decode
 
     try:
         return {"traces": [record_fields(one) for one in decode(body)]}

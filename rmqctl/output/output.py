@@ -7,27 +7,144 @@ columns. On a terminal texts are cut to fit the screen; piped it is aligned plai
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import itertools
 import os
+import select
 import stat
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path, PurePath
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from rmqctl.formats.errors import WriteFailedError
-from rmqctl.output.cells import GAP, cell, listed, padded, shortened, shown, width_of
-from rmqctl.output.done import output_lost
-from rmqctl.output.lines import Row, csv_lines, json_line
+from rmqctl.formats.errors import WriteFailedError, counted
 from rmqctl.output.pager import running
 from rmqctl.output.progress import aside
-from rmqctl.output.sanitise import visible
-from rmqctl.output.style import HEADING
-from rmqctl.output.table import TableLayout, table_layout
+from rmqctl.output.table import (
+    GAP,
+    TableLayout,
+    cell,
+    csv_value,
+    listed,
+    padded,
+    shortened,
+    shown,
+    table_layout,
+    visible,
+    visible_json,
+    width_of,
+)
 
 if TYPE_CHECKING:
+    from json import JSONEncoder
+
     from rmqctl.store.files.layout import StoreLayout
+
+# Keeps what a command has done by now, so that an output that cannot be written does not hide it.
+
+
+class OutputLostError(WriteFailedError):
+    """What was asked for is done, but its result could not be written to standard output."""
+
+    code = "RMQ-E-051"
+
+
+class _Done(NamedTuple):
+    sentence: str
+    details: dict[str, Any]
+
+
+_done: list[_Done] = []
+
+
+def note_done(sentence: str, **details: Any) -> None:
+    """Record a finished change before its result is printed. `sentence` names it; `details` are for --json."""
+    _done.append(_Done(sentence, details))
+
+
+class ChangeReport(Protocol):
+    """The part that reports of journalled changes have in common."""
+
+    dry_run: bool
+    journal: str | None
+    operations: list[dict[str, Any]]
+
+
+def note_change(report: ChangeReport, sentence: str) -> None:
+    """Record a journalled change, unless nothing was changed."""
+    if not report.dry_run and (report.journal or report.operations):
+        note_done(sentence, journal=report.journal)
+
+
+def forget_done() -> None:
+    """Begin a command, which has done nothing yet."""
+    _done.clear()
+
+
+def output_lost(why: str) -> OutputLostError | None:
+    """Return the error of a finished change whose result could not be written, None where nothing was done."""
+    if not _done:
+        return None
+    error = OutputLostError(
+        f"{'; '.join(one.sentence for one in _done)}, but the result could not be written to standard output: {why}",
+        hint="do not run the command again",
+    )
+    for one in _done:
+        error.details |= one.details
+    return error
+
+
+# Records as lines of text, sanitised: JSON Lines and CSV.
+
+Row = Mapping[str, Any]
+
+
+def json_line(row: Row) -> str:
+    """The row as a line of JSON. TypeError for a value that has no JSON form."""
+    return visible_json(_encoder().encode(row)) + "\n"
+
+
+@functools.cache
+def _encoder() -> JSONEncoder:
+    import json
+
+    return json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_json_value)
+
+
+def csv_lines(columns: Sequence[str]) -> Callable[[Row | None], str]:
+    """Makes a line of CSV of a row, with these columns, and of None the line of names."""
+    import csv
+    import io
+
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+
+    def line_of(row: Row | None) -> str:
+        text.seek(0)
+        text.truncate()
+        writer.writerow(columns if row is None else [csv_value(row.get(name)) for name in columns])
+        return text.getvalue()
+
+    return line_of
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, PurePath):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form of its own: the command must choose one")
+
+
+# Colours: what each means, in one place. Only a terminal gets them, and not where NO_COLOR or TERM=dumb say so.
+
+GOOD, DOUBTFUL, BAD = "green", "yellow", "bold red"
+HEADING = "bold"
+OF_SEVERITY = {"error": BAD, "warning": DOUBTFUL, "notice": "cyan"}
+"""Severity of a finding -> its style."""
+
 
 OutputFormat = Literal["table", "json", "csv"]
 
@@ -274,7 +391,7 @@ def refuse_place(read: StoreLayout | None = None) -> None:
     except OSError:  # closed, or a system without /proc
         return
     if name:
-        from rmqctl.store.outputs.output_place import check_output_place
+        from rmqctl.store.files.outputs import check_output_place
 
         check_output_place(Path(name), read)
 
@@ -351,3 +468,78 @@ def output_failed(error: OSError) -> WriteFailedError:
     """What to say where standard output cannot be written to."""
     why = str(error.strerror or error)
     return output_lost(why) or WriteFailedError(f"cannot write to standard output: {why}")
+
+
+# Lines that a thread of its own writes: who says them, such as the loop of a server, never waits for who reads them.
+#
+# A terminal that was stopped (Ctrl-S), a pipe that nobody empties: what is said then is kept up to a bound, and what
+# goes beyond it is counted.
+
+_MOST_WAITING = 10_000
+# a pipe that can be written to takes so many bytes at once (PIPE_BUF)
+_LONGEST_LINE = 4000
+_LOOK_MS = 100
+_LAST_SECONDS = 1.0
+
+
+class Beside:
+    """Writes what any thread says, in order. A context: in the end what waits is written, if anybody reads it soon."""
+
+    def __init__(self, write: Callable[[str], None], most_waiting: int = _MOST_WAITING) -> None:
+        """`write` puts a line on stderr."""
+        self._write = write
+        self._waiting: deque[str] = deque()
+        self._most_waiting = most_waiting
+        self._left_out = 0
+        self._is_ending = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="said-lines", daemon=True)
+
+    def say(self, line: str) -> None:
+        """Have a line written, soon."""
+        with self._changed:
+            if len(self._waiting) >= self._most_waiting:
+                self._left_out += 1
+            else:
+                self._waiting.append(line if len(line) <= _LONGEST_LINE else line[:_LONGEST_LINE] + "…")
+            self._changed.notify()
+
+    def __enter__(self) -> Beside:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        with self._changed:
+            self._is_ending = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        poll = _poll_of_stderr()
+        looks_left = int(_LAST_SECONDS * 1000 / _LOOK_MS)
+        while (line := self._next()) is not None:
+            while poll is not None and not poll.poll(_LOOK_MS):
+                looks_left -= self._is_ending
+                if looks_left <= 0:
+                    return
+            self._write(line)
+
+    def _next(self) -> str | None:
+        """The next line, when there is one; None in the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._left_out or self._is_ending)
+            if self._waiting:
+                return self._waiting.popleft()
+            left_out, self._left_out = self._left_out, 0
+            return f"{counted(left_out, 'line')} left out: nobody read them" if left_out else None
+
+
+def _poll_of_stderr() -> select.poll | None:
+    """Tells when stderr takes a line at once; None where it is no file of the system's."""
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        poll = select.poll()
+        poll.register(sys.stderr.fileno(), select.POLLOUT)
+        return poll
+    return None

@@ -7,7 +7,7 @@ import sys
 import textwrap
 from typing import TYPE_CHECKING
 
-from rmqctl.output.sanitise import visible
+from rmqctl.output.table import visible
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output

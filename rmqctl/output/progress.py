@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from rmqctl.output.sanitise import visible
+from rmqctl.output.table import visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -59,8 +59,7 @@ class IndexSize(_NumbersParameter):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, int]:
         """Return both numbers of `SLOTS,ENTRIES`."""
-        from rmqctl.store.index.geometry import LARGEST_FILE
-        from rmqctl.store.index.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, Geometry
+        from rmqctl.store.index.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, LARGEST_FILE, Geometry
 
         if value == "default":
             return DEFAULT_SLOTS, DEFAULT_ENTRIES

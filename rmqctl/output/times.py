@@ -16,8 +16,7 @@ import re
 import time
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 
-from rmqctl.formats.errors import UsageError
-from rmqctl.formats.wording import format_time
+from rmqctl.formats.errors import UsageError, format_time
 
 __all__ = ["HINT", "format_time", "now_ms", "parse_span", "parse_time"]
 

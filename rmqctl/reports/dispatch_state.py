@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rmqctl.formats.errors import RmqctlError
+from rmqctl.formats.errors import RmqctlError, format_time
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.formats.properties import INNER_MULTI_DISPATCH
 from rmqctl.store.files.layout import file_name, is_file_name, is_safe_topic, topic_directory
@@ -14,18 +14,19 @@ from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 if TYPE_CHECKING:
     from rmqctl.formats.message import StoredMessage
     from rmqctl.store.read.reader import StoreReader
+    from rmqctl.store.store_files import StoreFiles
 
 
 def dispatch_problems(reader: StoreReader, message: StoredMessage) -> list[str]:
     """Return a sentence for each reason why a broker, or a queue, does not lead to a message; empty for none."""
-    from rmqctl.store.survey.refused import unreadable_number
+    from rmqctl.store.log.refused import unreadable_number
 
     refused = unreadable_number(message)
     if refused:
         return [f"a broker does not dispatch it: {refused}, which ends the log for its recovery"]
     if _is_led_to(reader, message):
         return []
-    from rmqctl.store.answers.where.stored import MISSING, WRONG, queue_steps
+    from rmqctl.store.answers.evidence import MISSING, WRONG, queue_steps
 
     steps = [step for step in queue_steps(reader, message) if step.state in (MISSING, WRONG)]
     found = [step.detail for step in steps]
@@ -73,3 +74,54 @@ def _is_dispatched_after(reader: StoreReader, message: StoredMessage) -> bool:
         if unit is not None and unit.is_written and unit.physical_offset > message.physical_offset:
             return True
     return False
+
+
+# Name the valid messages around a place of the commitlog that holds none.
+
+
+def add_nearest(error: RmqctlError, files: StoreFiles) -> RmqctlError:
+    """Add to an error at a physical offset which valid messages are nearest; as it is where that cannot be read."""
+    if error.physical_offset is None or error.physical_offset < 0:
+        return error
+    from rmqctl.store.log.neighbours import REACH, neighbours
+
+    try:
+        found = neighbours(files.log, error.physical_offset)
+    except RmqctlError as unread:
+        error.notes = (f"the nearest messages are not known: {unread}",)
+        return error
+    error.details = {
+        "nearest_before": _place(found.before),
+        "nearest_after": _place(found.after),
+        "searched_from": found.searched_from,
+        "searched_to": found.searched_to,
+    }
+    limit = f"at most {REACH >> 20} MiB on each side"
+    error.notes = (
+        _line("before", found.before, f"none from offset {found.searched_from} on ({limit})"),
+        _line("after", found.after, f"none up to offset {found.searched_to} ({limit})"),
+    )
+    return error
+
+
+def _place(message: StoredMessage | None) -> dict[str, Any] | None:
+    if message is None:
+        return None
+    return {
+        "physical_offset": message.physical_offset,
+        "size": message.total_size,
+        "topic": message.topic,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "store_timestamp": message.store_timestamp,
+    }
+
+
+def _line(side: str, message: StoredMessage | None, missing: str) -> str:
+    if message is None:
+        return f"nearest valid message {side}: {missing}"
+    place = f"{message.topic} queue {message.queue_id} offset {message.queue_offset}"
+    return (
+        f"nearest valid message {side}: {message.physical_offset} "
+        f"({place}, stored {format_time(message.store_timestamp)})"
+    )

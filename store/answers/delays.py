@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from rmqctl.formats import properties as names
-from rmqctl.formats.errors import CorruptError, NotFoundError
-from rmqctl.formats.hashing import whole_number
-from rmqctl.formats.wording import counted, lasting
+from rmqctl.formats.checksums import whole_number
+from rmqctl.formats.errors import CorruptError, NotFoundError, UncertainError, UnreadableError, counted, lasting
+from rmqctl.formats.message import StoredMessage
 from rmqctl.store.answers.config_offsets import (
     DELAY_FILE,
     OFFSET_TABLE,
@@ -17,13 +18,28 @@ from rmqctl.store.answers.config_offsets import (
     no_unit,
     offsets_of,
     table_in,
+    unread_part,
 )
 from rmqctl.store.answers.undispatched import undispatched
-from rmqctl.store.config.config_start import why_unknown
-from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
+from rmqctl.store.config.config_files import why_unknown
+from rmqctl.store.files.reading import exists
+from rmqctl.store.log.walk import Progress
+from rmqctl.store.queues.consumequeue import QueueUnit
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
+from rmqctl.store.read.filter import Criteria, TopicFilter, is_pattern
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.read.selection import OnDamage
+from rmqctl.store.read.select import OnDamage, Selection
+from rmqctl.store.timer.recovered import (
+    WHEEL_MS,
+    PendingTimer,
+    RecoveredTimer,
+    TimedMessage,
+    due_time,
+    pending_messages,
+    recover_timer,
+)
+from rmqctl.store.timer.wheel import CHECKPOINT_FILE, read_timer_checkpoint
 
 DELIVERED = "delivered"
 WAITING = "waiting"
@@ -140,3 +156,281 @@ def with_lateness(row: DelayLevel, overdue: int | None, now: int) -> DelayLevel:
     some = f"{overdue} of them overdue, the first by {lasting(now - first)}"
     detail = late if overdue is None or overdue == row.pending else some
     return row._replace(state=OVERDUE, detail=in_one(row.detail, detail))
+
+
+# All that waits for its time, levels and then the timer, that by the queue it is for: `rmqctl delays`.
+
+_MENDED_BY = "`rmqctl repair --only RMQ-TMR-003`"
+
+
+def delays(reader: StoreReader, now: int, tell: Say, on_damage: OnDamage) -> Iterator[DelayLevel]:
+    """Yield the levels that have a queue, then what waits in the timer. `now` in ms. UnsupportedError for queues in a
+    RocksDB."""
+    yield from delay_levels(reader, now, tell, on_damage)
+    yield from timed(reader, now, tell, on_damage)
+
+
+def timed(reader: StoreReader, now: int, tell: Say, on_damage: OnDamage) -> Iterator[DelayLevel]:
+    """Yield a row for each queue that messages wait for, the one that is due first at the top.
+
+    What waits is what the wheel holds once a broker has recovered it, and what that puts there then. One row without a
+    target where nothing waits, where damage hides how much, where the timer is past the end of its queue, or where
+    nothing is known; none where the timer was never used. UnsupportedError, UnreadableError.
+    """
+    queue = reader.files.queues.find(TIMER_TOPIC, 0)
+    path = reader.files.layout.config / CHECKPOINT_FILE
+    is_used = queue is not None and queue.max_offset > 0
+    try:
+        timer = recover_timer(reader, queue)
+    except (CorruptError, UnreadableError) as error:
+        if isinstance(error, UnreadableError) and error.file != str(path):
+            raise
+        on_damage(error if isinstance(error, CorruptError) else unread_part(error))
+        if queue is not None and is_used:
+            begin, end = queue.min_offset(reader.files.log.min_offset), queue.max_offset
+            state = "is damaged" if isinstance(error, CorruptError) else "cannot be read"
+            detail = f"{path} {state}: what was delivered is not known"
+            yield DelayLevel(None, None, UNKNOWN, None, begin, end, None, kind=TIMER, detail=detail)
+        return
+    taken = timer.checkpoint.last_timer_queue_offset
+    if not is_used:
+        if taken > 0:
+            missing = f"the timer has taken {counted(taken, 'message')}, but its queue has no files"
+            detail = f"{missing}: rmqctl rebuild --queues -t {TIMER_TOPIC}"
+            yield DelayLevel(None, None, UNKNOWN, taken, None, None, None, kind=TIMER, detail=detail)
+        return
+    if not timer.has_checkpoint:
+        state = "is empty" if exists(path) else "is not there"
+        tell(f"{path} {state}: a broker delivers again what it has delivered of the timer's queue")
+    for damage in timer.damage:
+        on_damage(damage)
+    pending = pending_messages(reader, queue, timer, on_damage)
+    _say(tell, pending)
+    row = DelayLevel(None, None, DELIVERED, taken, timer.queue_begin, timer.queue_end, 0, kind=TIMER)
+    yield from _rows(row, timer, pending, now)
+
+
+def _say(tell: Say, pending: PendingTimer) -> None:
+    if pending.recalled:
+        tell(f"{counted(pending.recalled, 'message')} of the timer were taken back, and are not among these")
+    if pending.old_recalls:
+        tell(f"{pending.old_recalls} of these recalls have the form of RocketMQ 5.3.3, which a broker 5.5.0 ignores")
+    if pending.twice:
+        count = counted(pending.twice, "message")
+        tell(f"{count} are on the wheel, and a broker that starts puts them there once more: it delivers them twice")
+    if pending.again:
+        tell(f"{counted(pending.again, 'message')} were delivered: a broker delivers them again when it starts")
+
+
+def _rows(row: DelayLevel, timer: RecoveredTimer, pending: PendingTimer, now: int) -> Iterator[DelayLevel]:
+    past = timer.checkpoint.last_timer_queue_offset - timer.queue_end
+    if past > 0:
+        detail = f"{counted(past, 'message')} past the end: a broker goes on at {timer.queue_offset}"
+        yield row._replace(state=PAST_END, pending=None, detail=detail)
+    by_target: dict[tuple[str, int, bool], list[TimedMessage]] = {}
+    for one in pending.messages:
+        is_lost = one.is_lost or (one.on_wheel and not one.to_enqueue and one.out < now - WHEEL_MS)
+        by_target.setdefault((one.topic, -1 if one.queue_id is None else one.queue_id, is_lost), []).append(one)
+    for (_, _, is_lost), messages in sorted(by_target.items(), key=lambda one: (one[0][2], min(m.out for m in one[1]))):
+        yield _row_of(row, messages, now, is_lost=is_lost)
+    if pending.damaged:
+        hidden = f"{counted(pending.damaged, 'message')} of the timer cannot be read, and may wait"
+        yield row._replace(state=DAMAGED, pending=None, detail=hidden)
+    elif not by_target and past <= 0:
+        yield row
+
+
+def _row_of(row: DelayLevel, messages: list[TimedMessage], now: int, *, is_lost: bool) -> DelayLevel:
+    first = min(one.out for one in messages)
+    row = row._replace(
+        state=WAITING,
+        pending=len(messages),
+        first_due_timestamp=first,
+        last_due_timestamp=max(one.out for one in messages),
+        target_topic=messages[0].topic,
+        target_queue_id=messages[0].queue_id,
+        on_wheel=sum(one.on_wheel for one in messages),
+        to_enqueue=sum(one.to_enqueue for one in messages),
+    )
+    if is_lost:
+        return row._replace(state=NOT_DELIVERED, detail=why_lost(messages[0]))
+    return with_lateness(row, sum(one.out <= now for one in messages), now)
+
+
+def why_lost(one: TimedMessage) -> str:
+    """Return why no broker delivers a message that waits in the timer."""
+    if one.on_wheel:
+        return "due more than 7 days ago: a broker that starts now passes over it"
+    return f"no slot of the wheel leads to it, and the timer has passed it: no broker delivers it; {_MENDED_BY}"
+
+
+def waiting_for(reader: StoreReader, is_wanted: Callable[[str], bool], on_damage: OnDamage) -> Iterator[StoredMessage]:
+    """Yield the messages that wait in the timer for topics that are wanted, in the order of the timer's queue. Errors
+    as of `timed`; none where it is not known what waits."""
+    queue: AnyConsumeQueue | None = reader.files.queues.find(TIMER_TOPIC, 0)
+    try:
+        timer = recover_timer(reader, queue)
+    except CorruptError as error:
+        on_damage(error)
+        return
+    except UnreadableError as error:
+        on_damage(unread_part(error))
+        return
+    for one in pending_messages(reader, queue, timer, on_damage).messages:
+        if is_wanted(one.topic):
+            try:
+                yield reader.lookup(one.physical_offset)
+            except NotFoundError:  # removed by a cleaner while we looked
+                continue
+
+
+# Find delayed messages that a broker passed without delivering them: `rmqctl delays --undelivered`.
+#
+# A delivery stores the message again in its topic (ScheduleMessageService#messageTimeUp, TimerMessageStore#convert),
+# with its unique key, birth time and number of retries. A message before the offset of its level, or one that was due
+# before the timer's time, without such a copy later in the log was not delivered.
+
+_Identity = tuple[str, str | None, int, int, int]
+
+
+class UndeliveredMessage(NamedTuple):
+    """A delayed message that its level or the timer (no `level`) passed, without a copy in `target_topic`.
+
+    `state`: not-delivered, or unknown where damage later in the log may hide the copy. `queue_offset` counts in the
+    queue of the level or the timer. Timestamps in ms; `due_timestamp` is the one that the broker went by.
+    """
+
+    level: int | None
+    queue_offset: int
+    physical_offset: int
+    state: str
+    due_timestamp: int
+    target_topic: str | None
+    target_queue_id: int | None
+    unique_key: str | None
+    keys: str | None
+    store_timestamp: int
+    kind: str = LEVEL
+
+
+def undelivered(
+    reader: StoreReader, tell: Say, on_damage: OnDamage, progress: Progress | None = None
+) -> Iterator[UndeliveredMessage]:
+    """Yield the messages before the offsets in config/delayOffset.json without a delivered copy, level by level, then
+    those of the timer that were due before the time in config/timercheck.
+
+    Raises: UnsupportedError for queues in a RocksDB.
+    """
+    waiting: dict[_Identity, deque[int]] = {}
+    passed: dict[int, UndeliveredMessage] = {}
+    for row, identity in _passed(reader, tell, on_damage):
+        waiting.setdefault(identity, deque()).append(row.physical_offset)
+        passed[row.physical_offset] = row
+    if not passed:
+        return
+    last_damage = -1
+
+    def note(error: CorruptError) -> None:
+        nonlocal last_damage
+        at = error.physical_offset
+        last_damage = max(last_damage, reader.files.log.max_offset if at is None else at)
+        on_damage(error)
+
+    targets = sorted({row.target_topic for row in passed.values() if row.target_topic is not None})
+    # a damaged topic may look like a pattern
+    topics = TopicFilter(() if any(map(is_pattern, targets)) else targets)
+    chosen = Selection(Criteria(topics=topics), begin=min(passed))
+    for message in reader.messages(chosen, on_damage=note, progress=progress, tell=tell):
+        same = waiting.get(_identity(message, message.topic))
+        if same and same[0] < message.physical_offset:
+            passed.pop(same.popleft(), None)
+    for row in passed.values():
+        yield row._replace(state=UNKNOWN) if last_damage > row.physical_offset else row
+
+
+def _passed(reader: StoreReader, tell: Say, on_damage: OnDamage) -> Iterator[tuple[UndeliveredMessage, _Identity]]:
+    """Yield the messages that their level or the timer has passed."""
+    files = reader.files
+    path = files.layout.config / DELAY_FILE
+    queues = files.queues.of_topics(SCHEDULE_TOPIC.__eq__)
+    table = table_in(path, OFFSET_TABLE, tell, on_damage)
+    if table is None and queues:
+        on_damage(UncertainError(f"{why_unknown(path)}: no message of a level is known to be passed"))
+    offsets = offsets_of(table or {})
+    for queue in sorted(queues, key=lambda one: one.queue_id):
+        level = queue.queue_id + 1
+        for unit, message in _messages(reader, queue, offsets.get(level, 0), on_damage):
+            row = _row(unit, message, unit.tags_code)._replace(level=level)
+            yield row, _identity(message, row.target_topic or "")
+    yield from _passed_by_timer(reader, on_damage)
+
+
+def _messages(
+    reader: StoreReader, queue: AnyConsumeQueue, end: int, on_damage: OnDamage
+) -> Iterator[tuple[QueueUnit, StoredMessage]]:
+    """Yield the messages of a queue before `end` that can be read."""
+    view = reader.view_without_ext(queue)
+    for unit in queue.units(queue.min_offset(reader.files.log.min_offset), min(end, queue.max_offset)):
+        try:
+            yield unit, view.message_of(unit)
+        except NotFoundError:  # removed by a cleaner meanwhile
+            continue
+        except CorruptError as error:
+            on_damage(error)
+
+
+def _row(unit: QueueUnit, message: StoredMessage, due: int) -> UndeliveredMessage:
+    properties = message.properties()
+    return UndeliveredMessage(
+        None,
+        unit.queue_offset,
+        unit.physical_offset,
+        NOT_DELIVERED,
+        due,
+        properties.get(names.REAL_TOPIC),
+        whole_number(properties.get(names.REAL_QUEUE_ID, "")),
+        properties.get(names.UNIQUE_KEY),
+        properties.get(names.KEYS),
+        message.store_timestamp,
+    )
+
+
+def _passed_by_timer(reader: StoreReader, on_damage: OnDamage) -> Iterator[tuple[UndeliveredMessage, _Identity]]:
+    """Yield the messages that the timer has on its wheel or had, and that were due before the time it has come to.
+
+    Without those that were taken back, and those that were stored once more because they waited for long.
+    """
+    queue = reader.files.queues.find(TIMER_TOPIC, 0)
+    if queue is None:
+        return
+    try:
+        checkpoint = read_timer_checkpoint(reader.files.layout.config, empty_as_missing=True)
+    except CorruptError as error:
+        on_damage(error)
+        return
+    found: dict[tuple[str, int], list[tuple[UndeliveredMessage, _Identity]]] = {}
+    taken_back: set[tuple[str, int]] = set()
+    for unit, message in _messages(reader, queue, checkpoint.last_timer_queue_offset, on_damage):
+        properties = message.properties()
+        out = due_time(properties.get(names.TIMER_OUT_MS, ""))
+        target = properties.get(names.REAL_TOPIC)
+        if out is None or target is None or out >= checkpoint.last_read_time_ms:
+            continue
+        if names.TIMER_DELETE_UNIQUE_KEY in properties:
+            taken_back.add((properties[names.TIMER_DELETE_UNIQUE_KEY], out))
+            continue
+        same = found.setdefault((properties.get(names.UNIQUE_KEY, ""), out), [])
+        if same and names.TIMER_ROLL_TIMES in properties:
+            same.pop()
+        same.append((_row(unit, message, out)._replace(kind=TIMER), _identity(message, target)))
+    for (key, out), same in found.items():
+        for row, identity in same:
+            if not taken_back & {(key, out), (f"{row.target_topic}+{key}", out)}:
+                yield row, identity
+
+
+def _identity(message: StoredMessage, topic: str) -> _Identity:
+    """Return what a message and its delivered copy have in common."""
+    key = message.properties().get(names.UNIQUE_KEY)
+    body = message.body_crc if key is None else 0
+    return topic, key, message.born_timestamp, message.reconsume_times, body

@@ -5,17 +5,37 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from rmqctl.formats.errors import UncertainError, UnsupportedError
+from rmqctl.formats.checksums import parse_long
+from rmqctl.formats.errors import UncertainError, UnsupportedError, counted
 from rmqctl.formats.message import StoredMessage
-from rmqctl.formats.sys_flag import has_queue_slot
-from rmqctl.formats.wording import counted
-from rmqctl.store.answers.half_topics import HALF_TOPIC, OP_TOPIC
-from rmqctl.store.commitlog.walk import walk
+from rmqctl.formats.properties import has_queue_slot
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.lock import is_in_use
+from rmqctl.store.log.walk import walk
 from rmqctl.store.queues.dispatch import queue_slots
-from rmqctl.store.read.selection import OnDamage
+from rmqctl.store.read.select import OnDamage
 from rmqctl.store.store_files import StoreFiles
+
+# Where transactions stand in a store: the topics, the properties of half messages, and what ends one.
+
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+GROUP = "CID_RMQ_SYS_TRANS"
+"""Whose offsets of the two topics say how far the transactions are looked through."""
+PRODUCER_GROUP = "PGROUP"
+CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
+IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+
+
+def ended_offsets(body: bytes) -> list[int]:
+    """Queue offsets of half messages that an op message ends; what Long.parseLong refuses is left out.
+
+    (TransactionalMessageServiceImpl#fillOpRemoveMap)
+    """
+    read = (parse_long(part) for part in body.decode("utf-8", "replace").split(","))
+    return [offset for offset in read if offset is not None and offset >= 0]
+
 
 _KEPT_TOPICS = (HALF_TOPIC, OP_TOPIC)
 _KEPT_PREFIX = "%DLQ%"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rmqctl.formats.errors import UncertainError, UnsupportedError
-from rmqctl.formats.wording import counted
-from rmqctl.store.commitlog.unread_logs import UnreadCopy, unread_copies
+from rmqctl.formats.errors import UncertainError, UnsupportedError, counted
 from rmqctl.store.files.layout import is_safe_topic
+from rmqctl.store.log.unread_logs import UnreadCopy, unread_copies
 from rmqctl.store.store_files import StoreFiles
 
 

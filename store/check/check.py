@@ -3,22 +3,315 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from rmqctl.formats.errors import UnreadableError
-from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check.catalogue.catalogue import Finding
 from rmqctl.store.check.catalogue.kind import Severity
-from rmqctl.store.check.cross import Level
-from rmqctl.store.check.pass_over import Pass
-from rmqctl.store.check.ranges import Subset
-from rmqctl.store.check.scrub import SAVED_EVERY_S, ScrubState, load_state, save_state
-from rmqctl.store.check.summary import CheckSummary
-from rmqctl.store.check.walker import InProcess, Walker
-from rmqctl.store.commitlog.walk import Progress
-from rmqctl.store.files.presence import exists
+from rmqctl.store.check.config import ConfigFiles, OffsetCheck, QueueDoubts
+from rmqctl.store.check.cross import (
+    SAVED_EVERY_S,
+    CheckSummary,
+    CrossCheck,
+    FileRange,
+    Level,
+    LogSeen,
+    ScrubState,
+    Subset,
+    file_ranges,
+    joined_ranges,
+    load_state,
+    save_state,
+)
+from rmqctl.store.check.index import IndexCheck
+from rmqctl.store.check.log import LogCheck, Walked, log_file_findings, walk_range
+from rmqctl.store.check.log_findings import AffectedMessages, DamageFindings, Look, message_findings, topic_findings
+from rmqctl.store.check.queue_findings import QueueCheck
+from rmqctl.store.check.state import (
+    epoch_findings,
+    queue_file_findings,
+    small_file_findings,
+    state_findings,
+    unfinished_changes,
+    without_wrong_geometry,
+)
+from rmqctl.store.check.timer import timer_findings
+from rmqctl.store.config.epoch_file import broker_epochs
+from rmqctl.store.files.lock import is_in_use
+from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.files.reading import exists, removed_error
+from rmqctl.store.log.implied import Digest
+from rmqctl.store.log.survey import Tail, doubtful_from, look_at_tail, settled_end
+from rmqctl.store.log.walk import Damage, Empty, Progress, walk
+from rmqctl.store.queues.queue_table import has_rocksdb_queues
 from rmqctl.store.store_files import StoreFiles
+
+# How a check walks the log and feeds its cross checks: in this process, or however a caller does it instead.
+
+
+class WalkOrder(NamedTuple):
+    """What is the same for all stretches of a pass.
+
+    `digest` numbers the topics. `is_full`: as at Level.FULL. `doubtful_from`: see `survey/settling.py`. `progress` is
+    told the bytes passed.
+    """
+
+    digest: Digest
+    is_full: bool
+    doubtful_from: int
+    progress: Progress | None
+
+
+class Walker(Protocol):
+    """What a pass over a store asks for. First `cross_checks`, then `walk` for each stretch, in order."""
+
+    def cross_checks(self, files: StoreFiles, level: Level, is_live: bool) -> list[CrossCheck]:
+        """The cross checks, which understand the runs that `walk` gives."""
+
+    def walk(self, files: StoreFiles, begin: int, end: int, order: WalkOrder) -> Iterator[Walked]:
+        """[begin, end) of the log in pieces, in order; `begin` is where a frame starts.
+
+        Runs of several files may be told as one where they have nothing but blanks between them, no message is older
+        than the one before it, and all of them begin before `order.doubtful_from`.
+        """
+
+
+class InProcess:
+    """The walk over both cores of this machine, each run compared as it comes."""
+
+    def cross_checks(self, files: StoreFiles, level: Level, is_live: bool) -> list[CrossCheck]:
+        """See Walker."""
+        checks: list[CrossCheck] = [IndexCheck(files, is_live=is_live)]
+        if files.dledger is not None:
+            return []  # units and entries lead into a log that is not read
+        if not has_rocksdb_queues(files.layout):
+            checks.insert(0, QueueCheck(files))
+        return checks
+
+    def walk(self, files: StoreFiles, begin: int, end: int, order: WalkOrder) -> Iterator[Walked]:
+        """See Walker."""
+        return walk_range(files.log, begin, end, order.digest, is_full=order.is_full, progress=order.progress)
+
+
+# One pass over a store: every look in its order, the log walked once for all of them.
+
+_LOOKS_AT_LIVE_FILES = 3
+_PAUSE_S = 0.1
+
+
+class Pass:
+    """`findings` once, then `describe`. `begin`: physical offset to begin with; `deadline`: of the monotonic clock."""
+
+    def __init__(
+        self,
+        files: StoreFiles,
+        level: Level,
+        subset: Subset | None,
+        begin: int | None,
+        deadline: float | None,
+        progress: Progress | None,
+        walker: Walker,
+    ) -> None:
+        self._given = self._files = files
+        self._walker = walker
+        self._level = level
+        self._subset = subset
+        self._begin = begin
+        self._deadline = deadline
+        self._progress = progress
+        self._look = Look(level is Level.FULL)
+        self._seen = LogSeen(level=level)
+        self._doubts = QueueDoubts(files, is_quick=level is Level.QUICK)
+        self._next_offset: int | None = None
+        self._is_complete = True
+        self._has_log = False
+
+    def findings(self) -> Iterator[Finding]:
+        """Everything that is found."""
+        for finding in self._findings():
+            self._doubts.note(finding)
+            yield finding
+
+    def _findings(self) -> Iterator[Finding]:
+        # first what others may bring forward meanwhile: it must not look ahead of what is read later
+        layout = self._files.layout
+        self._seen.is_live = self._is_in_use()
+        checkpoint, has_abort = self._files.readable_checkpoint(), self._files.has_abort()
+        configs = ConfigFiles(layout.config)
+        files, wrong_geometry = without_wrong_geometry(self._files)
+        self._files = files
+        yield from wrong_geometry
+        if not self._seen.is_live:
+            yield from unfinished_changes(layout)
+        yield from self._guarded(small_file_findings(layout))
+        yield from configs.findings()
+        yield from self._file_findings()
+        files = self._files
+        affected = AffectedMessages(files)
+        self._has_log = bool(files.log.files)
+        if self._has_log:
+            yield from self._guarded(self._log(DamageFindings(files.log, affected)))
+        largest = self._look.largest_store_timestamp
+        yield from self._guarded(state_findings(files, self._seen, checkpoint, has_abort, largest))
+        if self._has_log:
+            yield from self._guarded(timer_findings(files, self._seen, self._doubts))
+            yield from self._guarded(epoch_findings(files, self._seen))
+        if self._has_log or not has_rocksdb_queues(layout):
+            yield from self._guarded(OffsetCheck(files, configs, self._doubts).findings())
+
+    def _is_in_use(self) -> bool:
+        """Whether anybody may write meanwhile: not where the lock is ours, taken in order to mend what is found."""
+        return not self._given.is_taken and is_in_use(self._given.layout)
+
+    def _file_findings(self) -> Iterator[Finding]:
+        """What names and sizes say. A writer makes files while they are listed: only what stays wrong is told then."""
+        told: list[Finding] = []
+        known: set[tuple[str, Path | None]] | None = None
+        for attempt in range(_LOOKS_AT_LIVE_FILES):
+            of_log = log_file_findings(self._files, AffectedMessages(self._files))
+            told = [*self._guarded(of_log), *self._guarded(queue_file_findings(self._files))]
+            told = [one for one in told if known is None or not one.severity.is_alarm or (one.code, one.file) in known]
+            known = {(one.code, one.file) for one in told if one.severity.is_alarm}
+            if not known or not self._seen.is_live or attempt + 1 == _LOOKS_AT_LIVE_FILES:
+                break
+            time.sleep(_PAUSE_S)
+            self._files = StoreFiles(self._files.root, self._files.config)
+        yield from told
+
+    def _log(self, damages: DamageFindings) -> Iterator[Finding]:
+        log, seen = self._files.log, self._seen
+        seen.log_begin = max(log.min_offset, 0)
+        tail = look_at_tail(log)
+        limit = settled_end(log) if seen.is_live else None
+        seen.log_end = tail.valid_end if limit is None else limit
+        self._look.largest_store_timestamp = tail.largest_store_timestamp
+        if self._level is Level.QUICK:
+            yield from self._heads(damages, tail.begin)
+            if tail.is_stale_behind_damage:
+                yield damages.tail(tail.inside[0])
+                yield damages.stale(tail.inside[0].end, tail.end, None, log_end=tail.valid_end)
+            else:
+                yield from map(damages.inside, tail.inside)
+            if tail.damage is not None and not seen.is_live:
+                yield damages.tail(tail.damage)
+            for cross in self._walker.cross_checks(self._files, self._level, seen.is_live):
+                yield from cross.finish(seen)
+            return
+        yield from self._walk(damages, tail, limit)
+
+    def _heads(self, damages: DamageFindings, end: int) -> Iterator[Finding]:
+        """The first frame of every file that begins before `end`."""
+        for file in self._files.log.files:
+            if file.start_offset >= end:
+                break
+            record = self._first_record(file)
+            if isinstance(record, Damage | Empty):
+                yield damages.inside(record)
+
+    def _first_record(self, file: MappedFile) -> object:
+        return next(walk(self._files.log, file.start_offset), None)
+
+    def _walk(self, damages: DamageFindings, tail: Tail, limit: int | None) -> Iterator[Finding]:
+        files, seen = self._files, self._seen
+        digest = Digest(files.config.delay_levels(), tags=True)
+        cross = self._walker.cross_checks(files, self._level, seen.is_live)
+        is_whole = self._subset is None and self._begin is None and self._deadline is None
+        if is_whole:
+            # what the walk finds is more exact
+            seen.log_end = seen.log_begin
+        log_check = LogCheck(files.log, seen, cross, damages, tail, self._unreadable, broker_epochs(files.layout))
+        is_full = self._level is Level.FULL
+        order = WalkOrder(digest, is_full, doubtful_from(files.log, tail), self._progress)
+        yield from self._stretches(log_check, order, limit)
+        seen.log_end = max(seen.log_end, limit or 0)
+        # a broker may have started meanwhile
+        seen.is_live = seen.is_live or self._is_in_use()
+        self._look.join(log_check.look)
+        names = digest.topics.names
+        counts = self._look.topics.tolist()
+        yield from topic_findings(dict(zip(names, counts, strict=False)))
+        yield from message_findings(files.log, self._look, log_check.last_message_offset)
+        self._refuse_moved()
+        for one in log_check.cross:
+            yield from self._guarded(one.finish(seen))
+
+    def _refuse_moved(self) -> None:
+        """RemovedError where the log begins further on than when the pass began: what queues and index say of messages
+        that are gone by now would count as wrong."""
+        log, begin = self._files.log, self._seen.log_begin
+        if log.files and log.begins_behind(begin):
+            raise removed_error(log.path_of(begin))
+
+    def _stretches(self, log_check: LogCheck, order: WalkOrder, limit: int | None) -> Iterator[Finding]:
+        """Walk what is to be walked. A file that cannot be read is told and passed over."""
+        files, seen = self._files, self._seen
+        ranges = file_ranges(files.log, self._subset, self._begin)
+        waiting = deque(ranges if self._deadline is not None else joined_ranges(ranges))
+        while waiting:
+            stretch = waiting.popleft()
+            # one file at least, or a short time would never bring it forward
+            if seen.ranges and self._deadline is not None and time.monotonic() > self._deadline:
+                self._next_offset = stretch.start
+                break
+            end = stretch.end if limit is None else min(stretch.end, limit)
+            try:
+                for walked in self._walker.walk(files, stretch.start, end, order):
+                    yield from log_check.take(walked)
+            except UnreadableError as error:
+                file = next((file for file in files.log.files if str(file.path) == error.file), None)
+                if file is None:
+                    raise
+                yield self._unreadable(error)
+                end, behind = file.start_offset, file.start_offset + files.log.file_size
+                if behind < stretch.end:
+                    waiting.appendleft(FileRange(behind, behind, stretch.end))
+            yield from log_check.end_range()
+            if end > stretch.begin:
+                seen.ranges.append((stretch.begin, end))
+
+    def _guarded(self, findings: Iterator[Finding]) -> Iterator[Finding]:
+        """A look that comes to a file that cannot be read ends there; the others are not kept from theirs."""
+        try:
+            yield from findings
+        except UnreadableError as error:
+            yield self._unreadable(error)
+
+    def _unreadable(self, error: UnreadableError) -> Finding:
+        """Raises `error` itself where the file is gone: the pass is begun anew then."""
+        if error.file is None or not exists(error.file):
+            raise error
+        self._is_complete = False
+        return Finding("RMQ-FILE-006", error.message, Path(error.file), error.physical_offset, data_lost=None)
+
+    def close(self) -> None:
+        """Close what was opened anew on the way."""
+        if self._files is not self._given:
+            self._files.close()
+
+    def describe(self, summary: CheckSummary) -> None:
+        """Say what was covered."""
+        seen, look = self._seen, self._look
+        summary.files = len(self._files.log.files)
+        summary.log_begin, summary.log_end = seen.log_begin, seen.log_end
+        summary.ranges = seen.ranges
+        summary.messages, summary.bytes = look.messages, look.bytes
+        summary.uncovered_messages = look.uncovered if self._level is Level.FULL else None
+        summary.bodies_not_unpacked = look.packed
+        is_read = self._has_log and self._files.dledger is None
+        summary.queues_checked = is_read and not has_rocksdb_queues(self._files.layout)
+        summary.index_checked = is_read
+        summary.live = seen.is_live
+        if not self._is_complete:
+            summary.complete, summary.stopped_by = False, "unreadable"
+        if self._files.dledger is not None:
+            summary.complete, summary.stopped_by = False, "not-read"
+        if self._next_offset is not None:
+            summary.complete, summary.stopped_by = False, "max_duration"
+            summary.next_offset = self._next_offset
+
 
 _RESTARTS = 3
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import enum
+import itertools
+import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
+from rmqctl.formats.errors import UsageError
 from rmqctl.formats.message import Reason
-from rmqctl.store.check.catalogue.finding import Finding
-from rmqctl.store.commitlog.walk import Damage
-from rmqctl.store.survey.log_runs import Run
+from rmqctl.store.check.catalogue.catalogue import Finding
+from rmqctl.store.files import io
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.log.implied import Run
+from rmqctl.store.log.walk import Damage
 
 WHOLE = frozenset({Reason.OVERFLOW, Reason.NUMBER})
 """Why spans count as damage whose messages are whole: only brokers cannot read them."""
@@ -63,3 +70,188 @@ class CrossCheck(Protocol):
 
     def finish(self, seen: LogSeen) -> Iterator[Finding]:
         """What differs, for the parts of the log that were walked."""
+
+
+# What a check covered and counted.
+
+
+@dataclass(slots=True)
+class CheckSummary:
+    """What was looked at. Offsets physical, times in ms, sizes in bytes.
+
+    `complete`: everything that was asked for was looked at; else `stopped_by` says why not ("max_duration",
+    "fail_fast", "unreadable") and `next_offset` where the next check goes on. `ranges`: what of the log was walked.
+    `lost`: what is gone for good ("messages", "consumer offsets", …), [] where nothing is known to be;
+    `perhaps_lost`: of some damage it is not known; `perhaps` names what it would be.
+    `uncovered_messages`: without a checksum over head, topic and properties; counted at the full level only.
+    `bodies_not_unpacked`: compressed bodies of which no more than the checksum was checked; at the full level none.
+    """
+
+    level: str
+    path: str
+    complete: bool = True
+    stopped_by: str | None = None
+    next_offset: int | None = None
+    files: int = 0
+    log_begin: int = 0
+    log_end: int = 0
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+    messages: int = 0
+    bytes: int = 0
+    uncovered_messages: int | None = None
+    bodies_not_unpacked: int = 0
+    queues_checked: bool = False
+    index_checked: bool = False
+    live: bool = False
+    subset: str | None = None
+    errors: int = 0
+    warnings: int = 0
+    notices: int = 0
+    data_lost: bool = False
+    lost: list[str] = field(default_factory=list)
+    perhaps_lost: bool = False
+    perhaps: list[str] = field(default_factory=list)
+    codes: dict[str, int] = field(default_factory=dict)
+    duration_ms: int = 0
+
+    @property
+    def alarms(self) -> int:
+        """Findings that count as damage."""
+        return self.errors + self.warnings
+
+    def row(self) -> dict[str, Any]:
+        """As one object with stable names."""
+        values = {name: getattr(self, name) for name in self.__slots__}
+        values["ranges"] = [{"begin": begin, "end": end} for begin, end in self.ranges]
+        return values
+
+
+# Which stretches of the log a check walks: all of it, a share of its files, or from where the last one stopped.
+
+
+class Subset(NamedTuple):
+    """Share `number` of `shares`, counted from 1. A file is always in the same share, however the log grows."""
+
+    number: int
+    shares: int
+
+    def has(self, start_offset: int, file_size: int) -> bool:
+        """Whether the file is in it."""
+        return start_offset // max(file_size, 1) % self.shares == self.number - 1
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.shares}"
+
+
+def parse_subset(text: str) -> Subset:
+    """`n/t` with 1 <= n <= t; UsageError."""
+    number, _, shares = text.partition("/")
+    if number.isascii() and number.isdigit() and shares.isascii() and shares.isdigit():
+        subset = Subset(int(number), int(shares))
+        if 1 <= subset.number <= subset.shares:
+            return subset
+    raise UsageError(f"{text!r} is no share of the files", hint="write it as n/t, for example 1/7")
+
+
+class FileRange(NamedTuple):
+    """The stretch of the log that a file stands for: [begin, end), the gap before it included. `start`: its first
+    byte, where the walk begins."""
+
+    begin: int
+    start: int
+    end: int
+
+
+def file_ranges(log: MappedFileQueue, subset: Subset | None, begin: int | None) -> list[FileRange]:
+    """One for each file that is wanted, in order. `begin`: files that end before it are left out. What sticks out of a
+    file into the next one belongs to that."""
+    ranges: list[FileRange] = []
+    reached: int | None = None
+    for file, following in itertools.zip_longest(log.files, log.files[1:]):
+        start = file.start_offset
+        end = max(start + log.file_size, file.end_offset)
+        if following is not None and following.start_offset > start:
+            end = min(end, following.start_offset)
+        stretch = FileRange(min(start, reached) if reached is not None else start, start, end)
+        reached = end
+        if subset is not None and not subset.has(start, log.file_size):
+            continue
+        if begin is None or end > begin:
+            ranges.append(stretch)
+    return ranges
+
+
+def joined_ranges(ranges: list[FileRange]) -> list[FileRange]:
+    """Neighbours as one: a walk over both cores is faster in one go."""
+    made: list[FileRange] = []
+    for stretch in ranges:
+        if made and made[-1].end == stretch.begin:
+            made[-1] = made[-1]._replace(end=stretch.end)
+        else:
+            made.append(stretch)
+    return made
+
+
+# How far a check of a store came that is done bit by bit: kept in a file beside the store, never inside it.
+
+VERSION = 1
+SAVED_EVERY_S = 60.0
+"""How much time of a check an interruption may cost."""
+
+
+class ScrubState(NamedTuple):
+    """`next_offset`: physical offset of the file to begin with, None where a pass is complete. Times in ms.
+
+    `passes`: how often the whole was checked since the file was made; `alarms` of the pass that is under way.
+    """
+
+    level: str
+    subset: str | None = None
+    next_offset: int | None = None
+    pass_started: int = 0
+    passes: int = 0
+    alarms: int = 0
+    updated: int = 0
+
+
+def default_path(root: Path) -> Path:
+    """Where the state goes if nobody says: beside the store."""
+    return root.with_name(root.name + ".check.json")
+
+
+def load_state(path: Path, level: str, subset: str | None) -> ScrubState:
+    """The state in `path`; a new one if there is none, or if it is of another level or subset.
+
+    UsageError for a file that is something else: it is not overwritten.
+    """
+    now = time.time_ns() // 1_000_000
+    new = ScrubState(level, subset, None, now)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content.pop("version") != VERSION:
+            raise ValueError
+        state = ScrubState(**content)
+        if not _is_possible(state):
+            raise ValueError
+    except FileNotFoundError:
+        return new
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise UsageError(
+            "is no state of a check", file=path, hint="name another file, or remove it to begin anew"
+        ) from error
+    return state if (state.level, state.subset) == (level, subset) else new
+
+
+def _is_possible(state: ScrubState) -> bool:
+    """Whether every number is one that a check writes; JSON of Python's may say Infinity."""
+    numbers = [state.pass_started, state.passes, state.alarms, state.updated]
+    if state.next_offset is not None:
+        numbers.append(state.next_offset)
+    return all(type(number) is int and 0 <= number < 1 << 63 for number in numbers)
+
+
+def save_state(path: Path, state: ScrubState) -> None:
+    """Replace the file: the old or the new state, never half."""
+    now = time.time_ns() // 1_000_000
+    text = json.dumps({"version": VERSION, **state._replace(updated=now)._asdict()}, indent=1)
+    io.write_whole(path, text.encode("utf-8"))

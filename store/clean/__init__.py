@@ -1,10 +1,9 @@
 """Cleaning: removing what has expired, the commitlog's oldest files first, then what pointed into them."""
 
-from rmqctl.store.clean.cleaner import Cleaner, CleanReport, clean, clean_locked
+from rmqctl.store.clean.cleaner import Cleaner, CleanReport, Unread, clean, clean_locked, unread_before
 from rmqctl.store.clean.forecast import Forecast, forecast_clean
 from rmqctl.store.clean.options import CleanOptions, DiskUsage, options_from_config
 from rmqctl.store.clean.plan import CleanPlan, plan_clean
-from rmqctl.store.clean.unread import Unread, unread_before
 
 __all__ = [
     "CleanOptions",

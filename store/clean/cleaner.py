@@ -2,18 +2,52 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from rmqctl.formats.errors import RefusedError, UnreadableError, WriteFailedError
-from rmqctl.store.clean.decision import Because, FileDecision
-from rmqctl.store.clean.followers import ext_of, judge_ext, judge_index, judge_queue
-from rmqctl.store.clean.options import CleaningOrder, CleanOptions, DiskUsage, decide, options_from_config
+from rmqctl.formats.errors import (
+    CorruptError,
+    RefusedError,
+    RmqctlError,
+    UnreadableError,
+    UnsupportedError,
+    WriteFailedError,
+    counted,
+)
+from rmqctl.store.answers.config_offsets import (
+    DELAY_FILE,
+    GROUP_TABLE,
+    OFFSET_TABLE,
+    Say,
+    consumer_table,
+    is_own_group,
+    offset_key,
+    offsets_of,
+    table_in,
+)
+from rmqctl.store.answers.groups import GROUP_FILE
+from rmqctl.store.clean.options import (
+    CleaningOrder,
+    CleanOptions,
+    DiskUsage,
+    clamped_ratios,
+    decide,
+    measure_disks,
+    options_from_config,
+)
 from rmqctl.store.clean.plan import (
+    Because,
+    FileDecision,
     cleans_crashed,
+    ext_of,
     judge_commitlog,
+    judge_ext,
+    judge_index,
+    judge_queue,
     measure_usage,
     needed_by_recovery,
     notes_on,
@@ -22,16 +56,18 @@ from rmqctl.store.clean.plan import (
 )
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import LARGEST_OFFSET
+from rmqctl.store.files.lock import refuse_server
+from rmqctl.store.files.mapped_file import monotonic_ms
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.files.reading import named
-from rmqctl.store.files.reference import monotonic_ms
-from rmqctl.store.journal.begun import begun
-from rmqctl.store.journal.kept.history import note_permanent
-from rmqctl.store.journal.log import new_head, refuse_unfinished
-from rmqctl.store.journal.taken import take_for_change
-from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
-from rmqctl.store.queues.consumequeue import ConsumeQueue
-from rmqctl.store.queues.queue_table import has_rocksdb_queues
+from rmqctl.store.files.reading import exists, named
+from rmqctl.store.journal.change import take_for_change
+from rmqctl.store.journal.journal import begun
+from rmqctl.store.journal.log import new_head, note_permanent, refuse_unfinished
+from rmqctl.store.queues.consumequeue import BatchConsumeQueue, ConsumeQueue
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
+from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues
+from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.read.select import OnDamage
 from rmqctl.store.store_files import StoreFiles
 
 # how long a reader may delay the removal of a file, in ms (ReferenceResource#shutdown); the commitlog's is an option
@@ -294,3 +330,268 @@ def _note(files: StoreFiles, head: dict[str, Any], report: CleanReport) -> None:
         note_permanent(files.layout, {**head, "paths": len(report.removed), "bytes": report.bytes_freed})
     except (UnreadableError, WriteFailedError) as error:  # the work itself is done
         report.notes.append(f"`rmqctl log` will not show this cleaning: {error}")
+
+
+# What a cleaning takes from consumer groups: messages that go and that they have not read.
+
+LOST = "lost"
+UNKNOWN = "unknown"
+
+
+class Unread(NamedTuple):
+    """What one group loses of one topic: `messages` of `queues`, stored from `first_timestamp` to `last_timestamp` (ms,
+    None where they cannot be read). `state` unknown: no offset of the group is kept for these queues, so that nobody
+    knows whether it has read them. `group` None: delayed messages that have not been delivered."""
+
+    group: str | None
+    topic: str
+    state: str
+    queues: tuple[int, ...]
+    messages: int
+    first_timestamp: int | None = None
+    last_timestamp: int | None = None
+
+
+def unread_before(files: StoreFiles, min_offset: int, tell: Say, on_damage: OnDamage) -> list[Unread]:
+    """What groups lose if the commitlog begins at physical offset `min_offset`, by group and topic.
+
+    What cannot be known is told: without offsets, and where queues are in a RocksDB. UnreadableError.
+    """
+    config = files.layout.config
+    losing = _losing(files, min_offset, tell)
+    if not losing:
+        return []
+    reader = StoreReader(files)
+    kept = consumer_table(config, files.config, tell, on_damage)
+    table = kept.table
+    if table is None:
+        tell(f"{kept.missing}: what groups have not read is not known")
+    rows: list[Unread] = []
+    with_offsets: set[str] = set()
+    for key, queues in (table or {}).items():
+        owner = offset_key(key)
+        if owner is None or not isinstance(queues, dict):
+            on_damage(CorruptError(f"{key!r} names no topic and group with offsets", file=kept.path))
+            continue
+        with_offsets.add(owner.group)
+        if owner.topic in losing and not owner.is_broadcast:
+            rows += _of_group(reader, owner.group, owner.topic, losing[owner.topic], offsets_of(queues))
+    if SCHEDULE_TOPIC in losing:
+        levels = offsets_of(table_in(config / DELAY_FILE, OFFSET_TABLE, tell, on_damage) or {})
+        delayed = {queue.queue_id: levels.get(queue.queue_id + 1, 0) for queue, _, _ in losing[SCHEDULE_TOPIC]}
+        rows += _of_group(reader, None, SCHEDULE_TOPIC, losing[SCHEDULE_TOPIC], delayed)
+    configured = table_in(config / GROUP_FILE, GROUP_TABLE, tell, on_damage) or {}
+    for name in sorted(map(str, configured)):
+        if table is not None and name not in with_offsets and not is_own_group(name):
+            tell(f"no offset of group {name} is kept: whether it loses anything is not known")
+    return sorted(rows, key=lambda row: (row.group or "", row.topic, row.state))
+
+
+_Losing = dict[str, list[tuple[AnyConsumeQueue, int, int]]]
+
+
+def _losing(files: StoreFiles, min_offset: int, tell: Say) -> _Losing:
+    """By topic its queues that lose messages, with the first offset of each now and then."""
+    found: _Losing = {}
+    if not files.log.files:
+        return found
+    now = files.log.min_offset
+    try:
+        queues: Iterable[AnyConsumeQueue] = files.queues.all()
+    except UnsupportedError as error:
+        tell(f"{error.message}: what groups have not read is not known")
+        return found
+    for queue in queues:
+        begin, then = queue.min_offset(now), queue.min_offset(max(now, min_offset))
+        if then > begin:
+            found.setdefault(queue.topic, []).append((queue, begin, then))
+    return found
+
+
+def _of_group(
+    reader: StoreReader,
+    group: str | None,
+    topic: str,
+    losing: list[tuple[AnyConsumeQueue, int, int]],
+    offsets: dict[int, int],
+) -> list[Unread]:
+    rows = []
+    for state in (LOST, UNKNOWN):
+        row = Unread(group, topic, state, (), 0)
+        for queue, begin, then in losing:
+            offset = offsets.get(queue.queue_id, -1)
+            first = max(begin, offset)
+            if (offset < 0) == (state == UNKNOWN) and first < then:
+                row = _joined(row, reader, queue, first, then)
+        if row.queues:
+            rows.append(row)
+    return rows
+
+
+def _joined(row: Unread, reader: StoreReader, queue: AnyConsumeQueue, first: int, then: int) -> Unread:
+    """`row` with the messages [first, then) of a queue."""
+    units = (queue.unit(first), queue.unit(then - 1))
+    begun, ended = (reader.unit_store_time(unit) if unit is not None else None for unit in units)
+    known = [time for time in (row.first_timestamp, begun) if time is not None]
+    last = [time for time in (row.last_timestamp, ended) if time is not None]
+    return row._replace(
+        queues=(*row.queues, queue.queue_id),
+        messages=row.messages + then - first,
+        first_timestamp=min(known, default=None),
+        last_timestamp=max(last, default=None),
+    )
+
+
+# Why a broker on this store refuses messages, as far as files, disks and broker.conf show it.
+
+_WRITE_PERMISSION = 2
+_UNSEEN_FLAGS = (
+    "running flags of the broker (an error while it wrote queues or index, a disk that was full, a fenced replica): "
+    "they are in its memory only, and stay set until it is restarted or, for a full disk, has deleted files; search "
+    "its store.log and storeerror.log for `error`"
+)
+_UNSEEN_CACHE = "a busy page cache (OS_PAGE_CACHE_BUSY, code 2): `mqadmin brokerStatus` has pageCacheLockTimeMills"
+
+
+class Cause(NamedTuple):
+    """One reason. `response`: what a producer gets, None where it finds no queue; `effect` says what follows."""
+
+    name: str
+    response: str | None
+    effect: str
+
+
+class Writes(NamedTuple):
+    """Whether a broker started on this store with this configuration refuses messages.
+
+    `accepted`: False where a cause is seen, None where the disks cannot be measured; True says that no visible cause
+    exists. `not_seen`: causes that leave no trace in files.
+    """
+
+    accepted: bool | None
+    sentence: str
+    causes: list[Cause]
+    disk_percent: list[int | None]
+    queue_disk_percent: int | None
+    warnings: list[str]
+    not_seen: list[str]
+
+
+def judge_writes(files: StoreFiles, usage: DiskUsage | None = None) -> Writes:
+    """Return what `info` says about writes. `usage`: how full the disks are, measured if None."""
+    try:
+        refuse_server(files.root)
+    except RmqctlError:
+        sentence = "Writes: unknown, because the disks of a server cannot be measured."
+        return Writes(None, sentence, [], [], None, [], [])
+    usage = usage or measure_disks(files.layout)
+    causes = [*_of_disks(files, usage), *_of_config(files)]
+    warnings = [] if any(cause.name == "disk" for cause in causes) else _of_cleaning(files, usage)
+    is_known = any(percent is not None for percent in (*usage.commitlog, usage.consumequeue))
+    accepted: bool | None
+    if causes:
+        accepted, sentence = False, f"A broker takes no messages here: {'; '.join(cause.effect for cause in causes)}."
+    elif is_known:
+        shown = f"(disk {_worst(usage)} % used)"
+        accepted, sentence = True, f"Writes: accepted, as far as files, disks and settings show {shown}."
+    else:
+        accepted, sentence = None, "Writes: unknown, because the disks cannot be measured."
+    unseen = [_UNSEEN_FLAGS, _UNSEEN_CACHE] if files.lock_holder() is not None else []
+    return Writes(accepted, sentence, causes, list(usage.commitlog), usage.consumequeue, warnings, unseen)
+
+
+def _worst(usage: DiskUsage) -> int:
+    return max(percent for percent in (*usage.commitlog, usage.consumequeue) if percent is not None)
+
+
+def _of_disks(files: StoreFiles, usage: DiskUsage) -> list[Cause]:
+    """Above the warning ratio the cleaner sets DISK_FULL (CleanCommitLogService#isSpaceToDelete)."""
+    warning, _, _ = clamped_ratios(options_from_config(files.config))
+    found = []
+    for name, percent in (("commitlog", usage.emptiest_commitlog), ("consumequeue", usage.consumequeue)):
+        if percent is not None and percent > warning:
+            effect = (
+                f"the disk of {name} is {percent} % full, above diskSpaceWarningLevelRatio {warning} % "
+                "(CODE 14, SERVICE_NOT_AVAILABLE); `clean --forecast` shows which files go"
+            )
+            found.append(Cause("disk", "SERVICE_NOT_AVAILABLE", effect))
+            break
+    problem = _unwritable(files)
+    if problem is not None:
+        effect = f"{problem}, so no next commitlog file can be created (CODE 14, SERVICE_NOT_AVAILABLE)"
+        found.append(Cause("no file", "SERVICE_NOT_AVAILABLE", effect))
+    return found
+
+
+def _unwritable(files: StoreFiles) -> str | None:
+    """Return what keeps any user from creating commitlog files, None for nothing."""
+    full = []
+    for directory in files.layout.commitlog:
+        if not exists(directory):
+            continue
+        try:
+            status = os.statvfs(directory)
+        except OSError:
+            continue
+        if status.f_flag & os.ST_RDONLY:
+            full.append(f"{directory} is on a disk that is mounted read-only ({os.strerror(errno.EROFS)})")
+        elif status.f_files and not status.f_ffree:
+            full.append(f"the disk of {directory} has no free inodes")
+        else:
+            return None
+    return full[0] if full else None
+
+
+def _of_config(files: StoreFiles) -> list[Cause]:
+    config = files.config
+    found = []
+    if config.is_slave and not config.duplication_enable:
+        effect = "brokerRole=SLAVE takes none from producers (CODE 14, SERVICE_NOT_AVAILABLE)"
+        found.append(Cause("role", "SERVICE_NOT_AVAILABLE", effect))
+    if not config.broker_permission & _WRITE_PERMISSION:
+        effect = (
+            f"brokerPermission={config.broker_permission} has no write permission, so producers find no queue here "
+            "(CODE 16, NO_PERMISSION for ordered topics)"
+        )
+        found.append(Cause("permission", None, effect))
+    return found
+
+
+def _of_cleaning(files: StoreFiles, usage: DiskUsage) -> list[str]:
+    """Levels below the one that stops writes, and settings that do not count as written."""
+    config = files.config
+    options = options_from_config(config)
+    warning, forcibly, maximum = clamped_ratios(options)
+    found = []
+    worst = max(
+        (percent for percent in (usage.emptiest_commitlog, usage.consumequeue) if percent is not None), default=0
+    )
+    if worst > forcibly and options.may_force:
+        found.append(
+            f"disk {worst} % full, above diskSpaceCleanForciblyRatio {forcibly} %: a broker deletes the oldest files "
+            "of any age, read or not"
+        )
+    elif worst > maximum:
+        found.append(f"disk {worst} % full, above diskMaxUsedSpaceRatio {maximum} %: expired files go at any hour")
+    written = (config.disk_space_warning_level_ratio, config.disk_space_clean_forcibly_ratio)
+    names = ("diskSpaceWarningLevelRatio", "diskSpaceCleanForciblyRatio")
+    for name, value, counts in zip(names, written, (warning, forcibly), strict=True):
+        if value != counts:
+            found.append(f"{name}={value} counts as {counts}: RocketMQ limits it")
+    free = _free_bytes(files)
+    if free is not None and free < files.log.file_size:
+        file_size = counted(files.log.file_size, "byte")
+        found.append(f"{counted(free, 'byte')} are free, less than the next commitlog file of {file_size}")
+    return found
+
+
+def _free_bytes(files: StoreFiles) -> int | None:
+    """Return the bytes that the roomiest disk of the commitlog has left, None where that cannot be measured."""
+    free = []
+    for directory in files.layout.commitlog:
+        try:
+            status = os.statvfs(directory)
+        except OSError:
+            continue
+        free.append(status.f_bavail * status.f_frsize)
+    return max(free, default=None)

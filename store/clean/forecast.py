@@ -7,17 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.store.clean.decision import last_position, modified_ms
-from rmqctl.store.clean.followers import last_physical_offset
 from rmqctl.store.clean.options import CleanOptions, DiskUsage, clamped_ratios, judge_disks
-from rmqctl.store.clean.plan import measure_usage, refuse_unknowable
+from rmqctl.store.clean.plan import last_physical_offset, last_position, measure_usage, modified_ms, refuse_unknowable
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.files.presence import disk_space
+from rmqctl.store.files.reading import disk_space
+from rmqctl.store.log.survey import look_at_tail
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.queues.queue_table import has_rocksdb_queues
 from rmqctl.store.read.frames import store_time_at
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.survey.tail import look_at_tail
 
 AGE = "age"
 DISK = "disk"

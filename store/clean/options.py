@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rmqctl.formats.errors import UsageError
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.presence import disk_space
+from rmqctl.store.files.reading import disk_space
 
 HOUR_MS = 3_600_000
 DEFAULT_LOGICAL_FORCIBLY_PERCENT = 80

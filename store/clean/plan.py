@@ -6,19 +6,209 @@ Planning reads directory entries, the last unit of queue files and the headers o
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.formats.errors import RefusedError, UnsupportedError
-from rmqctl.store.clean.decision import Because, FileDecision, decision_on, last_position, modified_ms
-from rmqctl.store.clean.followers import judge_followers
+from rmqctl.formats.errors import RefusedError, UnreadableError, UnsupportedError, counted, refuse_exhausted
 from rmqctl.store.clean.options import CleaningOrder, CleanOptions, DiskUsage, decide, measure_disks
-from rmqctl.store.commitlog.unread_logs import refuse_dledger
 from rmqctl.store.files.layout import LARGEST_OFFSET
 from rmqctl.store.files.lock import refuse_server
+from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.queues.queue_table import has_rocksdb_queues
+from rmqctl.store.files.reading import is_file
+from rmqctl.store.index.index_service import IndexService
+from rmqctl.store.log.survey import start_after_crash
+from rmqctl.store.log.unread_logs import refuse_dledger
+from rmqctl.store.queues.consumequeue import BATCH_CONSUMEQUEUE_UNIT_SIZE as BATCH_UNIT_SIZE
+from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue, ext_offset
+from rmqctl.store.queues.consumequeue_ext import ConsumeQueueExt
+from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.survey.log_survey import start_after_crash
+
+# What becomes of one file in a cleaning, and why.
+
+
+class Because(enum.StrEnum):
+    """Why a file goes (the first three) or stays."""
+
+    EXPIRED = "expired"
+    AT_ONCE = "at_once"
+    STALE = "stale"
+    NOT_DUE = "not_due"
+    YOUNG = "young"
+    BEHIND = "behind_a_kept_file"
+    BATCH_MAXIMUM = "batch_maximum"
+    HELD = "held"
+    LAST = "last"
+    PREALLOCATED = "preallocated"
+    STILL_USED = "still_used"
+    DAMAGED = "damaged"
+
+
+_GOES = (Because.EXPIRED, Because.AT_ONCE, Because.STALE)
+_SAYS = {
+    Because.NOT_DUE: "neither the hour nor the disks ask for a deletion",
+    Because.BEHIND: "an older file is kept, and files are removed in their order",
+    Because.BATCH_MAXIMUM: "enough for one run: run again, or raise the maximum",
+    Because.HELD: "a reader holds it",
+    Because.LAST: "the last file with data is always kept",
+    Because.PREALLOCATED: "holds nothing yet",
+}
+
+
+class FileDecision(NamedTuple):
+    """What becomes of one file. `start_offset` as its name says it; None for index files. `size` in bytes.
+
+    `modified_timestamp` (ms) is the file's mtime, the only age RocketMQ knows. `kind`: commitlog, consumequeue,
+    batchconsumequeue, consumequeue_ext or index.
+    """
+
+    kind: str
+    path: Path
+    size: int
+    start_offset: int | None
+    modified_timestamp: int
+    because: Because
+    detail: str
+
+    @property
+    def goes(self) -> bool:
+        """Whether the file is removed."""
+        return self.because in _GOES
+
+
+def modified_ms(path: Path) -> int:
+    """The file's mtime in ms, as Java's File#lastModified gives it."""
+    try:
+        return path.stat().st_mtime_ns // 1_000_000
+    except OSError as error:
+        refuse_exhausted(error, path)
+        raise UnreadableError(f"cannot be read: {error.strerror}", file=path) from error
+
+
+def decision_on(kind: str, file: MappedFile, because: Because, detail: str | None = None) -> FileDecision:
+    """The decision about a file of a queue; without `detail` the usual words for its reason."""
+    modified = modified_ms(file.path)
+    return FileDecision(kind, file.path, file.size, file.start_offset, modified, because, detail or words_for(because))
+
+
+def words_for(because: Because) -> str:
+    """A reason as a sentence, empty where only the case can be told."""
+    return _SAYS.get(because, "")
+
+
+def last_position(files: MappedFileQueue) -> int:
+    """Position of the last file with data, 0 if there is none: what a broker leaves as the last one."""
+    last = files.last_with_data()
+    return 0 if last is None else files.files.index(last)
+
+
+# Queues, their ext files and the index follow the commitlog's first offset (CleanConsumeQueueService).
+
+
+def judge_followers(files: StoreFiles, min_offset: int) -> Iterator[FileDecision]:
+    """Files of queues, their ext files, and the index, by the commitlog's first offset (CleanConsumeQueueService)."""
+    if min_offset <= 0:
+        return
+    if not has_rocksdb_queues(files.layout):
+        for queue in files.queues.all():
+            yield from judge_queue(queue, min_offset)
+            if isinstance(queue, ConsumeQueue):
+                yield from judge_ext(queue, ext_of(files, queue), min_offset)
+    yield from judge_index(files.index, min_offset)
+
+
+def judge_queue(queue: AnyConsumeQueue, min_offset: int) -> Iterator[FileDecision]:
+    """Files whose last unit points before `min_offset` go, oldest first, never the last one.
+
+    A last unit of zeros is damage: what the file holds is not certain, so it and what follows it stay.
+    (MappedFileQueue#deleteExpiredFileByOffset)
+    """
+    kind = "consumequeue" if isinstance(queue, ConsumeQueue) else "batchconsumequeue"
+    last = last_position(queue.files)
+    stop: Because | None = None
+    for position, file in enumerate(queue.files.files):
+        if position >= last:
+            yield decision_on(kind, file, Because.LAST if position == last else Because.PREALLOCATED)
+            continue
+        if stop is not None:
+            yield decision_on(kind, file, stop)
+            continue
+        because, detail = _judge_units(queue, file, min_offset)
+        stop = None if because is Because.STALE else Because.BEHIND
+        yield decision_on(kind, file, because, detail)
+
+
+def _judge_units(queue: AnyConsumeQueue, file: MappedFile, min_offset: int) -> tuple[Because, str]:
+    if file.size != queue.files.file_size:
+        return Because.DAMAGED, f"{counted(file.size, 'byte')} instead of {queue.files.file_size}"
+    physical_offset = last_physical_offset(queue, file)
+    if physical_offset is None:
+        return Because.DAMAGED, "its last unit is empty"
+    if physical_offset < min_offset:
+        return Because.STALE, f"its last unit points to {physical_offset}, before {min_offset}"
+    return Because.STILL_USED, f"its last unit points to {physical_offset}"
+
+
+def last_physical_offset(queue: AnyConsumeQueue, file: MappedFile) -> int | None:
+    """Where the last unit of a full file of `queue` points to; None where it points to nothing."""
+    unit_size = UNIT_SIZE if isinstance(queue, ConsumeQueue) else BATCH_UNIT_SIZE
+    # both kinds of units begin with the physical offset and the size
+    head = file.read((file.size // unit_size - 1) * unit_size, 12)
+    physical_offset = int.from_bytes(head[:8], "big", signed=True)
+    size = int.from_bytes(head[8:], "big", signed=True)
+    return None if len(head) < 12 or size <= 0 or physical_offset < 0 else physical_offset
+
+
+def ext_of(files: StoreFiles, queue: ConsumeQueue) -> ConsumeQueueExt:
+    """The ext queue beside `queue`, without files where there is none."""
+    directory = files.layout.consumequeue_ext / queue.directory.parent.name / queue.directory.name
+    ext = ConsumeQueueExt(directory, files.config.mapped_file_size_consume_queue_ext, files.descriptors)
+    ext.load()
+    return ext
+
+
+def judge_ext(queue: ConsumeQueue, ext: ConsumeQueueExt, min_offset: int) -> Iterator[FileDecision]:
+    """Ext files that end before the ext unit of the queue's first valid unit go; none where it has no ext unit."""
+    if not ext.files.files:
+        return
+    unit = queue.unit(queue.min_offset(min_offset))
+    address = ext_offset(unit.tags_code) if unit is not None and unit.is_written else None
+    for file in ext.files.files:
+        if file is ext.files.files[-1]:
+            yield decision_on("consumequeue_ext", file, Because.LAST)
+        elif address is not None and file.end_offset <= address:
+            yield decision_on("consumequeue_ext", file, Because.STALE, f"the queue now begins at ext byte {address}")
+        else:
+            yield decision_on("consumequeue_ext", file, Because.STILL_USED, "the queue still refers to it")
+
+
+def judge_index(index: IndexService, min_offset: int) -> Iterator[FileDecision]:
+    """Leading index files whose last message lies before `min_offset` go, never the last.
+
+    (IndexService#deleteExpiredFile)
+    """
+    known = {file.path: file for file in index.files}
+    unknown = {path: detail for path, detail in index.problems if path.name.isdigit() and is_file(path)}
+    paths = sorted([*known, *unknown])
+    stop: Because | None = None
+    for path in paths:
+        detail = ""
+        if path == paths[-1]:
+            because = Because.LAST
+        elif stop is not None:
+            because = stop
+        elif path in unknown:
+            because, detail = Because.DAMAGED, unknown[path]
+        else:
+            end = known[path].header.end_physical_offset
+            because = Because.STALE if end < min_offset else Because.STILL_USED
+            detail = f"its last message is at {end}" + (f", before {min_offset}" if because is Because.STALE else "")
+        stop = None if because is Because.STALE else Because.BEHIND
+        size = path.stat().st_size
+        yield FileDecision("index", path, size, None, modified_ms(path), because, detail or words_for(because))
 
 
 class CleanPlan(NamedTuple):

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from rmqctl.formats.hosts import LOCAL_HOST
 from rmqctl.formats.layouts import BLANK_FRAME, TOPIC_LENGTH_V1
 from rmqctl.formats.message import Message, frame_bytes, prepare_frame
-from rmqctl.store.columns.batch import Int64s
-from rmqctl.store.columns.engine import crc_function
-from rmqctl.store.columns.frame_columns import Frame, FrameSpan
 from rmqctl.store.compiled.tried import loaded_once, tried_kernels
+from rmqctl.store.log.column_walk import crc_function
+from rmqctl.store.log.columns import Frame, FrameSpan, Int64s
 
 _Bytes = NDArray[np.uint8]
 

@@ -5,22 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 from rmqctl.formats import properties as names
-from rmqctl.formats.hashing import TAG_KEY_PREFIX
+from rmqctl.formats.checksums import TAG_KEY_PREFIX
 from rmqctl.formats.layouts import FRAME_HEADS, SYS_FLAG_INNER_BATCH, TRANSACTION_MASK
-from rmqctl.formats.sys_flag import TRANSACTION_ROLLBACK
-from rmqctl.store.columns.batch import INTS, LONGS, Columns, NeedsPlain
-from rmqctl.store.columns.state import KEYS_OF_A_ROW, WalkState
-from rmqctl.store.columns.topics import (
-    HASH_MULTIPLIER,
-    IS_SCHEDULE,
-    KEY_STATE,
-    MAXIMUM_PROBES,
-    TEXT_BEGIN,
-    TEXT_LENGTH,
-)
+from rmqctl.formats.properties import TRANSACTION_ROLLBACK
 from rmqctl.store.compiled.compiling import inner
 from rmqctl.store.compiled.kernel_memory import byte_at, int_at, long_at, word_at
 from rmqctl.store.compiled.kernel_text import as_int, find_byte, hash_on, same_bytes
+from rmqctl.store.log.columns import (
+    HASH_MULTIPLIER,
+    INTS,
+    IS_SCHEDULE,
+    KEY_STATE,
+    KEYS_OF_A_ROW,
+    LONGS,
+    MAXIMUM_PROBES,
+    TEXT_BEGIN,
+    TEXT_LENGTH,
+    Columns,
+    NeedsPlain,
+    WalkState,
+)
 
 _LONG = {name: index for index, name in enumerate(LONGS)}
 _INT = {name: index for index, name in enumerate(INTS)}

@@ -16,9 +16,7 @@ from rmqctl.formats.layouts import (
     TOPIC_LENGTH_V2,
 )
 from rmqctl.formats.message import MINIMUM_FRAME_SIZE
-from rmqctl.store.columns.batch import INTS, Columns
 from rmqctl.store.columns.kernel_rows import find_topic, write_bytes, write_numbers, write_properties
-from rmqctl.store.columns.state import FULL, KEYS_OF_A_ROW, NEW_TOPIC, STOPPED, WINDOW_END, WalkState
 from rmqctl.store.compiled.compiling import inner, kernel
 from rmqctl.store.compiled.kernel_memory import (
     byte_at,
@@ -30,6 +28,7 @@ from rmqctl.store.compiled.kernel_memory import (
     word_at,
 )
 from rmqctl.store.compiled.kernel_text import is_utf8
+from rmqctl.store.log.columns import FULL, INTS, KEYS_OF_A_ROW, NEW_TOPIC, STOPPED, WINDOW_END, Columns, WalkState
 
 _GOOD = 4
 

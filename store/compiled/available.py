@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rmqctl.store.compiled.notices import compiling_begins, is_compiled_elsewhere, notice
-from rmqctl.store.installed import FAST
+from rmqctl.store.status import FAST
 
 NO_NUMBA = "RMQCTL_NO_NUMBA"
 NO_ISAL = "RMQCTL_NO_ISAL"

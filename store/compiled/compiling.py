@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 import numba
 from numba.core import event
 
-from rmqctl.store.files.presence import is_file
+from rmqctl.store.files.reading import is_file
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _ROOT = Path(__file__).parents[3]

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from rmqctl.store.compiled.available import is_left_to_others, say_compiling, why_plain
 from rmqctl.store.compiled.notices import notice
-from rmqctl.store.uninterrupted import uninterrupted
+from rmqctl.store.files.background import uninterrupted
 
 Kernels = tuple[Callable[..., Any], ...]
 _Loaded = TypeVar("_Loaded")

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqctl.formats.config_json import MAXIMUM_SIZE
-from rmqctl.formats.errors import UnreadableError
-from rmqctl.formats.wording import counted
+from rmqctl.formats.errors import UnreadableError, counted
 from rmqctl.store.config.config_files import backup_of
 from rmqctl.store.config.config_text import (
     VERSIONS,

@@ -2,18 +2,138 @@
 
 from __future__ import annotations
 
+import re
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rmqctl.formats.checksums import java_long
 from rmqctl.formats.config_json import MAXIMUM_SIZE, format_config_json
-from rmqctl.formats.errors import CorruptError
-from rmqctl.formats.hashing import java_long
-from rmqctl.store.config.config_tables import is_white_space, load_config_text
-from rmqctl.store.config.config_text import VERSIONS
-from rmqctl.store.config.homes import refuse_database, uncertain_in
+from rmqctl.formats.errors import CorruptError, UncertainError, UnsupportedError, format_time, refuse_exhausted
+from rmqctl.store.config.config import DEFAULT_RELEASE, Release, StoreConfig
+from rmqctl.store.config.config_tables import convertible_entries, is_white_space, load_config_text, white_space_read_by
+from rmqctl.store.config.config_text import VERSIONS, read_torn_text
 from rmqctl.store.files import io
-from rmqctl.store.files.reading import read_small_file
+from rmqctl.store.files.reading import is_file, read_small_file, status_of
+
+# Where a broker keeps topics, groups and offsets: the usual JSON file, a RocksDB, or the file of light queues.
+
+TOPICS = "topics.json"
+GROUPS = "subscriptionGroup.json"
+OFFSETS = "consumerOffset.json"
+LMQ_OFFSETS = "lmqConsumerOffset.json"
+"""Where a broker with enableLmq keeps the offsets of all groups (LmqConsumerOffsetManager)."""
+OWN_TABLES = (TOPICS, OFFSETS, GROUPS)
+"""The tables that a broker keeps from its first start on."""
+
+# of each table: its own database (storeType=defaultRocksDB, configManagerVersion=v1)
+_OWN_DATABASE = {
+    TOPICS: "topics",
+    GROUPS: "subscriptionGroups",
+    OFFSETS: "consumerOffsets",
+    LMQ_OFFSETS: "consumerOffsets",
+}
+# databases of all three tables: configManagerVersion=v2, useSingleRocksDBForAllConfigs, and that of 5.1
+_SHARED_DATABASES = ("rdb", "metadata", "rocksdb")
+_CURRENT = "CURRENT"  # names the manifest; no RocksDB is without it
+_WHAT = {TOPICS: "topics", GROUPS: "consumer groups", OFFSETS: "consumer offsets", LMQ_OFFSETS: "consumer offsets"}
+
+
+def database_of(config: Path, name: str) -> Path | None:
+    """Return the RocksDB in the folder `config` that holds the table of the file `name`; None if there is none.
+
+    UnreadableError.
+    """
+    if name not in _OWN_DATABASE:
+        return None
+    for folder in (*_SHARED_DATABASES, _OWN_DATABASE[name]):
+        if is_file(config / folder / _CURRENT):
+            return config / folder
+    return None
+
+
+def databases(config: Path) -> dict[Path, list[str]]:
+    """Return the RocksDBs of the folder `config`, each with the files whose tables it holds. UnreadableError."""
+    found: dict[Path, list[str]] = {}
+    for name in (TOPICS, GROUPS, OFFSETS):
+        database = database_of(config, name)
+        if database is not None:
+            found.setdefault(database, []).append(name)
+    return found
+
+
+def in_database(path: Path) -> str | None:
+    """Return why the table of the config file `path` is not read: a RocksDB has it; None if none does."""
+    database = database_of(path.parent, path.name)
+    if database is None:
+        return None
+    status = status_of(path)
+    stale = ""
+    if status is not None:
+        written = format_time(status.st_mtime_ns // 1_000_000)
+        stale = f"; {path.name}, written {written}, is not what the broker uses"
+    return f"the broker keeps its {_WHAT[path.name]} in this RocksDB, which is not read yet{stale}"
+
+
+def uncertain_in(path: Path) -> UncertainError | None:
+    """Return what to report where the table of the config file `path` is asked for and a RocksDB has it."""
+    why = in_database(path)
+    if why is None:
+        return None
+    return UncertainError(why, file=database_of(path.parent, path.name), hint=_hint(path))
+
+
+def refuse_database(path: Path) -> None:
+    """Raise UnsupportedError where a change of the config file `path` would have no effect: a RocksDB has its table."""
+    why = in_database(path)
+    if why is not None:
+        raise UnsupportedError(why, file=database_of(path.parent, path.name), hint=_hint(path))
+
+
+def _hint(path: Path) -> str:
+    export = "`mqadmin rocksDBConfigToJson` prints it"
+    return f"{export}; if the broker no longer uses it, move the folder away"
+
+
+class OffsetsHome(NamedTuple):
+    """The file that holds the offsets of consumer groups; `note`: which one was taken and why, "" for the usual one."""
+
+    path: Path
+    note: str = ""
+
+    @property
+    def is_lmq(self) -> bool:
+        """Return whether it is the file of a broker with enableLmq."""
+        return self.path.name == LMQ_OFFSETS
+
+
+def offsets_home(config: Path, settings: StoreConfig) -> OffsetsHome:
+    """Return the file of the folder `config` that a broker with these `settings` keeps consumer offsets in.
+
+    Where nothing is configured the only file is taken, or the newer one of both. UnreadableError.
+    """
+    usual, lmq = config / OFFSETS, config / LMQ_OFFSETS
+    if settings.enable_lmq:
+        return OffsetsHome(lmq, f"offsets are those of {lmq} (enableLmq)")
+    written, lmq_written = _written(usual), _written(lmq)
+    if lmq_written is None:
+        return OffsetsHome(usual)
+    if written is None:
+        return OffsetsHome(lmq, f"offsets are those of {lmq}: there is no {OFFSETS}")
+    newer, older = (lmq, usual) if lmq_written > written else (usual, lmq)
+    both = f"there are {OFFSETS} and {LMQ_OFFSETS}: offsets are those of the newer one, {newer}, not of {older.name}"
+    return OffsetsHome(newer, f"{both}; -c with the broker.conf (enableLmq) decides")
+
+
+def _written(path: Path) -> int | None:
+    """Return when a file or its backup was written, ns; None if there is neither, or nothing in them."""
+    for one in (path, path.with_name(path.name + ".bak")):
+        status = status_of(one)
+        if status is not None and status.st_size:
+            return status.st_mtime_ns
+    return None
+
 
 DELETED_TOPICS = "rmqctlDeletedTopics"
 """Topics that were deleted while the log, and perhaps queues, still hold their messages: a key of rmqctl's own in
@@ -140,3 +260,195 @@ def topic_type(entry: object) -> str | None:
     """The queue.type attribute of a topic's entry in topics.json."""
     attributes = entry.get("attributes") if isinstance(entry, dict) else None
     return attributes.get(_TYPE_ATTRIBUTE) if isinstance(attributes, dict) else None
+
+
+# What a broker says of names of topics (TopicValidator): those it has for itself, and those that no topic may have.
+
+ROCKSDB_TOPICS = ("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC")
+"""Topics of transactions in RocksDB, which every broker of 5.5 has."""
+SYSTEM_TOPICS = frozenset(
+    "TBW102 SCHEDULE_TOPIC_XXXX BenchmarkTest RMQ_SYS_TRANS_HALF_TOPIC RMQ_SYS_TRACE_TOPIC "
+    "RMQ_SYS_TRANS_OP_HALF_TOPIC TRANS_CHECK_MAX_TIME_TOPIC SELF_TEST_TOPIC OFFSET_MOVED_EVENT CHECKPOINT_TOPIC".split()
+).union(ROCKSDB_TOPICS)
+NOT_ALLOWED_TO_SEND = frozenset(
+    "SCHEDULE_TOPIC_XXXX RMQ_SYS_TRANS_HALF_TOPIC RMQ_SYS_TRANS_OP_HALF_TOPIC TRANS_CHECK_MAX_TIME_TOPIC "
+    "SELF_TEST_TOPIC OFFSET_MOVED_EVENT".split()
+).union(ROCKSDB_TOPICS)
+"""What a broker writes itself: it refuses producers that send to them (TopicValidator#isNotAllowedSendTopic)."""
+_SYSTEM_PREFIX = "rmq_sys_"
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
+_LEGAL_TEXT = "^[%|a-zA-Z0-9_-]+$"
+_LONGEST, _LONGEST_GROUP = 127, 255
+MOST_QUEUES = 10_000
+"""Queues for reading, and for writing, that a topic may have here."""
+
+
+def is_brokers_own(topic: str) -> bool:
+    """Whether every broker has the topic for itself, whatever its name and cluster are (TopicValidator#isSystemTopic).
+
+    Topics of retries and dead letters are those of a group, and no system topics.
+    """
+    return topic in SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)
+
+
+def has_legal_characters(name: str) -> bool:
+    """Whether no character of `name` keeps a broker from taking it (TopicValidator#isTopicOrGroupIllegal)."""
+    return _LEGAL.fullmatch(name) is not None
+
+
+def group_problem(name: str) -> str | None:
+    """Return what is wrong with the name of a group, None for a good one (Validators#checkGroup)."""
+    if not name.strip():
+        return "the specified group is blank"
+    if len(name) > _LONGEST_GROUP:
+        return f"the specified group is longer than group max length {_LONGEST_GROUP}."
+    if not has_legal_characters(name):
+        return f"the specified group[{name}] contains illegal characters, allowing only {_LEGAL_TEXT}"
+    return None
+
+
+def topic_problem(name: str, release: Release = DEFAULT_RELEASE) -> str | None:
+    """What is wrong with the name of a topic, None if nothing is (TopicValidator#validateTopic of `release`)."""
+    if not name.strip():
+        return "The specified topic is blank."
+    if not has_legal_characters(name):
+        which = f": {name}," if release.has_lite_topics else ""
+        return f"The specified topic{which} contains illegal characters, allowing only {_LEGAL_TEXT}"
+    return "The specified topic is longer than topic max length." if len(name) > _LONGEST else None
+
+
+# Which of a config file and its backup a broker takes at its start, by version (ConfigManager#load).
+
+GOOD, EMPTY, WHITE_SPACE, MISSING, DAMAGED, UNREADABLE = (
+    "good", "empty", "of white space alone", "missing", "damaged", "unreadable"
+)  # fmt: skip
+NOT_A_FILE = "not a regular file"
+
+
+class FoundFile(NamedTuple):
+    """One file as it is. `loaded`: what versions load of a good one; `detail`: why it is damaged or unreadable."""
+
+    path: Path
+    state: str
+    loaded: ConfigFile | None = None
+    detail: str = ""
+    data: bytes = b""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether at least one version loads it."""
+        return self.state == GOOD
+
+    @property
+    def value(self) -> Any:
+        """What a good one holds."""
+        return None if self.loaded is None else self.loaded.content
+
+    @property
+    def holds_nothing(self) -> bool:
+        """Whether a broker takes it for one that is not there."""
+        return self.state in (MISSING, EMPTY)
+
+    def is_loaded_by(self, version: str) -> bool:
+        """Whether that version's load of it succeeds; one of white space is an empty table to some."""
+        if self.state == WHITE_SPACE:
+            return version in white_space_read_by(self.path.name.removesuffix(".bak"), self.data)
+        return self.loaded is not None and version in self.loaded.read_by
+
+    def table(self) -> dict[Any, Any]:
+        """The table of a good one, or what can still be read of a torn one; empty where there is none."""
+        name = self.path.name.removesuffix(".bak")
+        return convertible_entries(name, self.value if self.is_good else read_torn_text(self.data))
+
+
+def look_at(path: Path) -> FoundFile:
+    """A config file, or a backup, as it is."""
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            return FoundFile(path, UNREADABLE, detail=NOT_A_FILE)
+        if status.st_size > MAXIMUM_SIZE:
+            return FoundFile(path, DAMAGED, detail=f"{status.st_size} bytes are more than any broker writes")
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return FoundFile(path, MISSING)
+    except OSError as error:
+        refuse_exhausted(error, path)
+        return FoundFile(path, UNREADABLE, detail=str(error.strerror))
+    if not data:
+        return FoundFile(path, EMPTY)
+    if is_white_space(data):
+        if b"\0" in data:
+            return FoundFile(path, DAMAGED, detail="holds NUL bytes alone", data=data)
+        return FoundFile(path, WHITE_SPACE, data=data)
+    try:
+        return FoundFile(path, GOOD, parse_config_data(path, data), data=data)
+    except CorruptError as error:
+        return FoundFile(path, DAMAGED, detail=error.message, data=data)
+
+
+class ConfigPair(NamedTuple):
+    """A config file and its backup."""
+
+    file: FoundFile
+    backup: FoundFile
+
+    def source_for(self, version: str) -> FoundFile | None:
+        """What that version loads: the file, its backup, or for none of them whichever is not there; None where the
+        load fails and the broker does not start."""
+        if self.file.is_loaded_by(version):
+            return self.file
+        if self.backup.is_loaded_by(version) or self.backup.holds_nothing:
+            return self.backup
+        return None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether there was something and no version loads it."""
+        is_there = not (self.file.state == MISSING and self.backup.state == MISSING)
+        return is_there and not self.file.is_good and not self.backup.is_good
+
+
+def look_at_pair(path: Path) -> ConfigPair:
+    """A config file and its backup as they are."""
+    return ConfigPair(look_at(path), look_at(backup_of(path)))
+
+
+_WORDS = {
+    GOOD: "does not hold its table",
+    EMPTY: "is empty",
+    WHITE_SPACE: "is of white space alone",
+    MISSING: "is not there",
+    DAMAGED: "is damaged",
+    UNREADABLE: "cannot be read",
+}
+
+
+def how_it_is(found: FoundFile) -> str:
+    """Return the state of a file as a predicate, for a sentence that says why its table is not known."""
+    return _WORDS[found.state]
+
+
+def why_unknown(path: Path) -> str:
+    """Return why the table of the config file `path` is not known: whether it is absent, empty, damaged or unreadable,
+    and so its backup where there is one."""
+    pair = look_at_pair(path)
+    if pair.backup.state == MISSING:
+        return f"{path} {how_it_is(pair.file)}"
+    return f"{path} {how_it_is(pair.file)}, and its backup {how_it_is(pair.backup)}"
+
+
+def starts_of(pair: ConfigPair) -> str:
+    """A sentence on what brokers do at their next start where neither file is good."""
+    stopped = [version for version in VERSIONS if pair.source_for(version) is None]
+    empty = [version for version in VERSIONS if version not in stopped]
+    said = []
+    if stopped:
+        said.append(f"{_and(stopped)} do{'es' if len(stopped) == 1 else ''} not start")
+    if empty:
+        said.append(f"{_and(empty)} start{'s' if len(empty) == 1 else ''} with an empty table")
+    return "; ".join(said)
+
+
+def _and(versions: list[str]) -> str:
+    return versions[0] if len(versions) == 1 else f"{', '.join(versions[:-1])} and {versions[-1]}"

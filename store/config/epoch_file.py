@@ -10,8 +10,7 @@ from typing import NamedTuple
 from rmqctl.formats.errors import CorruptError, UnreadableError
 from rmqctl.store.config.config_files import backup_of
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.presence import is_there
-from rmqctl.store.files.reading import read_small_file
+from rmqctl.store.files.reading import is_there, read_small_file
 
 EPOCH_FILE = "epochFileCheckpoint"
 IDENTITY_FILE = "brokerIdentity"

@@ -2,36 +2,290 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from construct import Struct
 
-from rmqctl.formats.config_json import parse_config_json
+from rmqctl.formats import schemas as checkpoint
+from rmqctl.formats import schemas as consumequeue
+from rmqctl.formats import schemas as index
+from rmqctl.formats import schemas as message
+from rmqctl.formats.config_json import MAXIMUM_SIZE, parse_config_json
+from rmqctl.formats.derive import explain
 from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError, refuse_exhausted
+from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import (
     BATCH_CONSUMEQUEUE_UNIT,
+    BLANK_MAGIC,
     CHECKPOINT,
     CONSUMEQUEUE_EXT_UNIT_HEAD,
     CONSUMEQUEUE_UNIT,
     FRAME_HEADS,
+    INDEX_ENTRY,
+    INDEX_HEADER,
+    INDEX_SLOT,
+    MESSAGE_MAGIC_V1,
+    MESSAGE_MAGIC_V2,
 )
 from rmqctl.formats.message import Reason, StoredMessage
-from rmqctl.formats.schemas import checkpoint, consumequeue, message
-from rmqctl.store.commitlog.walk import Blank, Damage, Empty, Record, walk
-from rmqctl.store.config.client_offsets import is_client_text
-from rmqctl.store.dump.client_offsets import client_items
-from rmqctl.store.dump.index import index_items
-from rmqctl.store.dump.items import DumpField, DumpItem, Opened, empty_items, explained
+from rmqctl.formats.properties import (
+    TRANSACTION_NAMES,
+    TRANSACTION_NONE,
+    compression_name,
+    parse_properties,
+    transaction_type,
+)
+from rmqctl.formats.schemas import SYS_FLAG_BITS
+from rmqctl.store.config.client_offsets import client_place, is_client_text, next_of_damaged, read_client_offsets
 from rmqctl.store.dump.recognise import FileKind, recognise
 from rmqctl.store.files.layout import is_file_name
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.files.presence import is_file
-from rmqctl.store.files.reading import Descriptors
-from rmqctl.store.files.zeros import end_of_nonzero
-from rmqctl.store.queues.unit import PLACEHOLDER_SIZE, ext_offset
+from rmqctl.store.files.reading import Descriptors, data_extents, end_of_nonzero, is_file
+from rmqctl.store.index.index_file import infer_geometry
+from rmqctl.store.log.walk import Blank, Damage, Empty, Record, walk
+from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, ext_offset
 from rmqctl.store.read.frames import span_of
+
+# Values of a dump: in a form that JSON can hold, and with what they mean for people.
+
+_MAGIC_NAMES = {MESSAGE_MAGIC_V1: "message V1", MESSAGE_MAGIC_V2: "message V2", BLANK_MAGIC: "blank frame"}
+_PREVIEW_BYTES = 64
+
+
+def plain_value(name: str, value: Any) -> Any:
+    """`value` as JSON can hold it: hosts as text, texts as text, other bytes as hex."""
+    if isinstance(value, Mapping):
+        host = _host(value)
+        return str(host) if host is not None else {key: plain_value(key, one) for key, one in _members(value)}
+    if isinstance(value, bytes):
+        if name in ("topic", "properties"):
+            try:
+                return value.decode("utf-8")
+            except UnicodeDecodeError:
+                return value.hex()
+        return value.hex()
+    return int(value) if isinstance(value, int) else str(value)
+
+
+def _members(value: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return [(key, one) for key, one in value.items() if not str(key).startswith("_")]
+
+
+def _host(value: Mapping[str, Any]) -> Host | None:
+    if isinstance(value.get("ip"), bytes) and len(value["ip"]) in (4, 16):
+        return Host(bytes(value["ip"]), int(value["port"]))
+    return None
+
+
+def meaning_of(name: str, value: Any, values: Mapping[str, Any]) -> str:
+    """What people want to read: times as time, flags by name, texts as text. Not sanitised."""
+    if name == "magic_code" and isinstance(value, int):
+        return f"0x{value & 0xFFFFFFFF:08X} {_MAGIC_NAMES.get(value, '')}".strip()
+    if name.endswith("_timestamp") and isinstance(value, int):
+        return f"{value} {_time(value)}".strip()
+    if name == "sys_flag" and isinstance(value, int):
+        return f"0x{value:X} {' '.join(flag_names(value))}".strip()
+    if name == "properties" and isinstance(value, bytes):
+        return _properties(value)
+    if name == "body" and isinstance(value, bytes):
+        more = f" … {len(value)} bytes" if len(value) > _PREVIEW_BYTES else ""
+        packed = compression_name(int(values.get("sys_flag", 0)))
+        prefix = f"[{packed}] " if packed else ""
+        return prefix + value[:_PREVIEW_BYTES].decode("utf-8", "backslashreplace") + more
+    plain = plain_value(name, value)
+    if isinstance(plain, dict):
+        return " ".join(f"{key}={one}" for key, one in plain.items())
+    return str(plain)
+
+
+def flag_names(sys_flag: int) -> list[str]:
+    """Names of the bits and fields that are set in a sysFlag."""
+    names = [bit for bit, mask in SYS_FLAG_BITS.items() if sys_flag & mask]
+    transaction = transaction_type(sys_flag)
+    if transaction != TRANSACTION_NONE:
+        names.append(f"transaction={TRANSACTION_NAMES[transaction]}")
+    compression = compression_name(sys_flag)
+    return names + ([f"compression={compression}"] if compression else [])
+
+
+def _properties(data: bytes) -> str:
+    try:
+        return "  ".join(f"{name}={value}" for name, value in parse_properties(data).items())
+    except UnicodeDecodeError:
+        return data.hex()
+
+
+def _time(milliseconds: int) -> str:
+    try:
+        moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return ""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z") if milliseconds > 0 else ""
+
+
+# What a dump is made of: structures of a file with their fields, offsets and bytes.
+
+
+class DumpField(NamedTuple):
+    """A field: `offset` in bytes from the start of the file, `value` ready for JSON, `meaning` for people."""
+
+    name: str
+    offset: int
+    size: int
+    value: Any
+    meaning: str
+    doc: str
+
+
+@dataclass(slots=True)
+class DumpItem:
+    """One structure of a file. `offset` and `size` in bytes of the file; `position` is what its queue calls the place
+    (a physical offset, a queue offset, a slot's or an entry's number).
+
+    `damage` says what is wrong with it; `raw` holds its bytes, or the first of them.
+    """
+
+    kind: str
+    offset: int
+    size: int
+    position: int | None = None
+    fields: list[DumpField] = field(default_factory=list)
+    note: str | None = None
+    damage: str | None = None
+    raw: bytes = b""
+
+
+class Opened(NamedTuple):
+    """A file to dump."""
+
+    path: Path
+    size: int
+    descriptors: Descriptors
+
+    def read(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes from `position`."""
+        return self.descriptors.read(self.path, position, length) if length > 0 else b""
+
+
+def explained(kind: str, schema: Struct, data: bytes, offset: int, size: int | None = None) -> DumpItem:
+    """A structure at byte `offset` of the file, parsed as far as `data` goes."""
+    parsed, reason = explain(schema, data)
+    values = {one.name: one.value for one in parsed}
+    fields = [
+        DumpField(
+            one.name,
+            offset + one.offset,
+            one.size,
+            plain_value(one.name, one.value),
+            meaning_of(one.name, one.value, values),
+            one.doc,
+        )
+        for one in parsed
+    ]
+    return DumpItem(kind, offset, len(data) if size is None else size, fields=fields, damage=reason, raw=data)
+
+
+def empty_items(begin: int, end: int) -> list[DumpItem]:
+    """The zeros that end a file, as an item of their own; nothing if there are none."""
+    return [DumpItem("empty", begin, end - begin, note="zeros up to the end of the file")] if begin < end else []
+
+
+# The offsets of a broadcasting consumer in a dump: one item for each queue, then what is damaged.
+
+CLIENT_OFFSET = "client offset"
+
+
+def client_items(opened: Opened, at: int) -> Iterator[DumpItem]:
+    """Each queue's offset in an offsets.json, and its damage, from byte `at` on."""
+    data = opened.read(0, min(opened.size, MAXIMUM_SIZE + 1))
+    found = read_client_offsets(data)
+    place = client_place(opened.path)
+    if not found.offsets and found.damage is None:
+        yield DumpItem("client offsets", 0, opened.size, note="no offsets are kept", raw=data)
+    for one in found.offsets:
+        if one.end <= at:
+            continue
+        size = one.end - one.begin
+        values = {
+            "client_id": place.client_id,
+            "group": place.group,
+            "topic": one.topic,
+            "broker_name": one.broker_name,
+            "queue_id": one.queue_id,
+            "offset": one.offset,
+        }
+        fields = [DumpField(name, one.begin, size, value, str(value), "") for name, value in values.items()]
+        yield DumpItem(CLIENT_OFFSET, one.begin, size, fields=fields, raw=data[one.begin : one.end])
+    if found.damage is not None:
+        begin = found.damaged_at
+        item = DumpItem("client offsets", begin, opened.size - begin, raw=data[begin:])
+        item.damage = found.damage
+        item.note = next_of_damaged(opened.path)
+        yield item
+    elif found.why_not:
+        yield DumpItem("client offsets", 0, opened.size, note=f"not loaded by clients of {found.why_not}")
+
+
+# The structures of an index file for a dump: header, slots in use, entries.
+
+_CHUNK = 1 << 16
+
+
+def index_items(opened: Opened, at: int) -> Iterator[DumpItem]:
+    """Structures that end behind byte `at`. Slots and entries only if the file's geometry can be told.
+
+    CorruptError where it cannot: where the slots end and the entries begin is not written in the file.
+    """
+    head = opened.read(0, INDEX_HEADER.size)
+    header = explained("index header", index.index_header, head, 0)
+    if at < INDEX_HEADER.size:
+        yield header
+    if header.damage is not None:
+        return
+    geometry = infer_geometry(opened.path, opened.size, opened.descriptors)
+    count = INDEX_HEADER.unpack_from(head, 0)[5]
+    if geometry is None:
+        if count <= 1:
+            return
+        raise CorruptError(
+            "the file's length and its entries fit no number of slots",
+            file=opened.path,
+            hint="--hex shows its bytes; `rmqctl rebuild --index` makes the index anew from the commitlog",
+        )
+    entries_at = geometry.entry_position(0)
+    yield from _slots(opened, max(at, INDEX_HEADER.size), entries_at, count)
+    first = max(1, (at - entries_at) // INDEX_ENTRY.size if at > entries_at else 1)
+    for number in range(first, count):
+        offset = geometry.entry_position(number)
+        data = opened.read(offset, INDEX_ENTRY.size)
+        item = explained("index entry", index.index_entry, data, offset)
+        item.position = number
+        if item.damage is None and not 0 <= item.fields[3].value < number:
+            item.damage = "the chain leads on to an entry that is not older"
+        yield item
+
+
+def _slots(opened: Opened, begin: int, end: int, count: int) -> Iterator[DumpItem]:
+    """Slots in [begin, end) that are not zero. There are five million of them by default, most in holes of the file."""
+    for start, stop in data_extents(opened.path, begin, end):
+        aligned = start - (start - INDEX_HEADER.size) % INDEX_SLOT.size
+        for offset in range(aligned, stop, _CHUNK):
+            data = opened.read(offset, min(_CHUNK, stop - offset))
+            for place in range(0, len(data) - INDEX_SLOT.size + 1, INDEX_SLOT.size):
+                raw = data[place : place + INDEX_SLOT.size]
+                if not any(raw):
+                    continue
+                item = explained("index slot", index.index_slot, raw, offset + place)
+                item.position = (offset + place - INDEX_HEADER.size) // INDEX_SLOT.size
+                if not 0 < item.fields[0].value <= count:
+                    item.damage = "the slot holds no entry's number"
+                yield item
+
 
 # of a structure whose size nothing tells, at most this much is read
 _SHOWN_BYTES = 64 * 1024

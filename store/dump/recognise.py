@@ -24,14 +24,12 @@ from rmqctl.formats.layouts import (
     MESSAGE_MAGIC_V1,
     MESSAGE_MAGIC_V2,
 )
-from rmqctl.store.commitlog.walk import MAXIMUM_FRAME_SIZE
 from rmqctl.store.config.client_offsets import is_client_file, is_client_text
 from rmqctl.store.files.layout import is_file_name
-from rmqctl.store.files.presence import exists, is_file
-from rmqctl.store.files.reading import Descriptors
-from rmqctl.store.files.zeros import first_nonzero
-from rmqctl.store.index.geometry import infer_geometry
-from rmqctl.store.queues.unit import PLACEHOLDER_SIZE
+from rmqctl.store.files.reading import Descriptors, exists, first_nonzero, is_file
+from rmqctl.store.index.index_file import infer_geometry
+from rmqctl.store.log.walk import MAXIMUM_FRAME_SIZE
+from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE
 
 _HEAD = 256
 _INDEX_NAME_DIGITS = 17

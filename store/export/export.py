@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from rmqctl.formats.errors import NotFoundError, UsageError
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.commitlog.walk import walk
-from rmqctl.store.outputs.outputs import OutputFile, new_directory, new_file
+from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.files.outputs import OutputFile, check_output_place, new_directory, new_file, require_new_file
+from rmqctl.store.log.walk import Progress, walk
+from rmqctl.store.read.select import OnDamage, Selection
+from rmqctl.store.scan.schema import column_names, require_pyarrow
+from rmqctl.store.status import version
 from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
@@ -134,8 +138,15 @@ def export_batches(
     """
     import pyarrow as pa
 
-    from rmqctl.store.export.partitions import Partitions, partitioned
-    from rmqctl.store.export.writers import BlockThread, IpcWriter, ParquetWriter, TextWriter, only
+    from rmqctl.store.export.writers import (
+        BlockThread,
+        IpcWriter,
+        ParquetWriter,
+        Partitions,
+        TextWriter,
+        only,
+        partitioned,
+    )
 
     written = pa.schema([schema.field(name) for name in columns], metadata=schema.metadata)
     report = ExportReport()
@@ -196,7 +207,7 @@ def export_records(
             _require_some(report)
             report.files, report.bytes = 1, output.tell()
         return report
-    from rmqctl.store.export.partitions import DAY, Partition, Partitions
+    from rmqctl.store.export.writers import DAY, Partition, Partitions
 
     with new_directory(target.path) as root:
         parts = Partitions(root, _SUFFIX_OF[target.format], writer)
@@ -215,3 +226,85 @@ def export_records(
 def _require_some(report: ExportReport) -> None:
     if not report.messages:
         raise NotFoundError("no message matched: nothing was written")
+
+
+# An export of what is selected of a store: a scan, written as tables or as lines of text.
+
+TABLES = ("parquet", "arrow")
+_OF_PARTITIONS = ("topic", "store_timestamp")
+_OF_BODIES = ("physical_offset", "body_error")
+
+
+class LinesOfColumns(Lines, Protocol):
+    """Makes lines of text of the columns that it names."""
+
+    @property
+    def needs(self) -> Sequence[str]: ...
+
+
+def require_target(target: Path, layout: StoreLayout, *, overwrite: bool, is_directory: bool) -> None:
+    """RefusedError for a place where nothing may be written, or where something is already."""
+    if is_directory:
+        check_output_place(target, layout)
+    else:
+        require_new_file(target, overwrite, layout)
+
+
+def export_selected(
+    files: StoreFiles,
+    target: Target,
+    selection: Selection,
+    columns: Sequence[str] | None = None,
+    compression: Compression = "zstd",
+    lines: LinesOfColumns | None = None,
+    on_damage: OnDamage | None = None,
+    progress: Progress | None = None,
+) -> ExportReport:
+    """Write the messages of `selection`, in the order they were stored, as Parquet or Arrow with these columns (None:
+    all), or as `lines` of text, which name their columns themselves.
+
+    Damage is reported to `on_damage` and skipped; without it the first is raised, and there is no file. A body that
+    does not unpack is written as stored, reported and counted. UsageError for a
+    text format without `lines`, for a table with them and for a name of no column; UnsupportedError without pyarrow;
+    RefusedError for a target that is there or lies in a store; NotFoundError where no message matched;
+    WriteFailedError.
+    """
+    require_pyarrow()
+    if (target.format in TABLES) != (lines is None):
+        if lines is None:
+            raise UsageError(
+                f"{target.format} is text: something has to make lines of messages",
+                hint="give `lines`, such as rmqctl.messages.text.MessageLines",
+            )
+        raise UsageError(f"lines of text are no {target.format}")
+    require_target(target.path, files.layout, overwrite=target.overwrite, is_directory=target.partition)
+    from rmqctl.store.scan.scan import Scan, bodies_not_unpacked
+
+    wanted = column_names(columns) if lines is None else tuple(lines.needs)
+    read = [*wanted, *(name for name in _OF_PARTITIONS if target.partition and name not in wanted)]
+    if "body" in wanted:
+        read += [name for name in _OF_BODIES if name not in read]
+    # views keep all that was read for a batch: good for Parquet of whole batches, not for rows out of many
+    views = target.format == "parquet" and not target.partition and selection.criteria.matches_all
+    scan = Scan(files.log, read, selection.begin, selection.end, criteria=selection.criteria, views=views)
+    schema = scan.schema.with_metadata(metadata_of(files, version(), description(selection, wanted)))
+    bad = 0
+
+    def told() -> Iterator[pa.RecordBatch]:
+        nonlocal bad
+        for batch in scan.batches(on_damage, progress):
+            for error in bodies_not_unpacked(batch):
+                bad += 1
+                if on_damage is not None:
+                    on_damage(error)
+            yield batch
+
+    report = export_batches(told(), schema, wanted, target, compression, lines)
+    report.bodies_as_stored = bad
+    return report
+
+
+def description(selection: Selection, wanted: Sequence[str]) -> dict[str, Any]:
+    """What was chosen, for the metadata of the files."""
+    given = selection.criteria.described()
+    return {"columns": list(wanted), "begin": selection.begin, "end": selection.end, **given}

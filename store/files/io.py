@@ -17,15 +17,17 @@ from pathlib import Path
 
 from rmqctl.formats.errors import DiskFullError, WriteFailedError, exhausted
 from rmqctl.store.files.background import patiently
-from rmqctl.store.files.ownership import Ownership, inherited, of_one
-from rmqctl.store.files.presence import (
+from rmqctl.store.files.layout import Ownership, inherited, of_one
+from rmqctl.store.files.reading import (
     exists,
+    file_elsewhere,
     is_directory,
     is_file,
     is_link,
     is_real_directory,
     is_real_file,
     is_there,
+    no_answer,
 )
 
 PAGE_SIZE = 4096
@@ -358,3 +360,51 @@ def flush_data(descriptor: int, path: Path, offset: int, length: int) -> None:
     would stop the whole process for the length of the fsync."""
     with _changing("fsync", path, offset, length):
         os.fdatasync(descriptor)
+
+
+# Files and directories with everything in them: onto the disk, to another owner, away.
+
+
+def flush_tree(path: Path) -> None:
+    """fsync a file, or a directory with everything in it."""
+    if is_link(path):
+        return
+    if not is_directory(path):
+        flush_file(path)
+        return
+    for child in path.iterdir():
+        flush_tree(child)
+    flush_directory(path)
+
+
+def give_tree(path: Path, owner: Ownership) -> None:
+    """Give a file, or a directory with everything in it, none of which is a link, its permissions; owner and group too,
+    if this user is root."""
+    for one in (path, *path.rglob("*")):
+        give_to(one, owner)
+
+
+def on_disk_bytes(status: os.stat_result, path: Path | None = None) -> int:
+    """What a file takes on its disk, without its holes: all of its size where it lies on a server."""
+    is_elsewhere = path is not None and file_elsewhere(path) is not None
+    return status.st_size if is_elsewhere else status.st_blocks * 512
+
+
+def tree_on_disk_bytes(path: Path) -> int:
+    """The same of all files below a folder, or of a file. What folders take is left out: each file system differs.
+    FileNotFoundError where something goes meanwhile; UnreadableError."""
+    every = path.rglob("*") if is_real_directory(path) else [path]
+    try:
+        return sum(on_disk_bytes(found) for found in (one.lstat() for one in every) if not stat.S_ISDIR(found.st_mode))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise no_answer(error, error.filename or path) from error
+
+
+def remove_any(path: Path) -> None:
+    """Remove a file, a link, or a directory with everything in it."""
+    if is_real_directory(path):
+        remove_tree(path)
+    else:
+        remove(path)

@@ -12,12 +12,17 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from rmqctl.formats.errors import RefusedError, StoreInUseError, UnreadableError, WriteFailedError, refuse_exhausted
-from rmqctl.formats.wording import told
+from rmqctl.formats.errors import (
+    RefusedError,
+    StoreInUseError,
+    UnreadableError,
+    WriteFailedError,
+    refuse_exhausted,
+    told,
+)
 from rmqctl.store.files import io
-from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.ownership import refuse_other_user
-from rmqctl.store.files.presence import exists, is_directory, is_file, is_link, is_there, status_of
+from rmqctl.store.files.layout import StoreLayout, refuse_other_user
+from rmqctl.store.files.reading import exists, is_directory, is_file, is_link, is_there, status_of
 
 # struct flock of 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid
 _FLOCK = struct.Struct("hhqqi4x")

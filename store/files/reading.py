@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import threading
@@ -12,10 +13,121 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from rmqctl.formats.errors import EXHAUSTED, RemovedError, UnreadableError, refuse_exhausted
-from rmqctl.formats.wording import told
+from rmqctl.formats.errors import EXHAUSTED, RemovedError, UnreadableError, refuse_exhausted, told
 from rmqctl.store.files.background import patiently, share_of_descriptors
-from rmqctl.store.files.presence import is_link
+
+# Whether something lies at a path, what it is, and how full its disk is.
+#
+# A disk that gives no answer is an error here, never absence: os.path takes it for that, and pathlib from Python 3.14
+# on.
+
+before_look: Callable[[str], None] | None = None
+"""Told of each path before the system is asked about it; None as long as no folder stands for files elsewhere of which
+not all are known yet (`store/files/remote_files.py`)."""
+
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP)
+
+
+def is_there(path: str | os.PathLike[str]) -> bool:
+    """Whether there is anything of this name, if only a link that leads nowhere. UnreadableError if nobody can tell."""
+    return _status(path, follow_links=False) is not None
+
+
+def exists(path: str | os.PathLike[str]) -> bool:
+    """Whether there is something that can be opened: links are followed. UnreadableError as above."""
+    return _status(path, follow_links=True) is not None
+
+
+def is_file(path: str | os.PathLike[str]) -> bool:
+    """Whether it is a regular file, or a link to one. UnreadableError as above."""
+    return stat.S_ISREG(_mode(path, follow_links=True))
+
+
+def is_directory(path: str | os.PathLike[str]) -> bool:
+    """Whether it is a directory, or a link to one. UnreadableError as above."""
+    return stat.S_ISDIR(_mode(path, follow_links=True))
+
+
+def has_entries(path: str | os.PathLike[str]) -> bool:
+    """Return whether it is a directory with something in it. False where it cannot be listed."""
+    try:
+        with os.scandir(path) as entries:
+            return next(entries, None) is not None
+    except OSError as error:
+        refuse_exhausted(error, path)
+        return False
+
+
+def is_real_file(path: str | os.PathLike[str]) -> bool:
+    """Whether it is a regular file itself, no link to one. UnreadableError as above."""
+    return stat.S_ISREG(_mode(path, follow_links=False))
+
+
+def is_real_directory(path: str | os.PathLike[str]) -> bool:
+    """Whether it is a directory itself, no link to one. UnreadableError as above."""
+    return stat.S_ISDIR(_mode(path, follow_links=False))
+
+
+def is_link(path: str | os.PathLike[str]) -> bool:
+    """Whether it is a symbolic link. UnreadableError as above."""
+    return stat.S_ISLNK(_mode(path, follow_links=False))
+
+
+def _mode(path: str | os.PathLike[str], *, follow_links: bool) -> int:
+    """What kind of thing it is, and who may do what with it; 0, which is no kind, where nothing is there."""
+    found = _status(path, follow_links=follow_links)
+    return 0 if found is None else found.st_mode
+
+
+def status_of(path: str | os.PathLike[str]) -> os.stat_result | None:
+    """What the system says of it, links followed; None if nothing is there. UnreadableError as above."""
+    return _status(path, follow_links=True)
+
+
+def no_answer(error: OSError, path: str | os.PathLike[str]) -> UnreadableError:
+    """What is raised where the system does not say what lies at `path`."""
+    hint = "check the permissions and the disk (dmesg)"
+    return UnreadableError(f"cannot be looked at: {error.strerror}", file=path, hint=hint)
+
+
+def _status(path: str | os.PathLike[str], *, follow_links: bool) -> os.stat_result | None:
+    if before_look is not None:
+        before_look(os.fspath(path))
+    try:
+        return os.stat(path) if follow_links else os.lstat(path)
+    except ValueError:  # a name that no file can have
+        return None
+    except OSError as error:
+        if error.errno in _ABSENT:
+            return None
+        refuse_exhausted(error, path)
+        raise no_answer(error, path) from error
+
+
+def disk_space(path: str | os.PathLike[str]) -> tuple[int, int]:
+    """Of the disk of `path`: bytes that are used, and those that an ordinary user may use in all. OSError."""
+    status = os.statvfs(path)
+    used = (status.f_blocks - status.f_bfree) * status.f_frsize
+    return used, used + status.f_bavail * status.f_frsize
+
+
+# NTFS and CIFS, SMB clients, many network file systems, exFAT, ext3 and 128-byte inodes of ext4, FAT
+_UNITS_NS = (100, 1_000, 1_000_000, 10_000_000, 1_000_000_000, 2_000_000_000)
+_LAST_OF_32_BITS_NS = (2**31 - 1) * 1_000_000_000
+
+
+def is_same_time(found_ns: int, expected_ns: int) -> bool:
+    """Return whether a file system that was given the time `expected_ns` may read it back as `found_ns`.
+
+    A file system rounds a time that is set to its own unit, some only when they drop the file from their cache. Where
+    times have 32 bits of seconds it keeps a later one as the last of them.
+    """
+    if found_ns == expected_ns:
+        return True
+    if found_ns == _LAST_OF_32_BITS_NS:
+        return expected_ns > found_ns
+    return any(found_ns % unit == 0 and abs(found_ns - expected_ns) < unit for unit in _UNITS_NS)
+
 
 _MAXIMUM_OPEN = 256
 _CHUNK = 1 << 20
@@ -42,7 +154,7 @@ STAND_IN = "/rmqctl-remote-"
 
 elsewhere: Callable[[str], FileElsewhere | None] | None = None
 """Says of a path whether the file's bytes are somewhere else; None as long as no such store is open
-(`store/remote/shadow.py`)."""
+(`store/files/remote_files.py`)."""
 
 
 def file_elsewhere(path: str | os.PathLike[str]) -> FileElsewhere | None:
@@ -329,3 +441,102 @@ def _first_bad_page(descriptor: int, position: int, length: int) -> int:
         except OSError:
             return page
     return first
+
+
+# Where a file of a store holds anything but zeros: its holes are not read, and what is read ends with its last byte.
+#
+# Store files are made at their full size, so most of a young one is a hole or zeros.
+
+_SMALL = 16 * 1024
+# what a server is asked for at the least
+_PROBE = 64 * 1024
+_ZEROS = bytes(_CHUNK)
+# 1048576, 524288 … 2, 1 zeros
+_RUNS_OF_ZEROS = tuple(bytes(_CHUNK >> power) for power in range(_CHUNK.bit_length()))
+
+
+def data_extents(path: Path, begin: int, end: int, descriptors: Descriptors | None = None) -> Iterator[tuple[int, int]]:
+    """Ranges of [begin, end) that may hold anything but zeros: holes of sparse files are left out.
+
+    With `descriptors` the file is looked at as it is open there. RemovedError, UnreadableError.
+    """
+    if (remote := file_elsewhere(path)) is not None:
+        if begin < min(end, remote.size):
+            yield begin, min(end, remote.size)
+        return
+    if descriptors is None:
+        with Descriptors() as own:
+            descriptor = own.duplicate(path)
+    else:
+        descriptor = descriptors.duplicate(path)
+    try:
+        position = begin
+        while position < end:
+            try:
+                start = os.lseek(descriptor, position, os.SEEK_DATA)
+            except OSError:  # ENXIO: only a hole is left; other systems: no support, then everything counts as data
+                if _size_of(descriptor, path) > position and not _knows_holes(descriptor):
+                    yield position, end
+                return
+            stop = os.lseek(descriptor, start, os.SEEK_HOLE)
+            if start >= end:
+                return
+            yield start, min(stop, end)
+            position = stop
+    finally:
+        os.close(descriptor)
+
+
+def _size_of(descriptor: int, path: Path) -> int:
+    try:
+        return os.fstat(descriptor).st_size
+    except OSError as error:
+        raise no_answer(error, path) from error
+
+
+def _knows_holes(descriptor: int) -> bool:
+    try:
+        os.lseek(descriptor, 0, os.SEEK_HOLE)
+    except OSError:
+        return False
+    return True
+
+
+def first_nonzero(descriptors: Descriptors, path: Path, begin: int, end: int) -> int | None:
+    """Position of the first byte in [begin, end) that is not zero."""
+    for start, stop in data_extents(path, begin, end, descriptors):
+        for position in range(start, stop, _CHUNK):
+            chunk = descriptors.read(path, position, min(_CHUNK, stop - position))
+            if chunk != _ZEROS and (rest := chunk.lstrip(b"\0")):
+                return position + len(chunk) - len(rest)
+    return None
+
+
+def end_of_nonzero(descriptors: Descriptors, path: Path, begin: int, end: int) -> int:
+    """Position behind the last byte in [begin, end) that is not zero; `begin` if all are zero."""
+    if end <= begin:
+        return begin
+    if end - begin <= _SMALL:  # read sooner than looked at for holes
+        return begin + _length_without_zeros(descriptors.read(path, begin, end - begin))
+    if (remote := file_elsewhere(path)) is not None and end == remote.size:
+        last = descriptors.read(path, max(begin, end - _PROBE), _PROBE)
+        if not _length_without_zeros(last) and (known := remote.end_of_data) is not None:
+            return max(begin, known)
+    for start, stop in reversed(list(data_extents(path, begin, end, descriptors))):
+        position = stop
+        while position > start:
+            at = max(start, position - _CHUNK)
+            if length := _length_without_zeros(descriptors.read(path, at, position - at)):
+                return at + length
+            position = at
+    return begin
+
+
+def _length_without_zeros(data: bytes) -> int:
+    """Bytes of `data`, which are _CHUNK at most, up to the last one that is not zero. Runs of zeros are compared at
+    once, which is many times as fast as byte by byte."""
+    end = len(data)
+    for zeros in _RUNS_OF_ZEROS:
+        if data.endswith(zeros, 0, end):
+            end -= len(zeros)
+    return end

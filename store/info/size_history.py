@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rmqctl.formats.wording import format_time
+from rmqctl.formats.errors import format_time
 from rmqctl.store.files.reading import removed_error
 from rmqctl.store.journal.log import changes
 from rmqctl.store.read.frames import store_time_at

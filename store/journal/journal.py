@@ -7,24 +7,19 @@ A journal is a folder `<store>.rmqctl/<time>-<verb>/` with `journal.json` and `s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from rmqctl.formats.errors import RmqctlError
-from rmqctl.formats.wording import joined_hints
+from rmqctl.formats.errors import RmqctlError, UnreadableError, WriteFailedError, joined_hints
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
+from rmqctl.store.files.io import flush_tree
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.presence import is_directory, is_file, is_link
-from rmqctl.store.files.reading import named
-from rmqctl.store.files.trees import flush_tree
-from rmqctl.store.journal.begun import begun
-from rmqctl.store.journal.blob import Blob, Spilled
-from rmqctl.store.journal.carry_out import carry_out
-from rmqctl.store.journal.interrupted_sizes import SIZES
-from rmqctl.store.journal.kept.elsewhere import is_pointer, place_for, point_to, tell_begun
-from rmqctl.store.journal.kept.entry import IN_PLACE, Entry, new_entry, to_json, to_text
-from rmqctl.store.journal.kept.folder import (
+from rmqctl.store.files.reading import is_directory, is_file, is_link, named
+from rmqctl.store.journal.carry_out import carry_out, roll_back
+from rmqctl.store.journal.entry import IN_PLACE, Entry, new_entry, places_outside, to_json, to_text
+from rmqctl.store.journal.folder import (
     AFTER,
     APPLIED,
     BEFORE,
@@ -32,16 +27,20 @@ from rmqctl.store.journal.kept.folder import (
     JOURNAL,
     UNDOING,
     UNDONE,
+    is_pointer,
+    place_for,
+    point_to,
+    read_state,
     remove_folder,
     remove_if_empty,
     remove_journal,
+    tell_begun,
     write_journal,
     write_state,
 )
-from rmqctl.store.journal.kept.history import note_permanent
-from rmqctl.store.journal.kept.reach import places_outside
-from rmqctl.store.journal.log import how_to_end, how_to_end_for_good, new_head
+from rmqctl.store.journal.log import folders, how_to_end, how_to_end_for_good, new_head, note_permanent
 from rmqctl.store.journal.plan import (
+    Blob,
     ClearRange,
     CreateFile,
     Install,
@@ -50,11 +49,61 @@ from rmqctl.store.journal.plan import (
     Plan,
     Resize,
     SetTime,
+    Spilled,
     WriteRange,
 )
-from rmqctl.store.journal.roll_back import roll_back
-from rmqctl.store.journal.use.file_bytes import digest_outside, ranges_of
-from rmqctl.store.journal.use.marks import flush_marked, marks_with_lock, name_of
+from rmqctl.store.journal.used import digest_outside, flush_marked, marks_with_lock, name_of, ranges_of
+from rmqctl.store.store_files import StoreFiles
+
+# What an error means once a change has begun: the store is between two states, and the error says how to end that.
+
+
+@contextmanager
+def begun(hint: str, root: Path, has_begun: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    """Any error of reading or writing in the block, which changes the store at `root`, is a WriteFailedError that ends
+    with `hint`; where nothing `has_begun` yet an error of reading stays what it is."""
+    try:
+        yield
+    except WriteFailedError as error:
+        error.hint = joined_hints(error.hint, hint)
+        raise
+    except (UnreadableError, OSError) as error:
+        if not has_begun():
+            raise
+        told = error if isinstance(error, UnreadableError) else _named(error, root)
+        raise WriteFailedError(told.message, file=told.file, hint=joined_hints(told.hint, hint)) from error
+
+
+def _named(error: OSError, root: Path) -> UnreadableError:
+    return UnreadableError(f"I/O error: {error.strerror or error}", file=error.filename or root)
+
+
+# Which sizes an interrupted change that kept nothing had chosen: once the old files are gone, only its note tells.
+
+SIZES = "sizes"
+"""In the head of a change: sizes by the names of StoreConfig."""
+
+
+def interrupted_sizes(layout: StoreLayout) -> dict[str, int]:
+    """Sizes by the names of StoreConfig, of the last such change; {} if there is none."""
+    for folder in reversed(folders(layout)):
+        try:
+            head = read_state(folder)
+        except RmqctlError:  # whoever changes the store is told; a size is not to be had from it
+            continue
+        sizes = head.get(SIZES)
+        if head["state"] == INTERRUPTED and isinstance(sizes, dict):
+            return {str(name): size for name, size in sizes.items() if isinstance(size, int) and size > 0}
+    return {}
+
+
+def keep_interrupted_sizes(files: StoreFiles) -> None:
+    """Make new files as a change that was interrupted and kept nothing had begun to, where the configuration says
+    nothing else: before queues and index are changed."""
+    known = {name: size for name, size in interrupted_sizes(files.layout).items() if name in StoreConfig._fields}
+    missing = {name: size for name, size in known.items() if getattr(files.config, name) is None}
+    if missing:
+        files.take_sizes(missing)
 
 
 class Journal:

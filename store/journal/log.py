@@ -6,6 +6,7 @@ Those that kept nothing (`clean`, `--no-journal`) and those that were forgotten 
 from __future__ import annotations
 
 import calendar
+import json
 import os
 import re
 import shlex
@@ -21,15 +22,14 @@ from rmqctl.formats.errors import (
     RefusedError,
     RmqctlError,
     UnreadableError,
+    joined_hints,
     refuse_exhausted,
 )
-from rmqctl.formats.wording import joined_hints
+from rmqctl.store.files import io
+from rmqctl.store.files.io import tree_on_disk_bytes
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.presence import exists, is_real_directory
-from rmqctl.store.files.trees import tree_on_disk_bytes
-from rmqctl.store.installed import version
-from rmqctl.store.journal.kept.elsewhere import folder_of, is_known_complete, is_pointer
-from rmqctl.store.journal.kept.folder import (
+from rmqctl.store.files.reading import exists, is_file, is_real_directory, no_answer
+from rmqctl.store.journal.folder import (
     ABANDONED,
     FORMAT,
     GIVEN_UP,
@@ -39,12 +39,68 @@ from rmqctl.store.journal.kept.folder import (
     TO_MEND,
     UNDONE,
     UNFINISHED,
+    folder_of,
+    is_known_complete,
+    is_pointer,
     read_head,
     read_state,
     remove_folder,
     write_state,
 )
-from rmqctl.store.journal.kept.history import history, note_permanent
+from rmqctl.store.status import version
+
+# The history of a store's changes that keep nothing, or nothing any more: lines of `history.jsonl`.
+
+HISTORY = "history.jsonl"
+PERMANENT, FORGOTTEN = "permanent", "forgotten"
+_LARGEST_HISTORY = 1 << 26
+_KEPT_FIELDS = ("id", "verb", "state", "started", "paths", "bytes", "arguments", "version")
+
+
+def history(layout: StoreLayout) -> list[dict[str, Any]]:
+    """The lines, the oldest first, those that are none left out; of several with one id the last. CorruptError."""
+    path = layout.kept / HISTORY
+    if not is_file(path):
+        return []
+    if path.stat().st_size > _LARGEST_HISTORY:
+        raise CorruptError("is larger than any history", file=path, hint="look what it is, then move it away")
+    found: dict[str, dict[str, Any]] = {}
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            row = json.loads(line)
+            found[str(row["id"])] = {**row, "verb": str(row["verb"]), "state": str(row["state"])}
+        except (ValueError, TypeError, KeyError, RecursionError):  # the last line of a process that was killed
+            continue
+    return list(found.values())
+
+
+def note(layout: StoreLayout, row: dict[str, Any]) -> None:
+    """Add a line; durable when this returns."""
+    path = layout.kept / HISTORY
+    io.make_directories(path.parent)
+    # first a newline: the line before may be half of one
+    line = "\n" + json.dumps({name: row.get(name) for name in _KEPT_FIELDS}) + "\n"
+    descriptor = io.open_for_writing(path, create=True)
+    try:
+        io.write_at(descriptor, path, _size_of(descriptor, path), line.encode("ascii"))
+        io.flush_descriptor(descriptor, path)
+    finally:
+        os.close(descriptor)
+    for directory in (path.parent, path.parent.parent):
+        io.flush_directory(directory)
+
+
+def _size_of(descriptor: int, path: Path) -> int:
+    try:
+        return os.fstat(descriptor).st_size
+    except OSError as error:
+        raise no_answer(error, path) from error
+
+
+def note_permanent(layout: StoreLayout, head: dict[str, Any]) -> None:
+    """Add a change of which nothing is kept."""
+    note(layout, {**head, "state": PERMANENT})
+
 
 VERB = re.compile("[a-z]+")
 """Names of the verbs that journals can be of."""

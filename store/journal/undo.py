@@ -2,53 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, RmqctlError, UnreadableError
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.lock import take_lock
-from rmqctl.store.files.presence import is_there
-from rmqctl.store.files.reading import named
-from rmqctl.store.journal.begun import begun
-from rmqctl.store.journal.carry_out import carry_out
-from rmqctl.store.journal.kept.elsewhere import tell_begun
-from rmqctl.store.journal.kept.entry import Entry, first_changed, tree_items
-from rmqctl.store.journal.kept.folder import (
+from rmqctl.store.files.reading import is_directory, is_file, is_link, is_real_directory, is_there, named
+from rmqctl.store.journal.carry_out import carry_out, roll_back
+from rmqctl.store.journal.entry import Entry, first_changed, remembered_layout, tree_items
+from rmqctl.store.journal.folder import (
     ABANDONED,
     APPLIED,
+    GIVEN_UP,
+    GONE,
     JOURNAL,
     MENDED,
     TO_MEND,
     UNDOING,
     UNDONE,
+    UNFINISHED,
     Journalled,
     check_kept,
+    clear_interrupted,
     held,
+    is_pointer,
     read_head,
     read_journal,
     read_state,
+    remove_if_empty,
+    remove_leftover,
+    retire,
+    tell_begun,
     write_state,
 )
-from rmqctl.store.journal.kept.history import PERMANENT
-from rmqctl.store.journal.kept.reach import remembered_layout
+from rmqctl.store.journal.journal import begun
 from rmqctl.store.journal.log import (
     DAMAGED,
+    FORGOTTEN,
+    PERMANENT,
     Change,
+    change_in,
     changes,
     find_change,
+    is_id,
+    known_folders,
     last_standing,
+    note,
     read_change,
+    refuse_unfinished,
     to_mend_error,
     unfinished,
     unmend,
     way_out,
 )
 from rmqctl.store.journal.plan import Agree, Loss
-from rmqctl.store.journal.roll_back import roll_back
-from rmqctl.store.journal.use.marks import marks_with_lock
-from rmqctl.store.journal.use.used_since import LATER, refuse_used
+from rmqctl.store.journal.used import LATER, marks_with_lock, refuse_used
 
 _AGAIN = "nothing is lost: run `rmqctl undo` or `rmqctl resume` again when the disk is well"
 
@@ -210,3 +221,102 @@ def _require_staged(journal: Journalled, entry: Entry) -> None:
     found = list(tree_items(top)) if is_there(top) else []
     if first_changed(found, entry.staged_items) is not None:
         raise CorruptError("is not as it was made", file=top, hint="`rmqctl undo` puts the store back as it was")
+
+
+# Forgetting what changes kept: their space is free, and the way back is gone.
+
+
+def forget(layout: StoreLayout, chosen: Iterable[Change]) -> int:
+    """Remove what `chosen` changes kept, for good; their lines stay in the history. Returns the bytes freed.
+
+    RefusedError for an unfinished change; StoreInUseError for one that another process is about to end. It may be
+    interrupted anywhere: a change is there whole, or not at all; what is left of it goes with the next ones.
+    """
+    with named(layout.kept):
+        return _forgotten(layout, chosen)
+
+
+def _forgotten(layout: StoreLayout, chosen: Iterable[Change]) -> int:
+    freed = 0
+    if is_link(layout.kept):
+        raise RefusedError("is a link: nothing is removed behind it", file=layout.kept)
+    for change in chosen:
+        if change.is_unfinished:
+            refuse_unfinished(layout)
+        if change.folder is None:
+            continue
+        folder = Path(change.folder)
+        with held(folder) if is_file(folder / JOURNAL) else nullcontext():
+            # since it was listed somebody may have begun to undo it
+            state = change_in(folder).state
+            if state in UNFINISHED:
+                refuse_unfinished(layout)
+            if state in (APPLIED, UNDONE, MENDED):
+                row = change._asdict() | {"state": FORGOTTEN if state == APPLIED else state, "started": change.time}
+                note(layout, row)
+            gone = retire(layout, folder)
+        remove_leftover(gone)
+        freed += change.kept_bytes
+    _remove_leftovers(layout)
+    remove_if_empty(layout.kept)
+    return freed
+
+
+def _remove_leftovers(layout: StoreLayout) -> None:
+    """What is left of changes that were being forgotten when the process was killed."""
+    for name in os.listdir(layout.kept) if is_directory(layout.kept) else ():
+        path = layout.kept / name
+        if name.endswith(GONE) and is_id(name.removesuffix(GONE)) and (is_pointer(path) or is_real_directory(path)):
+            remove_leftover(path)
+
+
+# Giving up an interrupted change: the way out where it can be neither finished nor taken back.
+#
+# The store stays as it is, with all that was stored since, and what the change took out or overwrote stays in its
+# folder. Until a command that mends has made the store whole by its log, nothing else changes it.
+
+_KEPT = ("id", "verb", "arguments", "started", "paths", "bytes", "version")
+
+
+def give_up(layout: StoreLayout, *, dry_run: bool = False) -> Change:
+    """Give up the change that was interrupted, or whose state is damaged. NotFoundError if there is none; RefusedError
+    if it is given up already; StoreInUseError."""
+    if dry_run:
+        return change_in(_to_give_up(layout))._replace(state=GIVEN_UP)
+    lock = take_lock(layout)
+    try:
+        folder = _to_give_up(layout)
+        with held(folder) if is_file(folder / JOURNAL) else nullcontext():
+            _clear_leftovers(layout, folder)
+            head = {}
+            with suppress(RmqctlError):
+                head = read_head(folder)
+            write_state(folder, GIVEN_UP, **{name: head[name] for name in _KEPT if name in head})
+    finally:
+        lock.release()
+    return change_in(folder)
+
+
+def _to_give_up(layout: StoreLayout) -> Path:
+    for folder in reversed(known_folders(layout)):
+        try:
+            state = read_state(folder)["state"]
+        except (CorruptError, UnreadableError):
+            return folder
+        if state in TO_MEND:
+            raise to_mend_error(layout, change_in(folder))
+        if state in UNFINISHED:
+            return folder
+    raise NotFoundError("no change was interrupted", file=layout.root, hint="`rmqctl log` lists the changes")
+
+
+def _clear_leftovers(layout: StoreLayout, folder: Path) -> None:
+    """Copies on their way to or from another file system: all of them is in the journal, and in the commitlog a broker
+    would stop at them."""
+    try:
+        journal = read_journal(layout, folder)
+    except RmqctlError:  # it does not say where they are
+        return
+    for entry in journal.entries:
+        if is_directory(entry.path.parent):
+            clear_interrupted(entry.path)

@@ -11,8 +11,7 @@ from rmqctl.formats.errors import NotFoundError, RefusedError
 from rmqctl.store.config.client_offsets import ClientOffset, ClientOffsets, read_client_offsets
 from rmqctl.store.config.config_files import backup_of
 from rmqctl.store.files import io
-from rmqctl.store.files.presence import is_there
-from rmqctl.store.files.reading import read_small_file
+from rmqctl.store.files.reading import is_there, read_small_file
 
 
 class MendedOffset(NamedTuple):

@@ -11,9 +11,8 @@ from rmqctl.formats.errors import CorruptError, RefusedError
 from rmqctl.store.answers.config_offsets import DELAY_FILE, OFFSET_TABLE, offsets_of
 from rmqctl.store.answers.delays import unknown_level
 from rmqctl.store.config.config_files import load_config, next_version
-from rmqctl.store.journal.frame import Terms, changing
-from rmqctl.store.offsets.change import OffsetChange, OffsetsReport, plan_file, with_bounds
-from rmqctl.store.offsets.decide import require_inside
+from rmqctl.store.journal.change import Terms, changing
+from rmqctl.store.offsets.change import OffsetChange, OffsetsReport, plan_file, require_inside, with_bounds
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles

@@ -4,26 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError
+from rmqctl.formats.checksums import whole_number
+from rmqctl.formats.config_json import MAXIMUM_SIZE, parse_config_json
+from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError, counted
 from rmqctl.store.answers.config_offsets import (
     DELAY_FILE,
     OFFSET_TABLE,
+    UNKNOWN_GROUP,
+    UNKNOWN_TOPIC,
+    KnownNames,
     Say,
     in_one,
+    is_queue_id,
     light_offsets,
     offset_key,
     offsets_of,
     unread_part,
 )
-from rmqctl.store.config.config_files import backup_of, parse_config_file
-from rmqctl.store.config.config_start import how_it_is, look_at
-from rmqctl.store.config.homes import offsets_home, uncertain_in
+from rmqctl.store.answers.dead_letters import RETRY_PREFIX, pop_retry_topics
+from rmqctl.store.config.config_files import (
+    MISSING,
+    ConfigFile,
+    backup_of,
+    how_it_is,
+    in_database,
+    look_at,
+    offsets_home,
+    parse_config_file,
+    uncertain_in,
+)
 from rmqctl.store.files.layout import is_safe_topic
+from rmqctl.store.files.reading import read_small_file
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.read.selection import OnDamage
+from rmqctl.store.read.select import OnDamage
+from rmqctl.store.store_files import StoreFiles
 
 CONSUMER = "consumer"
 BROADCAST = "broadcast"
@@ -152,3 +169,254 @@ def _delays(pair: _Pair) -> Iterator[KeptOffset]:
     offsets, others = (offsets_of(table) for table in pair.tables())
     for level in dict.fromkeys([*offsets, *others]):
         yield KeptOffset(DELAY, None, SCHEDULE_TOPIC, level - 1, offsets.get(level), others.get(level))
+
+
+# What is wrong with the files of offsets, or odd about them: `rmqctl offsets lint`.
+
+Weight = Literal["error", "warning", "notice"]
+_DAY_MS = 86_400_000
+
+
+class OffsetProblem(NamedTuple):
+    """One thing in `file`. `weight`: error where offsets are lost or the broker does not load them; warning where a
+    group gets messages twice or not at all; notice for what is only odd. `expected`: what would be right, where that
+    is known."""
+
+    weight: Weight
+    problem: str
+    file: Path
+    group: str | None = None
+    topic: str | None = None
+    queue_id: int | None = None
+    found: int | str | None = None
+    expected: int | None = None
+    detail: str = ""
+
+
+def lint_offsets(files: StoreFiles, now: int, tell: Say) -> Iterator[OffsetProblem]:
+    """All of consumerOffset.json and delayOffset.json, and of their backups, at `now` (ms). UnreadableError."""
+    look = _Lint(files, now, tell)
+    home = offsets_home(files.layout.config, files.config)
+    if home.note:
+        tell(home.note)
+    for path in (home.path, files.layout.config / DELAY_FILE):
+        stale = in_database(path)
+        if stale is not None:
+            yield OffsetProblem("warning", "in-rocksdb", path, detail=stale)
+            continue
+        file, backup = look.loaded(path), look.loaded(backup_of(path))
+        yield from look.problems
+        look.problems.clear()
+        yield from look.version(file, backup)
+        table, older = look.table(file), look.table(backup)
+        if table is not None:
+            yield from look.consumers(path, table) if path == home.path else look.delays(path, table)
+        if table is not None and older is not None:
+            yield from _against_backup(path, table, older)
+
+
+def _in_spite_of_its_shape(path: Path) -> ConfigFile | None:
+    """Return what a file holds that no broker loads, so that all that is wrong in it is named; None if it is not even
+    JSON."""
+    try:
+        content = parse_config_json(read_small_file(path, MAXIMUM_SIZE + 1).decode("utf-8", "replace"))
+    except (CorruptError, UnreadableError, FileNotFoundError):
+        return None
+    return ConfigFile(_with_numbers(content), path) if isinstance(content, dict) else None
+
+
+def _with_numbers(table: dict[Any, Any]) -> dict[Any, Any]:
+    """Return a table and those in it with whole numbers as keys where a broker has them."""
+    return {
+        int(key) if is_queue_id(str(key)) else key: _with_numbers(value) if isinstance(value, dict) else value
+        for key, value in table.items()
+    }
+
+
+class _Lint:
+    def __init__(self, files: StoreFiles, now: int, tell: Say) -> None:
+        self.problems: list[OffsetProblem] = []
+        self._files = files
+        self._now = now
+        self._tell = tell
+        self._names_known = KnownNames.of(files)
+        self._groups, self._topics = self._names_known.groups, self._names_known.topics
+        if self._groups is None or self._topics is None:
+            tell(f"{self._names_known.why_unknown()}: names are not compared with it")
+
+    def loaded(self, path: Path) -> ConfigFile | None:
+        """One of the two files; what is wrong with it as a whole is among the problems."""
+        is_backup = path.suffix == ".bak"
+        try:
+            found = parse_config_file(path)
+        except CorruptError as error:
+            why = "a broker would take its backup" if not is_backup else "a broker could not fall back to it"
+            self.problems.append(
+                OffsetProblem("warning" if is_backup else "error", "damaged", path, detail=f"{error.message}: {why}")
+            )
+            return _in_spite_of_its_shape(path)
+        except UnreadableError as error:
+            self.problems.append(OffsetProblem("error", "unreadable", path, detail=error.message))
+            return None
+        if found is None:
+            self._without_content(path)
+        elif not isinstance(found.content, dict) or not isinstance(found.content.get(OFFSET_TABLE), dict):
+            self.problems.append(OffsetProblem("error", "damaged", path, detail=f"holds no table {OFFSET_TABLE}"))
+        return found
+
+    def _without_content(self, path: Path) -> None:
+        """Report a file that is absent, or empty: no broker writes an empty one, so that is damage."""
+        found = look_at(path)
+        if found.state == MISSING:
+            self.problems.append(OffsetProblem("notice", "missing", path, detail="is not there"))
+            return
+        is_backup = path.suffix == ".bak"
+        why = "a broker cannot fall back to it" if is_backup else "a broker takes its backup, or starts without offsets"
+        weight: Weight = "notice" if is_backup else "error"
+        self.problems.append(OffsetProblem(weight, "damaged", path, detail=f"{how_it_is(found)}: {why}"))
+
+    def table(self, loaded: ConfigFile | None) -> Mapping[Any, Any] | None:
+        """The table of offsets, None where there is none."""
+        table = loaded.content.get(OFFSET_TABLE) if loaded and isinstance(loaded.content, dict) else None
+        return {**table, **light_offsets(loaded.content if loaded else None)} if isinstance(table, dict) else None
+
+    def version(self, file: ConfigFile | None, backup: ConfigFile | None) -> Iterator[OffsetProblem]:
+        """The version of the data: that it is one, not of the future, and not older than that of the backup."""
+        if file is None or not isinstance(file.content, dict) or "dataVersion" not in file.content:
+            return  # 4.x has none
+        version = file.content["dataVersion"]
+        fields = ("counter", "stateVersion", "timestamp")
+        if not isinstance(version, dict) or not all(isinstance(version.get(name), int) for name in fields):
+            yield OffsetProblem("error", "data-version", file.source, detail="dataVersion is none: not three numbers")
+            return
+        if min(version[name] for name in fields) < 0:
+            yield OffsetProblem("warning", "data-version", file.source, detail="dataVersion has a negative number")
+        if version["timestamp"] > self._now + _DAY_MS:
+            detail = "dataVersion lies in the future: a slave's offsets may never count as newer"
+            yield OffsetProblem("warning", "data-version", file.source, found=version["timestamp"], detail=detail)
+        before = backup.content.get("dataVersion") if backup and isinstance(backup.content, dict) else None
+        counter = before.get("counter") if isinstance(before, dict) else None
+        if isinstance(counter, int) and counter > version["counter"]:
+            detail = "the counter of dataVersion is smaller than that of the backup, which is to be older"
+            yield OffsetProblem(
+                "warning", "data-version", file.source, found=version["counter"], expected=counter, detail=detail
+            )
+
+    def consumers(self, path: Path, table: Mapping[Any, Any]) -> Iterator[OffsetProblem]:
+        """Every entry of consumerOffset.json."""
+        for key, queues in table.items():
+            owner = offset_key(key)
+            if owner is None:
+                detail = "no topic@group: neither the broker nor its tools find it"
+                yield OffsetProblem("error", "malformed-key", path, found=str(key), detail=detail)
+                continue
+            here = OffsetProblem("error", "malformed-entry", path, owner.group, owner.topic)
+            if not isinstance(queues, dict):
+                yield here._replace(detail=f"{type(queues).__name__} instead of offsets by queue")
+                continue
+            yield from self._names(here)
+            yield from self._queues(here, owner.topic, queues)
+
+    def delays(self, path: Path, table: Mapping[Any, Any]) -> Iterator[OffsetProblem]:
+        """Every level of delayOffset.json; a level is its queue's id + 1."""
+        levels = len(self._files.config.delay_levels())
+        here = OffsetProblem("error", "malformed-entry", path, topic=SCHEDULE_TOPIC)
+        queues: dict[Any, Any] = {}
+        for level, offset in table.items():
+            number = whole_number(str(level))
+            if number is None or number < 1:
+                yield here._replace(found=str(level), detail="no delay level")
+                continue
+            if number > levels:
+                detail = f"messageDelayLevel has {levels} levels"
+                yield here._replace(weight="notice", problem="unknown-level", found=number, detail=detail)
+            queues[number - 1] = offset
+        yield from self._queues(here, SCHEDULE_TOPIC, queues)
+
+    def _names(self, here: OffsetProblem) -> Iterator[OffsetProblem]:
+        group, topic = here.group or "", here.topic or ""
+        groups = self._groups
+        owner = topic.removeprefix(RETRY_PREFIX)
+        # a group that consumes by POP has a retry topic for each topic
+        is_by_pop = topic.startswith(pop_retry_topics(group)) and owner not in (groups or ())
+        if topic.startswith(RETRY_PREFIX) and not is_by_pop:
+            if owner != group:
+                detail = f"the retry topic of group {owner!r}, which nobody else consumes"
+                yield here._replace(weight="notice", problem="retry-of-another", detail=detail)
+            if groups is not None and owner not in groups:
+                detail = f"there is no group {owner!r}"
+                yield here._replace(weight="warning", problem="retry-without-group", detail=detail)
+        if self._names_known.lacks_group(group):
+            yield here._replace(weight="notice", problem="unknown-group", detail=UNKNOWN_GROUP)
+        if self._names_known.lacks_topic(topic):
+            yield here._replace(weight="warning", problem="unknown-topic", detail=UNKNOWN_TOPIC)
+
+    def _queues(self, here: OffsetProblem, topic: str, queues: Mapping[Any, Any]) -> Iterator[OffsetProblem]:
+        seen: set[int] = set()
+        for number, offset in queues.items():
+            if not is_queue_id(str(number)):
+                yield here._replace(found=str(number), detail="no queue id")
+                continue
+            queue_id = int(number)
+            at = here._replace(queue_id=queue_id, found=offset if isinstance(offset, int | str) else None)
+            if queue_id in seen:
+                yield at._replace(problem="queue-twice", detail="the queue stands there twice, once in quotes")
+            seen.add(queue_id)
+            if not isinstance(offset, int) or isinstance(offset, bool):
+                yield at._replace(problem="malformed-offset", detail=f"{offset!r} is no offset")
+            elif offset < 0:
+                detail = "a negative offset is none: clients decide where they begin"
+                yield at._replace(weight="warning", problem="negative", detail=detail)
+            else:
+                yield from self._place(at, topic, queue_id, offset)
+
+    def _place(self, at: OffsetProblem, topic: str, queue_id: int, offset: int) -> Iterator[OffsetProblem]:
+        try:
+            queue = self._files.queues.find(topic, queue_id) if is_safe_topic(topic) else None
+        except UnsupportedError:
+            return
+        if queue is None:
+            count = (self._topics or {}).get(topic)
+            if offset and (count is None or queue_id >= count):
+                detail = "neither a queue nor topics.json has it"
+                yield at._replace(weight="warning", problem="unknown-queue", detail=detail)
+            elif offset:
+                detail = f"the queue has no files: {counted(offset, 'message')} past its end, if it is lost"
+                yield at._replace(weight="warning", problem="past-end", expected=0, detail=detail)
+            return
+        begin, end = queue.min_offset(self._files.log.min_offset), queue.max_offset
+        if offset > end:
+            detail = f"{counted(offset - end, 'message')} past the end"
+            yield at._replace(weight="warning", problem="past-end", expected=end, detail=detail)
+        elif offset < begin:
+            detail = f"{counted(begin - offset, 'message')} before the first one that is left"
+            yield at._replace(weight="notice", problem="before-beginning", expected=begin, detail=detail)
+
+
+def _against_backup(path: Path, table: Mapping[Any, Any], older: Mapping[Any, Any]) -> Iterator[OffsetProblem]:
+    """What the backup, which was written before, has more of."""
+    here = OffsetProblem("warning", "backup-differs", path)
+    for key, before in older.items():
+        owner = offset_key(key)
+        if path.name == DELAY_FILE:
+            rows = {None: (table.get(key), before)}
+            at = here._replace(topic=SCHEDULE_TOPIC)
+            if is_queue_id(str(key)):
+                at = at._replace(queue_id=int(key) - 1)
+        elif owner is None or not isinstance(before, dict):
+            continue
+        else:
+            queues = table.get(key)
+            now = queues if isinstance(queues, dict) else {}
+            rows = {number: (now.get(number), offset) for number, offset in before.items()}
+            at = here._replace(group=owner.group, topic=owner.topic)
+        for number, (offset, was) in rows.items():
+            if not isinstance(was, int) or (isinstance(offset, int) and offset >= was):
+                continue
+            queue_id = int(str(number)) if is_queue_id(str(number)) else at.queue_id
+            found = offset if isinstance(offset, int | str) else None
+            row = at._replace(queue_id=queue_id, found=found, expected=was)
+            if offset is None:
+                yield row._replace(detail="only the backup has it")
+            else:
+                yield row._replace(weight="notice", detail="smaller than in the backup: reset, or it went back")

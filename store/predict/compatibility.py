@@ -9,23 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from rmqctl.formats.errors import CorruptError, UnreadableError, UsageError
-from rmqctl.formats.wording import counted
-from rmqctl.store.commitlog.one_message import message_if_any
-from rmqctl.store.commitlog.unread_logs import unread_copies
-from rmqctl.store.config.config_files import read_config
+from rmqctl.formats.errors import CorruptError, UnreadableError, UsageError, counted
+from rmqctl.store.config.config_files import databases, read_config
 from rmqctl.store.config.config_text import VERSIONS
 from rmqctl.store.config.epoch_file import EPOCH_FILE
-from rmqctl.store.config.homes import databases
-from rmqctl.store.files.presence import exists
-from rmqctl.store.index.tag_entries import has_tag_entries, holds_rocksdb_data, is_of_5_4_or_later
-from rmqctl.store.predict.config_files import start_of_config
+from rmqctl.store.files.reading import exists
+from rmqctl.store.index.index_service import has_tag_entries, holds_rocksdb_data, is_of_5_4_or_later
+from rmqctl.store.log.unread_logs import unread_copies
+from rmqctl.store.log.walk import message_if_any
+from rmqctl.store.predict.surroundings import start_of_config
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_beside_files, has_rocksdb_queues
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.timer.pending import PendingTimer, pending_messages
-from rmqctl.store.timer.recovered import recover_timer
+from rmqctl.store.timer.recovered import PendingTimer, pending_messages, recover_timer
 
 REFUSED, LOST, CHANGED, UNUSED = "refused", "lost", "changed", "unused"
 _V4, _V5_3, _V5_5 = VERSIONS

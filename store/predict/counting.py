@@ -9,18 +9,16 @@ from typing import NamedTuple
 import numpy as np
 
 from rmqctl.formats.message import Reason
-from rmqctl.store.answers.known_names import KnownNames
-from rmqctl.store.columns.batch import ColumnRecord, Columns, Int64s, MessageColumns
-from rmqctl.store.columns.parallel import walk_parallel
-from rmqctl.store.commitlog.one_message import message_if_any
-from rmqctl.store.commitlog.walk import Damage
+from rmqctl.store.answers.config_offsets import KnownNames
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.predict.dispatch import SimulatedDispatch, SimulatedQueues
-from rmqctl.store.predict.queue import SimulatedQueue
+from rmqctl.store.log.columns import ColumnRecord, Columns, Int64s, MessageColumns
+from rmqctl.store.log.implied import Digest, QueueRun, Run, route
+from rmqctl.store.log.parallel import walk_parallel
+from rmqctl.store.log.walk import Damage, message_if_any
+from rmqctl.store.predict.broker_queues import SimulatedDispatch, SimulatedQueue, SimulatedQueues
+from rmqctl.store.queues.consumequeue import QueueUnit
 from rmqctl.store.queues.dispatch import QueueSlot
-from rmqctl.store.queues.earlier_life import beginning
-from rmqctl.store.queues.unit import QueueUnit
-from rmqctl.store.survey.log_runs import Digest, QueueRun, Run, route
+from rmqctl.store.queues.queue_table import beginning
 
 _OF_FILES = (Reason.GAP, Reason.SHORT_FILE)
 _PIECE = 32 * 1024 * 1024

@@ -8,40 +8,46 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rmqctl.formats.errors import CorruptError, RemovedError, UnreadableError, UsageError
-from rmqctl.formats.wording import counted
-from rmqctl.store.answers.known_names import KnownNames
-from rmqctl.store.commitlog.walk import Progress
+from rmqctl.formats.errors import CorruptError, RemovedError, UnreadableError, UsageError, counted
+from rmqctl.store.answers.config_offsets import KnownNames
 from rmqctl.store.config.config import as_a_broker_starts, is_delay_table
 from rmqctl.store.config.epoch_file import EPOCH_FILE, is_under_controller, read_epochs
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.lock import holder_name
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.files.presence import is_there
-from rmqctl.store.predict.config_files import ConfigStart, start_of_config
+from rmqctl.store.files.reading import is_there
+from rmqctl.store.log.implied import Digest
+from rmqctl.store.log.walk import Progress
+from rmqctl.store.predict.broker_log import (
+    BrokerReading,
+    IndexStart,
+    LogPlace,
+    first_file_after_crash,
+    load_files,
+    lost_entries,
+    start_index,
+)
+from rmqctl.store.predict.broker_queues import QueueLoading, SimulatedDispatch, SimulatedQueue, SimulatedQueues
 from rmqctl.store.predict.counting import count_behind, count_unqueued
-from rmqctl.store.predict.dispatch import SimulatedDispatch, SimulatedQueues
-from rmqctl.store.predict.duplication import SETTING, end_without_duplicates
-from rmqctl.store.predict.index import IndexStart, lost_entries, start_index
-from rmqctl.store.predict.loading import load_files
-from rmqctl.store.predict.queue import SimulatedQueue
-from rmqctl.store.predict.queue_loading import QueueLoading
-from rmqctl.store.predict.reading import BrokerReading, LogPlace, first_file_after_crash
-from rmqctl.store.predict.recovery_time import recovery_work
 from rmqctl.store.predict.rules import BROKERS, CLEAN_STOP_FILES, Rules, refuse_what_is_not_followed
 from rmqctl.store.predict.surroundings import (
+    SETTING,
+    ConfigStart,
+    end_without_duplicates,
     not_mapped,
     permission_problems,
+    recovery_work,
     refused_abort,
     refused_before_loading,
     refused_by_timer,
     refused_lock,
+    start_of_config,
+    timer_off,
+    timer_outcome,
 )
-from rmqctl.store.predict.timer import timer_off, timer_outcome
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.survey.log_runs import Digest
 
 # how often a store is looked at anew because files of it were removed meanwhile
 _RESTARTS = 3

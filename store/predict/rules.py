@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rmqctl.formats.errors import UnsupportedError
-from rmqctl.store.commitlog.unread_logs import dledger_log
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.log.unread_logs import dledger_log
 from rmqctl.store.queues.queue_table import has_rocksdb_queues
 
 

@@ -6,17 +6,36 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from rmqctl.formats.errors import refuse_exhausted
-from rmqctl.formats.wording import counted
+import numpy as np
+
+from rmqctl.formats.errors import CorruptError, UnreadableError, counted, refuse_exhausted
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.config.config_files import (
+    DAMAGED,
+    GOOD,
+    MISSING,
+    OWN_TABLES,
+    ConfigPair,
+    FoundFile,
+    backup_of,
+    database_of,
+    look_at_pair,
+)
+from rmqctl.store.config.config_tables import missing_table
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.presence import exists, is_directory, is_file, is_link, status_of
-from rmqctl.store.predict.loading import load_files
-from rmqctl.store.predict.rules import Rules
-from rmqctl.store.timer.timer_state import CHECKPOINT_FILE
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.reading import exists, has_entries, is_directory, is_file, is_link, is_there, status_of
+from rmqctl.store.predict.broker_log import LogPlace, judge, load_files
+from rmqctl.store.predict.rules import CONFIRMED_OFFSET, Rules, not_predicted
+from rmqctl.store.queues.dispatch import TIMER_TOPIC
+from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.timer.recovered import RecoveredTimer, pending_messages, recover_timer
+from rmqctl.store.timer.wheel import CHECKPOINT_FILE
 
 # 7 days of one-second slots, twice, of 32 bytes each (TimerWheel)
 _WHEEL_SIZE = 7 * 86_400 * 2 * 32
@@ -189,3 +208,352 @@ def _entries(directory: Path) -> list[Path]:
     except OSError as error:
         refuse_exhausted(error, directory)
         return []
+
+
+# What config files and their backups do to the next start, in the order in which a broker loads them.
+
+_CONSUMER, _LMQ, _DELAY = "consumerOffset.json", "lmqConsumerOffset.json", "delayOffset.json"
+_BEFORE = {
+    "4.9.8": ("topics.json", _CONSUMER, "subscriptionGroup.json", "consumerFilter.json"),
+    "5.3.3": (
+        "topics.json",
+        "topicQueueMapping.json",
+        _CONSUMER,
+        "subscriptionGroup.json",
+        "consumerFilter.json",
+        "consumerOrderInfo.json",
+    ),
+}
+_BEFORE["5.5.0"] = _BEFORE["5.3.3"]
+"""The files that are loaded before the store, by version (BrokerController#initializeMetadata)."""
+_DELETES_FIRST = frozenset(("5.5.0",))
+"""Versions that delete a file which they cannot load, before they look at its backup."""
+_EMPTY_MEANS = {
+    "topics.json": "no topic is configured: clients find none of them until they are created again",
+    "topicQueueMapping.json": "static topics have no mapping",
+    _CONSUMER: "no group has an offset: each starts again at the first or last message, as its clients say",
+    _LMQ: "no group has an offset: each starts again at the first or last message, as its clients say",
+    "subscriptionGroup.json": "no group is configured: retries, broadcasting and the like fall back to defaults",
+    "consumerFilter.json": "SQL filters are unknown until their consumers subscribe again",
+    "consumerOrderInfo.json": "orderly POP consumers may get messages twice",
+    _DELAY: "all delayed messages that are still in their queues are delivered again",
+}
+
+
+class ConfigStep(NamedTuple):
+    """What a start makes of one config file. `source`: file, backup or nothing; None where the broker ends there.
+
+    `is_harmful`: something that was written is not loaded. `moves`: offsets that go back, as far as the damaged file
+    can still be read: group, topic, queue id or None, from, to.
+    """
+
+    file: str
+    source: str | None
+    is_harmful: bool
+    detail: str
+    moves: tuple[dict[str, Any], ...] = ()
+
+    def row(self) -> dict[str, Any]:
+        """As one object with stable names."""
+        return {**self._asdict(), "moves": list(self.moves)}
+
+
+@dataclass(slots=True)
+class ConfigStart:
+    """The loads before the store, and that of the delay offsets after it."""
+
+    version: str
+    steps: list[ConfigStep] = field(default_factory=list)
+    delay_offsets: dict[int, int] = field(default_factory=dict)
+    error: str | None = None
+    """Why the broker ends before it looks at the store."""
+    error_after: str | None = None
+    """Why it ends after that."""
+
+
+def start_of_config(layout: StoreLayout, config: StoreConfig, version: str) -> ConfigStart:
+    """What the start of `version` makes of the config folder. Nothing is changed."""
+    found = ConfigStart(version)
+    for name in _BEFORE[version]:
+        if database_of(layout.config, name) is not None:
+            continue  # it is not loaded from the file
+        wanted = _LMQ if name == _CONSUMER and config.enable_lmq else name
+        pair = look_at_pair(layout.config / wanted)
+        waits = _waits_for(pair, version)
+        if waits is None:
+            found.steps += _steps(pair, version)
+        if waits is not None or pair.source_for(version) is None:
+            found.error = waits or _error(pair)
+            return found
+    found.steps += _gone(layout)
+    found.error_after = next(filter(None, _waits_for_metrics(layout, config, version)), None)
+    pair = look_at_pair(layout.config / _DELAY)
+    waits = _waits_for(pair, version)
+    if waits is None:
+        found.steps += _steps(pair, version)
+    source = pair.source_for(version)
+    if waits is not None or source is None:
+        found.error_after = found.error_after or waits or _error(pair)
+    else:
+        found.delay_offsets = source.table() if source.state == GOOD else {}
+    return found
+
+
+def _gone(layout: StoreLayout) -> Iterator[ConfigStep]:
+    """Yield tables that a broker keeps from its first start on, where the others are there and one is not."""
+    absent = [name for name in OWN_TABLES if not _is_kept(layout, name)]
+    if len(absent) < len(OWN_TABLES) - 1:
+        for name in absent:
+            is_lost = name == "topics.json" and has_entries(layout.consumequeue)
+            text = f"{name} and its backup are missing, beside others: {_EMPTY_MEANS[name]}"
+            yield ConfigStep(name, "nothing", is_lost, text)
+
+
+def _is_kept(layout: StoreLayout, name: str) -> bool:
+    """Whether the table is anywhere: in the file, its backup, the file of light queues, or a RocksDB."""
+    names = (name, _LMQ) if name == _CONSUMER else (name,)
+    paths = [path for one in names for path in (layout.config / one, backup_of(layout.config / one))]
+    return database_of(layout.config, name) is not None or any(is_there(path) for path in paths)
+
+
+def _waits_for_metrics(layout: StoreLayout, config: StoreConfig, version: str) -> Iterator[str | None]:
+    if version != "4.9.8":
+        for name in ("timermetrics", "transactionMetrics") if config.timer_wheel_enable else ("transactionMetrics",):
+            yield _waits_for(look_at_pair(layout.config / name), version)
+
+
+def _waits_for(pair: ConfigPair, version: str) -> str | None:
+    """Return why a load never ends: it opens a fifo, and waits for a process that writes into it."""
+    for one in pair:
+        status = status_of(one.path)
+        if status is not None and stat.S_ISFIFO(status.st_mode):
+            return f"none is logged: the broker waits without end for a process that writes into the fifo {one.path}"
+        if one.is_loaded_by(version):
+            break
+    return None
+
+
+def _error(pair: ConfigPair) -> str:
+    """In the broker's words, with the reason."""
+    return (
+        f"load {pair.backup.path} Failed: it is {_state(pair.backup)}, and {pair.file.path.name} is {_state(pair.file)}"
+    )
+
+
+def _state(found: FoundFile) -> str:
+    return f"{found.state} ({found.detail})" if found.detail else found.state
+
+
+def _steps(pair: ConfigPair, version: str) -> Iterator[ConfigStep]:
+    """Nothing where the file itself is loaded as it should be, or was never there."""
+    file, backup = pair
+    name = file.path.name
+    source = pair.source_for(version)
+    was = f"{name} is {_state(file)}" if file.state != GOOD else f"{name} is not loaded ({_why(file, version)})"
+    is_deleted = version in _DELETES_FIRST and file.state != MISSING
+    copy_first = f". {version} deletes config/{name}: copy it before the start" if is_deleted else ""
+    if source is None:
+        stops = f"{was}, its backup is {_state(backup)}: the broker does not start{copy_first}"
+        yield ConfigStep(name, None, True, stops)
+    elif source is file:
+        if file.state != GOOD or _is_empty(file):
+            yield ConfigStep(name, "nothing", True, f"{name} holds no table: {_EMPTY_MEANS[name]}")
+    elif source.state == GOOD:
+        moves = tuple(_moves(file, backup))
+        deleted = ", after it has deleted the file" if is_deleted else ""
+        said = [f"{was}: the broker takes the backup, which is older{deleted}", _said_of(moves, file)]
+        yield ConfigStep(name, "backup", file.state != MISSING, "; ".join(filter(None, said)), moves)
+    elif file.state != MISSING or backup.state != MISSING:
+        lost = f"{was}, its backup is {backup.state}: {_EMPTY_MEANS[name]}{copy_first}"
+        yield ConfigStep(name, "nothing", True, lost)
+
+
+def _is_empty(found: FoundFile) -> bool:
+    """Whether what is loaded has no table although it is the whole file: null, a list without items, or an object
+    without it."""
+    name, value = found.path.name, found.value
+    return name in _EMPTY_MEANS and (not isinstance(value, dict) or missing_table(name, value) is not None)
+
+
+def _why(file: FoundFile, version: str) -> str:
+    loaded = file.loaded
+    return f"{version} does not take {', '.join(loaded.forms)}" if loaded is not None else version
+
+
+def _said_of(moves: tuple[dict[str, Any], ...], file: FoundFile) -> str:
+    if moves:
+        groups = {move["group"] for move in moves} - {None}
+        whose = f" of {counted(len(groups), 'group')}" if groups else ""
+        most = max(move["from"] - (move["to"] or 0) for move in moves)
+        return f"{counted(len(moves), 'offset')}{whose} go back, by up to {most}"
+    if file.state == DAMAGED and not file.table() and file.path.name in (_CONSUMER, _LMQ, _DELAY):
+        return "how far offsets go back cannot be read any more"
+    return ""
+
+
+def _moves(file: FoundFile, backup: FoundFile) -> Iterator[dict[str, Any]]:
+    """Offsets that were further in the file than in the backup."""
+    name = file.path.name
+    newer, older = file.table(), backup.table()
+    if name == _DELAY:
+        for level, offset in newer.items():
+            if offset > older.get(level, 0):
+                yield {"group": None, "topic": None, "queue_id": level - 1, "from": offset, "to": older.get(level)}
+    elif name in (_CONSUMER, _LMQ):
+        for key, queues in newer.items():
+            topic, _, group = key.partition("@")
+            before = older.get(key, {})
+            for queue_id, offset in queues.items():
+                if offset > before.get(queue_id, -1):
+                    yield {
+                        "group": group,
+                        "topic": topic,
+                        "queue_id": queue_id,
+                        "from": offset,
+                        "to": before.get(queue_id),
+                    }
+
+
+# Find where recovery of 5.3.3 ends the log with duplicationEnable=true: at the first message without DUP_INFO.
+#
+# The check (CommitLog#checkMessageAndReturnSize, `checkDupInfo`) is one of recovery alone. Producers and brokers
+# write no such property by themselves, so recovery takes no message at all: it cuts the log where it begins to read.
+
+SETTING = "duplicationEnable"
+_DUP_INFO = "DUP_INFO"
+
+
+def end_without_duplicates(
+    log: MappedFileQueue, begin: LogPlace, rules: Rules, *, checks_crc: bool
+) -> tuple[LogPlace, str]:
+    """Return where the log ends for recovery, and why in the words of the broker.
+
+    Raises: UnsupportedError where recovery takes a message: what it dispatches depends on the confirmed offset then.
+    """
+    place = begin
+    while True:
+        file = log.files[place.file]
+        verdict = judge(file.read, place.position, file.committed_position, rules, check_crc=checks_crc)
+        if verdict.message is not None:
+            info = verdict.message.properties().get(_DUP_INFO)
+            if not verdict.message.property_bytes or _is_pair(info):
+                raise not_predicted(SETTING, CONFIRMED_OFFSET)
+            return place, f"DupInfo in properties check failed. dupInfo={'null' if info is None else info}"
+        if not verdict.is_blank or place.file + 1 >= len(log.files):
+            return place, verdict.why
+        place = LogPlace(place.file + 1, 0)
+
+
+def _is_pair(info: str | None) -> bool:
+    """Return whether `info`, split at "_" as Java splits, has two parts."""
+    return info is not None and len(info.rstrip("_").split("_")) == 2
+
+
+# How much a start reads until its store is recovered, and an estimate of how long that takes, with its basis.
+
+# CommitLog#checkMessageAndReturnSize over mapped files of small messages, one thread, log in memory (bench/)
+_FAST_BYTES_PER_S = 500_000_000
+# a hard disk or a network disk that delivers the log while it is read
+_SLOW_BYTES_PER_S = 100_000_000
+# opening and mapping: 200,000 files took 48 s, and 150 s in older versions (apache/rocketmq#5091)
+_FAST_S_PER_FILE = 48 / 200_000
+_SLOW_S_PER_FILE = 150 / 200_000
+BASIS = (
+    "estimate: the log at 500 MB/s (in memory) to 100 MB/s (slow disk), in one thread as RocketMQ reads it; 0.24 to "
+    "0.75 ms for each file that is opened; JVM start, registration and timers not included"
+)
+
+
+class RecoveryWork(NamedTuple):
+    """`log_bytes` of `log_files` are read from where the recovery begins to where the log ends for the broker;
+    `queue_files` are opened before that. `seconds_least`, `seconds_most`: the estimated duration, by `basis`."""
+
+    log_bytes: int
+    log_files: int
+    queue_files: int
+    seconds_least: float
+    seconds_most: float
+    basis: str
+
+
+def recovery_work(log_bytes: int, log_files: int, queue_files: int) -> RecoveryWork:
+    """Return the work of a start with the time it takes."""
+    opened = log_files + queue_files
+    least = log_bytes / _FAST_BYTES_PER_S + opened * _FAST_S_PER_FILE
+    most = log_bytes / _SLOW_BYTES_PER_S + opened * _SLOW_S_PER_FILE
+    return RecoveryWork(log_bytes, log_files, queue_files, round(least, 3), round(most, 3), BASIS)
+
+
+# What the timer of 5.x does with the messages that wait, once the broker has started.
+
+
+class TimerOutcome(NamedTuple):
+    """What the timer does after a start. `stuck`: messages that are never delivered; `repeated`: those that are
+    delivered again or twice. `is_reset`: how far the timer was is lost, and it begins at the start of its queue."""
+
+    stuck: int = 0
+    repeated: int = 0
+    is_reset: bool = False
+    said: tuple[str, ...] = ()
+
+
+def timer_outcome(files: StoreFiles) -> TimerOutcome:
+    """Return what the timer does with a log and queues that the start leaves as they are."""
+    reader = StoreReader(files)
+    queue = files.queues.find(TIMER_TOPIC, 0)
+    try:
+        timer = recover_timer(reader, queue)
+    except CorruptError as error:
+        is_used = queue is not None and queue.max_offset > 0
+        text = f"{error}: a broker takes the missing bytes for zeros, and delivers messages again or never"
+        return TimerOutcome(is_reset=is_used, said=(text,))
+    except UnreadableError as error:
+        return TimerOutcome(said=(f"{error}: what the timer has delivered is not known",))
+    if not timer.has_files:
+        return TimerOutcome()
+    said: list[str] = []
+    is_reset = not timer.has_checkpoint and timer.queue_end > timer.queue_begin
+    if is_reset:
+        said.append("timercheck is missing or empty: the timer begins again at the start of its queue")
+    taken = timer.checkpoint.last_timer_queue_offset
+    if taken > timer.queue_end:
+        past = counted(taken - timer.queue_end, "message")
+        said.append(f"the timer is {past} past the end of its queue, and goes on at {timer.queue_offset}")
+    pending = pending_messages(reader, queue, timer, lambda _: None)
+    if pending.lost:
+        count = counted(len(pending.lost), "message")
+        said.append(f"{count} of the timer are never delivered: it has passed them, and no slot of its wheel has them")
+    if pending.again:
+        said.append(f"{counted(pending.again, 'message')} that the timer has delivered are delivered again")
+    ahead = _never_due(timer)
+    if ahead:
+        never = f"{counted(ahead, 'message')} of the timer are never delivered"
+        said.append(f"{never}: timercheck names a time that has not come")
+    if pending.foreign:
+        said.append(f"{counted(pending.foreign, 'unit')} of the timer log lead to no message of the timer")
+    if pending.twice:
+        said.append(f"{counted(pending.twice, 'message')} of the timer are delivered twice")
+    return TimerOutcome(len(pending.lost) + ahead, pending.again + pending.twice, is_reset, tuple(said))
+
+
+def timer_off(files: StoreFiles) -> TimerOutcome:
+    """Return what a start with timerWheelEnable=false means: the timer is not loaded, and what waits in it stays."""
+    reader = StoreReader(files)
+    queue = files.queues.find(TIMER_TOPIC, 0)
+    try:
+        timer = recover_timer(reader, queue)
+        waiting = len(pending_messages(reader, queue, timer, lambda _: None).messages) if timer.has_files else 0
+    except (CorruptError, UnreadableError) as error:
+        return TimerOutcome(said=(f"{error}: how many messages wait in the timer, which is off, is not known",))
+    if not waiting:
+        return TimerOutcome()
+    text = f"{counted(waiting, 'message')} of the timer are never delivered while timerWheelEnable is false"
+    return TimerOutcome(waiting, said=(text,))
+
+
+def _never_due(timer: RecoveredTimer) -> int:
+    """Return how many units are due after the checkpoint was written, and before the time up to which it says that all
+    is delivered."""
+    if not timer.is_read_ahead or timer.checkpoint_written_ms is None:
+        return 0
+    return int(np.count_nonzero(timer.due >= timer.checkpoint_written_ms))

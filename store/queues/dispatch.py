@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rmqctl.formats import properties as names
-from rmqctl.formats.hashing import java_long, parse_int, parse_long, parse_short, tag_key, tags_code
+from rmqctl.formats.checksums import java_long, parse_int, parse_long, parse_short, tag_key, tags_code
 from rmqctl.formats.message import MINIMUM_FRAME_SIZE, StoredMessage
-from rmqctl.formats.sys_flag import TRANSACTION_ROLLBACK, has_queue_slot, is_inner_batch, transaction_type
+from rmqctl.formats.properties import TRANSACTION_ROLLBACK, has_queue_slot, is_inner_batch, transaction_type
 from rmqctl.store.files.layout import is_safe_topic
-from rmqctl.store.queues.unit import QueueUnit
+from rmqctl.store.queues.consumequeue import QueueUnit
 
 if TYPE_CHECKING:
     import numpy as np
@@ -131,7 +131,7 @@ def _multi_dispatch(message: StoredMessage, properties: dict[str, str], code: in
 def index_keys(message: StoredMessage, *, with_tags: bool = False) -> list[str]:
     """Return the keys under which a message is indexed, each once: unique key, then KEYS (IndexService#buildIndex).
 
-    `with_tags`: the key of its tag comes last, as RocketMQ indexes it since 5.4; see store/index/tag_entries.py.
+    `with_tags`: the key of its tag comes last, as RocketMQ indexes it since 5.4; see store/index/index_service.py.
     Rolled back messages are not indexed. RocketMQ indexes a repeated key again; rmqctl does not.
     """
     if transaction_type(message.sys_flag) == TRANSACTION_ROLLBACK:

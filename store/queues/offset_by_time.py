@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
-from rmqctl.store.queues.consumequeue import ConsumeQueue
-from rmqctl.store.queues.unit import QueueUnit
+from rmqctl.store.queues.consumequeue import BatchConsumeQueue, ConsumeQueue, QueueUnit
 
 Boundary = Literal["lower", "upper"]
 StoreTime = Callable[[QueueUnit], int | None]

@@ -7,23 +7,79 @@ import itertools
 import os
 import stat
 import threading
+from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from rmqctl.formats.errors import UnreadableError, UnsupportedError, refuse_exhausted
+from rmqctl.formats.errors import ExhaustedError, UnreadableError, UnsupportedError, WriteFailedError, refuse_exhausted
+from rmqctl.formats.message import StoredMessage
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.files.background import patiently
-from rmqctl.store.files.layout import StoreLayout, is_file_name, is_queue_name, is_safe_topic, topic_directory
-from rmqctl.store.files.presence import is_directory
-from rmqctl.store.files.reading import Descriptors, named
-from rmqctl.store.queues.batch_consumequeue import DEFAULT_FILE_SIZE as DEFAULT_BATCH_FILE_SIZE
-from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
-from rmqctl.store.queues.consumequeue import DEFAULT_FILE_SIZE, UNIT_SIZE, ConsumeQueue
+from rmqctl.store.files.layout import (
+    StoreLayout,
+    file_name,
+    is_file_name,
+    is_queue_name,
+    is_safe_topic,
+    topic_directory,
+)
+from rmqctl.store.files.reading import Descriptors, exists, is_directory, named
+from rmqctl.store.queues.consumequeue import (
+    DEFAULT_FILE_SIZE,
+    UNIT_SIZE,
+    BatchConsumeQueue,
+    ConsumeQueue,
+    QueueKey,
+    QueueUnit,
+)
+from rmqctl.store.queues.consumequeue import DEFAULT_FILE_SIZE as DEFAULT_BATCH_FILE_SIZE
 from rmqctl.store.queues.consumequeue_ext import DEFAULT_EXT_FILE_SIZE
-from rmqctl.store.queues.dispatch import LMQ_PREFIX
-from rmqctl.store.queues.listed_queues import ListedQueues, PlainFiles
+from rmqctl.store.queues.dispatch import LMQ_PREFIX, queue_slots
+
+# Queues as one listing found them, for others that read the same store: they need not look for these again.
+
+PlainFiles = tuple[int, int]
+"""The start offset of a queue's first file, and how many files it has, one behind the other."""
+
+
+class ListedQueues(NamedTuple):
+    """Queues of 20-byte units with nothing but files of `file_size` bytes, of which each begins where the one before it
+    ends. What is not as plain as that is left to whoever looks. Picklable; columns, as there may be many thousand."""
+
+    file_size: int
+    topics: list[str]
+    queue_ids: array[int]
+    first_offsets: array[int]
+    file_counts: array[int]
+
+    @staticmethod
+    def of(queues: Iterable[ConsumeQueue | BatchConsumeQueue], file_size: int) -> ListedQueues:
+        """Those of the queues that are that plain, of files of this size."""
+        listed = ListedQueues(file_size, [], array("q"), array("q"), array("q"))
+        for queue in queues:
+            files = queue.files
+            if not files.files or files.problems or isinstance(queue, BatchConsumeQueue):
+                continue
+            listed.topics.append(queue.topic)
+            listed.queue_ids.append(queue.queue_id)
+            listed.first_offsets.append(files.files[0].start_offset)
+            listed.file_counts.append(len(files.files))
+        return listed
+
+    def by_key(self) -> dict[tuple[str, int], PlainFiles]:
+        """The files of each queue, by topic and queue id."""
+        files = zip(self.first_offsets, self.file_counts, strict=True)
+        return dict(zip(zip(self.topics, self.queue_ids, strict=True), files, strict=True))
+
+    def paths(self, directory: Path, files: PlainFiles) -> list[tuple[Path, int]]:
+        """The files of a queue with their sizes, in its directory."""
+        first, count = files
+        names = [file_name(first + number * self.file_size) for number in range(count)]
+        return [(directory / name, self.file_size) for name in names]
+
 
 _SAMPLED_QUEUES = 64
 
@@ -279,3 +335,141 @@ class QueueTable:
         """Flush and close what was appended to."""
         for queue in self._queues.values():
             queue.close()
+
+
+# The next queue offset of every queue, as a put assigns them (QueueOffsetOperator).
+
+
+class NextOffset:
+    """The offset that a queue's next message gets."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: int = 0) -> None:
+        self.value = value
+
+
+class OffsetTable:
+    """Next offset by (topic, queue id); 0 for a queue that never had a message. LMQ queues are in here too, with id 0.
+
+    Not safe by itself: it is used under the put lock only.
+    """
+
+    def __init__(self) -> None:
+        self._next: dict[QueueKey, NextOffset] = {}
+
+    def load(self, queues: Iterable[AnyConsumeQueue]) -> None:
+        """Take the ends of `queues` as they are on disk (ConsumeQueueStore#recoverOffsetTable)."""
+        for queue in queues:
+            self.entry((queue.topic, queue.queue_id)).value = queue.max_offset
+
+    def entry(self, key: QueueKey) -> NextOffset:
+        """The place where the queue's next offset stands; stays the same one for good."""
+        return self._next.setdefault(key, NextOffset())
+
+    def next_offset(self, key: QueueKey) -> int:
+        """The offset the queue's next message gets."""
+        found = self._next.get(key)
+        return 0 if found is None else found.value
+
+    def advance(self, key: QueueKey, count: int) -> None:
+        """Count `count` messages that are in the log now."""
+        self.entry(key).value += count
+
+
+# Bringing consume queues to disk: which of their files were written to, and when they are flushed.
+
+# FlushConsumeQueueService: files with fewer than two dirty pages wait for the thorough round ...
+_LEAST_UNITS = 2 * io.PAGE_SIZE // 20
+# ... unless there are so few of them that flushing costs nothing
+_FEW_FILES = 64
+
+
+class QueueFlusher:
+    """Remembers the files that units were written to, and fsyncs them by name: the follower is never held up."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._dirty: dict[Path, int] = {}
+        # files, queues, topics and their root, of which the entry in the directory above is on disk
+        self._known: set[Path] = set()
+
+    def wrote(self, path: Path, units: int = 1) -> None:
+        """Units were written to `path`."""
+        with self._lock:
+            self._dirty[path] = self._dirty.get(path, 0) + units
+
+    def flush(self, is_thorough: bool) -> bool:
+        """fsync the dirty files; without `is_thorough` only those worth it. Whether nothing of what was written before
+        the call is left unflushed."""
+        with self._lock:
+            taken = self._dirty
+            if not is_thorough and len(taken) > _FEW_FILES:
+                taken = {path: units for path, units in taken.items() if units >= _LEAST_UNITS}
+            self._dirty = {path: units for path, units in self._dirty.items() if path not in taken}
+            is_all = not self._dirty
+        left = dict(taken)
+        for path in taken:
+            try:
+                self._flush_entries(path)
+                io.flush_file(path)
+                del left[path]
+            except ExhaustedError:
+                # what could not be opened is dirty as before
+                with self._lock:
+                    for one, units in left.items():
+                        self._dirty[one] = self._dirty.get(one, 0) + units
+                raise
+            except WriteFailedError:
+                if exists(path):  # else the cleaner was faster
+                    raise
+        return is_all
+
+    def _flush_entries(self, file: Path) -> None:
+        """A new file is on disk only when the directories that lead to it are: once for each file."""
+        for path in (file, *file.parents[:3]):
+            if path in self._known:
+                return
+            io.flush_directory(path.parent)
+            self._known.add(path)
+
+
+# Whether a message belongs to an earlier life of its queue: the topic was deleted and created again since.
+#
+# Units of a queue lead to places that rise along the log. So a message before the one that a lower slot of its queue
+# leads to has no slot any more, as long as that slot is right.
+
+ReadMessage = Callable[[int], StoredMessage | None]
+"""Return the message at a physical offset, None where none begins."""
+
+
+def beginning(queue: AnyConsumeQueue, read: ReadMessage) -> QueueUnit | None:
+    """Return the first unit of a queue: messages before its place that have this slot or a later one belong to an
+    earlier life of the queue. None if there is none, or if it is not right."""
+    first = next((unit for unit in queue.units(0) if unit.is_written), None)
+    return first if first is not None and leads_to_its_message(queue, first, read) else None
+
+
+def superseding(queue: AnyConsumeQueue, queue_offset: int, physical_offset: int, read: ReadMessage) -> int | None:
+    """Return the physical offset of the later message because of which the message at `physical_offset` has no slot:
+    that of the same slot, or the last one of a queue that ends before it. None if there is none, or if the unit there
+    is not right."""
+    slot = min(queue_offset, queue.max_offset - 1)
+    unit = queue.unit(slot) if slot >= 0 else None
+    if unit is None or unit.physical_offset <= physical_offset or not leads_to_its_message(queue, unit, read):
+        return None
+    return unit.physical_offset
+
+
+def leads_to_its_message(queue: AnyConsumeQueue, unit: QueueUnit, read: ReadMessage) -> bool:
+    """Return whether the message that a unit leads to has the unit's queue and slot."""
+    if not unit.is_written:
+        return False
+    message = read(unit.physical_offset)
+    if message is None:
+        return False
+    slots = queue_slots(message, (), queue.kind == "BatchCQ")
+    return any(
+        (slot.topic, slot.queue_id, slot.unit.queue_offset) == (queue.topic, queue.queue_id, unit.queue_offset)
+        for slot in slots
+    )

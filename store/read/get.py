@@ -17,15 +17,13 @@ from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.queues.batch_consumequeue import UNIT_SIZE as BATCH_UNIT_SIZE
-from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
+from rmqctl.store.queues.consumequeue import BATCH_CONSUMEQUEUE_UNIT_SIZE as BATCH_UNIT_SIZE
+from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue, QueueUnit, ext_offset
 from rmqctl.store.queues.consumequeue_ext import ConsumeQueueExt
 from rmqctl.store.queues.dispatch import queue_slots
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
-from rmqctl.store.queues.unit import QueueUnit, ext_offset
-from rmqctl.store.read.frames import MessageRemovedError, frame_at, frames_ahead
-from rmqctl.store.read.message_filter import TagFilter
-from rmqctl.store.read.usual_frames import usual_frames, usual_matches
+from rmqctl.store.read.filter import TagFilter
+from rmqctl.store.read.frames import MessageRemovedError, frame_at, frames_ahead, usual_frames, usual_matches
 from rmqctl.store.status import GetStatus
 
 DEFAULT_LIMIT = 32

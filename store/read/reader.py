@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.files.presence import is_directory
-from rmqctl.store.read import lookup as lookups
-from rmqctl.store.read.lookup import FindResult
+from rmqctl.store.files.reading import is_directory
+from rmqctl.store.read import query as lookups
+from rmqctl.store.read.filter import newest_first
+from rmqctl.store.read.query import FindResult, QueryResult
 from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
-    from rmqctl.store.commitlog.walk import Progress
+    from rmqctl.store.log.walk import Progress
+    from rmqctl.store.queues.consumequeue import QueueUnit
     from rmqctl.store.queues.offset_by_time import Boundary
     from rmqctl.store.queues.queue_table import AnyConsumeQueue
-    from rmqctl.store.queues.unit import QueueUnit
     from rmqctl.store.read.get import GetResult, QueueView
-    from rmqctl.store.read.key_query import QueryResult
-    from rmqctl.store.read.selection import OnDamage, Order, Selection
+    from rmqctl.store.read.select import OnDamage, Order, Selection
 
 # the same numbers as in rmqctl.store.read.get and rmqctl.store.read.key_query, which are imported where they are needed
 _LIMIT = 32
@@ -50,8 +52,8 @@ class StoreReader:
         rmqctl.store.read.get.get_messages). A queue that does not exist reads as an empty one, as the broker has it.
         UnsupportedError for queues in a RocksDB.
         """
+        from rmqctl.store.read.filter import TagFilter
         from rmqctl.store.read.get import get_messages, no_queue
-        from rmqctl.store.read.message_filter import TagFilter
 
         tag_filter = TagFilter(tags)
         queue = self.files.queues.find(topic, queue_id)
@@ -166,8 +168,8 @@ class StoreReader:
         NotIndexedError if there is no index. With `scan` the commitlog is searched instead, and also where the index
         does not reach or is damaged; `QueryResult.scanned` says whether that was done.
         """
-        from rmqctl.store.read import key_query
-        from rmqctl.store.read.message_filter import newest_first
+        from rmqctl.store.read import query as key_query
+        from rmqctl.store.read.filter import newest_first
 
         query = key_query.KeyQuery(topic, key, begin, end, limit, tags, grep, index_type)
         log, criteria = self.files.log, query.criteria
@@ -195,7 +197,7 @@ class StoreReader:
     def find(
         self, text: str, topic: str | None = None, *, scan: bool = False, progress: Progress | None = None
     ) -> FindResult:
-        """What an id means: a broker's offset id, else a unique key (see rmqctl.store.read.lookup.find)."""
+        """What an id means: a broker's offset id, else a unique key (see rmqctl.store.read.query.find)."""
         return lookups.find(self.files, text, topic, scan=scan, progress=progress)
 
     # ---- many
@@ -214,8 +216,8 @@ class StoreReader:
 
         NotFoundError for an unknown topic or queue and UnsupportedError for RocksDB queues, in order of the queues.
         """
-        from rmqctl.store.columns.removed_meanwhile import in_sentences
-        from rmqctl.store.read.selection import in_log_order, in_queue_order, units_in_sentences
+        from rmqctl.store.log.plain_walk import in_sentences
+        from rmqctl.store.read.select import in_log_order, in_queue_order, units_in_sentences
 
         if order == "log":
             return in_log_order(self.files.log, selection, on_damage, progress, on_removed=in_sentences(tell))
@@ -234,7 +236,7 @@ class StoreReader:
         """Return the last `count` messages of `selection`, in order. Only the end is read, as far as needed.
         `on_damage` gets damage among them, `tell` a sentence for what is removed before it was read. Errors as of
         `messages`."""
-        from rmqctl.store.read.last import last_in_log_order, last_in_queue_order
+        from rmqctl.store.read.select import last_in_log_order, last_in_queue_order
 
         if order == "log":
             return last_in_log_order(self.files.log, selection, count, on_damage, tell)
@@ -250,9 +252,40 @@ class StoreReader:
 
     def has_topic(self, topic: str) -> bool | None:
         """Whether the store knows `topic`; None where the queues cannot be read, so that nobody can say."""
-        from rmqctl.store.read.topic_names import known_topics
+        from rmqctl.store.read.filter import known_topics
 
         try:
             return topic in known_topics(self.files)
         except UnsupportedError:
             return None
+
+
+# Messages of a topic by their tag, as brokers since 5.4 find them by the tag entries of the index (`topic#T#tag`).
+#
+# One function, so that the way may change: the queues are read, whose units hold the hash of each tag.
+
+
+def messages_with_tag(reader: StoreReader, topic: str, tag: str, begin: int, end: int, limit: int) -> QueryResult:
+    """Return the newest messages of `topic` whose whole TAGS value is `tag`, stored between two times (ms).
+
+    Damaged messages whose unit has the tag's hash are in `damaged`.
+    """
+    result = QueryResult()
+    newest: list[tuple[int, StoredMessage]] = []
+    # a value with || is one tag here, and no expression
+    wanted = tag if "||" not in tag and tag.strip() == tag and tag not in ("", "*") else None
+    for queue in (one for one in reader.files.queues.all() if one.topic == topic):
+        offset = reader.offset_at(topic, queue.queue_id, begin) if begin > 0 else 0
+        while offset < queue.max_offset:
+            found = reader.get(topic, queue.queue_id, offset, tags=wanted)
+            result.damaged += [unit.error for unit in found.damaged]
+            for message in found.messages:
+                if begin <= message.store_timestamp <= end and message.properties().get(names.TAGS) == tag:
+                    heapq.heappush(newest, (message.physical_offset, message))
+                    if len(newest) > limit:
+                        heapq.heappop(newest)
+            if found.next_offset <= offset:
+                break
+            offset = found.next_offset
+    result.messages = newest_first(message for _, message in newest)
+    return result

@@ -8,27 +8,114 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rmqctl.formats.errors import NotFoundError, RefusedError, UsageError
-from rmqctl.store.commitlog.walk import Progress
+from rmqctl.formats.layouts import BATCH_CONSUMEQUEUE_UNIT, CONSUMEQUEUE_UNIT
 from rmqctl.store.files import io
-from rmqctl.store.files.layout import topic_directory
+from rmqctl.store.files.layout import file_name, topic_directory
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.files.presence import is_directory
-from rmqctl.store.journal.frame import Terms, changing
+from rmqctl.store.files.reading import is_directory
+from rmqctl.store.journal.change import Terms, changing
 from rmqctl.store.journal.journal import Journal
 from rmqctl.store.journal.plan import Agree, Install, MoveAway, Plan
-from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
+from rmqctl.store.log.columns import Int64s
+from rmqctl.store.log.implied import Digest, QueueRun, Run, Units, route
+from rmqctl.store.log.lives import Lives, LiveSlots, held_by, superseded
+from rmqctl.store.log.survey import new_survey, survey_runs
+from rmqctl.store.log.walk import Progress
+from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, BatchConsumeQueue, QueueKey, QueueUnit, pack_batch_unit
 from rmqctl.store.queues.dispatch import QueueSlot
 from rmqctl.store.queues.queue_table import QueueTable, has_rocksdb_queues, is_in_rocksdb_alone, rocksdb_error
-from rmqctl.store.queues.unit import QueueKey
-from rmqctl.store.recover.mend.index_build import IndexBuilder
-from rmqctl.store.recover.mend.queue_ext import put_ext_units
-from rmqctl.store.recover.mend.queue_files import plan_empty_ext
-from rmqctl.store.recover.mend.queue_writer import QueueWriter
+from rmqctl.store.recover.ext_units import plan_empty_ext, put_ext_units
+from rmqctl.store.recover.index import IndexBuilder
+from rmqctl.store.recover.queue_units import SlotOrder, has_batch_slot
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.survey.lives import Lives, LiveSlots, held_by, superseded
-from rmqctl.store.survey.log_runs import Digest, QueueRun, Run, route
-from rmqctl.store.survey.log_survey import new_survey
-from rmqctl.store.survey.run_survey import survey_runs
+
+# Writes one new queue to a folder, file by file, in the order of the log.
+
+_PLACEHOLDER = CONSUMEQUEUE_UNIT.struct.pack(0, PLACEHOLDER_SIZE, 0)
+_BUFFER = 256 * 1024
+_PLACEHOLDERS_AT_ONCE = 8192
+
+
+class QueueWriter(SlotOrder):
+    """A queue of 46-byte units if `is_batch`. `file_size` in bytes. Nothing is flushed to disk."""
+
+    def __init__(
+        self, directory: Path, is_batch: bool, file_size: int, below: Path | None = None, *, writes: bool = True
+    ) -> None:
+        """`below`: the directory is made below this one, which must be there, see io.make_directories. Without
+        `writes` nothing is made, only counted."""
+        self._unit_size = BATCH_CONSUMEQUEUE_UNIT.size if is_batch else CONSUMEQUEUE_UNIT.size
+        super().__init__(file_size // self._unit_size)
+        self.directory = directory
+        self.file_bytes = 0
+        """Sizes of all files, 0 if no unit could be put."""
+        self._writes = writes
+        self._below = below
+        self._file_size = file_size
+        self.is_batch = is_batch
+        self._file_bytes = self._per_file * self._unit_size
+        self._position = 0
+        self._buffer = bytearray()
+        self._file: Path | None = None
+
+    def add(self, unit: QueueUnit) -> None:
+        """The log implies `unit`."""
+        if not self.is_batch:
+            super().add(unit)
+        elif has_batch_slot(unit, self._next or 0, self.rows):
+            self._write(pack_batch_unit(unit))
+            self._next = unit.next_queue_offset
+        else:
+            self.conflicts += 1
+
+    def add_units(self, slots: Int64s, units: Units) -> None:
+        """`add` for many units, in their order."""
+        if not self.is_batch:
+            super().add_units(slots, units)
+            return
+        for slot, unit in zip(slots.tolist(), units, strict=True):
+            self.add(QueueUnit(slot, *unit.item()))
+
+    def _begin(self, queue_offset: int) -> int:
+        first = queue_offset - queue_offset % self._per_file
+        self._position = first * self._unit_size
+        return first
+
+    def _keep(self, begin: int, end: int) -> None:
+        for first in range(begin, end, _PLACEHOLDERS_AT_ONCE):
+            self._put(_PLACEHOLDER * min(end - first, _PLACEHOLDERS_AT_ONCE))
+
+    def _put(self, packed: bytes) -> None:
+        self._write(packed)
+        self._next = (self._next or 0) + len(packed) // self._unit_size
+
+    def _write(self, packed: bytes) -> None:
+        at = 0
+        while at < len(packed):
+            if self._file is None:
+                start = self._position // self._file_bytes * self._file_size
+                self._file = self.directory / file_name(start)
+                self.file_bytes += self._file_size
+                if self._writes:
+                    io.make_directories(self.directory, self._below)
+                    io.create_file(self._file, self._file_size)
+            piece = packed[at : at + self._file_bytes - self._position % self._file_bytes]
+            self._buffer += piece
+            self._position += len(piece)
+            at += len(piece)
+            if self._position % self._file_bytes == 0:
+                self.flush()
+                self._file = None
+            elif len(self._buffer) >= _BUFFER:
+                self.flush()
+
+    def flush(self) -> None:
+        """Write what is held in memory."""
+        if self._file is not None and self._buffer and self._writes:
+            position = self._position % self._file_bytes or self._file_bytes
+            io.write_range(self._file, position - len(self._buffer), self._buffer)
+        self._buffer = bytearray()
+
 
 # units that all queues together hold in memory at most before they are written
 _HELD_UNITS = 1 << 20

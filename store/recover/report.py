@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmqctl.formats.errors import RefusedError
-from rmqctl.formats.wording import counted
-from rmqctl.store.commitlog.walk import Damage
+from rmqctl.formats.errors import RefusedError, counted
 from rmqctl.store.journal.plan import Plan
-from rmqctl.store.survey.log_runs import Run
-from rmqctl.store.survey.log_survey import LogSurvey
+from rmqctl.store.log.implied import Run
+from rmqctl.store.log.survey import LogSurvey
+from rmqctl.store.log.walk import Damage
 
 
 @dataclass(slots=True)

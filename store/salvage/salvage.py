@@ -6,32 +6,25 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rmqctl.formats.errors import CorruptError, NotFoundError, UnreadableError
+from rmqctl.formats.errors import CorruptError, NotFoundError, UnreadableError, counted
 from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC
-from rmqctl.formats.wording import counted
-from rmqctl.store.columns.engine import engine
-from rmqctl.store.columns.topics import TopicIds
-from rmqctl.store.commitlog.walk import Progress
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.config.config_files import load_config, write_config
 from rmqctl.store.files import io
-from rmqctl.store.files.layout import file_name, looks_like_store
+from rmqctl.store.files.io import give_tree
+from rmqctl.store.files.layout import Ownership, file_name, looks_like_store, ownership_of
 from rmqctl.store.files.mapped_file import MappedFile
-from rmqctl.store.files.ownership import Ownership, ownership_of
-from rmqctl.store.files.presence import is_directory, is_real_file, is_there
-from rmqctl.store.files.reading import Descriptors, named
-from rmqctl.store.files.trees import give_tree
-from rmqctl.store.outputs.publish import publish
-from rmqctl.store.outputs.staging import clear_left_behind, staged_directory, staging_of
+from rmqctl.store.files.outputs import clear_left_behind, publish, staged_directory, staging_of
+from rmqctl.store.files.reading import Descriptors, is_directory, is_real_file, is_there, named
+from rmqctl.store.log.column_walk import engine
+from rmqctl.store.log.columns import TopicIds
+from rmqctl.store.log.walk import Progress
 from rmqctl.store.queues.consumequeue import DEFAULT_FILE_SIZE, UNIT_SIZE
-from rmqctl.store.salvage.carve import Carver, FrameRun, QueueSpan
-from rmqctl.store.salvage.merge import KeptRun, Merge
-from rmqctl.store.salvage.report import LostAndFound, SalvageReport
-from rmqctl.store.salvage.sources import Source, check_target, find_sources
-from rmqctl.store.salvage.write import Offsets, SalvageWriter
+from rmqctl.store.salvage.carve import Carver, FrameRun, QueueSpan, Source, check_target, find_sources
+from rmqctl.store.salvage.write import KeptRun, LostAndFound, Merge, Offsets, SalvageReport, SalvageWriter
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.write.open_writer import open_writer
-from rmqctl.store.write.opening.open_for_writing import DEFAULT_COMMITLOG_FILE_SIZE
+from rmqctl.store.write.opening import DEFAULT_COMMITLOG_FILE_SIZE
+from rmqctl.store.write.writer import open_writer
 
 _CONFIG_ALWAYS = ("topics.json", "subscriptionGroup.json")
 _CONFIG_WITH_OFFSETS = ("consumerOffset.json", "delayOffset.json")

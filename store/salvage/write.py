@@ -2,23 +2,228 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import heapq
+import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from rmqctl.formats.message import Message, StoredMessage
-from rmqctl.formats.properties import INNER_MULTI_DISPATCH
-from rmqctl.formats.sys_flag import has_queue_slot, is_inner_batch
-from rmqctl.formats.wording import counted
+from rmqctl.formats.checksums import PROPERTY_CRC_SIZE
+from rmqctl.formats.errors import UnreadableError, counted
+from rmqctl.formats.message import FrameDamage, Message, StoredMessage, decode_message
+from rmqctl.formats.properties import (
+    INNER_MULTI_DISPATCH,
+    MAXIMUM_PROPERTIES_SIZE,
+    encode_properties,
+    has_queue_slot,
+    is_inner_batch,
+)
 from rmqctl.store.files.layout import is_safe_topic
+from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.journal.plan import Blob
+from rmqctl.store.log.refused import unreadable_number
+from rmqctl.store.queues.consumequeue import QueueUnit
 from rmqctl.store.queues.dispatch import MULTI_DISPATCH_SEPARATOR, SCHEDULE_TOPIC, QueueSlot, queue_slots
-from rmqctl.store.queues.unit import QueueUnit
-from rmqctl.store.salvage.merge import Found, Merge
-from rmqctl.store.salvage.overflow import content, fitting
-from rmqctl.store.salvage.report import LostAndFound, SalvageReport
-from rmqctl.store.survey.refused import unreadable_number
 from rmqctl.store.write.prepare import copy_of
 from rmqctl.store.write.writer import StoreWriter
+
+# Messages of many runs in the order of their log: by physical offset, equal ones once.
+
+_CHUNK = 1 << 20
+
+
+class KeptRun(NamedTuple):
+    """Good frames at the bytes [position, end) of source number `source`. Sorts by the log's order."""
+
+    physical_offset: int
+    source: int
+    position: int
+    end: int
+
+
+class Found(NamedTuple):
+    """A message, and where it was found."""
+
+    message: StoredMessage
+    source: int
+    position: int
+
+
+class Merge:
+    """Reads the runs again, in order. `duplicates`: messages of which another copy came first."""
+
+    def __init__(self, files: Sequence[MappedFile], runs: list[KeptRun]) -> None:
+        self._files = files
+        self._runs = sorted(runs)
+        self.duplicates = 0
+
+    def messages(self) -> Iterator[Found]:
+        """Every message once. Two with the same physical offset and other content are two messages. UnreadableError
+        where a source has changed meanwhile."""
+        waiting = iter(self._runs)
+        following = next(waiting, None)
+        heap: list[tuple[int, int, bytes, int, Iterator[tuple[int, bytes, int]]]] = []
+        offset, seen = -1, set[bytes]()
+        number = 0
+        while heap or following is not None:
+            while following is not None and (not heap or following.physical_offset < heap[0][0]):
+                # a run joins when its turn comes, so that few are open at a time
+                _push(heap, number, following.source, self._frames(following))
+                number += 1
+                following = next(waiting, None)
+            physical_offset, order, frame, position, frames = heapq.heappop(heap)
+            source = order & 0xFFFFFFFF
+            _push(heap, order >> 32, source, frames)
+            if physical_offset != offset:
+                offset, seen = physical_offset, set()
+            digest = hashlib.blake2b(frame, digest_size=16).digest()
+            if digest in seen:
+                self.duplicates += 1
+                continue
+            seen.add(digest)
+            yield Found(self._decoded(frame, physical_offset, source, position), source, position)
+
+    def _frames(self, run: KeptRun) -> Iterator[tuple[int, bytes, int]]:
+        """Physical offset, bytes and position of each frame of a run."""
+        file = self._files[run.source]
+        window, begin = b"", run.position
+        position = run.position
+        while position < run.end:
+            at = position - begin
+            size = int.from_bytes(window[at : at + 4], "big", signed=True) if at + 4 <= len(window) else 0
+            if size <= 0 or at + size > len(window):
+                head = file.read(position, 4)
+                size = int.from_bytes(head, "big", signed=True)
+                if not 0 < size <= run.end - position:
+                    raise self._changed(run.source, position)
+                window, begin, at = file.read(position, min(max(size, _CHUNK), run.end - position)), position, 0
+            frame = window[at : at + size]
+            if len(frame) < size:
+                raise self._changed(run.source, position)
+            yield run.physical_offset + position - run.position, frame, position
+            position += size
+
+    def one(self, source: int, position: int, physical_offset: int) -> StoredMessage:
+        """One message once more."""
+        file = self._files[source]
+        size = int.from_bytes(file.read(position, 4), "big", signed=True)
+        return self._decoded(file.read(position, max(0, size)), physical_offset, source, position)
+
+    def _decoded(self, frame: bytes, physical_offset: int, source: int, position: int) -> StoredMessage:
+        try:
+            return decode_message(frame, 0, len(frame), physical_offset, check_crc=False, unsigned=True)
+        except FrameDamage as damage:
+            raise self._changed(source, position) from damage
+
+    def _changed(self, source: int, position: int) -> UnreadableError:
+        return UnreadableError(
+            "has changed while it was read",
+            file=self._files[source].path,
+            physical_offset=position,
+            hint="salvage from a copy, or when nothing writes to it",
+        )
+
+
+def _push(
+    heap: list[tuple[int, int, bytes, int, Iterator[tuple[int, bytes, int]]]],
+    number: int,
+    source: int,
+    frames: Iterator[tuple[int, bytes, int]],
+) -> None:
+    """The next frame of a run; nothing if it has none. The run's number makes entries differ before their bytes."""
+    frame = next(frames, None)
+    if frame is not None:
+        heapq.heappush(heap, (frame[0], number << 32 | source, frame[1], frame[2], frames))
+
+
+# What a new store cannot hold of messages whose length of topic or properties overflows its field.
+
+_MOST = MAXIMUM_PROPERTIES_SIZE - PROPERTY_CRC_SIZE
+
+
+def fitting(message: StoredMessage) -> tuple[StoredMessage, dict[str, str]]:
+    """Return the message without the properties that do not fit, the largest first, and those properties."""
+    if len(message.property_bytes) <= MAXIMUM_PROPERTIES_SIZE:
+        return message, {}
+    properties = message.properties()
+    sizes = {name: len(encode_properties({name: value})) for name, value in properties.items()}
+    total = sum(sizes.values())
+    dropped: dict[str, str] = {}
+    for name in sorted(sizes, key=sizes.__getitem__, reverse=True):
+        if total <= _MOST:
+            break
+        total -= sizes[name]
+        dropped[name] = properties.pop(name)
+    return message._replace(property_bytes=encode_properties(properties)), dropped
+
+
+def content(message: StoredMessage) -> dict[str, str | dict[str, str]]:
+    """Return body and properties for a row of the lost and found."""
+    return {"body_base64": base64.b64encode(message.body).decode("ascii"), "properties": message.properties()}
+
+
+# What a salvage tells: a summary, and the lost and found as JSON Lines in a file beside the new store.
+
+
+@dataclass(slots=True)
+class SalvageReport:
+    """Counts of messages unless named otherwise. `found`: good ones, stale ones and copies included. `salvaged`: those
+    in the new store. `duplicates`: copies of a message that came before. `stale`: older than what precedes them.
+    `renumbered`: stored, but not at their old queue offset. `left_out`: good ones that no store should have.
+    `strange_*`: what is no message. `causes`: rows of the lost and found by cause."""
+
+    store: str
+    lost_and_found: str | None
+    sources: int = 0
+    bytes_read: int = 0
+    runs: int = 0
+    found: int = 0
+    salvaged: int = 0
+    duplicates: int = 0
+    stale: int = 0
+    renumbered: int = 0
+    left_out: int = 0
+    strange_spans: int = 0
+    strange_bytes: int = 0
+    topics: int = 0
+    queues: int = 0
+    commitlog_file_size: int = 0
+    config_files: list[str] = field(default_factory=list)
+    causes: dict[str, int] = field(default_factory=dict)
+
+
+class LostAndFound:
+    """Rows: source, begin, end (bytes of the source), cause, detail; `physical_offset`, `topic`, `queue_id` and
+    `queue_offset` where a message is meant. Written as they come.
+
+    Of a message with a length that overflows: `properties`, those that the new store lacks; `body_base64` as well where
+    the whole message is left out."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._blob = Blob(path)
+        self.causes: Counter[str] = Counter()
+
+    def add(
+        self, source: Path, begin: int, end: int, cause: str, detail: str, **more: int | str | dict[str, str]
+    ) -> None:
+        """One row. The texts are raw in JSON's own escapes: nothing in the file is outside ASCII."""
+        self.causes[cause] += 1
+        row = {"source": str(source), "begin": begin, "end": end, "cause": cause, "detail": detail, **more}
+        self._blob.put((json.dumps(row) + "\n").encode("ascii"))
+
+    def finish(self) -> None:
+        """Everything to disk."""
+        self._blob.finish()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._blob.close()
+
 
 Offsets = Literal["keep", "renumber"]
 _BATCH = 1024

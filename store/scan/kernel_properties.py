@@ -12,7 +12,7 @@ from rmqctl.formats import properties as names
 from rmqctl.store.compiled.compiling import inner, kernel
 from rmqctl.store.compiled.kernel_memory import byte_at, store_word, word_at
 from rmqctl.store.compiled.kernel_text import find_byte, same_bytes
-from rmqctl.store.scan.property_columns import PropertyParts
+from rmqctl.store.scan.schema import PropertyParts
 
 MOST_PROPERTIES = 64
 """A string of more properties is left to the plain twin: names are compared one by one."""

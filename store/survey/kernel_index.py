@@ -7,7 +7,7 @@ from typing import Any
 from rmqctl.formats.layouts import INDEX_ENTRY
 from rmqctl.store.compiled.compiling import kernel
 from rmqctl.store.compiled.kernel_memory import swapped
-from rmqctl.store.survey.index_entries import LARGEST_DIFFERENCE
+from rmqctl.store.log.implied import LARGEST_DIFFERENCE
 
 # places of the fields in an entry, in words of 32 bits
 _HASH, _OFFSET, _TIME, _PREVIOUS = (INDEX_ENTRY.offset(name) // 4 for name, *_ in INDEX_ENTRY.fields)

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rmqctl.formats.errors import CorruptError
-from rmqctl.formats.layouts import TIMER_WHEEL_SLOT, TIMER_WHEEL_SLOTS
-from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.presence import is_there, status_of
-from rmqctl.store.files.reading import Descriptors, named
+from rmqctl.formats.layouts import (
+    BLANK_MAGIC,
+    TIMER_CHECKPOINT,
+    TIMER_CHECKPOINT_SIZE,
+    TIMER_LOG_UNIT,
+    TIMER_WHEEL_SLOT,
+    TIMER_WHEEL_SLOTS,
+)
+from rmqctl.store.files.layout import StoreLayout, file_name, is_file_name
+from rmqctl.store.files.reading import Descriptors, is_directory, is_there, named, read_small_file, status_of
 
 WHEEL_FILE = "timerwheel"
 SLOT_SIZE = TIMER_WHEEL_SLOT.size
@@ -115,3 +124,198 @@ def slots_from(path: Path, descriptors: Descriptors, position: int) -> list[Slot
             time, first, last, num, magic = slots[number].tolist()
             found.append(SlotAt(begin // SLOT_SIZE + number, time * PRECISION_MS, first, last, num, magic))
     return found
+
+
+# What a timer has kept of its state: how far it is (TimerCheckpoint), and what it has put on its wheel (TimerLog).
+#
+# The wheel itself is not read: it links the units of the log by the second in which they are due, which they say
+# themselves, and a broker makes it of them when it starts.
+
+CHECKPOINT_FILE = "timercheck"
+LOG_FOLDER = "timerlog"
+# TimerMessageStore.MAGIC_DEFAULT, MAGIC_DELETE; other bits than the lowest four make no unit (#recoverAndRevise)
+MAGIC_DEFAULT, MAGIC_TAKES_BACK = 1, 4
+
+_TIMER_STATE_CHUNK_UNITS = 16_384
+_UNSIGNED = 0xFFFFFFFF
+
+
+class TimerCheckpoint(NamedTuple):
+    """How far the timer is. Of the messages before `last_timer_queue_offset` in its queue those are delivered that were
+    due before `last_read_time_ms`; the timer of a broker reads them again from `master_timer_queue_offset` on, if that
+    is smaller."""
+
+    last_read_time_ms: int = 0
+    last_timer_log_flush_pos: int = 0
+    last_timer_queue_offset: int = 0
+    master_timer_queue_offset: int = 0
+    state_version: int = 0
+    timestamp: int = 0
+    counter: int = 0
+
+
+class TimerUnit(NamedTuple):
+    """A message that waits, as the timer log has it: looked at again at `out` (ms), when it is due or, if that is
+    further away than the wheel is large, to be put on the wheel once more."""
+
+    out: int
+    physical_offset: int
+    size: int
+    takes_back: bool = False
+
+
+def read_timer_checkpoint(config: Path, *, empty_as_missing: bool = False) -> TimerCheckpoint:
+    """Return the checkpoint in the folder `config`, one of a timer that never ran if there is none.
+
+    `empty_as_missing`: a file of 0 bytes counts as none, as for a broker, which maps it and reads zeros. CorruptError
+    for one that is too short; UnreadableError.
+    """
+    path = config / CHECKPOINT_FILE
+    try:
+        data = read_small_file(path, TIMER_CHECKPOINT_SIZE)
+    except FileNotFoundError:
+        return TimerCheckpoint()
+    if empty_as_missing and not data:
+        return TimerCheckpoint()
+    if len(data) < TIMER_CHECKPOINT.size:
+        raise CorruptError(
+            f"{len(data)} bytes are no checkpoint of the timer",
+            file=path,
+            hint="move it away, and messages that are due are delivered again; or set timerWheelEnable=false",
+        )
+    return TimerCheckpoint(*TIMER_CHECKPOINT.unpack_from(data))
+
+
+def timer_log_units(layout: StoreLayout, descriptors: Descriptors, end: int) -> Iterator[TimerUnit]:
+    """The units of the log up to position `end`, the oldest first; those of files that are gone had left the wheel.
+
+    CorruptError where there is no log, where it does not reach so far, or where something else stands in it.
+    """
+    folder = layout.root / LOG_FOLDER
+    with named(folder):
+        found = list(folder.iterdir()) if is_directory(folder) else []
+    files = sorted(path for path in found if is_file_name(path.name))
+    if not files:
+        raise CorruptError(f"the timer's log has no file, and should reach up to {end}", file=folder)
+    position = int(files[0].name)
+    for path in files:
+        if position >= end:
+            return
+        if path.name != file_name(position):
+            raise CorruptError(f"the timer's log goes on with {path.name} after {file_name(position)}", file=folder)
+        with named(path):
+            size = path.stat().st_size
+        yield from _units_of(path, descriptors, min(size, end - position))
+        position += size
+    if position < end:
+        raise CorruptError(f"the timer's log ends at {position}, and should reach up to {end}", file=files[-1])
+
+
+def _units_of(path: Path, descriptors: Descriptors, end: int) -> Iterator[TimerUnit]:
+    step = TIMER_LOG_UNIT.size
+    for begin in range(0, end - step + 1, _TIMER_STATE_CHUNK_UNITS * step):
+        data = descriptors.read(path, begin, min(_TIMER_STATE_CHUNK_UNITS * step, (end - begin) // step * step))
+        whole = data[: len(data) // step * step]
+        for number, unit in enumerate(struct.iter_unpack(TIMER_LOG_UNIT.struct.format, whole)):
+            size, _, magic, written, delay, physical_offset, message_size, _, _ = unit
+            if magic & _UNSIGNED == BLANK_MAGIC:  # the rest of the file is empty
+                return
+            if size != step or magic & ~_MAGIC_BITS or not magic:
+                raise CorruptError(f"no unit of the timer's log stands at byte {begin + number * step}", file=path)
+            yield TimerUnit(written + delay, physical_offset, message_size, bool(magic & MAGIC_TAKES_BACK))
+
+
+# The timer log: a unit for each message that was put on the wheel, in files, read as a broker reads them.
+
+UNIT_SIZE = TIMER_LOG_UNIT.size
+# TimerMessageStore.MAGIC_ROLL, MAGIC_DELETE; other bits than the lowest four make no unit (#isMagicOK)
+MAGIC_ROLL, MAGIC_DELETE = 2, 4
+_MAGIC_BITS = 0xF
+_SIGNED_BLANK = BLANK_MAGIC - (1 << 32)
+_UNIT = TIMER_LOG_UNIT.dtype()
+_CHUNK_UNITS = 65_536
+
+TimerUnits = np.ndarray[Any, np.dtype[np.void]]
+KEPT = np.dtype(
+    [
+        ("position", np.int64),
+        ("previous", np.int64),
+        ("out", np.int64),
+        ("physical_offset", np.int64),
+        ("size", np.int32),
+        ("magic", np.int32),
+    ]
+)
+"""What is kept of a unit: `out` is the time (ms) of its slot."""
+
+
+class TimerLogFile(NamedTuple):
+    """One file of the timer log: the position of its first byte, and its size."""
+
+    begin: int
+    path: Path
+    size: int
+
+    @property
+    def end(self) -> int:
+        """Position after its last byte."""
+        return self.begin + self.size
+
+
+class UnitPiece(NamedTuple):
+    """Units that follow one another. `is_last`: no unit follows in the log. `damage`: what is there instead, None for
+    zeros or the end of the last file."""
+
+    file: TimerLogFile
+    units: TimerUnits
+    end: int
+    is_last: bool = False
+    damage: CorruptError | None = None
+
+
+def log_files(layout: StoreLayout) -> list[TimerLogFile]:
+    """Return the files of the log in order. CorruptError for a gap between two of them; UnreadableError."""
+    folder = layout.root / LOG_FOLDER
+    with named(folder):
+        names = sorted(path for path in folder.iterdir() if is_file_name(path.name)) if is_directory(folder) else []
+        files = [TimerLogFile(int(path.name), path, path.stat().st_size) for path in names]
+    for before, after in pairwise(files):
+        if before.end != after.begin:
+            raise CorruptError(
+                f"the timer log continues with {after.path.name}, but {before.path.name} ends at {before.end}",
+                file=folder,
+            )
+    return files
+
+
+def pieces(files: list[TimerLogFile], descriptors: Descriptors) -> Iterator[UnitPiece]:
+    """Yield the units of the log, a piece at a time, up to the place where a broker stops (#recoverAndRevise)."""
+    for file in files:
+        step = _CHUNK_UNITS * UNIT_SIZE
+        for begin in range(0, file.size, step):
+            data = descriptors.read(file.path, begin, min(step, file.size - begin))
+            units = np.frombuffer(data, _UNIT, len(data) // UNIT_SIZE)
+            is_unit = (units["size"] == UNIT_SIZE) & ((units["magic"] & ~np.int32(_MAGIC_BITS)) == 0)
+            count = len(units) if is_unit.all() else int(np.argmin(is_unit))
+            end = file.begin + begin + count * UNIT_SIZE
+            kept = _kept(units[:count], file.begin + begin)
+            if count < len(units) or len(units) * UNIT_SIZE < len(data):
+                rest = data[count * UNIT_SIZE : count * UNIT_SIZE + UNIT_SIZE]
+                is_full = len(rest) >= 16 and int.from_bytes(rest[12:16], "big", signed=True) == _SIGNED_BLANK
+                damage = CorruptError("no unit of the timer log", file=file.path) if any(rest) else None
+                yield UnitPiece(file, kept, end, not is_full or file is files[-1], None if is_full else damage)
+                if not is_full:
+                    return
+                break
+            yield UnitPiece(file, kept, end, file is files[-1] and begin + step >= file.size)
+
+
+def _kept(units: TimerUnits, position: int) -> TimerUnits:
+    kept = np.empty(len(units), KEPT)
+    kept["position"] = position + np.arange(len(units), dtype=np.int64) * UNIT_SIZE
+    kept["previous"] = units["previous_pos"]
+    kept["out"] = units["write_time"] + units["delay"].astype(np.int64)
+    for name in ("physical_offset", "magic"):
+        kept[name] = units[name]
+    kept["size"] = units["message_size"]
+    return kept

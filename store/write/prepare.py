@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from rmqctl.formats import properties as names
-from rmqctl.formats.checksums import PROPERTY_CRC_SIZE, parse_property_crc
+from rmqctl.formats.checksums import PROPERTY_CRC_SIZE, java_long, parse_int, parse_long, parse_property_crc
+from rmqctl.formats.errors import CorruptError, UnreadableError
 from rmqctl.formats.hosts import Host
 from rmqctl.formats.message import FrameParts, Message, StoredMessage, prepare_frame
-from rmqctl.formats.properties import encode_properties, parse_properties, replace_property
-from rmqctl.formats.sys_flag import has_queue_slot, is_inner_batch
+from rmqctl.formats.properties import (
+    encode_properties,
+    has_queue_slot,
+    is_inner_batch,
+    parse_properties,
+    replace_property,
+)
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.config.config_files import load_config, topic_type
+from rmqctl.store.queues.consumequeue import QueueKey
 from rmqctl.store.queues.dispatch import (
     LMQ_PREFIX,
     MULTI_DISPATCH_SEPARATOR,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
     may_lack_further_slots,
     message_count,
 )
-from rmqctl.store.queues.unit import QueueKey
 from rmqctl.store.status import PutStatus
-from rmqctl.store.write.delay import Destination, schedule
-from rmqctl.store.write.put_checks import (
+from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.write.checks import (
     Refusal,
     StoreCondition,
     check_frame,
@@ -30,7 +40,134 @@ from rmqctl.store.write.put_checks import (
     check_sizes,
     check_types,
 )
-from rmqctl.store.write.topic_types import TopicTypes
+
+# Delayed messages: rewriting to the schedule topic (levels) or to the timer topic (HookUtils).
+
+_DELAY_SECONDS, _DELAY_MS, _DELIVER_MS = names.TIMER_PROPERTIES
+# MessageStoreConfig.timerPrecisionMs
+_PRECISION_MS = 1000
+
+
+class Destination(NamedTuple):
+    """Where a message goes and with which properties."""
+
+    topic: str
+    queue_id: int
+    properties: Mapping[str, str]
+
+
+def schedule(wanted: Destination, sys_flag: int, config: StoreConfig, now: int) -> Destination | Refusal:
+    """The place where a message with a delay waits, `wanted` itself for one without (HookUtils#handleScheduleMessage).
+
+    `now` in ms. A delay level wins over timer properties, which are removed then. A message that was delivered after
+    its delay keeps all of its properties when it is stored for good: its real topic is the one that it is in then, and
+    it is not delayed again. Prepared and rolled back messages wait for their transaction first. A message that already
+    is in one of the two topics stays as it is, so that a copy keeps its real topic. WHEEL_TIMER_FLOW_CONTROL cannot
+    arise: nothing here knows the broker's wheel.
+    """
+    properties = wanted.properties
+    if not has_queue_slot(sys_flag) or wanted.topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
+        return wanted
+    if names.DELAY not in properties and not any(name in properties for name in names.TIMER_PROPERTIES):
+        return wanted
+    if properties.get(names.REAL_TOPIC) == wanted.topic:
+        return wanted
+    level = parse_int(properties.get(names.DELAY, "0"))
+    if level is None:
+        return Refusal(PutStatus.MESSAGE_ILLEGAL, f"delay level {properties[names.DELAY]!r} is no number")
+    if level > 0:
+        return _to_level(wanted, level, config)
+    return _to_timer(wanted, config, now)
+
+
+def topic_in_log(message: Message) -> str:
+    """Return the topic under which a message is stored, which for one that waits is that of the delays."""
+    properties = message.properties
+    if message.topic == properties.get(names.REAL_TOPIC) or not has_queue_slot(message.sys_flag):
+        return message.topic
+    if (parse_int(properties.get(names.DELAY, "0")) or 0) > 0:
+        return SCHEDULE_TOPIC
+    waits = names.TIMER_OUT_MS not in properties and any(name in properties for name in names.TIMER_PROPERTIES)
+    return TIMER_TOPIC if waits else message.topic
+
+
+def _with_origin(wanted: Destination, properties: dict[str, str]) -> dict[str, str]:
+    return properties | {names.REAL_TOPIC: wanted.topic, names.REAL_QUEUE_ID: str(wanted.queue_id)}
+
+
+def _to_level(wanted: Destination, level: int, config: StoreConfig) -> Destination:
+    properties = {name: value for name, value in wanted.properties.items() if name not in names.TIMER_PROPERTIES}
+    highest = len(config.delay_levels())
+    if level > highest:
+        level = highest
+        properties[names.DELAY] = str(level)
+    return Destination(SCHEDULE_TOPIC, level - 1, _with_origin(wanted, properties))
+
+
+def _to_timer(wanted: Destination, config: StoreConfig, now: int) -> Destination | Refusal:
+    properties = wanted.properties
+    if names.TIMER_OUT_MS in properties or not any(name in properties for name in names.TIMER_PROPERTIES):
+        return wanted
+    if not config.timer_wheel_enable:
+        return Refusal(
+            PutStatus.WHEEL_TIMER_NOT_ENABLE, "the message has a delivery time, but timerWheelEnable is false"
+        )
+    deliver = _deliver_at(properties, now)
+    if deliver is None:
+        return Refusal(PutStatus.WHEEL_TIMER_MSG_ILLEGAL, "the delivery time of the message is no number")
+    if deliver <= now:
+        if names.TIMER_DELETE_UNIQUE_KEY in properties:
+            return Refusal(PutStatus.WHEEL_TIMER_MSG_ILLEGAL, "the timer to be deleted is due already")
+        return wanted
+    if java_long(deliver - now) > config.timer_max_delay_sec * 1000:
+        return Refusal(
+            PutStatus.WHEEL_TIMER_MSG_ILLEGAL, f"the delay is longer than timerMaxDelaySec={config.timer_max_delay_sec}"
+        )
+    # an exact multiple is lowered by one step as well
+    deliver = (deliver - 1) // _PRECISION_MS * _PRECISION_MS
+    return Destination(TIMER_TOPIC, 0, _with_origin(wanted, dict(properties) | {names.TIMER_OUT_MS: str(deliver)}))
+
+
+def _deliver_at(properties: Mapping[str, str], now: int) -> int | None:
+    if _DELAY_SECONDS in properties:
+        seconds = parse_long(properties[_DELAY_SECONDS])
+        return None if seconds is None else java_long(now + seconds * 1000)
+    if _DELAY_MS in properties:
+        delay = parse_long(properties[_DELAY_MS])
+        return None if delay is None else java_long(now + delay)
+    return parse_long(properties[_DELIVER_MS])
+
+
+# Which topics have batch consume queues: by the queues on disk, else by config/topics.json.
+
+_BATCH = "BatchCQ"
+
+
+class TopicTypes:
+    """Queue types of topics. A topic has one type: the first message of a new topic settles it."""
+
+    def __init__(self, files: StoreFiles) -> None:
+        self._is_batch: dict[str, bool] = _configured(files)
+        self._is_batch.update({queue.topic: queue.kind == _BATCH for queue in files.queues.all()})
+
+    def is_batch(self, topic: str) -> bool:
+        """Whether the queues of `topic` have 46-byte units."""
+        return self._is_batch.get(topic, False)
+
+    def settle(self, topic: str, is_batch: bool) -> bool:
+        """Make `is_batch` the type of a new topic; whether it agrees with the type of a known one."""
+        return self._is_batch.setdefault(topic, is_batch) == is_batch
+
+
+def _configured(files: StoreFiles) -> dict[str, bool]:
+    """What topics.json or its backup says. One that does not parse says nothing: the queues on disk still do."""
+    try:
+        loaded = load_config(files.layout.config / "topics.json")
+        topics = () if loaded is None else loaded.content["topicConfigTable"].items()
+        return {topic: topic_type(entry) == _BATCH for topic, entry in topics if topic_type(entry) is not None}
+    except (CorruptError, UnreadableError, AttributeError, KeyError, TypeError):
+        return {}
+
 
 _MAXIMUM_COUNT = 0x7FFF
 # written by the store itself, never taken over from a producer
@@ -243,3 +380,115 @@ class Preparation:
                 values = [value or old for value, old in zip(values, before, strict=True)]
             stored = replace_property(stored, names.INNER_MULTI_QUEUE_OFFSET, MULTI_DISPATCH_SEPARATOR.join(values))
         return self._parts(message._replace(property_bytes=stored), item.is_copy, bool(item.multi))
+
+
+# Writes the properties of ordinary messages: functions made once for each set of names (see encode_properties).
+#
+# Messages have few properties and many messages the same ones. For each number of them there is an f-string, which
+# takes a quarter of the time of a loop.
+
+# what makes a message take the slow path
+UNUSUAL_PROPERTIES = frozenset(
+    (
+        names.DELAY,
+        *names.TIMER_PROPERTIES,
+        names.INNER_NUM,
+        names.INNER_MULTI_DISPATCH,
+        names.INNER_MULTI_QUEUE_OFFSET,
+        names.CRC32,
+    )
+)
+
+STORED_UNUSUAL = "(?:^|\x02)(?:{})\x01".format("|".join(map(re.escape, sorted(UNUSUAL_PROPERTIES))))
+"""Matches stored properties that one of these names is, or may be, among: for Python's `re` and for Arrow's RE2."""
+_search_unusual = re.compile(STORED_UNUSUAL.encode("ascii")).search
+
+Writer = Callable[[Mapping[str, str]], str | None]
+"""The property string of properties with certain names; None if a value holds a separator. TypeError for a value that
+is no text."""
+
+
+def property_template(property_names: tuple[str, ...]) -> str | None:
+    """The property string with `%s` for the values; None if the names need more than that."""
+    for name in property_names:
+        if type(name) is not str or name in UNUSUAL_PROPERTIES or name.startswith(names.TRANSIENT_PREFIX):
+            return None
+        if "\x01" in name or "\x02" in name:
+            return None
+    return "".join(name.replace("%", "%%") + "\x01%s\x02" for name in property_names)
+
+
+def joined_alike(property_names: tuple[str, ...], values: list[str]) -> str:
+    """The property strings of many messages one behind the other, which all have these names (see
+    `property_template`). `values`: those of all messages. TypeError for a value that is no text."""
+    pieces = [""] * (2 * len(values))
+    # a property begins with the separator that ends the one before it
+    pieces[::2] = [f"\x02{name}\x01" for name in property_names] * (len(values) // len(property_names))
+    pieces[1::2] = values
+    pieces[0] = pieces[0][1:]
+    pieces.append("\x02")
+    return "".join(pieces)
+
+
+def usual_stored(stored: object) -> bytes | None:
+    """`stored`, if these are the bytes of properties which go to the log as they are; None for any others."""
+    if type(stored) is not bytes or _search_unusual(stored):
+        return None
+    try:
+        stored.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    return stored
+
+
+def property_writer(property_names: tuple[str, ...]) -> Writer | None:
+    """The writer for these names; None if they need more than that."""
+    template = property_template(property_names)
+    if template is None:
+        return None
+    heads = [name + "\x01" for name in property_names]
+    if len(heads) in _WRITERS:
+        return _WRITERS[len(heads)](*heads)
+
+    def write(properties: Mapping[str, str]) -> str | None:
+        values = tuple(properties.values())
+        return None if "\x02" in "".join(values) else template % values
+
+    return write
+
+
+def _one(a: str) -> Writer:
+    def write(properties: Mapping[str, str]) -> str | None:
+        (s,) = properties.values()
+        return None if "\x02" in s else f"{a}{s}\x02"
+
+    return write
+
+
+def _two(a: str, b: str) -> Writer:
+    def write(properties: Mapping[str, str]) -> str | None:
+        s, t = properties.values()
+        return None if "\x02" in s or "\x02" in t else f"{a}{s}\x02{b}{t}\x02"
+
+    return write
+
+
+def _three(a: str, b: str, c: str) -> Writer:
+    def write(properties: Mapping[str, str]) -> str | None:
+        s, t, u = properties.values()
+        return None if "\x02" in s or "\x02" in t or "\x02" in u else f"{a}{s}\x02{b}{t}\x02{c}{u}\x02"
+
+    return write
+
+
+def _four(a: str, b: str, c: str, d: str) -> Writer:
+    def write(properties: Mapping[str, str]) -> str | None:
+        s, t, u, v = properties.values()
+        if "\x02" in s or "\x02" in t or "\x02" in u or "\x02" in v:
+            return None
+        return f"{a}{s}\x02{b}{t}\x02{c}{u}\x02{d}{v}\x02"
+
+    return write
+
+
+_WRITERS: dict[int, Callable[..., Writer]] = {1: _one, 2: _two, 3: _three, 4: _four}

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
-from rmqctl.formats.errors import UsageError
+from rmqctl.formats.errors import DiskFullError, UsageError, WriteFailedError
+from rmqctl.formats.hosts import Host, format_offset_message_id
+from rmqctl.formats.layouts import BLANK_FRAME
 from rmqctl.formats.message import FrameParts, Message, frame_bytes
 from rmqctl.formats.properties import parse_properties
-from rmqctl.store.commitlog.append import FileNotCreatedError, LogAppender
-from rmqctl.store.commitlog.flush import FlushService
 from rmqctl.store.config.config import StoreConfig
-from rmqctl.store.files.reference import monotonic_ms
+from rmqctl.store.files.mapped_file import MappedFile, monotonic_ms
+from rmqctl.store.log.append import FileNotCreatedError, FlushService, LogAppender
+from rmqctl.store.queues.consumequeue import QueueKey
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
-from rmqctl.store.queues.offset_table import OffsetTable
-from rmqctl.store.queues.unit import QueueKey
+from rmqctl.store.queues.queue_table import OffsetTable
 from rmqctl.store.status import PutStatus
-from rmqctl.store.write.dispatch.checkpoint_keeper import CheckpointKeeper
-from rmqctl.store.write.dispatch.running_state import RunningState
-from rmqctl.store.write.fast.known import Known
-from rmqctl.store.write.headroom import UNIT_COST, Headroom
-from rmqctl.store.write.prepare import Preparation, Prepared
-from rmqctl.store.write.put_checks import (
+from rmqctl.store.write.checks import (
+    UNIT_COST,
+    Headroom,
     Refusal,
     StoreCondition,
     check_batch,
@@ -29,8 +28,126 @@ from rmqctl.store.write.put_checks import (
     check_store,
     check_topic,
 )
-from rmqctl.store.write.put_state import PutState
-from rmqctl.store.write.result import PendingPut, PutResult, put_until_failure
+from rmqctl.store.write.dispatch import RunningState
+from rmqctl.store.write.fast.known import Known
+from rmqctl.store.write.prepare import Preparation, Prepared
+from rmqctl.store.write.services import CheckpointKeeper
+
+# What all puts of a store share, whatever path they take: the put lock, the last store time, the room that is open.
+
+
+class Window(NamedTuple):
+    """The room in the current file that ordinary messages may use: what lies before `limit` in `mapped`, whose first
+    byte has `start_offset`."""
+
+    file: MappedFile
+    mapped: object
+    limit: int
+    start_offset: int
+
+
+class PutState:
+    """Owned by the writer. All of it is changed under `lock` only, but for `close_window`.
+
+    `last_timestamp`: the store time of the last message, in ms of the writer's clock. `begin_in_lock`: since when the
+    lock is held, in ms of the monotonic clock. `window`: None where the fast path is not open: in a store that has
+    none, is closed or failed, and until the slow path has opened it.
+    """
+
+    __slots__ = ("begin_in_lock", "last_timestamp", "lock", "window")
+
+    def __init__(self, last_timestamp: int) -> None:
+        self.lock = threading.Lock()
+        self.last_timestamp = last_timestamp
+        self.begin_in_lock: int | None = None
+        self.window: Window | None = None
+
+    def room_of(self, file: MappedFile) -> int:
+        """Bytes of reserved room in `file` behind the end of the log that are not in the window yet."""
+        limit = _limit_of(file)
+        window = self.window
+        used = window.limit if window is not None and window.file is file else file.wrote_position
+        return max(0, limit - max(used, file.wrote_position))
+
+    def open_window(self, file: MappedFile) -> None:
+        """From now on the reserved room of `file`, which is the last one, is the window."""
+        self.window = Window(file, file.writable_map.map, _limit_of(file), file.start_offset)
+
+    def close_window(self) -> None:
+        """Send every message to the slow path from now on. Needs no lock."""
+        self.window = None
+
+
+def _limit_of(file: MappedFile) -> int:
+    return min(file.writable_map.reserved, file.size - BLANK_FRAME.size)
+
+
+# What a put answers.
+
+STORED = PutStatus.PUT_OK
+_HINTS = {
+    PutStatus.DISK_FULL: "free some space, then go on",
+    PutStatus.CREATE_MAPPED_FILE_FAILED: "free some space, then go on",
+    PutStatus.OS_PAGE_CACHE_BUSY: "the disk is too slow now: try again later",
+}
+
+
+class PutResult(NamedTuple):
+    """How a put ended. The ids and offsets are None unless the message is stored; `detail` says why it is not.
+
+    A message that takes no place in a queue (prepared, rolled back) has queue offset 0, as in its frame.
+    """
+
+    status: PutStatus
+    queue_offset: int | None = None
+    physical_offset: int | None = None
+    detail: str = ""
+    store_host: Host | None = None
+
+    @property
+    def message_id(self) -> str | None:
+        """The broker's offset id: made when it is asked for, because most callers of many puts do not."""
+        if self.store_host is None or self.physical_offset is None:
+            return None
+        return format_offset_message_id(self.store_host, self.physical_offset)
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether the store could not take a message of which nothing bad is known: see `raise_failure`."""
+        return not self.status.is_stored and not self.status.is_about_message
+
+    def raise_failure(self, place: str = "") -> None:
+        """WriteFailedError, DiskFullError for a full disk, if the store could not take the message. Nothing where it is
+        stored or is unfit itself. `place`: what the error begins with, such as which message it is."""
+        if not self.is_failure:
+            return
+        error = DiskFullError if self.status is PutStatus.DISK_FULL else WriteFailedError
+        raise error(f"{place}{self.status}: {self.detail}", hint=_HINTS.get(self.status))
+
+
+class PendingPut(NamedTuple):
+    """A put that did not wait for the disk. Whoever wants to be sure of it waits until everything before the physical
+    offset `durable_at` is there; 0: there is nothing to wait for, or nothing that the message asks for."""
+
+    results: Sequence[PutResult]
+    durable_at: int = 0
+
+
+new_result = cast(Callable[[type[PutResult], tuple[object, ...]], PutResult], tuple.__new__)
+"""new_result(PutResult, fields): what PutResult(*fields) makes, in a third of the time."""
+
+
+def put_until_failure(messages: Sequence[Message], put: Callable[[Message], PutResult]) -> list[PutResult]:
+    """Put messages one after the other. Where the store cannot take one the rest share its answer untried: a smaller
+    message that still fits would leave a gap in the middle, and whoever goes on with the rest would store it twice."""
+    results: list[PutResult] = []
+    for message in messages:
+        result = put(message)
+        results.append(result)
+        if result.status is not STORED and result.is_failure:
+            results += [result] * (len(messages) - len(results))
+            break
+    return results
 
 
 class _Outcome(NamedTuple):

@@ -4,45 +4,40 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence, Set
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqctl.formats.errors import RefusedError
-from rmqctl.formats.hosts import Host
+from rmqctl.formats.hosts import LOCAL_HOST, Host
 from rmqctl.formats.message import Message
-from rmqctl.store.commitlog.append import DirectSink, LogAppender, Sink
-from rmqctl.store.commitlog.flush import SYNC_FLUSH, FlushService, LogFlusher
-from rmqctl.store.commitlog.warm_files import warming
 from rmqctl.store.compiled.notices import notice
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
-from rmqctl.store.files.allocate import Allocator
-from rmqctl.store.queues.flush import QueueFlusher
-from rmqctl.store.queues.offset_table import OffsetTable
-from rmqctl.store.queues.unit import QueueKey
+from rmqctl.store.files.mapped_file_queue import Allocator
+from rmqctl.store.files.reading import named
+from rmqctl.store.log.append import SYNC_FLUSH, DirectSink, FlushService, LogAppender, LogFlusher, Sink
+from rmqctl.store.log.transient_pool import warming
+from rmqctl.store.log.walk import Progress
+from rmqctl.store.queues.consumequeue import QueueKey
+from rmqctl.store.queues.queue_table import OffsetTable, QueueFlusher
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.write.dispatch.checkpoint_keeper import CheckpointKeeper
-from rmqctl.store.write.dispatch.queue_flush_service import QueueFlushService
-from rmqctl.store.write.dispatch.reput import Follower
-from rmqctl.store.write.dispatch.running_state import RunningState
+from rmqctl.store.write.checks import Headroom
+from rmqctl.store.write.dispatch import Follower, RunningState
 from rmqctl.store.write.fast.extension import fast_path, why_slow
 from rmqctl.store.write.fast.known import Known
-from rmqctl.store.write.fast.ordinary import OrdinaryPuts, Put, PutIfOrdinary, left_alone
-from rmqctl.store.write.headroom import Headroom
-from rmqctl.store.write.opening.open_for_writing import OpenedStore, unmark
-from rmqctl.store.write.prepare import Preparation, wants_durability
-from rmqctl.store.write.put import PutServices, Putter
-from rmqctl.store.write.put_state import PutState
-from rmqctl.store.write.result import PendingPut, PutResult, put_until_failure
-from rmqctl.store.write.topic_types import TopicTypes
+from rmqctl.store.write.fast.ordinary import OrdinaryPuts, Put, PutIfOrdinary, left_alone, wall_clock
+from rmqctl.store.write.opening import OpenedStore, give_back, open_store_for_writing, unmark
+from rmqctl.store.write.prepare import Preparation, TopicTypes, wants_durability
+from rmqctl.store.write.put import PendingPut, PutResult, PutServices, PutState, Putter, put_until_failure
+from rmqctl.store.write.services import CheckpointKeeper, QueueFlushService
 
 if TYPE_CHECKING:
     import pyarrow
 
     from rmqctl.store.clean import CleanOptions, CleanReport
-    from rmqctl.store.write.bulk.bulk import BulkPuts
-    from rmqctl.store.write.bulk.bulk_result import ColumnsResult
+    from rmqctl.store.write.bulk.bulk import BulkPuts, ColumnsResult
     from rmqctl.store.write.bulk.bulk_rows import BulkRows
-    from rmqctl.store.write.dispatch.clean_service import CleanService
+    from rmqctl.store.write.services import CleanService
 
 # so many messages at once, and in all, are worth what it takes to load the compiled way
 _BULK_FROM = 64
@@ -53,7 +48,7 @@ def _sink(config: StoreConfig, file_size: int) -> Sink:
     """Return where the store's log is appended to: `file_size` is that of a commitlog file."""
     if not config.uses_transient_store_pool:
         return DirectSink()
-    from rmqctl.store.commitlog.transient_pool import PooledSink, TransientStorePool
+    from rmqctl.store.log.transient_pool import PooledSink, TransientStorePool
 
     fails_fast = config.fast_fail_if_no_buffer_in_store_pool and not config.is_slave
     return PooledSink(TransientStorePool(config.transient_store_pool_size, file_size, fails_fast=fails_fast))
@@ -206,7 +201,7 @@ class StoreWriter:
 
     def put_columns(self, batch: pyarrow.RecordBatch, as_stored: bool) -> ColumnsResult:
         """See MessageStore.put_columns."""
-        from rmqctl.store.write.bulk.arrow_rows import rows_of_batch
+        from rmqctl.store.write.bulk.arrow import rows_of_batch
         from rmqctl.store.write.bulk.bulk import put_one_by_one
 
         rows = rows_of_batch(batch, as_stored)
@@ -230,7 +225,7 @@ class StoreWriter:
 
     def check_columns(self, batch: pyarrow.RecordBatch, as_stored: bool) -> dict[int, str]:
         """See MessageStore.check_columns."""
-        from rmqctl.store.write.bulk.arrow_rows import rows_of_batch
+        from rmqctl.store.write.bulk.arrow import rows_of_batch
 
         return self._refused_rows(rows_of_batch(batch, as_stored))
 
@@ -245,8 +240,7 @@ class StoreWriter:
 
     def _rows(self, messages: Sequence[Message], as_stored: bool) -> BulkRows | None:
         """Rows of some messages for `_bulk_puts`; None where only the slow path can tell what is wrong with them."""
-        from rmqctl.store.write.bulk.bulk_rows import rows_of_messages
-        from rmqctl.store.write.bulk.message_rows import compiled_rows_of_messages
+        from rmqctl.store.write.bulk.bulk_rows import compiled_rows_of_messages, rows_of_messages
 
         try:
             # a list begins as it goes on: copies, or messages with properties in stored form
@@ -304,7 +298,7 @@ class StoreWriter:
 
     def _cleaning(self) -> CleanService:
         if self._clean is None:
-            from rmqctl.store.write.dispatch.clean_service import CleanService
+            from rmqctl.store.write.services import CleanService
 
             self._clean = CleanService(
                 self._opened.files, self._clock, self._settled_end, self._queue_flush.flush_queues, self._state.fail
@@ -360,3 +354,36 @@ class StoreWriter:
             files.close()
         finally:
             self._opened.lock.release()
+
+
+# A store opened for writing, with everything that runs while it is: what MessageStore and salvage write through.
+
+
+def open_writer(
+    root: Path,
+    config: StoreConfig | None = None,
+    *,
+    create: bool = False,
+    full_check: bool = False,
+    allocate_ahead: bool = True,
+    obey_disk_ratio: bool = False,
+    clean_expired: bool = False,
+    store_host: Host | None = None,
+    clock: Callable[[], int] | None = None,
+    progress: Progress | None = None,
+) -> StoreWriter:
+    """The writer of the store at `root`, to be closed at the end; see MessageStore.open for what the options mean and
+    for the errors."""
+    opened = open_store_for_writing(root, config, create=create, is_full_check=full_check, progress=progress)
+    host = store_host or opened.end.last_store_host or LOCAL_HOST
+    try:
+        with named(root):
+            writer = StoreWriter(
+                opened, host, clock or wall_clock, allocate_ahead=allocate_ahead, obey_disk_ratio=obey_disk_ratio
+            )
+    except BaseException:
+        give_back(opened)
+        raise
+    if clean_expired:
+        writer.start_cleaning()
+    return writer

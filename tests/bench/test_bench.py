@@ -9,7 +9,7 @@ import pytest
 
 from bench import child, measure, stores
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.commitlog.walk import Blank, Empty, walk
+from rmqctl.store.log.walk import Blank, Empty, walk
 from rmqctl.store.store_files import StoreFiles
 from tests.quick import sample
 

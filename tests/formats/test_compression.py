@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rmqctl.formats.compression import DEFAULT_PLAIN_SIZE_LIMIT, PlainSizeExceededError, compress, decompress
 from rmqctl.formats.errors import CorruptError, UnsupportedError, UsageError
-from rmqctl.formats.sys_flag import COMPRESSION_LZ4, COMPRESSION_ZSTD
+from rmqctl.formats.properties import COMPRESSION_LZ4, COMPRESSION_ZSTD
 
 KINDS = {"legacy zlib": 0, "lz4": 1, "zstd": 2, "zlib": 3}
 FRAMED = (COMPRESSION_LZ4, COMPRESSION_ZSTD)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rmqctl.formats import layouts
+from rmqctl.formats.checksums import java_hash, java_int, java_long, key_hash, parse_int, parse_long, parse_short
 from rmqctl.formats.framing import frame_bytes, prepare_frame
-from rmqctl.formats.hashing import java_hash, java_int, java_long, key_hash, parse_int, parse_long, parse_short
 from rmqctl.formats.hosts import Host, format_offset_message_id, parse_offset_message_id
 from rmqctl.formats.layout import Layout
 from rmqctl.formats.message import Message, decode_message

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.formats.hashing import java_hash, key_hash, tags_code
+from rmqctl.formats.checksums import java_hash, key_hash, tags_code
 from tests.goldens import truth
 
 
@@ -74,11 +74,11 @@ def test_a_key_s_hash_is_made_of_topic_and_key_and_never_negative() -> None:
 
 
 def test_the_one_hash_without_an_absolute_value_becomes_0(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqctl.formats.hashing.java_hash", lambda _: -(1 << 31))
+    monkeypatch.setattr("rmqctl.formats.checksums.java_hash", lambda _: -(1 << 31))
     assert key_hash("any", "key") == 0
 
 
 @pytest.mark.parametrize("value", [-(1 << 31) + 1, -1, 0, 1, (1 << 31) - 2, (1 << 31) - 1])
 def test_every_other_hash_has_one(value: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqctl.formats.hashing.java_hash", lambda _: value)
+    monkeypatch.setattr("rmqctl.formats.checksums.java_hash", lambda _: value)
     assert key_hash("any", "key") == abs(value)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.formats.hashing import java_hash
-from rmqctl.formats.java_map import BUILT, PARSED, in_java_order
+from rmqctl.formats.checksums import java_hash
+from rmqctl.formats.properties import BUILT, PARSED, in_java_order
 
 
 def test_orders_that_were_seen() -> None:

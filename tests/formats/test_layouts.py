@@ -12,11 +12,14 @@ import pytest
 from construct import Bytes, Construct, Int8sb, Int16ub, Int32sb, Struct, this
 
 from rmqctl.formats import derive, generate, layouts
+from rmqctl.formats import schemas as checkpoint
+from rmqctl.formats import schemas as consumequeue
+from rmqctl.formats import schemas as index
+from rmqctl.formats import schemas as message
 from rmqctl.formats.derive import derive_field, derive_layout, explain
 from rmqctl.formats.generate import FIXED, LENGTHS, ROOT, formats_document, layouts_source, main
 from rmqctl.formats.layout import Layout
 from rmqctl.formats.message import FrameHead, frame_head
-from rmqctl.formats.schemas import checkpoint, consumequeue, index, message
 
 # name of the layout -> (field, byte offset) of every field, and the size of the whole
 EXPECTED: dict[str, tuple[dict[str, int], int]] = {

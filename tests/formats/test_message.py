@@ -24,7 +24,7 @@ from rmqctl.formats.message import (
     prepare_frame,
     utf16_length,
 )
-from rmqctl.formats.schemas.message import message_frame
+from rmqctl.formats.schemas import message_frame
 from tests.formats.frames import EXAMPLE, HOSTS, LONG, MESSAGES, frame_of
 from tests.goldens import golden, truth
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqctl.formats.properties import encode_properties, parse_properties, replace_property, split_keys
-from rmqctl.formats.schemas.properties import property_string
+from rmqctl.formats.schemas import property_string
 from tests.goldens import truth
 
 # what can stand in a property: any text that UTF-8 can hold, without the separators

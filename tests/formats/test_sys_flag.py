@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqctl.formats import sys_flag
+from rmqctl.formats import properties as sys_flag
 
 
 @pytest.mark.parametrize(

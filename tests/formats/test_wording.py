@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqctl.formats.wording import counted, format_time, lasting, lasting_in_short
+from rmqctl.formats.errors import counted, format_time, lasting, lasting_in_short
 
 
 @pytest.mark.parametrize(

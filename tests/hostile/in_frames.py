@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rmqctl.formats.compression import compress
-from rmqctl.formats.sys_flag import COMPRESSION_LZ4, COMPRESSION_ZSTD
+from rmqctl.formats.properties import COMPRESSION_LZ4, COMPRESSION_ZSTD
 from tests.hostile.making import (
     EVIL,
     NASTY,

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from rmqctl import exit_codes
 from rmqctl.formats.layouts import MESSAGE_MAGIC_V1
+from rmqctl.output import outcome as exit_codes
 from rmqctl.store.check.check import check
 from rmqctl.store.predict import predict
 from rmqctl.store.store_files import StoreFiles

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from rmqctl.network.broker.tables.topics import DEFAULT_TOPIC
+from rmqctl.network.broker.tables import DEFAULT_TOPIC
 from rmqctl.network.clients.client import Client
-from rmqctl.network.remoting.codes import RequestCode
+from rmqctl.network.remoting.codec import RequestCode
 from tests.interop.harness import SMALL_JVM, java_command
 from tests.interop.toolchain import SOURCES, Toolchain, Unavailable, clients, run, servers
 from tests.processes import LIMIT, SHORT_LIVED_JVM, start

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from rmqctl.formats.hashing import java_hash
-from rmqctl.network.clients.frames_of import messages_of
-from rmqctl.network.remoting.codes import RequestCode as Code
-from rmqctl.network.remoting.fastjson import parse_body
+from rmqctl.formats.checksums import java_hash
+from rmqctl.network.clients.channel import messages_of
+from rmqctl.network.remoting.codec import RequestCode as Code
+from rmqctl.network.remoting.codec import parse_body
 from tests.network.callers import heartbeat, pulling
 
 BROKER, NAMESRV = "broker", "namesrv"

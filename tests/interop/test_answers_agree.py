@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rmqctl.network.clients.client import Client
-from rmqctl.network.remoting.codes import RequestCode
+from rmqctl.network.remoting.codec import RequestCode
 from tests.interop.brokers import RealBroker, java, mqadmin, real_broker
 from tests.rmqctl.looking import run
 

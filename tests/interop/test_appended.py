@@ -10,14 +10,14 @@ import pytest
 from rmqctl.formats.compression import compress
 from rmqctl.formats.hosts import Host
 from rmqctl.formats.message import Message, StoredMessage
-from rmqctl.formats.sys_flag import (
+from rmqctl.formats.properties import (
     COMPRESSION_ZLIB_LEGACY,
     TRANSACTION_COMMIT,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
 )
-from rmqctl.store.commitlog.walk import walk
 from rmqctl.store.config.config import config_from_properties, read_broker_conf
+from rmqctl.store.log.walk import walk
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.write.prepare import copy_of

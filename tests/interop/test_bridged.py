@@ -11,10 +11,9 @@ from typing import NamedTuple
 
 import pytest
 
-from rmqctl.formats.sys_flag import has_queue_slot
+from rmqctl.formats.properties import has_queue_slot
 from rmqctl.store.config.config import read_broker_conf
-from rmqctl.store.recover.bridge.bridge import recover_bridging
-from rmqctl.store.recover.bridge.filler import DAMAGED_PROPERTY, PADDING_TOPIC
+from rmqctl.store.recover.bridge import DAMAGED_PROPERTY, PADDING_TOPIC, recover_bridging
 from rmqctl.store.recover.report import RecoverReport
 from rmqctl.store.store_files import StoreFiles
 from tests import goldens

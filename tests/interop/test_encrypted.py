@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.network.clients.client import Client
-from rmqctl.network.remoting.codes import RequestCode
+from rmqctl.network.remoting.codec import RequestCode
 from tests.interop.brokers import java, real_broker, rmqctl
 from tests.interop.harness import VERSIONS
 from tests.interop.toolchain import BROKERS

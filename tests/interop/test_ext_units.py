@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from rmqctl.store.config.config import read_broker_conf, read_properties
-from rmqctl.store.recover.recover import recover
-from rmqctl.store.recover.truncate import truncate
+from rmqctl.store.recover.recover import recover, truncate
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, broker_conf, truth
 from tests.interop.brokers import real_broker, rmqctl

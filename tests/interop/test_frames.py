@@ -17,11 +17,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from rmqctl.network.broker.services import MASTER_SERVICES
-from rmqctl.network.nameserver.name_server import SERVICES as NAME_SERVER_SERVICES
-from rmqctl.network.remoting.codes import RequestCode as Code
-from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.fastjson import parse_body
-from rmqctl.network.remoting.frames import FrameDecoder, encode_frame
+from rmqctl.network.nameserver import SERVICES as NAME_SERVER_SERVICES
+from rmqctl.network.remoting.codec import FrameDecoder, RemotingCommand, encode_frame, parse_body
+from rmqctl.network.remoting.codec import RequestCode as Code
 from tests.goldens import golden, properties
 from tests.interop.brokers import real_broker
 from tests.interop.frame_requests import BROKER, NAMESRV, Ask, session

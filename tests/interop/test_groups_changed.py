@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl import exit_codes
 from rmqctl.formats.config_json import parse_config_json
+from rmqctl.output import outcome as exit_codes
 from rmqctl.store import MessageStore
 from tests import goldens
 from tests.goldens import properties

@@ -11,9 +11,8 @@ import pytest
 from rmqctl.formats.errors import RefusedError
 from rmqctl.store.files import lock
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.journal.give_up import give_up
 from rmqctl.store.journal.log import refuse_unfinished, unfinished_change
-from rmqctl.store.journal.undo import resume, undo
+from rmqctl.store.journal.undo import give_up, resume, undo
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles

@@ -12,8 +12,7 @@ import pytest
 from rmqctl.formats.message import Message
 from rmqctl.network.clients.client import BrokerError, Client
 from rmqctl.network.clients.producer import Producer
-from rmqctl.network.remoting.codes import RequestCode
-from rmqctl.network.remoting.fastjson import parse_body
+from rmqctl.network.remoting.codec import RequestCode, parse_body
 from tests.interop.brokers import mqadmin, real_broker
 from tests.interop.members import SECONDS, wait_for
 from tests.interop.toolchain import BROKERS

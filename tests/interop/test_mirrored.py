@@ -19,7 +19,7 @@ from rmqctl.formats.message import Message
 from rmqctl.network.clients.client import Client
 from rmqctl.network.clients.consumer import Consumer
 from rmqctl.network.clients.producer import Producer
-from rmqctl.network.remoting.codes import RequestCode
+from rmqctl.network.remoting.codec import RequestCode
 from rmqctl.store.config.config_files import read_config
 from rmqctl.store.message_store import MessageStore
 from tests.goldens import golden

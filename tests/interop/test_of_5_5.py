@@ -10,13 +10,12 @@ from typing import NamedTuple
 
 import pytest
 
-from rmqctl.formats.hashing import tag_key
+from rmqctl.formats.checksums import tag_key
 from rmqctl.formats.message import Message
-from rmqctl.store.checkpoint import read_checkpoint
 from rmqctl.store.config.config import config_from_properties
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.repair.repair import repair
-from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.store_files import StoreFiles, read_checkpoint
 from tests.interop import harness
 from tests.interop.harness import NEWEST, BrokerView, Job
 from tests.store.check.test_old_tails import with_an_old_tail

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from rmqctl import exit_codes
 from rmqctl.formats.errors import UnreadableError
+from rmqctl.output import outcome as exit_codes
+from rmqctl.store.files import remote as address
+from rmqctl.store.files import remote_files as shadow
+from rmqctl.store.files.remote_file_system import FsspecFiles
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.remote import address, shadow
-from rmqctl.store.remote.file_system import FsspecFiles
 from tests.interop.store_servers import BUCKET, CREDENTIAL, IDENTITY, hdfs, s3_server
 from tests.interop.toolchain import REPOSITORY, Unavailable, hadoop_library
 from tests.opened import store_path

@@ -8,8 +8,7 @@ import pytest
 
 from rmqctl.formats.errors import RemoteError
 from rmqctl.network.clients.client import Client
-from rmqctl.network.remoting.codes import RequestCode
-from rmqctl.network.remoting.fastjson import parse_body
+from rmqctl.network.remoting.codec import RequestCode, parse_body
 from tests.interop.brokers import mqadmin, real_broker, rmqctl
 from tests.interop.members import wait_for
 from tests.interop.toolchain import BROKERS

@@ -19,10 +19,9 @@ import pytest
 
 from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.network.clients.producer import Producer
-from rmqctl.network.clients.producing.selectors import by_hash
-from rmqctl.network.clients.push.listeners import ConsumeStatus, OrderlyStatus
+from rmqctl.network.clients.producing.routing import by_hash
 from rmqctl.network.clients.push.push_consumer import MemberOptions, PushConsumer
-from rmqctl.network.clients.push.settings import PushSettings
+from rmqctl.network.clients.push.settings import ConsumeStatus, OrderlyStatus, PushSettings
 from tests.interop.brokers import RealBroker, mqadmin, real_broker, rmqctl
 from tests.interop.members import SECONDS, Got, Members, java_members, wait_for
 from tests.processes import start

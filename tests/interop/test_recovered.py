@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import RefusedError
-from rmqctl.formats.sys_flag import has_queue_slot
+from rmqctl.formats.properties import has_queue_slot
 from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.recover.recover import RecoverReport, recover
 from rmqctl.store.store_files import StoreFiles

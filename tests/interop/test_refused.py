@@ -9,11 +9,11 @@ import pytest
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.commitlog.walk import walk
 from rmqctl.store.config.config import StoreConfig, read_broker_conf
+from rmqctl.store.log.walk import walk
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.predict import BROKERS, predict
-from rmqctl.store.recover.bridge.filler import DAMAGED_PROPERTY
+from rmqctl.store.recover.bridge import DAMAGED_PROPERTY
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
 from tests import goldens

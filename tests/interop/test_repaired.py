@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rmqctl.store.config.config import read_broker_conf
-from rmqctl.store.recover.bridge.filler import DAMAGED_PROPERTY
-from rmqctl.store.recover.truncate import truncate
+from rmqctl.store.recover.bridge import DAMAGED_PROPERTY
+from rmqctl.store.recover.recover import truncate
 from rmqctl.store.repair.repair import repair
 from rmqctl.store.store_files import StoreFiles
 from tests import goldens

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rmqctl.formats.sys_flag import has_queue_slot
+from rmqctl.formats.properties import has_queue_slot
 from rmqctl.store.salvage.salvage import salvage
 from tests import goldens
 from tests.goldens import properties

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.network.clients.client import BrokerError, Client
-from rmqctl.network.remoting.codes import RequestCode
-from rmqctl.network.remoting.fastjson import parse_body
+from rmqctl.network.remoting.codec import RequestCode, parse_body
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import golden, tree_state

@@ -12,7 +12,7 @@ from rmqctl.formats.hosts import parse_offset_message_id
 from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.network.clients.client import Client
 from rmqctl.network.clients.producer import Producer
-from rmqctl.network.remoting.codes import RequestCode
+from rmqctl.network.remoting.codec import RequestCode
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles

@@ -19,8 +19,7 @@ from rmqctl.formats.message import Message
 from rmqctl.network.clients.client import Client
 from rmqctl.network.clients.consumer import Consumer
 from rmqctl.network.clients.producer import Producer
-from rmqctl.network.remoting.codes import RequestCode
-from rmqctl.network.remoting.fastjson import parse_body
+from rmqctl.network.remoting.codec import RequestCode, parse_body
 from tests.interop.toolchain import Unavailable, clients
 from tests.network.serving import Served, serving
 from tests.processes import SHORT_LIVED_JVM, start

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rmqctl.network.clients.client import Client
-from rmqctl.network.remoting.codes import RequestCode
+from rmqctl.network.remoting.codec import RequestCode
 from rmqctl.store import MessageStore
 from tests.features import feature_store
 from tests.interop.brokers import java, real_broker, rmqctl

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rmqctl.network.clients.client import Client
-from rmqctl.network.clients.tracing.records import TraceType, decode, encode
-from rmqctl.network.remoting.codes import RequestCode
+from rmqctl.network.clients.tracing import TraceType, decode, encode
+from rmqctl.network.remoting.codec import RequestCode
 from tests.interop.brokers import java, mqadmin, real_broker, rmqctl
 from tests.interop.harness import NEWEST
 from tests.network.serving import serving

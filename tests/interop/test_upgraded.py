@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.formats.sys_flag import has_queue_slot
+from rmqctl.formats.properties import has_queue_slot
 from rmqctl.store.config.config import StoreConfig, read_broker_conf
 from rmqctl.store.predict.compatibility import differences
 from rmqctl.store.recover.recover import recover

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.answers.where.steps import Stage, Verdict, Whereabouts
+from rmqctl.store.answers.steps import Stage, Verdict, Whereabouts
 from rmqctl.store.message_store import MessageStore
 from tests.interop.test_served_writable import CONF, OWN, _create, _java
 from tests.network.serving import serving

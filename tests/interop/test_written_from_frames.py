@@ -6,12 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.formats.sys_flag import has_queue_slot
-from rmqctl.pipeline.sink.commit import write_staged
-from rmqctl.pipeline.sink.record import MicroBatch
-from rmqctl.pipeline.sink.rows import require_columns, rows_to_stage
-from rmqctl.pipeline.sink.staging import StagedRows, staging_folder, write_attempt
-from rmqctl.pipeline.source.tables import TABLES
+from rmqctl.formats.properties import has_queue_slot
+from rmqctl.pipeline.spark.commit import write_staged
+from rmqctl.pipeline.spark.sink_record import (
+    MicroBatch,
+    StagedRows,
+    require_columns,
+    rows_to_stage,
+    staging_folder,
+    write_attempt,
+)
+from rmqctl.pipeline.views import TABLES
 from rmqctl.store.scan.scan import Scan
 from tests.goldens import properties
 from tests.interop import harness

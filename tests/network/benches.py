@@ -7,10 +7,9 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from rmqctl.network.remoting.command import ONEWAY_FLAG, RemotingCommand
-from rmqctl.network.remoting.frames import FrameDecoder, encode_frame
+from rmqctl.network.remoting.codec import ONEWAY_FLAG, FrameDecoder, RemotingCommand, encode_frame
+from rmqctl.network.remoting.requests import Caller, Processor, Promised, Reply, Service, Suspended
 from rmqctl.network.remoting.server import Limits, RemotingServer
-from rmqctl.network.remoting.services import Caller, Processor, Promised, Reply, Service, Suspended
 
 SECONDS = 30
 BIG = 1 << 20

@@ -15,11 +15,10 @@ from rmqctl.formats.properties import encode_properties
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.master_broker import MasterBroker
 from rmqctl.network.broker.services import MASTER_SERVICES, SERVICES, known_to
-from rmqctl.network.broker.tables.identity import BrokerIdentity
-from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.services import Awaited, Processor, Promised, Suspended
-from rmqctl.store.config.config import StoreConfig
-from rmqctl.store.config.versions import DEFAULT_RELEASE
+from rmqctl.network.broker.settings import BrokerIdentity
+from rmqctl.network.remoting.codec import RemotingCommand
+from rmqctl.network.remoting.requests import Awaited, Processor, Promised, Suspended
+from rmqctl.store.config.config import DEFAULT_RELEASE, StoreConfig
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.store_files import StoreFiles
 

@@ -18,7 +18,7 @@ from rmqctl.formats.message import Message
 from rmqctl.network.clients.client import Client
 from rmqctl.network.clients.consumer import Consumer
 from rmqctl.network.clients.producer import Producer, SendResult
-from rmqctl.store.answers.half_topics import HALF_TOPIC, OP_TOPIC, ended_offsets
+from rmqctl.store.answers.undispatched import HALF_TOPIC, OP_TOPIC, ended_offsets
 from rmqctl.store.config.config_files import read_config
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.queues.dispatch import TIMER_TOPIC

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqctl.network.broker.tables.identity import BrokerIdentity
-from rmqctl.network.listening import ListeningBroker
+from rmqctl.network.broker.settings import BrokerIdentity
+from rmqctl.network.serving import ListeningBroker
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from tests.processes import LIMIT, start

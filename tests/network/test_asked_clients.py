@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from rmqctl.network.remoting.codes import ResponseCode
-from rmqctl.network.remoting.command import RESPONSE_FLAG
+from rmqctl.network.remoting.codec import RESPONSE_FLAG, ResponseCode
 from tests.network.benches import ASK_BACK, Bench, served
 
 

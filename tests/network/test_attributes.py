@@ -10,14 +10,9 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.errors import RefusedError
-from rmqctl.network.remoting.codes import RequestCode as Request
-from rmqctl.store.config.attributes import (
-    changed_attributes,
-    group_attributes,
-    parsed_change,
-    topic_attributes,
-)
-from rmqctl.store.config.versions import RELEASES
+from rmqctl.network.remoting.codec import RequestCode as Request
+from rmqctl.store.config.config import RELEASES
+from rmqctl.store.config.config_tables import changed_attributes, group_attributes, parsed_change, topic_attributes
 from tests.network.callers import Writing
 
 V5, V55, V4 = RELEASES["5.3.3"], RELEASES["5.5.0"], RELEASES["4.9.8"]

@@ -61,9 +61,9 @@ from pathlib import Path
 import rmqctl.network.serving
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.services import SERVICES
-from rmqctl.network.broker.tables.identity import BrokerIdentity
-from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.services import Processor, Suspended
+from rmqctl.network.broker.settings import BrokerIdentity
+from rmqctl.network.remoting.codec import RemotingCommand
+from rmqctl.network.remoting.requests import Processor, Suspended
 from rmqctl.store.store_files import StoreFiles
 
 broker = Broker(StoreFiles(Path(sys.argv[1])), BrokerIdentity(), print)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.errors import UnreadableError
-from rmqctl.network.remoting.codes import RequestCode as Request
-from rmqctl.network.remoting.codes import ResponseCode as Response
-from rmqctl.network.remoting.command import ONEWAY_FLAG
+from rmqctl.network.remoting.codec import ONEWAY_FLAG
+from rmqctl.network.remoting.codec import RequestCode as Request
+from rmqctl.network.remoting.codec import ResponseCode as Response
 from rmqctl.network.serving import last_store_host
 from rmqctl.store.files.lock import StoreLock
 from rmqctl.store.files.reading import Descriptors

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.network.broker.tables.settings import BrokerSettings, is_changeable
-from rmqctl.network.remoting.codes import RequestCode as Request
-from rmqctl.network.remoting.codes import ResponseCode as Response
-from rmqctl.network.remoting.command import RemotingCommand
+from rmqctl.network.broker.settings import BrokerSettings, is_changeable
+from rmqctl.network.remoting.codec import RemotingCommand
+from rmqctl.network.remoting.codec import RequestCode as Request
+from rmqctl.network.remoting.codec import ResponseCode as Response
 from tests.network.callers import Writing, pulling
 
 CHANGE = Request.UPDATE_BROKER_CONFIG

@@ -14,20 +14,24 @@ import pytest
 
 from rmqctl.formats.errors import RemoteError
 from rmqctl.formats.message import Message, StoredMessage
-from rmqctl.network.clients.allocate import averagely
 from rmqctl.network.clients.channel import Answers
-from rmqctl.network.clients.client import BrokerError, Client
+from rmqctl.network.clients.client import BrokerError, Client, route_of
 from rmqctl.network.clients.consumer import Consumer
+from rmqctl.network.clients.membership import averagely
 from rmqctl.network.clients.producer import Producer
-from rmqctl.network.clients.push.listeners import ConsumeStatus
 from rmqctl.network.clients.push.push_consumer import MemberOptions, PushConsumer
-from rmqctl.network.clients.push.settings import PushSettings
-from rmqctl.network.clients.routes import route_of
-from rmqctl.network.listening import ListeningBroker
-from rmqctl.network.local import LocalBroker
-from rmqctl.network.remoting.codes import RequestCode, ResponseCode
-from rmqctl.network.remoting.command import RESPONSE_FLAG, RemotingCommand
-from rmqctl.network.remoting.fastjson import MessageQueue, fastjson, parse_body, queue_of_key
+from rmqctl.network.clients.push.settings import ConsumeStatus, PushSettings
+from rmqctl.network.remoting.codec import (
+    RESPONSE_FLAG,
+    MessageQueue,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    fastjson,
+    parse_body,
+    queue_of_key,
+)
+from rmqctl.network.serving import ListeningBroker, LocalBroker
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from tests.network.serving import free_pair, serving, serving_here

@@ -12,7 +12,10 @@ import pytest
 
 from rmqctl.formats.errors import RemoteError, UsageError
 from rmqctl.formats.message import Message, StoredMessage
-from rmqctl.network.clients.allocate import (
+from rmqctl.network.clients.channel import Answers, Dial, SocketChannel
+from rmqctl.network.clients.client import BrokerError
+from rmqctl.network.clients.consumer import Consumer
+from rmqctl.network.clients.membership import (
     averagely,
     by_circle,
     by_config,
@@ -20,14 +23,9 @@ from rmqctl.network.clients.allocate import (
     by_machine_room,
     by_machine_room_nearby,
 )
-from rmqctl.network.clients.channel import Answers, Dial
-from rmqctl.network.clients.client import BrokerError
-from rmqctl.network.clients.consumer import Consumer
 from rmqctl.network.clients.producer import Producer
-from rmqctl.network.clients.sockets import SocketChannel
-from rmqctl.network.local import LocalBroker
-from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.fastjson import MessageQueue
+from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand
+from rmqctl.network.serving import LocalBroker
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from tests.network.serving import serving_here

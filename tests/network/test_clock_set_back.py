@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.config_json import parse_config_json
-from rmqctl.network.remoting.codes import RequestCode as Request
-from rmqctl.network.remoting.codes import ResponseCode
-from rmqctl.store.answers.half_topics import HALF_TOPIC
+from rmqctl.network.remoting.codec import RequestCode as Request
+from rmqctl.network.remoting.codec import ResponseCode
+from rmqctl.store.answers.undispatched import HALF_TOPIC
 from rmqctl.store.config.config import StoreConfig
 from tests.network.callers import Peer, Writing, heartbeat
 
@@ -130,7 +130,7 @@ def test_producers_are_asked_about_transactions_when_it_is_time(writing: Stepped
 
 
 def test_a_put_waits_for_the_disk_as_long_as_it_is_to(writing: Stepped) -> None:
-    from rmqctl.network.broker.put_wait import PutWait
+    from rmqctl.network.broker.broker import PutWait
 
     wait = PutWait(writing.broker.elapsed())
     wait.wait_for(ResponseCode.FLUSH_DISK_TIMEOUT, 5_000)

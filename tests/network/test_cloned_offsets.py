@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rmqctl.network.remoting.codes import RequestCode as Request
-from rmqctl.network.remoting.codes import ResponseCode as Response
+from rmqctl.network.remoting.codec import RequestCode as Request
+from rmqctl.network.remoting.codec import ResponseCode as Response
 from tests.network.callers import Writing, heartbeat
 
 

@@ -10,9 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqctl.formats.errors import CorruptError
-from rmqctl.network.remoting.command import LARGEST_HEADER, RemotingCommand, decode_command, encode_header
-from rmqctl.network.remoting.fastjson import MessageQueue, bean, fastjson, parse_body, queue_of_key
-from rmqctl.network.remoting.frames import LARGEST_FRAME, FrameDecoder, encode_frame
+from rmqctl.network.remoting.codec import (
+    LARGEST_FRAME,
+    LARGEST_HEADER,
+    FrameDecoder,
+    MessageQueue,
+    RemotingCommand,
+    bean,
+    decode_command,
+    encode_frame,
+    encode_header,
+    fastjson,
+    parse_body,
+    queue_of_key,
+)
 from tests.quick import examples
 
 # captured between 5.3.3 processes

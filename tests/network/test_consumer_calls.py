@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.hosts import LOCAL_HOST, format_offset_message_id
-from rmqctl.network.remoting.codes import RequestCode as Request
-from rmqctl.network.remoting.codes import ResponseCode as Response
-from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.services import Promised
+from rmqctl.network.remoting.codec import RemotingCommand
+from rmqctl.network.remoting.codec import RequestCode as Request
+from rmqctl.network.remoting.codec import ResponseCode as Response
+from rmqctl.network.remoting.requests import Promised
 from tests import goldens
 from tests.network.callers import Asking, Peer, frames, heartbeat
 

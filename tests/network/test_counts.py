@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from rmqctl.network.broker.config_services import get_runtime_info
-from rmqctl.network.broker.tables.counts import Counts
-from rmqctl.network.remoting.codes import RequestCode as Request
-from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.fastjson import parse_body
+from rmqctl.network.broker.admin import get_runtime_info
+from rmqctl.network.broker.settings import Counts
+from rmqctl.network.remoting.codec import RemotingCommand, parse_body
+from rmqctl.network.remoting.codec import RequestCode as Request
 from tests.network.callers import Peer, Writing, pulling
 
 CLUSTER = "DefaultCluster"

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.frames import FrameDecoder, encode_frame
+from rmqctl.network.remoting.codec import FrameDecoder, RemotingCommand, encode_frame
 from rmqctl.store.config.config import StoreConfig
 from tests.network.serving import SECONDS, serving_here
 

@@ -15,11 +15,11 @@ import pytest
 
 from rmqctl.formats.errors import ExhaustedError
 from rmqctl.formats.message import Message
-from rmqctl.network.remoting.admission import Admission, connections_left
+from rmqctl.network.remoting.tls import Admission, connections_left
 from rmqctl.store import MessageStore
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import background, io
-from rmqctl.store.files.ownership import ownership_of
+from rmqctl.store.files.layout import ownership_of
 from tests.network.benches import Bench, served
 
 UNIQUE = {"UNIQ_KEY": "0000000000000000000000000000000A"}

@@ -13,20 +13,19 @@ import pytest
 from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.errors import CorruptError, UsageError
 from rmqctl.formats.message import Message
-from rmqctl.network.broker.delay.timer_files import fits, write_timer_checkpoint, write_timer_log
-from rmqctl.network.broker.send.batch_items import batch_items
+from rmqctl.network.broker.delays import fits, write_timer_checkpoint, write_timer_log
+from rmqctl.network.broker.send import batch_items
 from rmqctl.network.clients.channel import Answers
-from rmqctl.network.clients.producing.batches import encode_item
-from rmqctl.network.ha.protocol import LARGEST_BODY, ReportDecoder, encode_report, encode_transfer_head
-from rmqctl.network.remoting.codes import RequestCode as Request
-from rmqctl.network.remoting.command import RESPONSE_FLAG, RemotingCommand, decode_command
-from rmqctl.network.remoting.frames import FrameDecoder, encode_frame
+from rmqctl.network.clients.producing.settings import encode_item
+from rmqctl.network.ha.master import LARGEST_BODY, ReportDecoder, encode_report, encode_transfer_head
+from rmqctl.network.remoting.codec import RESPONSE_FLAG, FrameDecoder, RemotingCommand, decode_command, encode_frame
+from rmqctl.network.remoting.codec import RequestCode as Request
+from rmqctl.network.remoting.requests import Processor
 from rmqctl.network.remoting.server import PeerConnection, RemotingServer
-from rmqctl.network.remoting.services import Processor
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.config.config_files import next_version
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.timer.timer_state import CHECKPOINT_FILE, TimerCheckpoint, TimerUnit, read_timer_checkpoint
+from rmqctl.store.timer.wheel import CHECKPOINT_FILE, TimerCheckpoint, TimerUnit, read_timer_checkpoint
 from tests.network.callers import Writing, heartbeat, pulling
 
 INT, LONG = 1 << 31, 1 << 63

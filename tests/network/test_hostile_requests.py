@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from rmqctl.network.broker.services import SERVICES as BROKER_SERVICES
 from rmqctl.network.broker.services import WRITING_SERVICES
-from rmqctl.network.nameserver.name_server import SERVICES as NAME_SERVER_SERVICES
-from rmqctl.network.nameserver.name_server import NameServer
-from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.services import Processor, Promised
+from rmqctl.network.nameserver import SERVICES as NAME_SERVER_SERVICES
+from rmqctl.network.nameserver import NameServer
+from rmqctl.network.remoting.codec import RemotingCommand
+from rmqctl.network.remoting.requests import Processor, Promised
 from rmqctl.store.message_store import MessageStore
 from tests import opened
 from tests.network.callers import Asking, Peer, Writing, wait_for_end

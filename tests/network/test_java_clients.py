@@ -10,14 +10,13 @@ import pytest
 
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.formats.message import Message
-from rmqctl.network.clients import allocate
+from rmqctl.network.clients import membership as allocate
 from rmqctl.network.clients.producer import Producer
-from rmqctl.network.clients.producing.selectors import by_hash
+from rmqctl.network.clients.producing.routing import by_hash
 from rmqctl.network.clients.producing.settings import ProducerSettings
-from rmqctl.network.clients.push.listeners import ConsumeStatus
 from rmqctl.network.clients.push.push_consumer import PushConsumer
-from rmqctl.network.clients.push.settings import PushSettings
-from rmqctl.network.remoting.fastjson import MessageQueue
+from rmqctl.network.clients.push.settings import ConsumeStatus, PushSettings
+from rmqctl.network.remoting.codec import MessageQueue
 
 KEPT = Path(__file__).parents[1] / "golden" / "clients"
 NO_ONE = "127.0.0.1:1"

@@ -7,16 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from rmqctl.formats.checksums import java_hash
 from rmqctl.formats.errors import RefusedError
-from rmqctl.formats.hashing import java_hash
 from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.network.clients.client import Client
 from rmqctl.network.clients.consumer import Consumer
 from rmqctl.network.clients.membership import LiveGroup, consumer_heartbeat
 from rmqctl.network.clients.producer import Producer
-from rmqctl.network.local import LocalBroker
-from rmqctl.network.remoting.codes import RequestCode
-from rmqctl.network.remoting.fastjson import objects, parse_body
+from rmqctl.network.remoting.codec import RequestCode, objects, parse_body
+from rmqctl.network.serving import LocalBroker
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 

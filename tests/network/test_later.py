@@ -11,9 +11,9 @@ import pytest
 
 from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.message import StoredMessage, decode_message
-from rmqctl.network.remoting.codes import RequestCode as Request
-from rmqctl.network.remoting.codes import ResponseCode as Response
-from rmqctl.store.answers.half_topics import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
+from rmqctl.network.remoting.codec import RequestCode as Request
+from rmqctl.network.remoting.codec import ResponseCode as Response
+from rmqctl.store.answers.undispatched import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from tests.network.callers import Peer, Writing, heartbeat, pulling

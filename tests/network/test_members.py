@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from rmqctl.network.broker.tables import clients
-from rmqctl.network.remoting.codes import RequestCode as Request
-from rmqctl.network.remoting.codes import ResponseCode as Response
-from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.services import Promised
+from rmqctl.network.broker import members as clients
+from rmqctl.network.remoting.codec import RemotingCommand
+from rmqctl.network.remoting.codec import RequestCode as Request
+from rmqctl.network.remoting.codec import ResponseCode as Response
+from rmqctl.network.remoting.requests import Promised
 from tests import opened
 from tests.network.callers import Asking, Peer, heartbeat
 

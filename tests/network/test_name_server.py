@@ -11,12 +11,11 @@ import pytest
 
 from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.errors import CorruptError
-from rmqctl.network.broker.tables.identity import BrokerIdentity
-from rmqctl.network.nameserver.name_server import SERVICES, NameServer
-from rmqctl.network.nameserver.register import registered_topics
-from rmqctl.network.remoting.codes import RequestCode as Request
-from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.services import Processor
+from rmqctl.network.broker.settings import BrokerIdentity
+from rmqctl.network.nameserver import SERVICES, NameServer, registered_topics
+from rmqctl.network.remoting.codec import RemotingCommand
+from rmqctl.network.remoting.codec import RequestCode as Request
+from rmqctl.network.remoting.requests import Processor
 from rmqctl.network.topic_config import TopicConfig
 from tests.network.callers import Peer
 

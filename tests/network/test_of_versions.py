@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from rmqctl.network.remoting.codes import RequestCode as Request
-from rmqctl.network.remoting.services import FAQ
-from rmqctl.store.config.versions import RELEASES
+from rmqctl.network.remoting.codec import RequestCode as Request
+from rmqctl.network.remoting.requests import FAQ
+from rmqctl.store.config.config import RELEASES
 from tests.network.callers import Writing, heartbeat, pulling
 
 Make = Callable[..., Writing]

@@ -11,17 +11,15 @@ from typing import Any
 import pytest
 
 from rmqctl.network.broker.services import MASTER_SERVICES, known_to
+from rmqctl.network.clients.channel import messages_of
 from rmqctl.network.clients.client import Client
-from rmqctl.network.clients.frames_of import messages_of
-from rmqctl.network.nameserver.name_server import SERVICES as NAME_SERVER_SERVICES
-from rmqctl.network.nameserver.name_server import NameServer
-from rmqctl.network.remoting.codes import RequestCode as Request
-from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.fastjson import parse_body, queue_of_key
-from rmqctl.network.remoting.services import Processor, Promised
+from rmqctl.network.nameserver import SERVICES as NAME_SERVER_SERVICES
+from rmqctl.network.nameserver import NameServer
+from rmqctl.network.remoting.codec import RemotingCommand, parse_body, queue_of_key
+from rmqctl.network.remoting.codec import RequestCode as Request
+from rmqctl.network.remoting.requests import Processor, Promised
 from rmqctl.network.topic_config import TopicConfig, retry_topic
-from rmqctl.store.config.config import StoreConfig
-from rmqctl.store.config.versions import RELEASES
+from rmqctl.store.config.config import RELEASES, StoreConfig
 from tests.goldens import keys_of_servers
 from tests.network.callers import Peer, Writing, heartbeat, pulling
 from tests.network.serving import serving

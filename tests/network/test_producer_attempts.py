@@ -16,9 +16,7 @@ from rmqctl.formats.message import Message
 from rmqctl.network.clients.channel import Answers
 from rmqctl.network.clients.client import BrokerError
 from rmqctl.network.clients.producer import Producer, ProducerSettings
-from rmqctl.network.remoting.codes import RequestCode, ResponseCode
-from rmqctl.network.remoting.command import RESPONSE_FLAG, RemotingCommand
-from rmqctl.network.remoting.fastjson import fastjson
+from rmqctl.network.remoting.codec import RESPONSE_FLAG, RemotingCommand, RequestCode, ResponseCode, fastjson
 
 LIMIT = 60.0
 A, B = "10.0.0.1:10911", "10.0.0.2:10911"

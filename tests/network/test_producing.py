@@ -16,20 +16,27 @@ import pytest
 
 from rmqctl.formats.errors import RefusedError, RemoteError, UsageError
 from rmqctl.formats.message import Message, StoredMessage
-from rmqctl.network.clients.client import BrokerError, Client
+from rmqctl.network.clients.client import BrokerError, Client, route_of, with_namespace, without_namespace
 from rmqctl.network.clients.consumer import Consumer
-from rmqctl.network.clients.namespaces import with_namespace, without_namespace
 from rmqctl.network.clients.producer import Producer
-from rmqctl.network.clients.producing.batches import check_batch, is_single, split
-from rmqctl.network.clients.producing.fault_strategy import LatencyTable, not_available_duration
-from rmqctl.network.clients.producing.lifecycle import ServiceState
-from rmqctl.network.clients.producing.selectors import by_hash, by_machine_room, by_random
-from rmqctl.network.clients.producing.settings import ProducerSettings, settings_from
-from rmqctl.network.clients.producing.validation import check_group
-from rmqctl.network.clients.routes import route_of
-from rmqctl.network.listening import ListeningBroker
-from rmqctl.network.remoting.codes import RequestCode
-from rmqctl.network.remoting.fastjson import MessageQueue, objects, parse_body
+from rmqctl.network.clients.producing.routing import (
+    LatencyTable,
+    by_hash,
+    by_machine_room,
+    by_random,
+    not_available_duration,
+)
+from rmqctl.network.clients.producing.settings import (
+    ProducerSettings,
+    ServiceState,
+    check_batch,
+    check_group,
+    is_single,
+    settings_from,
+    split,
+)
+from rmqctl.network.remoting.codec import MessageQueue, RequestCode, objects, parse_body
+from rmqctl.network.serving import ListeningBroker
 from rmqctl.store.config.config import StoreConfig
 from tests.network.serving import serving, serving_here
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.network.remoting.codes import RequestCode as Request
-from rmqctl.network.remoting.codes import ResponseCode as Response
+from rmqctl.network.remoting.codec import RequestCode as Request
+from rmqctl.network.remoting.codec import ResponseCode as Response
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles

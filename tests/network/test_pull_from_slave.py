@@ -11,17 +11,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from rmqctl.formats.message import Message, StoredMessage
-from rmqctl.network.broker.tables.identity import BrokerIdentity
-from rmqctl.network.clients.client import Client
+from rmqctl.network.broker.settings import BrokerIdentity
+from rmqctl.network.clients.client import Client, PullNodes, route_of
 from rmqctl.network.clients.consumer import Consumer
-from rmqctl.network.clients.push.listeners import ConsumeStatus
 from rmqctl.network.clients.push.push_consumer import MemberOptions, PushConsumer
-from rmqctl.network.clients.push.settings import PushSettings
-from rmqctl.network.clients.routes import PullNodes, route_of
-from rmqctl.network.listening import ListeningBroker
-from rmqctl.network.remoting.codes import RequestCode
-from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.fastjson import MessageQueue, parse_body
+from rmqctl.network.clients.push.settings import ConsumeStatus, PushSettings
+from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode, parse_body
+from rmqctl.network.serving import ListeningBroker
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from rmqctl.network.broker.put_wait import PutWait
-from rmqctl.network.ha.slaves import IN_SYNC_BYTES, Slave
-from rmqctl.network.nameserver.name_server import SERVICES, NameServer
-from rmqctl.network.remoting.codes import RequestCode, ResponseCode
-from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.services import Awaited, Processor, Promised
+from rmqctl.network.broker.broker import PutWait
+from rmqctl.network.ha.master import IN_SYNC_BYTES, Slave
+from rmqctl.network.nameserver import SERVICES, NameServer
+from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode
+from rmqctl.network.remoting.requests import Awaited, Processor, Promised
 from rmqctl.store.config.config import StoreConfig
 from tests.network.callers import Peer, Writing, wait_for_end
 

@@ -11,15 +11,14 @@ import pytest
 from rmqctl.formats.errors import RemoteError, UsageError
 from rmqctl.formats.message import Message
 from rmqctl.formats.properties import encode_properties
+from rmqctl.network.clients.channel import SocketChannel
 from rmqctl.network.clients.client import BrokerError
 from rmqctl.network.clients.consumer import Consumer
-from rmqctl.network.clients.producer import Producer
-from rmqctl.network.clients.request_reply import reply_to
-from rmqctl.network.clients.sockets import SocketChannel
-from rmqctl.network.local import LocalBroker
-from rmqctl.network.remoting.codes import RequestCode as Request
-from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.services import Promised
+from rmqctl.network.clients.producer import Producer, reply_to
+from rmqctl.network.remoting.codec import RemotingCommand
+from rmqctl.network.remoting.codec import RequestCode as Request
+from rmqctl.network.remoting.requests import Promised
+from rmqctl.network.serving import LocalBroker
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from tests.network.callers import Asking, Peer, Writing

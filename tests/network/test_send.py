@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.properties import encode_properties
-from rmqctl.network.broker.tables import saver
-from rmqctl.network.remoting.codes import RequestCode as Request
-from rmqctl.network.remoting.codes import ResponseCode as Response
-from rmqctl.network.remoting.command import ONEWAY_FLAG, RemotingCommand
-from rmqctl.network.remoting.services import Promised
+from rmqctl.network.broker import tables as saver
+from rmqctl.network.remoting.codec import ONEWAY_FLAG, RemotingCommand
+from rmqctl.network.remoting.codec import RequestCode as Request
+from rmqctl.network.remoting.codec import ResponseCode as Response
+from rmqctl.network.remoting.requests import Promised
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from tests.network.callers import Writing, heartbeat, pulling, wait_for_end

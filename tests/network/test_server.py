@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.errors import RefusedError
-from rmqctl.network.remoting.command import ONEWAY_FLAG, RemotingCommand
-from rmqctl.network.remoting.frames import encode_frame
-from rmqctl.network.remoting.hand_over import HandOver
+from rmqctl.network.remoting.codec import ONEWAY_FLAG, RemotingCommand, encode_frame
+from rmqctl.network.remoting.requests import Caller, HandOver, Processor, Service
 from rmqctl.network.remoting.server import Limits, PeerConnection, RemotingServer, bound
-from rmqctl.network.remoting.services import Caller, Processor, Service
 from tests.network.benches import (
     BIG,
     BIG_ONE,

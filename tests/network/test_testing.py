@@ -9,7 +9,7 @@ import pytest
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.message import Message
-from rmqctl.network.listening import ListeningBroker
+from rmqctl.network.serving import ListeningBroker
 from rmqctl.network.testing import RocketMQ, rocketmq  # noqa: F401 - a fixture
 from rmqctl.store.message_store import MessageStore
 from tests.rmqctl.looking import run

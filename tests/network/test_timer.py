@@ -13,13 +13,13 @@ import pytest
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import TIMER_CHECKPOINT, TIMER_LOG_UNIT
-from rmqctl.network.broker.delay import timer_service
-from rmqctl.network.remoting.codes import RequestCode as Request
-from rmqctl.network.remoting.codes import ResponseCode as Response
-from rmqctl.store.answers.timed import timed
+from rmqctl.network.broker import delays as timer_service
+from rmqctl.network.remoting.codec import RequestCode as Request
+from rmqctl.network.remoting.codec import ResponseCode as Response
+from rmqctl.store.answers.delays import timed
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.timer.timer_state import TimerCheckpoint, read_timer_checkpoint
+from rmqctl.store.timer.wheel import TimerCheckpoint, read_timer_checkpoint
 from tests.goldens import GoldenStore, properties
 from tests.network.callers import Writing
 

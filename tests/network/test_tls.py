@@ -12,12 +12,10 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.message import Message
+from rmqctl.network.clients.channel import EncryptedSocket, dial_encrypted
 from rmqctl.network.clients.consumer import Consumer
-from rmqctl.network.clients.encrypted import EncryptedSocket
 from rmqctl.network.clients.producer import Producer
-from rmqctl.network.clients.sockets import dial_encrypted
-from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.frames import FrameDecoder, encode_frame
+from rmqctl.network.remoting.codec import FrameDecoder, RemotingCommand, encode_frame
 from rmqctl.network.remoting.tls import client_context
 from tests.network.certificates import Certificate, certificate
 from tests.network.serving import SECONDS, Served, serving

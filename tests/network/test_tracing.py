@@ -12,20 +12,34 @@ import pytest
 
 from rmqctl.formats.errors import CorruptError, RefusedError, RemoteError
 from rmqctl.formats.message import Message, StoredMessage
-from rmqctl.network.broker.query_services import frame_at
-from rmqctl.network.clients.consume_hooks import ConsumeHook, ConsumeHookContext, ConsumeReturn
+from rmqctl.network.broker.query import frame_at
 from rmqctl.network.clients.consumer import Consumer
+from rmqctl.network.clients.hooks import (
+    ConsumeHook,
+    ConsumeHookContext,
+    ConsumeReturn,
+    EndTransactionContext,
+    MessageType,
+    SendHook,
+    SendHookContext,
+)
 from rmqctl.network.clients.producer import Producer, ProducerSettings
-from rmqctl.network.clients.producing.hooks import EndTransactionContext, MessageType, SendHook, SendHookContext
-from rmqctl.network.clients.push.listeners import ConsumeStatus, OrderlyStatus
 from rmqctl.network.clients.push.push_consumer import MemberOptions, PushConsumer
-from rmqctl.network.clients.push.settings import PushSettings
-from rmqctl.network.clients.tracing.dispatcher import LARGEST_MESSAGE, TraceDispatcher, TraceOptions
-from rmqctl.network.clients.tracing.hooks import ConsumeTrace
-from rmqctl.network.clients.tracing.records import TraceBean, TraceRecord, TraceType, decode, encode, keys_of
-from rmqctl.network.local import LocalBroker
-from rmqctl.network.remoting.codes import RequestCode
-from rmqctl.network.remoting.command import RemotingCommand
+from rmqctl.network.clients.push.settings import ConsumeStatus, OrderlyStatus, PushSettings
+from rmqctl.network.clients.tracing import (
+    LARGEST_MESSAGE,
+    ConsumeTrace,
+    TraceBean,
+    TraceDispatcher,
+    TraceOptions,
+    TraceRecord,
+    TraceType,
+    decode,
+    encode,
+    keys_of,
+)
+from rmqctl.network.remoting.codec import RemotingCommand, RequestCode
+from rmqctl.network.serving import LocalBroker
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 

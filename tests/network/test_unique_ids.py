@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from rmqctl.formats.hashing import java_int
+from rmqctl.formats.checksums import java_int
 from rmqctl.network import unique_ids
 from rmqctl.network.unique_ids import NextId, UniqueIds
 from tests.anyday.clock import ZONES, clock_changes

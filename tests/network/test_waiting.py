@@ -10,9 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.services import Suspended
-from rmqctl.network.remoting.waiting import Deliver, HeldReply, Waiting
+from rmqctl.network.remoting.codec import RemotingCommand
+from rmqctl.network.remoting.requests import Deliver, HeldReply, Suspended, Waiting
 
 _TICK = 0.1
 _ANSWER = RemotingCommand(0)

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from rmqctl.commands.wire.serve import _traffic_line
-from rmqctl.network.ha.protocol import encode_report
-from rmqctl.network.remoting.traffic import Seen, Traffic
+from rmqctl.network.ha.master import encode_report
+from rmqctl.network.remoting.server import Seen, Traffic
 from rmqctl.network.watching import http_answer
 from rmqctl.store.message_store import MessageStore
 from tests.network.serving import ANY, serving

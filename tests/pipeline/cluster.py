@@ -15,7 +15,7 @@ from types import TracebackType
 
 import pyspark
 
-from rmqctl.pipeline.spark.java import find_java, java_home_for_spark
+from rmqctl.pipeline.spark.session import find_java, java_home_for_spark
 from tests.processes import SHORT_LIVED_JVM
 
 _SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rmqctl.store.commitlog.resync import LOOK_BACK
+from rmqctl.store.log.resync import LOOK_BACK
 from rmqctl.store.store_files import StoreFiles
 from tests.store.logs import BODY_AT, frame, frames, log_of
 

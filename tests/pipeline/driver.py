@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from rmqctl.pipeline.engine.engine import Engine, LocalEngine, SparkEngine
+from rmqctl.pipeline.engine import Engine, LocalEngine, SparkEngine
 from rmqctl.pipeline.jobs.export import export_with
 from rmqctl.pipeline.jobs.rebuild import rebuild_with
 from rmqctl.pipeline.spark.session import parse_conf, spark_session

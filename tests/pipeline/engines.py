@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmqctl.pipeline.engine.engine import Engine, LocalEngine, SparkEngine
+from rmqctl.pipeline.engine import Engine, LocalEngine, SparkEngine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,29 +6,28 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.pipeline.engine.engine import LocalEngine
+from rmqctl.pipeline import splits as over_splits
+from rmqctl.pipeline.engine import LocalEngine
 from rmqctl.pipeline.jobs.check import check_with
-from rmqctl.pipeline.jobs.check_parts import CheckOrder, check_splits
-from rmqctl.pipeline.jobs.tallied_run import TalliedRun
-from rmqctl.pipeline.splits import over_splits
-from rmqctl.pipeline.splits.over_splits import bundled, run_bundles
-from rmqctl.pipeline.splits.splits import (
+from rmqctl.pipeline.jobs.check_parts import CheckOrder, TalliedRun, check_splits
+from rmqctl.pipeline.splits import (
     SPLIT_SIZE,
     WHOLE_FILES,
     Split,
+    bundled,
     open_split,
     plan_splits,
+    run_bundles,
     split_columns,
     split_runs,
 )
-from rmqctl.store.check.queues.compare import QueuesComparison
-from rmqctl.store.check.queues.tally import QueuesTally
-from rmqctl.store.columns.batch import MessageColumns
+from rmqctl.store.check.queues import QueuesComparison, QueuesTally
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.log.columns import MessageColumns
+from rmqctl.store.log.implied import Digest, Run
 from rmqctl.store.queues.queue_table import QueueTable
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.survey.log_runs import Digest, Run
 from tests.opened import store_path
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.pipeline.spark.java import find_java, java_home_for_spark
+from rmqctl.pipeline.spark.session import find_java, java_home_for_spark
 from tests import processes
 from tests.goldens import truth
 from tests.opened import store_path

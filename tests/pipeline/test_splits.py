@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqctl.formats.message import Message, StoredMessage
-from rmqctl.pipeline.splits import splits
-from rmqctl.pipeline.splits.splits import (
+from rmqctl.pipeline import splits
+from rmqctl.pipeline.splits import (
     WHOLE_FILES,
     Split,
     SplitEdgeError,
@@ -21,15 +21,16 @@ from rmqctl.pipeline.splits.splits import (
     split_columns,
     split_runs,
 )
-from rmqctl.store.columns.batch import ColumnRecord, MessageColumns
-from rmqctl.store.commitlog import frame_search, resync
-from rmqctl.store.commitlog.walk import walk
 from rmqctl.store.config.config import StoreConfig
-from rmqctl.store.files import zeros
+from rmqctl.store.files import reading as zeros
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.log import resync
+from rmqctl.store.log import search as frame_search
+from rmqctl.store.log.columns import ColumnRecord, MessageColumns
+from rmqctl.store.log.implied import Digest, Run
+from rmqctl.store.log.walk import walk
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.survey.log_runs import Digest, Run
 from tests.formats.frames import frame_of
 from tests.goldens import GOLDENS
 from tests.opened import store_path

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.pipeline.engine.engine import SparkEngine
-from rmqctl.pipeline.engine.spark_job import completed_tasks
-from rmqctl.pipeline.sql.sql import StoreSql
+from rmqctl.pipeline.engine import SparkEngine
+from rmqctl.pipeline.spark_engine import completed_tasks
+from rmqctl.pipeline.sql.spark import StoreSql
 from rmqctl.store.check.check import check
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, truth

@@ -18,7 +18,7 @@ from pathlib import Path
 from subprocess import CalledProcessError
 from typing import NamedTuple
 
-from rmqctl import exit_codes
+from rmqctl.output import outcome as exit_codes
 from rmqctl.store.files import io
 from rmqctl.store.journal.log import unfinished_change
 from tests import processes

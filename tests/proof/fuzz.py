@@ -25,19 +25,18 @@ import pyarrow
 import pyarrow.ipc
 import pyarrow.parquet
 
-from rmqctl import exit_codes
 from rmqctl.formats.compression import compress, decompress
 from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.formats.message import FrameDamage, StoredMessage, decode_message
 from rmqctl.messages.message_source import message_source
-from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.frames import FrameDecoder, encode_frame
+from rmqctl.network.remoting.codec import FrameDecoder, RemotingCommand, encode_frame
+from rmqctl.output import outcome as exit_codes
 from rmqctl.output.times import parse_span, parse_time
-from rmqctl.store.check.scrub import ScrubState, load_state, save_state
-from rmqctl.store.checkpoint import read_checkpoint
+from rmqctl.store.check.cross import ScrubState, load_state, save_state
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.salvage.salvage import salvage
+from rmqctl.store.store_files import read_checkpoint
 from tests.proof import small_store
 from tests.proof.proving import Case
 from tests.rmqctl.looking import run

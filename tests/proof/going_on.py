@@ -8,13 +8,13 @@ from typing import Literal
 
 from pyarrow import parquet
 
-from rmqctl import exit_codes
+from rmqctl.output import outcome as exit_codes
 from rmqctl.store.journal.log import unfinished_change
 from rmqctl.store.journal.undo import resume, undo
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.recover.bridge.bridge import recover_bridging
+from rmqctl.store.recover.bridge import recover_bridging
 from rmqctl.store.recover.recover import recover
-from rmqctl.store.snapshot.manifest import MANIFEST_NAME
+from rmqctl.store.snapshot.snapshot import MANIFEST_NAME
 from tests.goldens import TreeState, tree_state
 from tests.proof.stores import CONFIG, held
 from tests.proof.works import KEEP_NOTHING, WORKS, Told, Work, attempt, nobody, on_files, resumed, undone

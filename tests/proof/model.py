@@ -31,7 +31,7 @@ from rmqctl.formats.message import Message
 from rmqctl.store.clean.options import CleanOptions
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.write.result import PutResult
+from rmqctl.store.write.put import PutResult
 from tests.proof.model_reader import SecondProcess, Seen, rows_of
 from tests.proof.proving import Case
 

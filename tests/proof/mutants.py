@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from rmqctl.formats.errors import UnreadableError
-from rmqctl.store.commitlog.transient_pool import PooledSink, TransientStorePool
-from rmqctl.store.files import io, presence
+from rmqctl.store.files import io
+from rmqctl.store.files import reading as presence
+from rmqctl.store.files.io import remove_any
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.files.trees import remove_any
 from rmqctl.store.journal import carry_out
-from rmqctl.store.write import open_writer, writer
+from rmqctl.store.log.transient_pool import PooledSink, TransientStorePool
+from rmqctl.store.write import writer
+from rmqctl.store.write import writer as open_writer
 
 Set = Callable[[Any, str, Any], object]
 """Such as setattr, or monkeypatch's."""

@@ -19,10 +19,10 @@ from rmqctl.formats.layouts import (
     INDEX_SLOT,
 )
 from rmqctl.formats.message import Message, StoredMessage
-from rmqctl.store.commitlog.walk import walk
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.log.walk import walk
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.queues.unit import ext_offset
+from rmqctl.store.queues.consumequeue import ext_offset
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import golden
 

@@ -11,7 +11,7 @@ from tests.processes import ROOT
 from tests.processes import run as run_process
 from tests.proof.covered import Covered, covered, missing, table
 
-_PROGRAM = "from rmqctl.formats.sys_flag import compression_type; compression_type(0)"
+_PROGRAM = "from rmqctl.formats.properties import compression_type; compression_type(0)"
 
 
 def test_what_a_process_ran_is_counted(tmp_path: Path) -> None:
@@ -24,8 +24,8 @@ def test_what_a_process_ran_is_counted(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     recorded = Coverage(data_file=str(data), config_file=str(ROOT / "pyproject.toml"))
     recorded.combine([str(tmp_path)])
-    one = covered(recorded)["formats/sys_flag.py"]
-    source = (ROOT / "formats/sys_flag.py").read_text().splitlines()
+    one = covered(recorded)["formats/properties.py"]
+    source = (ROOT / "formats/properties.py").read_text().splitlines()
     left = {source[number - 1].strip() for number in one.lines_left}
     assert "return (sys_flag & COMPRESSION_MASK) >> COMPRESSION_SHIFT" in left
     assert "return None" in left, "the plain kind of compression_name"
@@ -38,7 +38,7 @@ def test_what_a_process_ran_is_counted(tmp_path: Path) -> None:
 def test_rooms_are_added_up_and_what_is_less_than_promised_is_named() -> None:
     found = {
         "formats/hosts.py": Covered(10, 4, [7], ["3->5"]),
-        "store/journal/kept/entry.py": Covered(80, 20, [], []),
+        "store/journal/entry.py": Covered(80, 20, [], []),
         "store/journal/log.py": Covered(50, 0, [], []),
         "rmqctl/main.py": Covered(100, 0, list(range(20)), []),
     }

@@ -13,17 +13,18 @@ from typing import Any
 import pytest
 
 from rmqctl.store.clean import cleaner
-from rmqctl.store.commitlog import flush as log_flush
-from rmqctl.store.commitlog.flush import FlushService
 from rmqctl.store.files import io
+from rmqctl.store.files import outputs as publish
 from rmqctl.store.index import index_file
-from rmqctl.store.journal import carry_out, journal, roll_back
-from rmqctl.store.journal.kept import moving
-from rmqctl.store.outputs import publish
-from rmqctl.store.queues import flush as queue_flush
+from rmqctl.store.journal import carry_out, journal
+from rmqctl.store.journal import carry_out as roll_back
+from rmqctl.store.journal import folder as moving
+from rmqctl.store.log import append as log_flush
+from rmqctl.store.log.append import FlushService
+from rmqctl.store.queues import queue_table as queue_flush
 from rmqctl.store.write import writer
-from rmqctl.store.write.dispatch.queue_flush_service import QueueFlushService
-from rmqctl.store.write.opening.open_for_writing import unmark
+from rmqctl.store.write.opening import unmark
+from rmqctl.store.write.services import QueueFlushService
 from rmqctl.store.write.writer import StoreWriter
 from tests import quick
 from tests.proof.crash.cases import cases_of

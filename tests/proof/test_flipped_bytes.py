@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.store.check.catalogue.finding import Finding
-from rmqctl.store.check.index.index import IndexCheck
+from rmqctl.store.check.catalogue.catalogue import Finding
+from rmqctl.store.check.index import IndexCheck
 from rmqctl.store.index.index_file import IndexEntry, IndexFile
 from tests.proof import flipped_bytes
 from tests.proof.flipped_bytes import HOW, Subject, look_for

@@ -12,7 +12,7 @@ import pytest
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.messages.message_source import MessageSource, message_source
-from rmqctl.network.remoting import command
+from rmqctl.network.remoting import codec as command
 from tests.proof.fuzz import cases, readers
 from tests.proof.proving import assert_proved, prove
 

@@ -11,18 +11,17 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from rmqctl import exit_codes
-from rmqctl.exit_codes import exit_code_of
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.network.ha.mirror_store import MirrorStore, complete
+from rmqctl.output import outcome as exit_codes
+from rmqctl.output.outcome import exit_code_of
 from rmqctl.store.clean import CleanOptions, clean
 from rmqctl.store.journal.undo import resume, undo
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.offsets.decide import ResetTo
-from rmqctl.store.recover.bridge.bridge import recover_bridging
+from rmqctl.store.offsets.change import ResetTo
+from rmqctl.store.recover.bridge import recover_bridging
 from rmqctl.store.recover.rebuild import rebuild
-from rmqctl.store.recover.recover import recover
-from rmqctl.store.recover.truncate import truncate
+from rmqctl.store.recover.recover import recover, truncate
 from rmqctl.store.repair.repair import repair
 from rmqctl.store.store_files import StoreFiles
 from tests.proof.stores import CONFIG, log_of, message

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
-from rmqctl import exit_codes
-from rmqctl.store.answers.where.steps import Verdict
+from rmqctl.output import outcome as exit_codes
+from rmqctl.store.answers.steps import Verdict
 from tests.goldens import GoldenStore
 from tests.network.serving import serving
 from tests.opened import store_path

@@ -14,7 +14,6 @@ from typing import Any
 import click
 import pytest
 
-from rmqctl import exit_codes
 from rmqctl.formats.errors import (
     CorruptError,
     NotAStoreError,
@@ -28,7 +27,8 @@ from rmqctl.formats.errors import (
     WriteFailedError,
 )
 from rmqctl.main import GROUPS, VERBS, Verb, VerbGroup, actions_of, cli, main
-from rmqctl.store.installed import how_to_add
+from rmqctl.output import outcome as exit_codes
+from rmqctl.store.status import how_to_add
 from tests import processes
 
 ROOT = Path(__file__).parents[2]

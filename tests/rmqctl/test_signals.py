@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rmqctl.reports.outcome import concluded
+from rmqctl.output.outcome import concluded
 
 
 @pytest.fixture(autouse=True)

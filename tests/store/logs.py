@@ -9,10 +9,10 @@ from pathlib import Path
 from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import BLANK_MAGIC, FRAME_HEADS
 from rmqctl.formats.message import Message, StoredMessage
-from rmqctl.store.commitlog.walk import Blank, Damage, Empty, Record, walk
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.log.walk import Blank, Damage, Empty, Record, walk
 from tests.formats.frames import frame_of
 
 STORE_HOST = Host(bytes([10, 0, 0, 1]), 10911)

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 
-from rmqctl.formats.hashing import tags_code
+from rmqctl.formats.checksums import tags_code
 from tests.store.logs import blank, frame
 
 LOG_SIZE = 65536

@@ -18,7 +18,7 @@ from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.write.fast.extension import FastPath, fast_path
 from rmqctl.store.write.fast.ordinary import OrdinaryPuts
-from rmqctl.store.write.result import PutResult
+from rmqctl.store.write.put import PutResult
 from tests.formats.frames import new_message
 from tests.store.write.writing import files_below
 

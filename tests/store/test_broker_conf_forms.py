@@ -15,9 +15,8 @@ from typing import Any
 
 import pytest
 
-from rmqctl.store.config.config import StoreConfig, as_a_broker_starts, config_from_properties, is_delay_table
-from rmqctl.store.config.config_keys import KEYS
-from rmqctl.store.config.java_properties import java_properties
+from rmqctl.store.config.config import KEYS, StoreConfig, as_a_broker_starts, config_from_properties, is_delay_table
+from rmqctl.store.config.config_text import java_properties
 
 _ROWS = [
     json.loads(line)

@@ -10,11 +10,10 @@ import pytest
 
 from rmqctl.formats.errors import UnreadableError
 from rmqctl.formats.message import Message
-from rmqctl.store.checkpoint import Checkpoint, checkpoint_bytes, read_checkpoint, write_checkpoint
+from rmqctl.store.log.survey import start_after_crash
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.repair.repair import repair
-from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.survey.log_survey import start_after_crash
+from rmqctl.store.store_files import Checkpoint, StoreFiles, checkpoint_bytes, read_checkpoint, write_checkpoint
 from tests.goldens import GOLDENS, GoldenStore, base_of, truth
 from tests.opened import store_path
 from tests.quick import goldens_of

@@ -10,7 +10,7 @@ import pytest
 
 from rmqctl.formats.errors import UnreadableError, UsageError
 from rmqctl.store.compiled.notices import tell_notices
-from rmqctl.store.config import config_keys
+from rmqctl.store.config import config as config_keys
 from rmqctl.store.config.config import (
     StoreConfig,
     as_a_broker_starts,

@@ -8,15 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rmqctl.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rmqctl.store.files import io
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_file import Geometry, IndexFile, IndexHeader, time_difference
-from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
-from rmqctl.store.queues.consumequeue import ConsumeQueue
+from rmqctl.store.log.implied import index_kernels, new_words, pack_plain
+from rmqctl.store.queues.consumequeue import (
+    PLACEHOLDER_SIZE,
+    BatchConsumeQueue,
+    ConsumeQueue,
+    QueueUnit,
+    ext_address,
+    ext_offset,
+)
 from rmqctl.store.queues.consumequeue_ext import ConsumeQueueExt, ExtUnit
-from rmqctl.store.queues.unit import PLACEHOLDER_SIZE, QueueUnit, ext_address, ext_offset
-from rmqctl.store.survey.index_entries import index_kernels, new_words, pack_plain
+from rmqctl.store.store_files import Checkpoint, read_checkpoint, write_checkpoint
 from rmqctl.store.timer.wheel import SlotAt, slots_from
 
 SHORT, INT, LONG = 1 << 15, 1 << 31, 1 << 63

@@ -14,13 +14,12 @@ import pytest
 
 from rmqctl.formats.errors import RefusedError, UsageError, WriteFailedError
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.checkpoint import read_checkpoint
-from rmqctl.store.commitlog.walk import Damage, walk
 from rmqctl.store.files import io
+from rmqctl.store.log.walk import Damage, walk
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.status import GetStatus, PutStatus
-from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.store_files import StoreFiles, read_checkpoint
 from tests.store.write.writing import (
     FILE_SIZE,
     SMALL,

@@ -45,14 +45,14 @@ AT_REST: dict[str, Callable[[MessageStore], object]] = {
 # what the class calls for the verbs of the command line
 VERBS = {
     "rmqctl.store.recover.recover.recover",
-    "rmqctl.store.recover.bridge.bridge.recover_bridging",
+    "rmqctl.store.recover.bridge.recover_bridging",
     "rmqctl.store.repair.repair.repair",
     "rmqctl.store.recover.rebuild.rebuild",
-    "rmqctl.store.recover.truncate.truncate",
+    "rmqctl.store.recover.recover.truncate",
     "rmqctl.store.journal.undo.undo",
     "rmqctl.store.journal.undo.resume",
-    "rmqctl.store.journal.give_up.give_up",
-    "rmqctl.store.journal.forget.forget",
+    "rmqctl.store.journal.undo.give_up",
+    "rmqctl.store.journal.undo.forget",
     "rmqctl.store.journal.log.changes",
     "rmqctl.store.journal.log.find_change",
     "rmqctl.store.journal.log.last_standing",
@@ -63,10 +63,10 @@ VERBS = {
     "rmqctl.store.predict.predict",
     "rmqctl.store.check.check.check",
     "rmqctl.store.dump.dump_file.dump_file",
-    "rmqctl.store.info.summary.info",
-    "rmqctl.store.info.summary.topic_rows",
-    "rmqctl.store.info.summary.queue_rows",
-    "rmqctl.store.info.summary.file_rows",
+    "rmqctl.store.info.info.info",
+    "rmqctl.store.info.info.topic_rows",
+    "rmqctl.store.info.info.queue_rows",
+    "rmqctl.store.info.info.file_rows",
     "rmqctl.store.scan.scan.Scan",
 }
 
@@ -166,7 +166,7 @@ def test_damage_is_raised_or_told(written: Path) -> None:
 
 def test_exports_say_what_they_need(written: Path, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    from rmqctl.messages.message_lines import MessageLines
+    from rmqctl.messages.text import MessageLines
 
     with MessageStore.open(written) as store:
         with pytest.raises(UsageError, match="make lines"):

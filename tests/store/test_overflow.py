@@ -10,10 +10,9 @@ import pytest
 
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.formats.message import Reason
-from rmqctl.store.columns.walk import walk_columns
-from rmqctl.store.commitlog.overflow import overflowed_message
-from rmqctl.store.commitlog.walk import Damage, walk
 from rmqctl.store.dump.dump_file import dump_file
+from rmqctl.store.log.column_walk import walk_columns
+from rmqctl.store.log.walk import Damage, overflowed_message, walk
 from rmqctl.store.predict import predict
 from rmqctl.store.salvage.salvage import salvage
 from rmqctl.store.store_files import StoreFiles

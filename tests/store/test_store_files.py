@@ -10,7 +10,7 @@ import pytest
 from rmqctl.formats.errors import NotAStoreError, UnreadableError, UnsupportedError
 from rmqctl.store.config.config import StoreConfig, read_broker_conf
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.write.opening.open_for_writing import open_store_for_writing
+from rmqctl.store.write.opening import open_store_for_writing
 from tests.goldens import GOLDENS, GoldenStore, broker_conf, is_crashed, tree_state
 from tests.quick import goldens_of
 

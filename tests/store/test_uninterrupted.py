@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rmqctl.store.uninterrupted import uninterrupted
+from rmqctl.store.files.background import uninterrupted
 
 
 class Ended(KeyboardInterrupt):

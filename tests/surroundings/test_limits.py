@@ -15,7 +15,7 @@ import pytest
 
 from rmqctl.formats.errors import ExhaustedError, exhausted
 from rmqctl.formats.message import Message
-from rmqctl.reports.outcome import concluded
+from rmqctl.output.outcome import concluded
 from rmqctl.store import MessageStore
 from rmqctl.store.config.config import StoreConfig
 from tests.quick import sample

@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import pytest
 
-from rmqctl import exit_codes
 from rmqctl.main import VERBS, main
+from rmqctl.output import outcome as exit_codes
 from rmqctl.store import MessageStore
 from rmqctl.store.files import lock
-from rmqctl.store.recover.truncate import truncate
+from rmqctl.store.recover.recover import truncate
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, tree_state
 from tests.network.serving import Served, serving

@@ -9,18 +9,12 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.compression import compress
-from rmqctl.formats.java_map import BUILT, in_java_order
 from rmqctl.formats.layouts import COMPRESSION_SHIFT, SYS_FLAG_COMPRESSED
 from rmqctl.formats.message import Message
-from rmqctl.formats.properties import encode_properties
-from rmqctl.formats.sys_flag import COMPRESSION_NAMES, TRANSACTION_PREPARED
-from rmqctl.network.clients.client import BrokerError, texts
-from rmqctl.network.clients.namespaces import INSTANCE_ID, with_namespace, without_namespace
-from rmqctl.network.clients.producing.batches import encode_item
-from rmqctl.network.clients.producing.settings import ProducerSettings
-from rmqctl.network.remoting.codes import RequestCode, ResponseCode
-from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.fastjson import MessageQueue
+from rmqctl.formats.properties import BUILT, COMPRESSION_NAMES, TRANSACTION_PREPARED, encode_properties, in_java_order
+from rmqctl.network.clients.client import INSTANCE_ID, BrokerError, texts, with_namespace, without_namespace
+from rmqctl.network.clients.producing.settings import ProducerSettings, encode_item
+from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode, ResponseCode
 from rmqctl.network.topic_config import MAX_RECONSUME_TIMES, MESSAGE_TYPE, RECONSUME_TIME, REPLY
 from rmqctl.network.unique_ids import UniqueIds
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX

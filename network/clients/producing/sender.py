@@ -2,21 +2,129 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 import time
+from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 
 from rmqctl.formats.errors import RemoteError, RmqctlError
 from rmqctl.network.clients.client import BrokerError, Client
-from rmqctl.network.clients.producing.backpressure import AsyncLimits
-from rmqctl.network.clients.producing.deadlines import Deadlines
-from rmqctl.network.clients.producing.fault_strategy import FaultStrategy
-from rmqctl.network.clients.producing.hooks import ASYNC, ONEWAY, SYNC, ProducerHooks, SendHookContext
-from rmqctl.network.clients.producing.publish_routes import BrokerUnknownError, PublishRoutes
+from rmqctl.network.clients.hooks import ASYNC, ONEWAY, SYNC, ProducerHooks, SendHookContext
 from rmqctl.network.clients.producing.requests import Outgoing, OutgoingRequests, SendResult
+from rmqctl.network.clients.producing.routing import BrokerUnknownError, FaultStrategy, PublishRoutes
 from rmqctl.network.clients.producing.settings import ProducerSettings
-from rmqctl.network.remoting.codes import RequestCode
-from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.fastjson import MessageQueue
+from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode
+
+# Limits of asynchronous sends: how many and how many bytes may be on their way (executeAsyncMessageSend).
+
+LEAST_NUMBER, LEAST_SIZE = 10, 1 << 20
+
+
+class AsyncLimits:
+    """Limits of one producer, where its settings want any (enableBackpressureForAsyncMode). Safe for threads."""
+
+    def __init__(self, settings: ProducerSettings) -> None:
+        self._is_on = settings.enable_backpressure_for_async_mode
+        self._number = _Permits(max(settings.back_pressure_for_async_send_num, LEAST_NUMBER))
+        self._size = _Permits(max(settings.back_pressure_for_async_send_size, LEAST_SIZE))
+
+    def acquire(self, size: int, until: float) -> None:
+        """Wait until a message of `size` bytes may be sent; `until`: a monotonic time in s.
+
+        Raises: RemoteError, with RocketMQ's message, where that is not so in time.
+        """
+        if not self._is_on:
+            return
+        if not self._number.acquire(1, until):
+            raise RemoteError("send message tryAcquire semaphoreAsyncNum timeout")
+        if not self._size.acquire(size, until):
+            self._number.release(1)
+            raise RemoteError("send message tryAcquire semaphoreAsyncSize timeout")
+
+    def release(self, size: int) -> None:
+        """Note that a message of `size` bytes has its result."""
+        if self._is_on:
+            self._size.release(size)
+            self._number.release(1)
+
+
+class _Permits:
+    """A semaphore whose permits are taken several at a time, first come, first served."""
+
+    def __init__(self, permits: int) -> None:
+        self._free = permits
+        self._changed = threading.Condition()
+        self._waiting: deque[object] = deque()
+
+    def acquire(self, count: int, until: float) -> bool:
+        """Take permits; return False where they are not free in time."""
+        ticket = object()
+        with self._changed:
+            self._waiting.append(ticket)
+            try:
+                left = max(0.0, until - time.monotonic())
+                if not left or not self._changed.wait_for(
+                    lambda: self._waiting[0] is ticket and self._free >= count, left
+                ):
+                    return False
+                self._free -= count
+                return True
+            finally:
+                self._waiting.remove(ticket)
+                self._changed.notify_all()
+
+    def release(self, count: int) -> None:
+        """Return permits."""
+        with self._changed:
+            self._free += count
+            self._changed.notify_all()
+
+
+# Deadlines of requests that wait for an answer, watched by one thread (NettyRemotingClient#scanResponseTable).
+
+_SCAN_SECONDS = 0.1
+
+
+class Deadlines:
+    """Calls a function when its time has passed, unless it is dropped before. May be used by many threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._waiting: dict[int, tuple[float, Callable[[], None]]] = {}
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def add(self, seconds: float, late: Callable[[], None]) -> int:
+        """Have `late` called in `seconds`, in a thread of its own; return the number to drop it by."""
+        number = next(self._numbers)
+        with self._lock:
+            self._waiting[number] = time.monotonic() + seconds, late
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._scan, name="rmqctl-deadlines", daemon=True)
+                self._thread.start()
+        return number
+
+    def drop(self, number: int) -> bool:
+        """Drop a deadline; return False where it has passed already."""
+        with self._lock:
+            return self._waiting.pop(number, None) is not None
+
+    def _scan(self) -> None:
+        while not self._ended.wait(_SCAN_SECONDS):
+            now = time.monotonic()
+            with self._lock:
+                late = [number for number, (at, _) in self._waiting.items() if at <= now]
+                calls = [self._waiting.pop(number)[1] for number in late]
+            for call in calls:
+                call()
+
+    def close(self) -> None:
+        """End the watching."""
+        self._ended.set()
+
 
 # DefaultMQProducer#retryResponseCodes
 _TRY_AGAIN = (17, 14, 1, 2, 16, 204, 205, 1500)

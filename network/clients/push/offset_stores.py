@@ -12,11 +12,9 @@ from typing import Protocol
 from rmqctl.formats.errors import CorruptError, RemoteError, RmqctlError
 from rmqctl.network.clients.client import Client
 from rmqctl.network.clients.push.tasks import Warn
-from rmqctl.network.remoting.codes import RequestCode, ResponseCode
-from rmqctl.network.remoting.fastjson import MessageQueue, parse_body, queue_of_key
+from rmqctl.network.remoting.codec import MessageQueue, RequestCode, ResponseCode, parse_body, queue_of_key
 from rmqctl.store.files import io
-from rmqctl.store.files.presence import is_there
-from rmqctl.store.files.reading import read_small_file
+from rmqctl.store.files.reading import is_there, read_small_file
 
 _LARGEST_FILE = 64 << 20
 _OFFSETS_FILE = "offsets.json"

@@ -10,18 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqctl.formats.errors import RefusedError, RemoteError, UsageError
-from rmqctl.network.clients.allocate import Allocate, averagely
-from rmqctl.network.clients.channel import Answered, Dial
-from rmqctl.network.clients.client import Client
+from rmqctl.network.clients.channel import Answered, Dial, SocketChannel
+from rmqctl.network.clients.client import Client, with_namespace
 from rmqctl.network.clients.consumer import Where
-from rmqctl.network.clients.membership import BROADCASTING, CLUSTERING, live_group
-from rmqctl.network.clients.namespaces import with_namespace
+from rmqctl.network.clients.membership import BROADCASTING, CLUSTERING, Allocate, averagely, live_group
 from rmqctl.network.clients.producer import trace_dispatcher
-from rmqctl.network.clients.producing.validation import check_group
-from rmqctl.network.clients.push.asked import AskedMember
-from rmqctl.network.clients.push.concurrent_service import ConcurrentService
-from rmqctl.network.clients.push.listeners import ConcurrentListener, OrderlyListener
-from rmqctl.network.clients.push.member import PushMember, broker_address
+from rmqctl.network.clients.producing.settings import check_group
+from rmqctl.network.clients.push.consume_services import ConcurrentService, HeldLocks, OrderlyService, SendBack
+from rmqctl.network.clients.push.member import AskedMember, PushMember, broker_address
 from rmqctl.network.clients.push.offset_stores import (
     BrokerOffsets,
     LocalOffsets,
@@ -29,24 +25,15 @@ from rmqctl.network.clients.push.offset_stores import (
     ProgressStore,
     local_offsets_path,
 )
-from rmqctl.network.clients.push.orderly_service import OrderlyService
 from rmqctl.network.clients.push.process_queue import ProcessQueue
-from rmqctl.network.clients.push.pulls import Pulls
-from rmqctl.network.clients.push.queue_locks import HeldLocks
-from rmqctl.network.clients.push.rebalance import Rebalance
-from rmqctl.network.clients.push.send_back import SendBack
-from rmqctl.network.clients.push.settings import PushSettings
-from rmqctl.network.clients.push.tasks import Tasks, Warn
-from rmqctl.network.clients.push.workers import CallbackThreads
-from rmqctl.network.clients.sockets import SocketChannel
-from rmqctl.network.clients.tracing.dispatcher import TraceDispatcher, TraceOptions
-from rmqctl.network.clients.tracing.hooks import ConsumeTrace
-from rmqctl.network.remoting.codes import RequestCode
-from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.fastjson import MessageQueue
+from rmqctl.network.clients.push.pulling import Pulls, Rebalance
+from rmqctl.network.clients.push.settings import ConcurrentListener, OrderlyListener, PushSettings
+from rmqctl.network.clients.push.tasks import CallbackThreads, Tasks, Warn
+from rmqctl.network.clients.tracing import ConsumeTrace, TraceDispatcher, TraceOptions
+from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode
 from rmqctl.network.topic_config import retry_topic
 from rmqctl.network.unique_ids import own_address
-from rmqctl.store.read.message_filter import SUBSCRIBE_ALL, TagFilter
+from rmqctl.store.read.filter import SUBSCRIBE_ALL, TagFilter
 
 _FIRST_PERSIST_SECONDS = 10.0
 _LOOK_SECONDS = 0.1

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from rmqctl import exit_codes
 from rmqctl.flags.options import (
     StoreLocation,
     keep_going_option,
@@ -17,18 +16,21 @@ from rmqctl.flags.options import (
     store_options,
     topic_option,
 )
-from rmqctl.formats.errors import UsageError, WriteFailedError
-from rmqctl.formats.wording import counted
-from rmqctl.output.done import note_done
-from rmqctl.reports.damage import tell_bad_items
+from rmqctl.formats.errors import CorruptError, RefusedError, UnreadableError, UsageError, WriteFailedError, counted
+from rmqctl.formats.message import Message
+from rmqctl.output import outcome as exit_codes
+from rmqctl.output.outcome import tell_bad_items
+from rmqctl.output.output import note_done
+from rmqctl.store.config.config_files import NOT_ALLOWED_TO_SEND, has_legal_characters, read_config
+from rmqctl.store.files.layout import is_safe_topic
+from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
-    from rmqctl.formats.message import Message
+    from rmqctl.messages.input import MessagePiece
     from rmqctl.messages.message_source import MessageSource
-    from rmqctl.messages.piece import MessagePiece
     from rmqctl.output.output import Output
     from rmqctl.store.message_store import MessageStore
-    from rmqctl.store.write.result import PutResult
+    from rmqctl.store.write.put import PutResult
 
 
 @click.command(
@@ -122,7 +124,7 @@ def one_message(
 ) -> Message:
     """The message that flags describe; click.UsageError where they describe none."""
     from rmqctl.formats.message import Message
-    from rmqctl.messages.message_input import properties_of
+    from rmqctl.messages.input import properties_of
 
     if not topic:
         raise click.UsageError("a message needs -t TOPIC, or --from FILE for many")
@@ -163,7 +165,6 @@ def _row(message: Message, result: PutResult) -> dict[str, Any]:
 def _require_place(opened: MessageStore, message: Message, anywhere: bool, output: Output) -> None:
     """RefusedError where a broker would refuse topic or queue, unless `anywhere`; a word where it would have to make
     the topic first."""
-    from rmqctl.placement import TopicQueues
 
     places = TopicQueues.of(opened.files)
     if not anywhere:
@@ -247,7 +248,7 @@ def _put_all(opened: MessageStore, source: MessageSource, as_stored: bool, outpu
                 bar.advance(piece.bytes)
         opened.flush()
     except KeyboardInterrupt:
-        from rmqctl.store.recover.truncate import count_messages
+        from rmqctl.store.recover.recover import count_messages
 
         # a part of a piece may be there, too
         stored = summary["stored"] + count_messages(opened.files.log, told_up_to)
@@ -287,3 +288,57 @@ def _put_piece(
         except UsageError as error:
             errors[number] = error.message
     summary["bad_lines"] = tell_bad_items(output, item, errors, summary["bad_lines"])
+
+
+# Whether a broker would take a message for a topic and queue: what `append` says before it stores something there.
+
+# the timer's is as much its own, though TopicValidator does not refuse it
+_NOT_ALLOWED = NOT_ALLOWED_TO_SEND | {"rmq_sys_wheel_timer"}
+# what a broker makes by itself
+_OWN_PREFIXES = ("%RETRY%", "%DLQ%", "%LMQ%", "rmq_sys_")
+_HINT = "--anywhere stores it all the same"
+
+
+class TopicQueues(NamedTuple):
+    """Queues of each topic as config/topics.json has them; None where nobody can say."""
+
+    queues: dict[str, int] | None
+
+    @classmethod
+    def of(cls, files: StoreFiles) -> TopicQueues:
+        """Those of a store. Without a topics.json, or with a damaged one, everything may be right."""
+        try:
+            content = read_config(files.layout.config / "topics.json")
+            table = content["topicConfigTable"]
+            return cls({topic: _queues(entry) for topic, entry in table.items()})
+        except (CorruptError, UnreadableError, AttributeError, KeyError, TypeError, ValueError):
+            return cls(None)
+
+    def is_unknown(self, topic: str) -> bool:
+        """Whether topics.json would have to name the topic and does not."""
+        if self.queues is None or topic in self.queues or topic in _NOT_ALLOWED:
+            return False
+        return not topic.startswith(_OWN_PREFIXES)
+
+    def require(self, message: Message) -> None:
+        """RefusedError where a broker refuses topic or queue (AbstractSendMessageProcessor#msgCheck)."""
+        # what no store can take, the store says
+        if is_safe_topic(message.topic) and not has_legal_characters(message.topic):
+            raise RefusedError(
+                f"no broker takes a topic {message.topic!r}: letters, digits and _ - % | may stand in its name",
+                hint=_HINT,
+            )
+        if message.topic in _NOT_ALLOWED:
+            raise RefusedError(f"no producer may send to {message.topic}, which the broker writes itself", hint=_HINT)
+        queues = (self.queues or {}).get(message.topic)
+        if queues is not None and message.queue_id >= queues:
+            numbers = "0" if queues == 1 else f"0 to {queues - 1}"
+            raise RefusedError(
+                f"topic {message.topic!r} has {counted(queues, 'queue')} in topics.json, {numbers}: no queue "
+                f"{message.queue_id}",
+                hint=_HINT,
+            )
+
+
+def _queues(entry: dict[str, Any]) -> int:
+    return max(int(entry.get("readQueueNums", 0)), int(entry.get("writeQueueNums", 0)))

@@ -15,19 +15,16 @@ import click
 from rmqctl.confirm import agrees
 from rmqctl.flags.options import StoreLocation, dry_run_option, output_options, store_options, yes_option, zone_option
 from rmqctl.flags.types import COUNT, TIME
-from rmqctl.formats.errors import UsageError
-from rmqctl.formats.wording import counted
+from rmqctl.formats.errors import UsageError, counted
 from rmqctl.opening import broker_config, open_store
-from rmqctl.output.cells import human_size
-from rmqctl.output.done import note_done
-from rmqctl.output.output import Output
+from rmqctl.output.output import Output, note_done
 from rmqctl.output.span import SPAN
+from rmqctl.output.table import human_size
 from rmqctl.output.times import format_time, now_ms
-from rmqctl.reports.clean_output import ToldUnread, print_forecast, told_users
+from rmqctl.reports.changes import ToldUnread, print_forecast, told_users
 from rmqctl.store.clean import CleanReport, options_from_config
-from rmqctl.store.clean.decision import Because, FileDecision
-from rmqctl.store.clean.plan import messages_before
-from rmqctl.store.info.held_files import FileInUse, files_in_use
+from rmqctl.store.clean.plan import Because, FileDecision, messages_before
+from rmqctl.store.info.info import FileInUse, files_in_use
 
 if TYPE_CHECKING:
     from rmqctl.store.message_store import MessageStore

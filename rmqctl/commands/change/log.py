@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.flags import completing
+from rmqctl.flags import options as completing
 from rmqctl.flags.options import StoreLocation, dry_run_option, output_options, store_options, yes_option
-from rmqctl.formats.errors import RefusedError, UsageError
-from rmqctl.formats.wording import counted
-from rmqctl.output.done import note_done
+from rmqctl.formats.errors import RefusedError, UsageError, counted
+from rmqctl.output.output import note_done
 from rmqctl.output.span import SPAN
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
     from rmqctl.store.files.layout import StoreLayout
-    from rmqctl.store.journal.kept.stored import Stored
+    from rmqctl.store.journal.entry import Stored
     from rmqctl.store.journal.log import Change
     from rmqctl.store.message_store import MessageStore
 
@@ -69,8 +68,8 @@ def log(
     messages and files that `clean` removed are listed too, but cannot be undone.
     """
     from rmqctl.opening import open_store
-    from rmqctl.reports.left_behind import tell_left_behind
-    from rmqctl.store.journal.kept.stored import stored
+    from rmqctl.reports.changes import tell_left_behind
+    from rmqctl.store.journal.entry import stored
 
     if older_than is not None and not prune:
         raise UsageError("--older-than says what is to be removed", hint="add --prune")
@@ -188,7 +187,7 @@ def _how_to_end(change: Change) -> str | None:
 
 def _confirmed(chosen: list[Change], output: Output, yes: bool) -> bool:
     from rmqctl.confirm import agrees
-    from rmqctl.output.cells import human_size
+    from rmqctl.output.table import human_size
 
     size = human_size(sum(change.kept_bytes for change in chosen))
     for change in [] if yes else chosen:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl import exit_codes
 from rmqctl.confirm import agree_to_loss
 from rmqctl.flags.options import (
     StoreLocation,
@@ -18,14 +17,15 @@ from rmqctl.flags.options import (
     topic_option,
     yes_option,
 )
-from rmqctl.formats.wording import counted
-from rmqctl.output.done import note_change
+from rmqctl.formats.errors import counted
+from rmqctl.output import outcome as exit_codes
+from rmqctl.output.output import note_change
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqctl.output.output import Output
-    from rmqctl.store.repair.purge import PurgeReport
+    from rmqctl.store.repair.entries import PurgeReport
 
 _COLUMNS = ("topic", "reason", "configured", "queues", "messages", "offsets")
 
@@ -95,7 +95,7 @@ def purge(
 
 
 def _print(report: PurgeReport, output: Output, store: StoreLocation) -> None:
-    from rmqctl.reports.recover_output import print_operations, undo_advice
+    from rmqctl.reports.changes import print_operations, undo_advice
 
     rows = [one._asdict() for one in report.topics]
     if output.is_json:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl import exit_codes
 from rmqctl.confirm import agree_to_loss, require_one_way
 from rmqctl.flags.options import (
     StoreLocation,
@@ -24,8 +23,9 @@ from rmqctl.flags.options import (
     yes_option,
 )
 from rmqctl.flags.spark_options import SparkChoice, spark_options
-from rmqctl.formats.wording import counted
-from rmqctl.output.done import note_change
+from rmqctl.formats.errors import counted
+from rmqctl.output import outcome as exit_codes
+from rmqctl.output.output import note_change
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,7 +78,7 @@ def rebuild(
     Queues whose messages have all expired stay, because only they know their next offset.
     """
     from rmqctl.flags.spark_options import job_engine
-    from rmqctl.new_file_sizes import NewFiles, decide_sizes, tell_index_size
+    from rmqctl.flags.types import NewFiles, decide_sizes, tell_index_size
     from rmqctl.opening import log_bytes, open_store, tell_if_open
     from rmqctl.output.progress import progress
 
@@ -116,7 +116,7 @@ def rebuild(
 
 
 def _print(report: RebuildReport, output: Output, store: StoreLocation, dry_run: bool, no_journal: bool) -> None:
-    from rmqctl.reports.recover_output import print_operations, tell_deleted, undo_advice, without_deleted
+    from rmqctl.reports.changes import print_operations, tell_deleted, undo_advice, without_deleted
     from rmqctl.store.recover.rebuild import report_row
 
     record = report_row(report)

@@ -20,7 +20,7 @@ from rmqctl.flags.options import (
     yes_option,
 )
 from rmqctl.formats.errors import UsageError
-from rmqctl.output.done import note_change
+from rmqctl.output.output import note_change
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,10 +77,10 @@ def recover(
     queues and index are made complete for the whole log. What is taken out or overwritten is kept in DIR.rmqctl
     beside the store, and `rmqctl undo` brings it back.
     """
-    from rmqctl.new_file_sizes import decide_sizes, tell_index_size
+    from rmqctl.flags.types import decide_sizes, tell_index_size
     from rmqctl.opening import log_bytes, open_store, tell_if_open
     from rmqctl.output.progress import progress
-    from rmqctl.reports.recover_output import print_report
+    from rmqctl.reports.changes import print_report
 
     if bridge and (cut or full):
         raise UsageError("--bridge is for all damage and cuts none", hint="leave out --cut and --full, or --bridge")

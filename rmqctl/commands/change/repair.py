@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl import exit_codes
 from rmqctl.confirm import agree_to_loss, require_one_way
-from rmqctl.flags import completing
+from rmqctl.flags import options as completing
 from rmqctl.flags.options import (
     StoreLocation,
     dry_run_option,
@@ -20,8 +19,9 @@ from rmqctl.flags.options import (
     store_options,
     yes_option,
 )
-from rmqctl.output.done import note_change
-from rmqctl.reports.recover_output import SHOWN_BRIDGES, print_operations, undo_advice
+from rmqctl.output import outcome as exit_codes
+from rmqctl.output.output import note_change
+from rmqctl.reports.changes import SHOWN_BRIDGES, print_operations, undo_advice
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,7 +79,7 @@ def repair(
     backups. Consumer offsets, file times and whole messages after the log's end are changed only if you name their
     code. What is removed or overwritten is kept in DIR.rmqctl beside the store, and `rmqctl undo` brings it back.
     """
-    from rmqctl.new_file_sizes import NewFiles, decide_sizes, tell_index_size
+    from rmqctl.flags.types import NewFiles, decide_sizes, tell_index_size
     from rmqctl.opening import log_bytes, open_store, tell_if_open
     from rmqctl.output.progress import progress
     from rmqctl.store.repair.repair import may_make_queues

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl import exit_codes
 from rmqctl.flags.options import StoreLocation, config_option, output_options
-from rmqctl.output.done import note_done
+from rmqctl.output import outcome as exit_codes
+from rmqctl.output.output import note_done
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
-    from rmqctl.store.salvage.report import SalvageReport
+    from rmqctl.store.salvage.write import SalvageReport
 
 _DEFAULT_FILE_SIZE = 1 << 30
 _ADVICE = {
@@ -62,9 +62,9 @@ def salvage(
     """
     from rmqctl.opening import broker_config
     from rmqctl.output.progress import progress
-    from rmqctl.reports.left_behind import tell_left_behind
+    from rmqctl.reports.changes import tell_left_behind
     from rmqctl.store.message_store import MessageStore
-    from rmqctl.store.salvage.sources import find_sources
+    from rmqctl.store.salvage.carve import find_sources
 
     config = broker_config(StoreLocation(target, config_path))
     total = sum(one.size for one in find_sources(source, config))

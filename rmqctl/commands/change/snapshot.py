@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl import exit_codes
 from rmqctl.flags.options import StoreLocation, dry_run_option, output_options, store_options
-from rmqctl.output.done import note_done
+from rmqctl.output import outcome as exit_codes
+from rmqctl.output.output import note_done
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -91,7 +91,7 @@ def _preflight(store: StoreLocation, output: Output, directory: Path) -> int:
 def _take(store: StoreLocation, output: Output, directory: Path, reflink: str, hard_links: bool) -> int:
     from rmqctl.opening import open_store
     from rmqctl.output.progress import progress
-    from rmqctl.reports.left_behind import tell_left_behind
+    from rmqctl.reports.changes import tell_left_behind
 
     with open_store(store) as opened:
         total = sum(file.size for file in opened.files.log.files)

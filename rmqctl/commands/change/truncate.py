@@ -20,7 +20,7 @@ from rmqctl.flags.options import (
     yes_option,
 )
 from rmqctl.flags.types import OFFSET
-from rmqctl.output.done import note_change
+from rmqctl.output.output import note_change
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,10 +65,10 @@ def truncate(
     index and checkpoint are made what the rest implies. What is removed is kept in DIR.rmqctl beside the store, and
     `rmqctl undo` brings it back.
     """
-    from rmqctl.new_file_sizes import decide_sizes, tell_index_size
+    from rmqctl.flags.types import decide_sizes, tell_index_size
     from rmqctl.opening import open_store, tell_if_open
     from rmqctl.output.progress import progress
-    from rmqctl.reports.recover_output import print_report
+    from rmqctl.reports.changes import print_report
 
     require_one_way(no_journal, journal_in)
     with open_store(store) as opened:

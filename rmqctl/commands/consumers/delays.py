@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl import exit_codes
 from rmqctl.flags.options import StoreLocation, output_options, store_options
+from rmqctl.output import outcome as exit_codes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -91,7 +91,7 @@ def delays(store: StoreLocation, output: Output, *, undelivered: bool) -> int:
         return _list_undelivered(store, output)
     from rmqctl.formats.errors import NotFoundError
     from rmqctl.opening import open_store
-    from rmqctl.reports.answer import tell_answer
+    from rmqctl.output.outcome import tell_answer
 
     states: set[str] = set()
     with open_store(store, needs_messages=True) as opened:
@@ -114,8 +114,8 @@ def delays(store: StoreLocation, output: Output, *, undelivered: bool) -> int:
 def _list_undelivered(store: StoreLocation, output: Output) -> int:
     """List messages that a level or the timer passed; exit code 1 where there are any."""
     from rmqctl.opening import log_bytes, open_store
+    from rmqctl.output.outcome import ToldDamage
     from rmqctl.output.progress import progress
-    from rmqctl.reports.damage import ToldDamage
 
     with open_store(store, needs_messages=True) as opened:
         damage = ToldDamage(output)

@@ -17,7 +17,7 @@ from rmqctl.flags.options import (
     tls_options,
     topic_option,
 )
-from rmqctl.formats.wording import counted
+from rmqctl.formats.errors import counted
 from rmqctl.main import ListingGroup, Verb
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rmqctl.formats.errors import CorruptError, NotFoundError
     from rmqctl.network.clients.channel import Dial
     from rmqctl.output.output import Output
-    from rmqctl.reports.group_rows import WantedGroups
+    from rmqctl.reports.consumers import WantedGroups
 
 _COLUMNS = ("group", "topic", "queue_id", "offset", "max_offset", "lag", "lag_ms", "state", "detail")
 _DROPPABLE = ("detail", "max_offset", "lag_ms")
@@ -109,7 +109,7 @@ def _groups(
     the tags of a group are known, the unread messages with these tags are counted too: a broker keeps tags only where
     they were set with the group.
     """
-    from rmqctl.reports.group_rows import WantedGroups, is_pattern
+    from rmqctl.reports.consumers import WantedGroups, is_pattern
 
     wanted = WantedGroups(group, topic, behind, shows_all)
     by_queue = by_queue or output.format != "table" or (group is not None and not is_pattern(group))
@@ -125,8 +125,8 @@ def _groups(
 
 def _of_store(store: StoreLocation, output: Output, wanted: WantedGroups, by_queue: bool, tag: str | None) -> int:
     from rmqctl.opening import open_store
-    from rmqctl.reports.answer import tell_answer
-    from rmqctl.reports.group_rows import TOPIC_COLUMNS, by_topic, exact
+    from rmqctl.output.outcome import tell_answer
+    from rmqctl.reports.consumers import TOPIC_COLUMNS, by_topic, exact
 
     hidden: set[str] = set()
     with open_store(store) as opened:
@@ -149,7 +149,7 @@ def _nothing(config: Path, wanted: WantedGroups) -> NotFoundError:
     from rmqctl.formats.errors import NotFoundError
     from rmqctl.store.answers.config_offsets import CONSUMER_FILE
     from rmqctl.store.config.config_files import backup_of
-    from rmqctl.store.files.presence import exists
+    from rmqctl.store.files.reading import exists
 
     path = config / CONSUMER_FILE
     if not exists(path) and not exists(backup_of(path)):
@@ -167,8 +167,8 @@ def _live(output: Output, namesrv: str, dial: Dial, wanted: WantedGroups, by_que
     from rmqctl.formats.errors import NotFoundError
     from rmqctl.network.clients.client import Client
     from rmqctl.network.clients.survey import groups_at
-    from rmqctl.reports.group_rows import LIVE_TOPIC_COLUMNS, by_topic, exact
-    from rmqctl.reports.unanswered import Unanswered
+    from rmqctl.output.outcome import Unanswered
+    from rmqctl.reports.consumers import LIVE_TOPIC_COLUMNS, by_topic, exact
 
     unanswered = Unanswered(output)
     with contextlib.closing(Client(namesrv, dial)) as client:

@@ -52,8 +52,8 @@ def halves(store: StoreLocation, output: Output) -> int:
     """
     from rmqctl.formats.errors import NotFoundError
     from rmqctl.opening import open_store
+    from rmqctl.output.outcome import tell_answer
     from rmqctl.output.times import now_ms
-    from rmqctl.reports.answer import tell_answer
 
     with open_store(store, needs_messages=True) as opened:
         return tell_answer(

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl import exit_codes
 from rmqctl.flags.options import (
     StoreLocation,
     group_option,
@@ -16,6 +15,7 @@ from rmqctl.flags.options import (
     topic_option,
 )
 from rmqctl.main import Verb, VerbGroup
+from rmqctl.output import outcome as exit_codes
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -44,7 +44,7 @@ _VERBS = {
     "copy": Verb(f"{_CHANGES}:copy", "change", "The offsets of a group for another one."),
     "delete": Verb(f"{_CHANGES}:delete", "change", "Remove the offsets of a group, or of orphans."),
     "salvage-client": Verb(
-        "rmqctl.commands.consumers.offsets_client:salvage_client", "change", "A client's damaged offsets.json."
+        "rmqctl.commands.consumers.offsets_change:salvage_client", "change", "A client's damaged offsets.json."
     ),
     "merge": Verb(f"{_CHANGES}:merge", "change", "Offsets of another consumerOffset.json."),
 }
@@ -64,7 +64,7 @@ def show(store: StoreLocation, output: Output, group: str | None, topic: str | N
     """
     from rmqctl.formats.errors import NotFoundError
     from rmqctl.opening import open_store
-    from rmqctl.reports.answer import tell_answer
+    from rmqctl.output.outcome import tell_answer
 
     with open_store(store) as opened:
         is_all = group is None and topic is None and queue_id is None

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from rmqctl import exit_codes
 from rmqctl.confirm import agree_to_loss
 from rmqctl.flags.options import (
     StoreLocation,
@@ -26,15 +25,14 @@ from rmqctl.flags.options import (
     zone_option,
 )
 from rmqctl.flags.types import COUNT, PLACE
-from rmqctl.formats.errors import StoreInUseError
-from rmqctl.formats.wording import counted
-from rmqctl.output.done import note_change
+from rmqctl.formats.errors import StoreInUseError, counted
+from rmqctl.output import outcome as exit_codes
+from rmqctl.output.output import note_change, note_done
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
     from rmqctl.store.message_store import MessageStore
-    from rmqctl.store.offsets.change import OffsetsReport
-    from rmqctl.store.offsets.decide import Preference, ResetTo
+    from rmqctl.store.offsets.change import OffsetsReport, Preference, ResetTo
 
 _COLUMNS = ("group", "topic", "queue_id", "before", "after", "skipped", "again", "max_offset", "detail")
 _DROPPABLE = ("detail", "max_offset")
@@ -424,7 +422,7 @@ def _changed(
 
 
 def _print(report: OffsetsReport, output: Output, store: StoreLocation, words: _Words) -> None:
-    from rmqctl.reports.recover_output import print_operations, undo_advice
+    from rmqctl.reports.changes import print_operations, undo_advice
 
     for note in report.notes:
         output.talk(f"note: {note}")
@@ -451,3 +449,42 @@ def _print(report: OffsetsReport, output: Output, store: StoreLocation, words: _
         output.talk(f"what the files held is kept in {report.journal}; {undo_advice(store)} brings it back")
         if words.advice is not None:
             output.talk(words.advice)
+
+
+# `rmqctl offsets salvage-client`: a sound offsets.json from the damaged one of a broadcasting client.
+
+_OFFSETS_CLIENT_COLUMNS = ("topic", "broker_name", "queue_id", "offset", "source")
+
+
+@click.command(
+    "salvage-client",
+    epilog="""\b
+Example:
+  rmqctl offsets salvage-client ~/.rocketmq_offsets/ID/GROUP/offsets.json --to /tmp/offsets.json
+  mv /tmp/offsets.json ~/.rocketmq_offsets/ID/GROUP/offsets.json        with the client stopped
+
+Exit code 1: nothing can be read. 5: the new file exists.""",
+)
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--to", "target", type=click.Path(path_type=Path), required=True, metavar="NEW", help="The new file.")
+@output_options
+def salvage_client(output: Output, file: Path, target: Path) -> int:
+    """Write a sound offsets.json of a broadcasting client to a new file.
+
+    It holds the offsets that can be read of FILE, and those of FILE.bak for all other queues. FILE and its backup stay
+    as they are. Stop the client before you put the new file in place: it writes its own every 5 s.
+    """
+    from rmqctl.store.offsets.client_file import mend_client_file
+
+    done = mend_client_file(file, target)
+    rows = [one._asdict() for one in done.offsets]
+    note_done(f"{target} was written", path=str(target))
+    if output.is_json:
+        output.record(done._asdict() | {"offsets": rows})
+        return exit_codes.OK
+    output.rows(_OFFSETS_CLIENT_COLUMNS, rows)
+    for path, damage in ((file.name, done.damage), (f"{file.name}.bak", done.backup_damage)):
+        if damage is not None:
+            output.talk(f"{path}: {damage}")
+    output.talk(f"{counted(len(rows), 'offset')} written to {target}")
+    return exit_codes.OK

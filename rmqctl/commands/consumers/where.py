@@ -10,7 +10,7 @@ from rmqctl.flags.options import StoreLocation, group_option, limit_option, outp
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
-    from rmqctl.store.answers.where.where import NameKind
+    from rmqctl.store.answers.where import NameKind
 
 
 @click.command(
@@ -92,12 +92,12 @@ def where(
     be trusted the commitlog is searched.
     """
     from rmqctl.opening import log_bytes, open_store
+    from rmqctl.output.outcome import ToldDamage
     from rmqctl.output.progress import progress
     from rmqctl.output.times import now_ms
-    from rmqctl.reports.damage import ToldDamage
-    from rmqctl.reports.whereabouts import tell_whereabouts
-    from rmqctl.store.answers.where.where import WhereQuestion
-    from rmqctl.store.answers.where.where import where as whereabouts_of
+    from rmqctl.reports.consumers import tell_whereabouts
+    from rmqctl.store.answers.where import WhereQuestion
+    from rmqctl.store.answers.where import where as whereabouts_of
 
     if tag is not None and not group:
         raise click.UsageError("--tag says what a group takes: name the group with -g")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl import exit_codes
 from rmqctl.flags.options import (
     StoreLocation,
     columns_option,
@@ -18,19 +17,18 @@ from rmqctl.flags.options import (
     store_options,
 )
 from rmqctl.formats.errors import NotFoundError, UnsupportedError
-from rmqctl.reports.answer import hidden_by_damage
-from rmqctl.reports.damage import ToldDamage, report_unsearched
+from rmqctl.output import outcome as exit_codes
+from rmqctl.output.outcome import ToldDamage, hidden_by_damage, report_unsearched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rmqctl.formats.message import StoredMessage
-    from rmqctl.messages.format_string import FormatString
-    from rmqctl.messages.listing import Listing
+    from rmqctl.messages.listing import FormatString, Listing
     from rmqctl.output.output import Output
     from rmqctl.store.message_store import MessageStore
     from rmqctl.store.read.reader import StoreReader
-    from rmqctl.store.read.selection import Order, Selection
+    from rmqctl.store.read.select import Order, Selection
 
 
 @click.command(
@@ -103,9 +101,8 @@ def cat(
     A table shows the start of each body; --json prints whole messages, one a line, as they are read. Tables show the
     records of trace messages in words.
     """
-    from rmqctl.messages.columns import column_list, known_columns
-    from rmqctl.messages.format_string import FormatString
-    from rmqctl.messages.listing import Listing
+    from rmqctl.messages.json import column_list, known_columns
+    from rmqctl.messages.listing import FormatString, Listing
     from rmqctl.messages.traces import TRACE_TOPIC
     from rmqctl.opening import open_store
 
@@ -199,8 +196,8 @@ def _follow(
     from dataclasses import replace
 
     from rmqctl.messages.listing import in_batches, print_batches, print_formatted
-    from rmqctl.reports.outcome import Terminated
-    from rmqctl.store.survey.tail import end_of_messages
+    from rmqctl.output.outcome import Terminated
+    from rmqctl.store.log.survey import end_of_messages
 
     log, criteria = store.files.log, selection.criteria
     end = end_of_messages(log, max(selection.begin, log.min_offset, 0))
@@ -245,7 +242,7 @@ def _tell_unread(reader: StoreReader, selection: Selection, damage: ToldDamage) 
 
 def _tell_unmet(reader: StoreReader, selection: Selection, output: Output) -> None:
     """Where several topics are asked for: which of the names nothing goes by."""
-    from rmqctl.store.read.topic_names import unmet_names
+    from rmqctl.store.read.filter import unmet_names
 
     topics = selection.criteria.topic_filter
     if len(topics.names) > 1:
@@ -254,7 +251,7 @@ def _tell_unmet(reader: StoreReader, selection: Selection, output: Output) -> No
 
 
 def _nothing(reader: StoreReader, selection: Selection, damage: ToldDamage) -> None:
-    from rmqctl.store.read.topic_names import unmet_names
+    from rmqctl.store.read.filter import unmet_names
 
     criteria = selection.criteria
     topic, queue_id = criteria.topic, criteria.queue_id

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl import exit_codes
-from rmqctl.flags import completing
+from rmqctl.flags import options as completing
 from rmqctl.flags.options import StoreLocation, output_options, store_options
 from rmqctl.flags.spark_options import SparkChoice, spark_options
+from rmqctl.output import outcome as exit_codes
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -96,7 +96,7 @@ def check(
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(open_store(store))
         files = opened.files
-        from rmqctl.store.check.ranges import parse_subset
+        from rmqctl.store.check.cross import parse_subset
 
         share = None if subset is None else parse_subset(subset)
         seconds = None if max_duration is None else _seconds(max_duration)
@@ -170,9 +170,9 @@ def _state_file(store: StoreLocation, resume: bool, state: Path | None) -> Path 
     if state is None and not resume:
         return None
     from rmqctl.formats.errors import UsageError
-    from rmqctl.store.check.scrub import default_path
-    from rmqctl.store.outputs.output_place import check_output_place
-    from rmqctl.store.remote.address import is_address
+    from rmqctl.store.check.cross import default_path
+    from rmqctl.store.files.outputs import check_output_place
+    from rmqctl.store.files.remote import is_address
 
     if is_address(store.path) and state is None:
         raise UsageError("a store on a server has no place beside it", file=store.path, hint="name one: --state FILE")

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl import exit_codes
 from rmqctl.flags.options import StoreLocation, limit_option, output_options, store_options, topics_options
-from rmqctl.formats.errors import NotFoundError, UsageError
-from rmqctl.formats.wording import counted, format_time
+from rmqctl.formats.errors import NotFoundError, UsageError, counted, format_time
+from rmqctl.output import outcome as exit_codes
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
+    from rmqctl.store.info.info import StoreUsage
     from rmqctl.store.info.size_history import SizeHistory
-    from rmqctl.store.info.usage import StoreUsage
-    from rmqctl.store.read.topic_filter import TopicFilter
+    from rmqctl.store.read.filter import TopicFilter
 
 _TOPIC_COLUMNS = ("topic", "messages", "bytes", "share", "queue_files", "queue_bytes", "queue_on_disk_bytes")
 _DROPPABLE = ("queue_files", "queue_bytes", "queue_on_disk_bytes")
@@ -70,7 +69,7 @@ def du(
     from rmqctl.opening import log_bytes, open_store
     from rmqctl.output.paragraph import talk_paragraph
     from rmqctl.output.progress import progress
-    from rmqctl.reports.clean_output import told_users
+    from rmqctl.reports.changes import told_users
 
     if history:
         if quick or topics.names or limit is not None:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl import exit_codes
 from rmqctl.flags.options import limit_option, output_options
 from rmqctl.flags.types import OFFSET
-from rmqctl.formats.wording import counted
+from rmqctl.formats.errors import counted
+from rmqctl.output import outcome as exit_codes
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
-    from rmqctl.store.dump.items import DumpField, DumpItem
+    from rmqctl.store.dump.dump_file import DumpField, DumpItem
 
 _ROW = 16
 _TEXTS = ("config", "text")
@@ -49,8 +49,8 @@ def dump(output: Output, file: Path, with_hex: bool, at: int, limit: int | None)
     shown, and what the client does with the backup offsets.json.bak at its next start.
     """
     from rmqctl.formats.errors import UnsupportedError
+    from rmqctl.store.files.remote import as_written
     from rmqctl.store.message_store import MessageStore
-    from rmqctl.store.remote.address import as_written
 
     try:
         kind, items = MessageStore.dump(file, at=at)

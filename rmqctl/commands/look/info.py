@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl import exit_codes
 from rmqctl.flags.options import StoreLocation, output_options, store_options
-from rmqctl.formats.wording import counted
+from rmqctl.formats.errors import counted
+from rmqctl.output import outcome as exit_codes
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -41,7 +41,7 @@ def info(store: StoreLocation, output: Output, quick: bool) -> int:
     """
     from rmqctl.opening import log_bytes, open_store
     from rmqctl.output.progress import progress
-    from rmqctl.reports.verdict import of_info, print_verdict
+    from rmqctl.reports.check_report import of_info, print_verdict
 
     with open_store(store) as opened:
         total = log_bytes(opened.files)
@@ -70,8 +70,8 @@ def info(store: StoreLocation, output: Output, quick: bool) -> int:
 
 def _print_writes(output: Output, writes: dict[str, Any]) -> None:
     """Print whether a broker takes messages here, then what files cannot show."""
+    from rmqctl.output.output import BAD
     from rmqctl.output.paragraph import print_paragraph, talk_paragraph
-    from rmqctl.output.style import BAD
 
     print_paragraph(output, writes["sentence"], style=BAD if writes["accepted"] is False else None)
     for warning in writes["warnings"]:

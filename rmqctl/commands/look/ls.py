@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl import exit_codes
 from rmqctl.flags.options import StoreLocation, output_options, queue_option, store_options, topic_option
 from rmqctl.formats.errors import NotFoundError
-from rmqctl.reports.damage import ToldDamage
+from rmqctl.output import outcome as exit_codes
+from rmqctl.output.outcome import ToldDamage
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl import exit_codes
 from rmqctl.flags.options import StoreLocation, output_options, store_options
-from rmqctl.formats.wording import counted
+from rmqctl.formats.errors import counted
+from rmqctl.output import outcome as exit_codes
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -70,7 +70,7 @@ def predict(store: StoreLocation, output: Output, *, broker: str, target: str | 
         return _other_version(store, output, target, source)
     if source is not None:
         raise click.UsageError("--from goes with --to")
-    from rmqctl.reports.verdict import of_prediction, print_verdict
+    from rmqctl.reports.check_report import of_prediction, print_verdict
 
     with open_store(store) as opened:
         total = log_bytes(opened.files)
@@ -87,7 +87,7 @@ def predict(store: StoreLocation, output: Output, *, broker: str, target: str | 
 def _other_version(store: StoreLocation, output: Output, target: str, source: str | None) -> int:
     """List what another version does otherwise."""
     from rmqctl.opening import open_store
-    from rmqctl.reports.version_change import print_version_change, setting_changes
+    from rmqctl.reports.changes import print_version_change, setting_changes
     from rmqctl.store.config.config import read_properties
 
     with open_store(store) as opened:
@@ -137,9 +137,9 @@ def _print(found: Prediction, output: Output) -> None:
 
 
 def _print_recovery(recovery: dict[str, Any], output: Output) -> None:
-    from rmqctl.formats.wording import lasting
-    from rmqctl.output.cells import human_size
+    from rmqctl.formats.errors import lasting
     from rmqctl.output.paragraph import print_paragraph
+    from rmqctl.output.table import human_size
 
     least, most = (max(1, round(recovery[name])) for name in ("seconds_least", "seconds_most"))
     span = "" if least == most else f"{lasting(least * 1000)} to "

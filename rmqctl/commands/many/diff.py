@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl import exit_codes
 from rmqctl.flags.options import limit_option, output_options
 from rmqctl.flags.spark_options import SparkChoice, spark_options
-from rmqctl.formats.wording import counted
+from rmqctl.formats.errors import counted
 from rmqctl.opening import StoreLocation
+from rmqctl.output import outcome as exit_codes
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
-    from rmqctl.pipeline.jobs.diff.diff import Diff
+    from rmqctl.pipeline.jobs.diff import Diff
     from rmqctl.store.store_files import StoreFiles
 
 _SETTINGS = ("kind", "name", "a", "b")
@@ -78,8 +78,7 @@ def diff(
 
     place_a, place_b = StoreLocation(a, config_a), StoreLocation(b, config_b)
     with open_store(place_a, needs_messages=True) as store_a, open_store(place_b, needs_messages=True) as store_b:
-        from rmqctl.pipeline.jobs.diff.config import diff_config
-        from rmqctl.pipeline.jobs.diff.report import diff_summary
+        from rmqctl.pipeline.jobs.diff import diff_config, diff_summary
 
         files_a, files_b = store_a.files, store_b.files
         found = _compared(files_a, files_b, content, limit, spark)
@@ -110,8 +109,8 @@ def diff(
 def _compared(a: StoreFiles, b: StoreFiles, content: bool, limit: int, spark: SparkChoice) -> Diff:
     from rmqctl.flags.spark_options import job_engine
     from rmqctl.output.progress import progress
-    from rmqctl.pipeline.jobs.diff.diff import diff as compare
-    from rmqctl.pipeline.jobs.diff.diff import work_of
+    from rmqctl.pipeline.jobs.diff import diff as compare
+    from rmqctl.pipeline.jobs.diff import work_of
 
     with job_engine(spark) as engine, progress("comparing", work_of(a, b), "bytes") as bar:
         return compare(engine, a, b, content=content, limit=limit, progress=bar.advance)

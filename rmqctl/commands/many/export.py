@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from rmqctl import exit_codes
 from rmqctl.flags.options import (
     StoreLocation,
     columns_option,
@@ -18,16 +17,15 @@ from rmqctl.flags.options import (
     yes_option,
 )
 from rmqctl.flags.spark_options import SparkChoice, spark_options
-from rmqctl.formats.errors import NotFoundError
-from rmqctl.formats.wording import counted
-from rmqctl.output.done import note_done
-from rmqctl.reports.answer import hidden_by_damage
-from rmqctl.reports.damage import ToldDamage, report_unsearched
+from rmqctl.formats.errors import NotFoundError, counted
+from rmqctl.output import outcome as exit_codes
+from rmqctl.output.outcome import ToldDamage, hidden_by_damage, report_unsearched
+from rmqctl.output.output import note_done
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
     from rmqctl.store.export.export import ExportReport, Format, Target
-    from rmqctl.store.read.selection import Selection
+    from rmqctl.store.read.select import Selection
 
 _FORMATS = ("parquet", "arrow", "csv", "json", "jsonl")
 
@@ -83,11 +81,10 @@ def export(
     """
     from rmqctl.confirm import require_agreed_file
     from rmqctl.exporting import export_here, export_on_spark
-    from rmqctl.messages.columns import column_list
+    from rmqctl.messages.json import column_list
     from rmqctl.opening import open_store
-    from rmqctl.store.export.export import Target
-    from rmqctl.store.export.selected import TABLES, require_target
-    from rmqctl.store.remote.address import address_of, as_written, is_address
+    from rmqctl.store.export.export import TABLES, Target, require_target
+    from rmqctl.store.files.remote import address_of, as_written, is_address
 
     chosen_format: Format | None = "jsonl" if file_format == "json" else file_format
     if is_address(target) and (overwrite or spark.master):
@@ -105,7 +102,7 @@ def export(
     with contextlib.ExitStack() as until_written:
         opened = until_written.enter_context(open_store(store, needs_messages=True))
         if is_address(target):
-            from rmqctl.store.remote.upload import uploaded
+            from rmqctl.store.files.remote import uploaded
 
             to = to._replace(path=until_written.enter_context(uploaded(address_of(target))))
             target = to.path
@@ -129,8 +126,8 @@ def export(
 
 def _tell(report: ExportReport, to: Target, named: str, damage: ToldDamage, output: Output) -> None:
     """The summary: on stderr where the messages are on standard output."""
-    from rmqctl.reports.left_behind import tell_left_behind
-    from rmqctl.store.outputs.outputs import STANDARD_OUTPUT
+    from rmqctl.reports.changes import tell_left_behind
+    from rmqctl.store.files.outputs import STANDARD_OUTPUT
 
     if to.path == STANDARD_OUTPUT:
         output.talk(f"{counted(report.messages, 'message')} in {counted(report.bytes, 'byte')} on standard output")
@@ -155,7 +152,7 @@ def _tell(report: ExportReport, to: Target, named: str, damage: ToldDamage, outp
 def _format(target: Path, file_format: Format | None, is_directory: bool) -> Format:
     """The format of what is written. UsageError where nothing says it, or where it cannot be."""
     from rmqctl.store.export.export import SUFFIXES, format_of
-    from rmqctl.store.outputs.outputs import STANDARD_OUTPUT
+    from rmqctl.store.files.outputs import STANDARD_OUTPUT
 
     if target == STANDARD_OUTPUT and is_directory:
         raise click.UsageError("a partitioned export or one on Spark needs a directory, not standard output")

@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from rmqctl import exit_codes
 from rmqctl.flags.options import StoreLocation, store_options, yes_option
 from rmqctl.flags.spark_options import SparkChoice, spark_options, told_spark_session
-from rmqctl.formats.errors import UnreadableError
-from rmqctl.formats.wording import counted
-from rmqctl.output.done import note_done
-from rmqctl.reports.damage import ToldDamage
+from rmqctl.formats.errors import UnreadableError, counted
+from rmqctl.output import outcome as exit_codes
+from rmqctl.output.outcome import ToldDamage
+from rmqctl.output.output import note_done
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
-    from rmqctl.sql.asking import Ask
+    from rmqctl.sql_prompt import Ask
 
 _FORMATS = ("table", "json", "csv", "parquet", "arrow")
 
@@ -93,9 +92,8 @@ def sql(
     """
     from rmqctl.confirm import require_agreed_file
     from rmqctl.output.output import Output
-    from rmqctl.pipeline.stores.attaching import attached_stores
-    from rmqctl.sql.prompt import prompt
-    from rmqctl.sql.statements import cut_statements
+    from rmqctl.pipeline.sql.stores import attached_stores
+    from rmqctl.sql_prompt import cut_statements, prompt
 
     # for a file --json is about the summary, as everywhere
     chosen = "json" if as_json and target is None else chosen_format
@@ -134,7 +132,7 @@ def sql(
 def _asking(
     spark: SparkChoice, path: str, options: dict[str, str], attached: dict[str, str], damage: ToldDamage, output: Output
 ) -> Iterator[Ask]:
-    from rmqctl.sql.asking import asking_here, asking_spark
+    from rmqctl.sql_prompt import asking_here, asking_spark
 
     if not spark.is_spark:
         with asking_here(path, options, attached, damage) as ask:
@@ -146,8 +144,8 @@ def _asking(
 
 def _stores(store: StoreLocation, options: dict[str, str], attached: dict[str, str]) -> Iterator[StoreLocation]:
     """Every store that is read, with the broker.conf that goes with it."""
-    from rmqctl.pipeline.source.options import parse_options
-    from rmqctl.pipeline.stores.attaching import options_by_schema
+    from rmqctl.pipeline.spark.options import parse_options
+    from rmqctl.pipeline.sql.stores import options_by_schema
 
     for given in options_by_schema(str(store.path), options, attached).values():
         for one in parse_options(given).stores():
@@ -157,7 +155,7 @@ def _stores(store: StoreLocation, options: dict[str, str], attached: dict[str, s
 def _require_readable(store: StoreLocation, target: Path | None, overwrite: bool) -> None:
     """What opening the store raises; UsageError where FILE would lie in it, or is there already."""
     from rmqctl.opening import open_store
-    from rmqctl.store.outputs.outputs import require_new_file
+    from rmqctl.store.files.outputs import require_new_file
 
     with open_store(store, needs_messages=True) as opened:
         if target is not None:
@@ -176,8 +174,8 @@ def _is_a_terminal(stream: TextIO | None) -> bool:
 
 def _check(query: str | None, chosen: str | None, target: Path | None, overwrite: bool) -> None:
     """Everything that is wrong with the flags, before anything takes its time."""
-    from rmqctl.sql.answers import file_format
-    from rmqctl.store.outputs.outputs import require_new_file
+    from rmqctl.sql_prompt import file_format
+    from rmqctl.store.files.outputs import require_new_file
 
     if target is not None:
         if chosen == "table":
@@ -194,8 +192,8 @@ def _check(query: str | None, chosen: str | None, target: Path | None, overwrite
 
 def _source_options(store: StoreLocation, **given: str | None) -> dict[str, str]:
     """Options of the data source; UsageError for one that says nothing."""
-    from rmqctl.pipeline.source.options import parse_options
-    from rmqctl.store.remote.file_system import storage_options
+    from rmqctl.pipeline.spark.options import parse_options
+    from rmqctl.store.files.remote_file_system import storage_options
 
     options = {name: value for name, value in given.items() if value is not None}
     if store.config_path is not None:
@@ -207,7 +205,7 @@ def _source_options(store: StoreLocation, **given: str | None) -> dict[str, str]
 
 
 def _print(ask: Ask, statements: list[str], output: Output) -> None:
-    from rmqctl.sql.answers import print_answer
+    from rmqctl.sql_prompt import print_answer
 
     for number, statement in enumerate(statements):
         if number and output.format == "table":
@@ -217,8 +215,8 @@ def _print(ask: Ask, statements: list[str], output: Output) -> None:
 
 
 def _write(ask: Ask, statement: str, target: Path, chosen: Any, overwrite: bool, output: Output) -> None:
-    from rmqctl.sql.answers import file_format, write_answer
-    from rmqctl.store.outputs.outputs import STANDARD_OUTPUT
+    from rmqctl.sql_prompt import file_format, write_answer
+    from rmqctl.store.files.outputs import STANDARD_OUTPUT
 
     kind = file_format(target, chosen)
     table = ask(statement)

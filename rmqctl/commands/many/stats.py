@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl import exit_codes
 from rmqctl.flags.options import (
     StoreLocation,
     limit_option,
@@ -16,8 +15,8 @@ from rmqctl.flags.options import (
     topic_option,
 )
 from rmqctl.flags.spark_options import SparkChoice, spark_options
-from rmqctl.formats.errors import NotFoundError
-from rmqctl.formats.wording import counted
+from rmqctl.formats.errors import NotFoundError, counted
+from rmqctl.output import outcome as exit_codes
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -99,8 +98,7 @@ def stats(
     if limit is not None and not wanted:
         raise click.UsageError("-n goes with --by")
     with open_store(store, needs_messages=True) as opened:
-        from rmqctl.pipeline.jobs.stats.report import dimensions_of, group_rows, key_names, stats_summary
-        from rmqctl.pipeline.jobs.stats.stats import StatsRequest
+        from rmqctl.pipeline.jobs.stats import StatsRequest, dimensions_of, group_rows, key_names, stats_summary
 
         dimensions = dimensions_of(wanted)
         request = StatsRequest(dimensions, topic, begin, end, now_ms(), not no_duplicates)
@@ -145,7 +143,7 @@ def _counted(files: StoreFiles, request: Any, spark: SparkChoice) -> Any:
     from rmqctl.flags.spark_options import job_engine
     from rmqctl.opening import log_bytes
     from rmqctl.output.progress import progress
-    from rmqctl.pipeline.jobs.stats.stats import stats as count
+    from rmqctl.pipeline.jobs.stats import stats as count
 
     total = log_bytes(files)
     with job_engine(spark) as engine, progress("counting", total, "bytes") as bar:

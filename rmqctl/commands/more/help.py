@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from click.shell_completion import ShellComplete, get_completion_class
 
-from rmqctl import exit_codes
-from rmqctl.formats.wording import counted
-from rmqctl.main import PROGRAM, cli, no_such_verb
+from rmqctl.formats.errors import counted
+from rmqctl.main import COMPLETION_VARIABLE, PROGRAM, cli, no_such_verb
+from rmqctl.output import outcome as exit_codes
 
 
 @click.command(
@@ -31,7 +32,7 @@ def help(context: click.Context, verb: str | None, folder: Path | None) -> int:
     if folder is not None:
         if verb is not None:
             raise click.UsageError("--man writes the pages of all verbs: leave out the verb")
-        from rmqctl.documents.manual import write_manual
+        from rmqctl.documents.document import write_manual
 
         click.echo(f"{counted(write_manual(folder), 'manual page')} in {folder}", err=True)
         return exit_codes.OK
@@ -45,3 +46,30 @@ def help(context: click.Context, verb: str | None, folder: Path | None) -> int:
     with click.Context(command, info_name=verb, parent=parent) as found:
         click.echo(command.get_help(found))
     return exit_codes.OK
+
+
+# `rmqctl completion`: the script that teaches a shell to complete rmqctl's verbs and flags.
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Print the completion script of a shell.
+
+    \b
+      bash   eval "$(rmqctl completion bash)"       in ~/.bashrc
+      zsh    eval "$(rmqctl completion zsh)"        in ~/.zshrc, after compinit
+      fish   rmqctl completion fish > ~/.config/fish/completions/rmqctl.fish
+    """
+    click.echo(script(shell), nl=False)
+
+
+def script(shell: str) -> str:
+    """The script, made by click's own machinery; the shell need not be installed here."""
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.BadParameter(f"click knows no shell {shell}")
+    # BashComplete.source would first start bash to ask for its version
+    return ShellComplete.source(kind(cli, {}, PROGRAM, COMPLETION_VARIABLE))

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+import json
+import os
+import queue
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from rmqctl import exit_codes
 from rmqctl.flags.options import (
     group_option,
     namesrv_option,
@@ -19,16 +27,18 @@ from rmqctl.flags.options import (
     topic_option,
     zone_option,
 )
-from rmqctl.flags.producer_options import namespace_option, trace_option, trace_topic_option
+from rmqctl.flags.spark_options import namespace_option, trace_option, trace_topic_option
 from rmqctl.flags.types import COUNT, LARGEST_INT, SECONDS, TIME
 from rmqctl.formats.errors import NotFoundError
+from rmqctl.formats.properties import UNIQUE_KEY
+from rmqctl.output import outcome as exit_codes
 
 if TYPE_CHECKING:
     from rmqctl.formats.message import StoredMessage
-    from rmqctl.network.clients.allocate import Allocate
     from rmqctl.network.clients.channel import Dial
     from rmqctl.network.clients.consumer import Consumer, Where
-    from rmqctl.network.clients.push.push_consumer import MemberOptions
+    from rmqctl.network.clients.membership import Allocate
+    from rmqctl.network.clients.push.push_consumer import MemberOptions, PushConsumer
     from rmqctl.output.output import Output
 
     _Parameter = click.ParamType[Any]
@@ -203,9 +213,7 @@ def _traced(consumer: Consumer, namesrv: str, dial: Dial, trace: bool, topic: st
         yield
         return
     from rmqctl.network.clients.producer import trace_dispatcher
-    from rmqctl.network.clients.tracing.dispatcher import TraceOptions
-    from rmqctl.network.clients.tracing.hooks import ConsumeTrace
-    from rmqctl.network.clients.tracing.records import TRACE_TOPIC
+    from rmqctl.network.clients.tracing import TRACE_TOPIC, ConsumeTrace, TraceOptions
 
     options = TraceOptions(topic or TRACE_TOPIC)
     dispatcher = trace_dispatcher(namesrv, consumer.group, "CONSUME", dial, options, consumer.warn)
@@ -226,8 +234,8 @@ def _sent_back(messages: Iterator[StoredMessage], consumer: Consumer) -> Iterato
 
 def allocation(strategy: str, topic: str, assign: tuple[str, ...], rooms: tuple[str, ...]) -> Allocate:
     """Return the way in which queues are shared out. UsageError for what does not belong to `strategy`."""
-    from rmqctl.network.clients import allocate
-    from rmqctl.network.remoting.fastjson import MessageQueue
+    from rmqctl.network.clients import membership as allocate
+    from rmqctl.network.remoting.codec import MessageQueue
 
     for option, given, wanted in (("--assign", assign, "config"), ("--room", rooms, "machine-room")):
         if bool(given) is not (strategy == wanted):
@@ -269,13 +277,10 @@ class PushArguments(NamedTuple):
 
 def _push(output: Output, given: PushArguments, options: MemberOptions, *, to_the_end: bool) -> int:
     """Consume as a push consumer: print the messages, or hand each to a command."""
-    from rmqctl.commands.wire.pushed import DROPPABLE_RESULT_COLUMNS, RESULT_COLUMNS, CommandResults, PrintedMessages
-    from rmqctl.commands.wire.run_command import command_of
     from rmqctl.messages.listing import Listing, print_messages
-    from rmqctl.network.clients.push.listeners import ConsumeStatus, OrderlyStatus
     from rmqctl.network.clients.push.push_consumer import PushConsumer
-    from rmqctl.network.clients.push.settings import PushSettings
-    from rmqctl.network.clients.tracing.records import TRACE_TOPIC
+    from rmqctl.network.clients.push.settings import ConsumeStatus, OrderlyStatus, PushSettings
+    from rmqctl.network.clients.tracing import TRACE_TOPIC
 
     if given.instance is not None and not given.broadcast:
         raise click.UsageError("--instance goes with --broadcast")
@@ -313,3 +318,152 @@ def _push(output: Output, given: PushArguments, options: MemberOptions, *, to_th
     if not count:
         raise NotFoundError(f"topic {given.topic!r} has no message for group {given.group!r}")
     return exit_codes.OK
+
+
+# Run a command for each message: the body on stdin, the rest in the environment, never through a shell.
+
+TIMED_OUT = 124
+"""Exit status of a command that was killed after its time, as of timeout(1)."""
+# MAX_ARG_STRLEN of Linux: a longer variable fails the command
+_LONGEST_VARIABLE = 128 * 1024 - 256
+
+
+def command_of(text: str) -> list[str]:
+    """Return the words of a command. UsageError where it is empty, badly quoted, or there is no such program."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise click.UsageError(f"--exec: {error}") from error
+    if not words or shutil.which(words[0]) is None:
+        raise click.UsageError(f"--exec: there is no program {words[0] if words else ''!r}")
+    return words
+
+
+def environment_of(message: StoredMessage) -> dict[str, str]:
+    """Return the variables for a message. A text that no variable can hold (NUL, over 128 KiB) is left out."""
+    properties = message.properties()
+    found: Mapping[str, object] = {
+        "TOPIC": message.topic,
+        "QUEUE_ID": message.queue_id,
+        "QUEUE_OFFSET": message.queue_offset,
+        "MSG_ID": message.message_id,
+        "UNIQUE_KEY": properties.get(UNIQUE_KEY, ""),
+        "TAGS": properties.get("TAGS", ""),
+        "KEYS": properties.get("KEYS", ""),
+        "RECONSUME_TIMES": message.reconsume_times,
+        "BORN_TIMESTAMP": message.born_timestamp,
+        "STORE_TIMESTAMP": message.store_timestamp,
+        "PROPERTIES": json.dumps(properties),
+    }
+    texts = {f"RMQCTL_{name}": str(value) for name, value in found.items()}
+    return {
+        name: text
+        for name, text in texts.items()
+        if "\0" not in text and len(text.encode("utf-8", "surrogatepass")) < _LONGEST_VARIABLE
+    }
+
+
+def run_for_message(command: Sequence[str], message: StoredMessage, seconds: float) -> int:
+    """Run a command for a message and return its exit status; after `seconds` it is killed with its children.
+
+    What it prints goes to stderr: stdout has the results. OSError where it cannot run, CorruptError for a body that
+    cannot be decompressed.
+    """
+    body = message.plain_body()
+    # a session of its own: Ctrl-C ends the consumer, which waits for the commands that run
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=sys.__stderr__ if sys.__stderr__ is not None else subprocess.DEVNULL,
+        env={**os.environ, **environment_of(message)},
+        start_new_session=True,
+    ) as process:
+        try:
+            process.communicate(body, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            return TIMED_OUT
+        return process.returncode
+
+
+# Messages of a push consumer for a command: printed one by one, or handed to a command that decides on them.
+
+_LOOK_SECONDS = 0.1
+RESULT_COLUMNS = ("topic", "queue_id", "queue_offset", "unique_key", "reconsume_times", "exit_status", "result")
+DROPPABLE_RESULT_COLUMNS = ("reconsume_times", "unique_key")
+
+
+class PrintedMessages:
+    """A callback whose messages are consumed once the next one is asked for."""
+
+    def __init__(self, success: object) -> None:
+        self._success = success
+        self._is_over = False
+        self._given: queue.SimpleQueue[tuple[StoredMessage, threading.Event]] = queue.SimpleQueue()
+
+    def consume(self, messages: Sequence[StoredMessage], context: object) -> Any:
+        """Hand messages to the one who prints, and wait for that."""
+        for message in messages:
+            printed = threading.Event()
+            self._given.put((message, printed))
+            while not printed.wait(_LOOK_SECONDS) and not self._is_over:
+                pass
+        return self._success
+
+    def messages(self, consumer: PushConsumer, *, to_the_end: bool) -> Generator[StoredMessage, None, None]:
+        """Yield the messages of a consumer, which is started and closed; one that is not printed is not consumed."""
+        with consumer:
+            try:
+                while not consumer.has_ended(to_the_end=to_the_end):
+                    try:
+                        message, printed = self._given.get(timeout=_LOOK_SECONDS)
+                    except queue.Empty:
+                        continue
+                    yield message
+                    printed.set()
+            finally:
+                consumer.abandon()
+                self._is_over = True
+
+
+class CommandResults:
+    """A callback that runs a command for each message: exit status 0 is `success`, any other `later`."""
+
+    def __init__(self, command: Sequence[str], seconds: float, success: object, later: object) -> None:
+        self._command = command
+        self._seconds = seconds
+        self._verdicts = (later, success)
+        self._rows: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+
+    def consume(self, messages: Sequence[StoredMessage], context: object) -> Any:
+        """Run the command. One that cannot run is a failure, reported by the consumer."""
+        (message,) = messages
+        status = run_for_message(self._command, message, self._seconds)
+        self._rows.put(
+            {
+                "topic": message.topic,
+                "queue_id": message.queue_id,
+                "queue_offset": message.queue_offset,
+                "unique_key": message.properties().get(UNIQUE_KEY),
+                "reconsume_times": message.reconsume_times,
+                "exit_status": status,
+                "result": "later" if status else "success",
+            }
+        )
+        return self._verdicts[not status]
+
+    def rows(
+        self, consumer: PushConsumer, flush: Callable[[], None], *, to_the_end: bool
+    ) -> Generator[dict[str, Any], None, None]:
+        """Yield a row for each message of a consumer, which is started and closed."""
+        with consumer:
+            while not consumer.has_ended(to_the_end=to_the_end) or not self._rows.empty():
+                try:
+                    yield self._rows.get(timeout=_LOOK_SECONDS)
+                except queue.Empty:
+                    continue
+                flush()
+        while not self._rows.empty():
+            yield self._rows.get()

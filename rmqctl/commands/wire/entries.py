@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from rmqctl import exit_codes
 from rmqctl.confirm import agree_to_loss, agrees
 from rmqctl.flags.options import (
     StoreLocation,
@@ -27,16 +26,17 @@ from rmqctl.flags.options import (
     yes_option,
 )
 from rmqctl.flags.types import WholeNumber
-from rmqctl.formats.wording import counted
-from rmqctl.output.done import note_change, note_done
-from rmqctl.store.config.topic_names import MOST_QUEUES
-from rmqctl.store.repair.config_entries import EntryChange
+from rmqctl.formats.errors import counted
+from rmqctl.output import outcome as exit_codes
+from rmqctl.output.output import note_change, note_done
+from rmqctl.store.config.config_files import MOST_QUEUES
+from rmqctl.store.repair.entries import EntryChange
 
 if TYPE_CHECKING:
     from rmqctl.network.clients.channel import Dial
-    from rmqctl.network.clients.entries import EntryAt
+    from rmqctl.network.clients.survey import EntryAt
     from rmqctl.output.output import Output
-    from rmqctl.store.repair.config_entries import EntryReport
+    from rmqctl.store.repair.entries import EntryReport
 
 _LARGEST = (1 << 31) - 1
 _PERMS = {"R": 4, "W": 2, "RW": 6}
@@ -315,7 +315,7 @@ def _done(wanted: EntryChange, place: _Place, terms: _Terms, output: Output, *, 
 
 
 def _print(wanted: EntryChange, report: EntryReport, output: Output, store: StoreLocation) -> None:
-    from rmqctl.reports.recover_output import undo_advice
+    from rmqctl.reports.changes import undo_advice
 
     if output.is_json:
         output.record({"kind": wanted.kind, **{name: getattr(report, name) for name in report.__slots__}})
@@ -338,9 +338,9 @@ def _differences(before: dict[str, Any] | None, after: dict[str, Any] | None) ->
 
 
 def _on_brokers(wanted: EntryChange, place: _Place, terms: _Terms, output: Output, removes_offsets: bool) -> int:
+    from rmqctl.network.clients.channel import SocketChannel
     from rmqctl.network.clients.client import Client
-    from rmqctl.network.clients.entries import carried_out, chosen_masters, planned_at
-    from rmqctl.network.clients.sockets import SocketChannel
+    from rmqctl.network.clients.survey import carried_out, chosen_masters, planned_at
 
     with contextlib.closing(Client(place.namesrv or "", place.dial or SocketChannel)) as client:
         masters = chosen_masters(client, place.cluster, place.brokers)

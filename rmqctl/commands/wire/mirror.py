@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl import exit_codes
 from rmqctl.commands.wire.serve import ADDRESS
 from rmqctl.flags.options import StoreLocation, config_option, summary_options
 from rmqctl.flags.types import SECONDS
-from rmqctl.output.done import note_done
-from rmqctl.reports.outcome import ending_signals
+from rmqctl.output import outcome as exit_codes
+from rmqctl.output.outcome import ending_signals
+from rmqctl.output.output import note_done
 
 if TYPE_CHECKING:
-    from rmqctl.network.ha.mirroring import MirrorReport
+    from rmqctl.network.ha.mirror import MirrorReport
     from rmqctl.output.output import Output
-    from rmqctl.store.commitlog.walk import Progress
+    from rmqctl.store.log.walk import Progress
 
 _DEFAULT_FILE_SIZE = 1 << 30
 
@@ -75,11 +75,10 @@ def mirror(
     HOST:PORT is the master's HA port (haListenPort, 10912 by default). When it ends, queues and index are made from
     the log, so that DIR is a store that a broker starts with.
     """
-    from rmqctl.network.ha.mirror import Timings
-    from rmqctl.network.ha.mirroring import MirrorWish, follow_master
+    from rmqctl.network.ha.mirror import MirrorWish, Timings, follow_master
     from rmqctl.network.serving import host_and_port
     from rmqctl.opening import broker_config
-    from rmqctl.reports.left_behind import tell_left_behind
+    from rmqctl.reports.changes import tell_left_behind
 
     wish = MirrorWish(
         None if broker is None else host_and_port(broker),

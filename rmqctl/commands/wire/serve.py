@@ -5,17 +5,72 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from rmqctl import exit_codes
-from rmqctl.commands.wire.serve_recovery import naming_recover, recover_first
 from rmqctl.flags.options import StoreLocation, store_options, summary_options
 from rmqctl.flags.types import PEM
-from rmqctl.reports.outcome import ending_signals
+from rmqctl.formats.errors import NotAStoreError, RefusedError, counted
+from rmqctl.output import outcome as exit_codes
+from rmqctl.output.outcome import ending_signals
+
+if TYPE_CHECKING:
+    from rmqctl.store.recover.report import RecoverReport
+
+# What `serve --recover` does before it serves: a crashed store is made whole, as a broker does at its start.
+
+
+def recover_first(store: StoreLocation, tell: Callable[[str], None]) -> None:
+    """Recover the store if it was not closed cleanly; say what that did.
+
+    It is the recovery of `rmqctl recover`, with its journal. Raises what that raises: RefusedError where damage has
+    good messages behind it, StoreInUseError. A store that was closed, or is not there, is left to `serve`.
+    """
+    from rmqctl.confirm import agree_to_loss
+    from rmqctl.flags.types import decide_sizes, tell_index_size
+    from rmqctl.opening import log_bytes, open_store
+    from rmqctl.output.progress import progress
+
+    with contextlib.suppress(NotAStoreError), open_store(store, tell) as opened:
+        if not opened.files.has_abort():
+            return
+        assumes_index = decide_sizes(opened.files, None, None)
+        with progress("recovering the store", log_bytes(opened.files, passes=1), "bytes") as bar:
+            report = opened.recover(arguments=sys.argv[1:], progress=bar.advance, agree=agree_to_loss(False))
+        tell_index_size(assumes_index, report.index_files_rebuilt, dry_run=False)
+        tell(_outcome(report, store))
+
+
+def _outcome(report: RecoverReport, store: StoreLocation) -> str:
+    parts = [
+        f"{counted(report.messages, 'message')} up to physical offset {report.end_offset}",
+        f"{counted(report.truncated_bytes, 'byte')} cut",
+        f"{counted(report.units_added, 'unit')} added and {report.units_removed} removed in "
+        f"{counted(report.queues_changed, 'queue')}",
+        f"{counted(report.index_files_rebuilt, 'index file')} rebuilt",
+    ]
+    text = f"recovered after a crash: {', '.join(parts)}"
+    if report.damaged or report.left:
+        text += "; damage that no broker looks at is left: `rmqctl check` names it"
+    if report.journal is not None:
+        text += f"; `rmqctl undo -s {shlex.quote(str(store.path))}` takes it back once this has ended"
+    return text
+
+
+@contextlib.contextmanager
+def naming_recover(store: StoreLocation) -> Iterator[None]:
+    """Have the refusal of a crashed store name --recover too."""
+    try:
+        yield
+    except RefusedError as error:
+        if error.hint is not None and "rmqctl recover" in error.hint and (store.path / "abort").exists():
+            error.hint += "; or add --recover, which does so and then serves it"
+        raise
+
 
 if TYPE_CHECKING:
     import socket
@@ -23,8 +78,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqctl.network.broker.broker import Broker
-    from rmqctl.network.broker.tables.identity import BrokerIdentity
-    from rmqctl.network.remoting.traffic import Seen
+    from rmqctl.network.broker.settings import BrokerIdentity
+    from rmqctl.network.remoting.server import Seen
     from rmqctl.network.serving import Ready
     from rmqctl.network.watching import Watched
     from rmqctl.output.output import Output
@@ -124,14 +179,12 @@ def serve(
     When both are ready one line is printed. SIGTERM and Ctrl-C end them. A writable store is locked meanwhile, as by a
     broker; after a crash it needs `rmqctl recover` first, or --recover.
     """
-    from rmqctl.network.broker.tables.identity import identity_from_properties
-    from rmqctl.network.remoting.admission import raise_descriptor_limit
+    from rmqctl.network.broker.settings import identity_from_properties
     from rmqctl.network.remoting.server import bound
-    from rmqctl.network.remoting.tls import server_context
+    from rmqctl.network.remoting.tls import raise_descriptor_limit, server_context
     from rmqctl.network.serving import is_loopback
-    from rmqctl.output.beside import Beside
-    from rmqctl.store.config.config import read_properties
-    from rmqctl.store.config.versions import RELEASES
+    from rmqctl.output.output import Beside
+    from rmqctl.store.config.config import RELEASES, read_properties
 
     if (create or clean or recover) and not writable:
         raise click.UsageError("--create, --clean and --recover go with --writable")
@@ -365,8 +418,8 @@ def _watcher(tell: _Teller) -> Watched | None:
 
 def _traffic_line(before: Seen, now: Seen, seconds: float) -> str | None:
     """What happened in the last `seconds`, as a line; None where nothing did and nobody came or went."""
-    from rmqctl.formats.wording import counted
-    from rmqctl.output.cells import human_size
+    from rmqctl.formats.errors import counted
+    from rmqctl.output.table import human_size
 
     requests = now.requests - before.requests
     if not requests and (now.connections, now.held) == (before.connections, before.held):

@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmqctl.store.columns.batch import Int64s
-from rmqctl.store.columns.frame_columns import Frame, FrameSpan
 from rmqctl.store.columns.frames import Held
 from rmqctl.store.compiled.tried import loaded_once, tried_kernels
+from rmqctl.store.log.columns import Frame, FrameSpan, Int64s
 from rmqctl.store.write.bulk.bulk_rows import NO_TIME, BulkRows
 
 

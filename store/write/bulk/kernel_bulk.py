@@ -9,11 +9,11 @@ from typing import Any
 
 from rmqctl.formats.layouts import BLANK_FRAME
 from rmqctl.formats.properties import MAXIMUM_PROPERTIES_SIZE
-from rmqctl.store.columns.frame_columns import Frame, FrameSpan
 from rmqctl.store.compiled.compiling import short_kernel
+from rmqctl.store.log.columns import Frame, FrameSpan
 from rmqctl.store.write.bulk.bulk_rows import NO_TIME
+from rmqctl.store.write.checks import MAXIMUM_TOPIC_SIZE, STORE_TIMES
 from rmqctl.store.write.fast.known import OVERHEAD, UNUSUAL_FLAGS
-from rmqctl.store.write.put_checks import MAXIMUM_TOPIC_SIZE, STORE_TIMES
 
 _SIZE, _QUEUE_ID, _FLAG, _SYS_FLAG = int(Frame.SIZE), int(Frame.QUEUE_ID), int(Frame.FLAG), int(Frame.SYS_FLAG)
 _RECONSUMED, _TOPIC, _STORED = int(Frame.RECONSUME_TIMES), int(Frame.TOPIC), int(Frame.STORE_TIMESTAMP)

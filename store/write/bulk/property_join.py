@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rmqctl.store.columns.batch import Int64s
 from rmqctl.store.columns.frames import Held
 from rmqctl.store.compiled.tried import loaded_once, tried_kernels
+from rmqctl.store.log.columns import Int64s
 
 Join = Callable[..., int]
 

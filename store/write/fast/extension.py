@@ -16,8 +16,7 @@ from rmqctl.store.files.background import Background
 from rmqctl.store.status import PutStatus
 from rmqctl.store.write.fast.known import UNUSUAL_FLAGS, Known, KnownTopic, packed_host
 from rmqctl.store.write.fast.ordinary import Put, wall_clock
-from rmqctl.store.write.put_state import PutState, Window
-from rmqctl.store.write.result import STORED, PutResult
+from rmqctl.store.write.put import STORED, PutResult, PutState, Window
 
 _SOURCES = ("store/write/fast/fast_path.c", "formats/layouts.h", "store/compiled/crc32.h")
 

@@ -18,8 +18,8 @@ from rmqctl.formats.layouts import (
 )
 from rmqctl.formats.message import NO_PROPERTIES
 from rmqctl.store.config.config import StoreConfig
-from rmqctl.store.queues.offset_table import NextOffset
-from rmqctl.store.write.property_text import Writer, property_writer
+from rmqctl.store.queues.queue_table import NextOffset
+from rmqctl.store.write.prepare import Writer, property_writer
 
 # flags that make a message take the slow path
 UNUSUAL_FLAGS = TRANSACTION_MASK | SYS_FLAG_INNER_BATCH | SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6

@@ -19,10 +19,9 @@ from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import BLANK_FRAME, FRAME_HEAD_44, MESSAGE_MAGIC_V1
 from rmqctl.formats.message import Message
 from rmqctl.store.files.background import Background
-from rmqctl.store.files.reference import monotonic_ms
+from rmqctl.store.files.mapped_file import monotonic_ms
 from rmqctl.store.write.fast.known import UNUSUAL_FLAGS, Known, packed_host
-from rmqctl.store.write.put_state import PutState
-from rmqctl.store.write.result import STORED, PutResult, new_result
+from rmqctl.store.write.put import STORED, PutResult, PutState, new_result
 
 Put = Callable[[Message, bool], PutResult]
 """put(message, as_stored): puts one message, whatever path it takes."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqctl.formats.errors import RemoteError
+from rmqctl.network.ha.master import ReportDecoder, encode_transfer_head
 from rmqctl.network.ha.mirror import Following, Mirror, Timings
-from rmqctl.network.ha.mirror_log import MirrorLog
-from rmqctl.network.ha.protocol import ReportDecoder, encode_transfer_head
+from rmqctl.network.ha.mirror_store import MirrorLog
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors
 

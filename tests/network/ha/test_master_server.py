@@ -10,16 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.network.ha.link import SocketLink
-from rmqctl.network.ha.log_source import LogSource
-from rmqctl.network.ha.master_server import MasterServer, SlaveLimits
-from rmqctl.network.ha.mirror import Following, Mirror
-from rmqctl.network.ha.protocol import Transfer, TransferDecoder, encode_report
-from rmqctl.network.ha.slaves import Slaves
+from rmqctl.network.ha.master import (
+    LogSource,
+    MasterServer,
+    SlaveLimits,
+    Slaves,
+    Transfer,
+    TransferDecoder,
+    encode_report,
+)
+from rmqctl.network.ha.mirror import Following, Mirror, SocketLink
 from rmqctl.network.remoting.server import bound
 from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.log.survey import settled_end
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.survey.tail import settled_end
 from tests.goldens import GOLDENS, GoldenStore
 from tests.network.ha.masters import TIMINGS, content, opened
 from tests.quick import goldens_of

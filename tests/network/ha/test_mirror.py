@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import RefusedError
+from rmqctl.network.ha.master import encode_transfer_head
 from rmqctl.network.ha.mirror import Following, Mirror
-from rmqctl.network.ha.protocol import encode_transfer_head
 from rmqctl.store.files import io
 from tests.goldens import golden, tree_state
 from tests.network.ha.masters import TIMINGS, Master, MasterLink, content, follow, opened

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqctl.formats.errors import CorruptError
-from rmqctl.network.ha.protocol import (
+from rmqctl.network.ha.master import (
     LARGEST_BODY,
     ReportDecoder,
     Transfer,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rmqctl.network.local import LocalBroker
+from rmqctl.network.serving import LocalBroker
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from tests.network.push.pushing import Pushing

@@ -9,11 +9,16 @@ from typing import Any
 
 from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.network.clients.producer import Producer
-from rmqctl.network.clients.push.listeners import ConsumeContext, ConsumeStatus, OrderlyContext, OrderlyStatus
 from rmqctl.network.clients.push.push_consumer import MemberOptions, PushConsumer
-from rmqctl.network.clients.push.settings import PushSettings
-from rmqctl.network.local import LocalBroker
-from rmqctl.network.remoting.codes import RequestCode
+from rmqctl.network.clients.push.settings import (
+    ConsumeContext,
+    ConsumeStatus,
+    OrderlyContext,
+    OrderlyStatus,
+    PushSettings,
+)
+from rmqctl.network.remoting.codec import RequestCode
+from rmqctl.network.serving import LocalBroker
 
 LIMIT = 60.0
 

@@ -9,12 +9,17 @@ from typing import Any
 import pytest
 
 from rmqctl.network.clients.client import BrokerError, Client
-from rmqctl.network.clients.push.figures import ConsumeFigures
-from rmqctl.network.clients.push.listeners import ConsumeStatus, OrderlyStatus
 from rmqctl.network.clients.push.push_consumer import PushConsumer
-from rmqctl.network.remoting.codes import RequestCode, ResponseCode
-from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.fastjson import MessageQueue, fastjson, parse_body, queue_of_key
+from rmqctl.network.clients.push.settings import ConsumeFigures, ConsumeStatus, OrderlyStatus
+from rmqctl.network.remoting.codec import (
+    MessageQueue,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    fastjson,
+    parse_body,
+    queue_of_key,
+)
 from tests.network.push.pushing import LIMIT, Pushing, Seen, wait_until
 
 Code = RequestCode

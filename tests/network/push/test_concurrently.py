@@ -11,10 +11,9 @@ import pytest
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.message import StoredMessage
-from rmqctl.network.clients.push.listeners import ConsumeContext, ConsumeStatus
 from rmqctl.network.clients.push.push_consumer import MemberOptions, PushConsumer
-from rmqctl.network.clients.push.settings import PushSettings
-from rmqctl.network.remoting.codes import RequestCode
+from rmqctl.network.clients.push.settings import ConsumeContext, ConsumeStatus, PushSettings
+from rmqctl.network.remoting.codec import RequestCode
 from tests.network.push.pushing import LIMIT, Pushing, Seen, refuse, wait_until
 
 LATER = ConsumeStatus.RECONSUME_LATER

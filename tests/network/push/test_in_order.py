@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rmqctl.formats.message import StoredMessage
-from rmqctl.network.clients.push.listeners import OrderlyContext, OrderlyStatus
-from rmqctl.network.remoting.codes import RequestCode
-from rmqctl.network.remoting.fastjson import MessageQueue
+from rmqctl.network.clients.push.settings import OrderlyContext, OrderlyStatus
+from rmqctl.network.remoting.codec import MessageQueue, RequestCode
 from tests.network.push.pushing import LIMIT, Pushing, Seen, refuse, wait_until
 
 SUSPEND = OrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT

@@ -9,14 +9,14 @@ import pytest
 
 from rmqctl.formats.errors import CorruptError, RefusedError, RemoteError, UsageError
 from rmqctl.formats.message import Message
-from rmqctl.network.clients.allocate import by_circle
 from rmqctl.network.clients.client import Client
 from rmqctl.network.clients.consumer import Consumer
+from rmqctl.network.clients.membership import by_circle
 from rmqctl.network.clients.producer import Producer, ProducerSettings
-from rmqctl.network.clients.push.listeners import ConsumeStatus
 from rmqctl.network.clients.push.offset_stores import BrokerOffsets, LocalOffsets, local_offsets_text
 from rmqctl.network.clients.push.push_consumer import PushConsumer
-from rmqctl.network.remoting.fastjson import MessageQueue
+from rmqctl.network.clients.push.settings import ConsumeStatus
+from rmqctl.network.remoting.codec import MessageQueue
 from tests.network.push.pushing import LIMIT, Pushing, Seen, wait_until
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rmqctl.pipeline.embedded.embedded_sql import EmbeddedSql
+from rmqctl.pipeline.sql.duckdb import EmbeddedSql
 
 
 def rows_of(views: EmbeddedSql, statement: str) -> list[tuple[Any, ...]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rmqctl.pipeline.embedded.embedded_sql import EmbeddedSql, embedded_sql
+from rmqctl.pipeline.sql.duckdb import EmbeddedSql, embedded_sql
 from tests.opened import store_path
 
 

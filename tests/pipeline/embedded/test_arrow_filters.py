@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from rmqctl.pipeline.embedded import arrow_filters
-from rmqctl.pipeline.embedded.arrow_filters import Understood, understood
-from rmqctl.pipeline.source.wanted import Comparison
+from rmqctl.pipeline import wanted as arrow_filters
+from rmqctl.pipeline.wanted import Comparison, Understood, understood
 
 TOPIC, OFFSET, TIME = pc.field("topic"), pc.field("physical_offset"), pc.field("store_timestamp")
 NOON = datetime.datetime(2026, 11, 20, 12, 0, 0, 1500, datetime.UTC)

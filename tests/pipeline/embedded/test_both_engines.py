@@ -12,12 +12,11 @@ import pyarrow as pa
 import pytest
 
 from rmqctl.formats.errors import RmqctlError
-from rmqctl.pipeline.embedded.embedded_sql import EmbeddedSql, embedded_sql
-from rmqctl.pipeline.embedded.views import view_arrow_schema
-from rmqctl.pipeline.source.tables import TABLES
-from rmqctl.pipeline.sql.errors import QueryError
-from rmqctl.pipeline.sql.sql import StoreSql
-from rmqctl.sql.statements import cut_statements
+from rmqctl.pipeline.sql.arrow_views import view_arrow_schema
+from rmqctl.pipeline.sql.duckdb import EmbeddedSql, embedded_sql
+from rmqctl.pipeline.sql.spark import QueryError, StoreSql
+from rmqctl.pipeline.views import TABLES
+from rmqctl.sql_prompt import cut_statements
 from tests.goldens import broker_conf, properties
 from tests.opened import store_path
 from tests.pipeline.source.reading import REPRESENTATIVE

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 
 from rmqctl.formats.errors import CorruptError, EngineError, NotAStoreError, UnsupportedError, UsageError
-from rmqctl.pipeline.embedded import embedded_sql as module
-from rmqctl.pipeline.embedded import message_scan
-from rmqctl.pipeline.embedded.embedded_sql import EmbeddedSql, embedded_sql
-from rmqctl.pipeline.source.tables import TABLES
-from rmqctl.pipeline.sql.errors import QueryError
-from rmqctl.store.commitlog.walk import Progress
+from rmqctl.pipeline.sql import arrow_views as message_scan
+from rmqctl.pipeline.sql import duckdb as module
+from rmqctl.pipeline.sql.duckdb import EmbeddedSql, embedded_sql
+from rmqctl.pipeline.sql.spark import QueryError
+from rmqctl.pipeline.views import TABLES
+from rmqctl.store.log.walk import Progress
 from rmqctl.store.scan import scan
-from rmqctl.store.scan.batches import BatchMaker
+from rmqctl.store.scan.scan import BatchMaker
 from tests.goldens import GoldenStore, tree_state, truth
 from tests.opened import store_path
 from tests.pipeline.embedded.asking import rows_of

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.pipeline.embedded import views as module
-from rmqctl.pipeline.embedded.embedded_sql import embedded_sql
+from rmqctl.pipeline.sql import arrow_views as module
+from rmqctl.pipeline.sql.duckdb import embedded_sql
 from tests.opened import store_path
 from tests.processes import start
 from tests.quick import sample
 
 _SPILLING = """
 import sys
-from rmqctl.pipeline.embedded.embedded_sql import embedded_sql
+from rmqctl.pipeline.sql.duckdb import embedded_sql
 with embedded_sql(sys.argv[1], memory="120MB") as views:
     views.answer("select count(*) from (select md5(a::varchar) m, row_number() over (order by md5(a::varchar)) n"
                  " from range(200000000) t(a)) where n % 7 = 3")

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import NotAStoreError
-from rmqctl.pipeline.embedded.embedded_sql import EmbeddedSql, embedded_sql
-from rmqctl.pipeline.source.tables import TABLES
-from rmqctl.pipeline.sql.errors import QueryError
+from rmqctl.pipeline.sql.duckdb import EmbeddedSql, embedded_sql
+from rmqctl.pipeline.sql.spark import QueryError
+from rmqctl.pipeline.views import TABLES
 from tests.goldens import truth
 from tests.opened import store_path
 from tests.pipeline.embedded.asking import rows_of

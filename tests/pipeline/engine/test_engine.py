@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import CorruptError
-from rmqctl.pipeline.engine.engine import Engine, LocalEngine
+from rmqctl.pipeline.engine import Engine, LocalEngine
 from tests.pipeline.engines import ENGINES, engine_named
 from tests.processes import start
 
@@ -118,7 +118,7 @@ def test_what_is_left_of_long_work_is_done_in_processes() -> None:
 
 _SLEEPERS = """
 import sys, time
-from rmqctl.pipeline.engine.engine import LocalEngine
+from rmqctl.pipeline.engine import LocalEngine
 print("begun", flush=True)
 LocalEngine(2, alone_for=0).run("sleeping", time.sleep, [600, 600])
 """

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import CorruptError
-from rmqctl.pipeline.engine.engine import Engine
-from rmqctl.pipeline.engine.exchange import exchange
+from rmqctl.pipeline.engine import Engine
+from rmqctl.pipeline.exchange import exchange
 from tests.pipeline.engines import ENGINES, engine_named
 
 

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from rmqctl.pipeline.engine.garbage import without_collections
+from rmqctl.pipeline.engine import without_collections
 
 
 def test_collections_are_off_for_the_time_being() -> None:

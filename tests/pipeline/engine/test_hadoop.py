@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.pipeline.engine.hadoop import conf_storage_options, parse_storage_options, storage_options
+from rmqctl.pipeline.spark_engine import conf_storage_options, parse_storage_options, storage_options
 
 
 def test_settings_of_s3a() -> None:

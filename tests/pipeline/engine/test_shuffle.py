@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqctl.formats.errors import UnreadableError
-from rmqctl.pipeline.engine.shuffle import ShuffleReader, ShuffleWriter, bucket_of
+from rmqctl.pipeline.exchange import ShuffleReader, ShuffleWriter, bucket_of
 from rmqctl.store.files.reading import Descriptors
 
 ENTRIES = st.lists(

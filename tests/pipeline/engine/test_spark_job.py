@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rmqctl.formats.errors import EngineError
-from rmqctl.pipeline.engine.spark_job import run_job
+from rmqctl.pipeline.spark_engine import run_job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

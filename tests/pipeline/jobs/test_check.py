@@ -12,18 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqctl.formats.errors import UnreadableError
-from rmqctl.pipeline.engine.engine import Engine, LocalEngine, SparkEngine
+from rmqctl.pipeline.engine import Engine, LocalEngine, SparkEngine
 from rmqctl.pipeline.jobs.check import check_with
-from rmqctl.pipeline.jobs.check_parts import kept
-from rmqctl.pipeline.jobs.tallied_run import TalliedRun
-from rmqctl.pipeline.splits.splits import SPLIT_SIZE, WHOLE_FILES
+from rmqctl.pipeline.jobs.check_parts import TalliedRun, kept
+from rmqctl.pipeline.splits import SPLIT_SIZE, WHOLE_FILES
 from rmqctl.store.check.check import check
-from rmqctl.store.check.cross import Level
-from rmqctl.store.check.ranges import Subset
-from rmqctl.store.files.presence import is_directory
+from rmqctl.store.check.cross import Level, Subset
+from rmqctl.store.files.reading import is_directory
+from rmqctl.store.log.implied import UNIT, QueueRun
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.survey.log_runs import QueueRun
-from rmqctl.store.survey.run_units import UNIT
 from tests.goldens import GOLDENS, GoldenStore, tree_state
 from tests.quick import every, sample
 from tests.rmqctl.looking import run

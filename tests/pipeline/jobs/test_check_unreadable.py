@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rmqctl.pipeline.engine.engine import LocalEngine
+from rmqctl.pipeline.engine import LocalEngine
 from rmqctl.pipeline.jobs.check import check_with
 from rmqctl.store.check.check import check
 from rmqctl.store.check.cross import Level

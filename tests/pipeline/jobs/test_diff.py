@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmqctl import exit_codes
 from rmqctl.formats.message import Message
-from rmqctl.pipeline.engine.engine import LocalEngine
-from rmqctl.pipeline.jobs.diff.diff import Diff, diff, work_of
-from rmqctl.pipeline.jobs.diff.match import DAMAGED, SAME
-from rmqctl.pipeline.jobs.diff.report import diff_summary
-from rmqctl.pipeline.splits.splits import WHOLE_FILES
+from rmqctl.output import outcome as exit_codes
+from rmqctl.pipeline.engine import LocalEngine
+from rmqctl.pipeline.jobs.diff import Diff, diff, diff_summary, work_of
+from rmqctl.pipeline.jobs.diff_match import DAMAGED, SAME
+from rmqctl.pipeline.splits import WHOLE_FILES
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.write.prepare import copy_of

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqctl.formats.message import StoredMessage
-from rmqctl.pipeline.jobs.diff import rows as diff_rows
-from rmqctl.pipeline.jobs.diff.diff import Diff
-from rmqctl.pipeline.jobs.diff.match import Facts, Knowledge, Matched, match
-from rmqctl.pipeline.jobs.digests import Sums, hexadecimal
-from rmqctl.store.commitlog.walk import Damage, Empty, walk
+from rmqctl.pipeline.jobs import diff_match as diff_rows
+from rmqctl.pipeline.jobs.diff import Diff
+from rmqctl.pipeline.jobs.diff_compare import Sums, hexadecimal
+from rmqctl.pipeline.jobs.diff_match import Facts, Knowledge, Matched, match
+from rmqctl.store.log.walk import Damage, Empty, walk
 from rmqctl.store.read.frames import span_of
 from rmqctl.store.store_files import StoreFiles
 from tests.opened import store_path

@@ -11,15 +11,13 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.errors import CorruptError, NotAStoreError, NotFoundError, RefusedError, UsageError
-from rmqctl.pipeline.engine.engine import LocalEngine
-from rmqctl.pipeline.jobs import export_parts
-from rmqctl.pipeline.jobs.export import SUCCESS, export_with
-from rmqctl.pipeline.jobs.export_parts import export_split
-from rmqctl.pipeline.splits.over_splits import run_bundles
-from rmqctl.pipeline.splits.splits import SplitEdgeError, plan_splits
-from rmqctl.store.commitlog.resync import LOOK_BACK
-from rmqctl.store.export.partitions import DAY
-from rmqctl.store.read.message_filter import Criteria
+from rmqctl.pipeline.engine import LocalEngine
+from rmqctl.pipeline.jobs import export as export_parts
+from rmqctl.pipeline.jobs.export import SUCCESS, export_split, export_with
+from rmqctl.pipeline.splits import SplitEdgeError, plan_splits, run_bundles
+from rmqctl.store.export.writers import DAY
+from rmqctl.store.log.resync import LOOK_BACK
+from rmqctl.store.read.filter import Criteria
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import truth
 from tests.opened import known_messages, store_path

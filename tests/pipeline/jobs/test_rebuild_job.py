@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.errors import NotFoundError, RefusedError, RmqctlError, UsageError
-from rmqctl.pipeline.engine.engine import LocalEngine
+from rmqctl.pipeline.engine import LocalEngine
 from rmqctl.pipeline.jobs import rebuild as job
-from rmqctl.pipeline.jobs.rebuild import key_ranges, rebuild_with
-from rmqctl.pipeline.jobs.rebuild_parts import KeyRange
+from rmqctl.pipeline.jobs.rebuild import KeyRange, key_ranges, rebuild_with
 from rmqctl.store.config.config import StoreConfig, read_broker_conf
 from rmqctl.store.recover.rebuild import rebuild, report_row
 from rmqctl.store.store_files import StoreFiles

@@ -12,16 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rmqctl import exit_codes
 from rmqctl.formats.errors import UsageError
-from rmqctl.pipeline.engine.engine import Engine, LocalEngine
-from rmqctl.pipeline.jobs.stats import duplicates as stats_duplicates
-from rmqctl.pipeline.jobs.stats.duplicates import find_duplicates, repeats_by_design
-from rmqctl.pipeline.jobs.stats.offsets import offset_numbers
-from rmqctl.pipeline.jobs.stats.report import dimensions_of, group_rows, stats_summary
-from rmqctl.pipeline.jobs.stats.stats import Stats, StatsRequest, bundle_stats, stats
-from rmqctl.pipeline.splits.over_splits import of_bundle
-from rmqctl.pipeline.splits.splits import WHOLE_FILES, plan_splits
+from rmqctl.output import outcome as exit_codes
+from rmqctl.pipeline.engine import Engine, LocalEngine
+from rmqctl.pipeline.jobs import stats_parts as stats_duplicates
+from rmqctl.pipeline.jobs.stats import (
+    Stats,
+    StatsRequest,
+    bundle_stats,
+    dimensions_of,
+    group_rows,
+    stats,
+    stats_summary,
+)
+from rmqctl.pipeline.jobs.stats_groups import offset_numbers
+from rmqctl.pipeline.jobs.stats_parts import find_duplicates, repeats_by_design
+from rmqctl.pipeline.splits import WHOLE_FILES, of_bundle, plan_splits
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, truth
 from tests.opened import store_path
@@ -273,7 +279,7 @@ def test_duplicates_are_the_same_in_any_number_of_partitions(golden_store: Golde
     whole = stats_of(root)
     assert whole.duplicates is not None
     assert whole.duplicates.repeats == {("OrderTopic",): 13}
-    monkeypatch.setattr("rmqctl.pipeline.jobs.stats.stats.PARTITION_BYTES", 100_000)
+    monkeypatch.setattr("rmqctl.pipeline.jobs.stats.PARTITION_BYTES", 100_000)
     assert stats_of(root) == whole
     with StoreFiles(root) as files:
         task = partial(bundle_stats, StatsRequest(), 7)
@@ -292,7 +298,7 @@ def test_topics_that_repeat_keys_by_design() -> None:
     "name", sample(["gap", "crc-flip-third", "torn-zero", "short-middle", "v4-crc-flip-old"], ["gap", "torn-zero"])
 )
 def test_damage_is_counted_and_named(name: str) -> None:
-    from rmqctl.store.commitlog.walk import Damage, walk
+    from rmqctl.store.log.walk import Damage, walk
 
     with StoreFiles(store_path(name)) as files:
         known = [record for record in walk(files.log) if isinstance(record, Damage)]

@@ -9,9 +9,17 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqctl.pipeline.jobs.stats.clock import Clock, clock_of, joined_clocks
-from rmqctl.pipeline.jobs.stats.histogram import at_most, bars, bounds, buckets
-from rmqctl.pipeline.jobs.stats.offsets import OffsetSet, merged, offset_numbers, offset_set
+from rmqctl.pipeline.jobs.stats_groups import (
+    OffsetSet,
+    at_most,
+    bars,
+    bounds,
+    buckets,
+    merged,
+    offset_numbers,
+    offset_set,
+)
+from rmqctl.pipeline.jobs.stats_parts import Clock, clock_of, joined_clocks
 from tests.quick import examples
 
 VALUES = st.one_of(

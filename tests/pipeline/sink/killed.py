@@ -17,9 +17,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from rmqctl.pipeline.sink.commit import write_staged
-from rmqctl.pipeline.sink.record import MicroBatch
-from rmqctl.pipeline.sink.staging import StagedRows
+from rmqctl.pipeline.spark.commit import write_staged
+from rmqctl.pipeline.spark.sink_record import MicroBatch, StagedRows
 from rmqctl.store.columns.frames import frame_writer
 from rmqctl.store.files import io
 from rmqctl.store.write.bulk.bulk_kernels import bulk_kernels

@@ -8,8 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from rmqctl.formats.message import StoredMessage
-from rmqctl.pipeline.sink.record import MicroBatch
-from rmqctl.pipeline.sink.staging import StagedRows, staging_folder, write_attempt
+from rmqctl.pipeline.spark.sink_record import MicroBatch, StagedRows, staging_folder, write_attempt
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.config.config_files import read_config
 from rmqctl.store.message_store import MessageStore

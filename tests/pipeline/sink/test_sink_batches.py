@@ -9,8 +9,15 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import CorruptError, RefusedError
-from rmqctl.pipeline.sink.commit import write_staged
-from rmqctl.pipeline.sink.record import BegunWrite, MicroBatch, WriteRecord, read_record, record_path, write_record
+from rmqctl.pipeline.spark.commit import write_staged
+from rmqctl.pipeline.spark.sink_record import (
+    BegunWrite,
+    MicroBatch,
+    WriteRecord,
+    read_record,
+    record_path,
+    write_record,
+)
 from rmqctl.store.message_store import MessageStore
 from tests.pipeline.sink.staged import FIRST, LAYOUT, bodies, named, table, task, whole
 from tests.store.write.writing import SMALL, stored_messages

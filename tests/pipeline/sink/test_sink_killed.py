@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.pipeline.sink.commit import write_staged
-from rmqctl.pipeline.sink.record import MicroBatch
-from rmqctl.pipeline.sink.staging import StagedRows
+from rmqctl.pipeline.spark.commit import write_staged
+from rmqctl.pipeline.spark.sink_record import MicroBatch, StagedRows
 from tests.pipeline.sink.staged import named, task, whole
 from tests.processes import run
 from tests.store.write.writing import SMALL

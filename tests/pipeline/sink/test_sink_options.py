@@ -9,12 +9,15 @@ import pyarrow as pa
 import pytest
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.pipeline.sink.datasource import RocketMQStore
-from rmqctl.pipeline.sink.options import SINK_OPTIONS, parse_sink_options
-from rmqctl.pipeline.sink.rows import queues_of, require_columns, rows_to_stage
-from rmqctl.pipeline.sink.writers import MessageStreamWriter, MessageWriter
-from rmqctl.pipeline.source.spark_types import view_schema
-from rmqctl.pipeline.source.tables import TABLES
+from rmqctl.pipeline.spark.sink import (
+    SINK_OPTIONS,
+    MessageStreamWriter,
+    MessageWriter,
+    RocketMQStore,
+    parse_sink_options,
+)
+from rmqctl.pipeline.spark.sink_record import queues_of, require_columns, rows_to_stage
+from rmqctl.pipeline.views import TABLES, view_schema
 from tests.processes import ROOT
 
 MESSAGES = [(name, column.kind) for name, column in TABLES["messages"].columns.items()]

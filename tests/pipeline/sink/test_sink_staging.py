@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from rmqctl.formats.errors import RmqctlError, UsageError
-from rmqctl.pipeline.sink.staging import staging_folder, write_attempt
+from rmqctl.pipeline.spark.sink_record import staging_folder, write_attempt
 
 
 def test_a_folder_of_a_driver_that_is_gone_is_cleared(tmp_path: Path) -> None:

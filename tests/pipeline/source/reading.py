@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from rmqctl.pipeline.source import planning
-from rmqctl.pipeline.source.options import SourceOptions
-from rmqctl.pipeline.source.wanted import Wanted
-from rmqctl.pipeline.splits.split_scan import split_batches
-from rmqctl.pipeline.splits.splits import open_split
+from rmqctl.pipeline.queue_pruning import split_batches
+from rmqctl.pipeline.spark import planning
+from rmqctl.pipeline.spark.options import SourceOptions
+from rmqctl.pipeline.splits import open_split
+from rmqctl.pipeline.wanted import Wanted
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, broker_conf, properties
 from tests.opened import store_path

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.message import Message
-from rmqctl.pipeline.source.options import SourceOptions
-from rmqctl.pipeline.source.wanted import Comparison, Wanted, wanted_by
-from rmqctl.pipeline.splits import named
-from rmqctl.store.columns.batch import Columns, MessageColumns
-from rmqctl.store.columns.walk import walk_columns
+from rmqctl.pipeline import queue_pruning as named
+from rmqctl.pipeline.spark.options import SourceOptions
+from rmqctl.pipeline.wanted import Comparison, Wanted, wanted_by
 from rmqctl.store.compiled.available import little_to_do
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.log.column_walk import walk_columns
+from rmqctl.store.log.columns import Columns, MessageColumns
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, truth

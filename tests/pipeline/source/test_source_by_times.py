@@ -11,9 +11,9 @@ import pytest
 from rmqctl.formats.layouts import INDEX_ENTRY
 from rmqctl.formats.message import Message
 from rmqctl.formats.properties import UNIQUE_KEY
-from rmqctl.pipeline.source.options import SourceOptions
-from rmqctl.pipeline.source.wanted import Comparison, Wanted, wanted_by
-from rmqctl.pipeline.splits import named
+from rmqctl.pipeline import queue_pruning as named
+from rmqctl.pipeline.spark.options import SourceOptions
+from rmqctl.pipeline.wanted import Comparison, Wanted, wanted_by
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.store_files import StoreFiles

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
 
 from rmqctl.formats.errors import UnreadableError, UsageError
-from rmqctl.pipeline.source.options import parse_options
-from rmqctl.pipeline.source.spark_types import view_schema
-from rmqctl.pipeline.streams.stream import MessageStreamReader
+from rmqctl.pipeline.spark.options import parse_options
+from rmqctl.pipeline.spark.stream import MessageStreamReader
+from rmqctl.pipeline.views import view_schema
 from tests.pipeline.growing import FILE_SIZE, Writer
 from tests.quick import examples
 from tests.store.logs import opened

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.pipeline.streams.history import Mark, Position, mark_before, marks_for, position_from_json, stands
+from rmqctl.pipeline.spark.history import Mark, Position, mark_before, marks_for, position_from_json, stands
 from tests.pipeline.growing import FILE_SIZE, Writer
 from tests.store.logs import opened
 

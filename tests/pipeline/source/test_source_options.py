@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.pipeline.source.options import CLOCK_TOLERANCE, OPTIONS, SourceOptions, parse_options
-from rmqctl.pipeline.source.tables import TABLES
-from rmqctl.pipeline.splits.splits import SPLIT_SIZE
+from rmqctl.pipeline.spark.options import CLOCK_TOLERANCE, OPTIONS, SourceOptions, parse_options
+from rmqctl.pipeline.splits import SPLIT_SIZE
+from rmqctl.pipeline.views import TABLES
 
 
 def test_only_the_path_is_needed() -> None:

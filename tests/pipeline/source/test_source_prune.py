@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqctl.pipeline.source.prune import first_store_time, kept_splits
-from rmqctl.pipeline.source.wanted import Range, Wanted
-from rmqctl.pipeline.splits.splits import Split, plan_splits
+from rmqctl.pipeline.pruning import first_store_time, kept_splits
+from rmqctl.pipeline.splits import Split, plan_splits
+from rmqctl.pipeline.wanted import Range, Wanted
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from tests.goldens import truth

@@ -13,17 +13,16 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import datasource as filters
 
 from rmqctl.formats.errors import CorruptError, NotAStoreError, UsageError
-from rmqctl.pipeline.source.datasource import (
+from rmqctl.pipeline.spark.options import parse_options
+from rmqctl.pipeline.spark.readers import SplitPartition
+from rmqctl.pipeline.spark.source import (
     MessageReader,
     PushingMessageReader,
     PushingTableReader,
     RocketMQSource,
     TableSourceReader,
 )
-from rmqctl.pipeline.source.options import parse_options
-from rmqctl.pipeline.source.spark_types import view_schema
-from rmqctl.pipeline.source.split_reading import SplitPartition
-from rmqctl.pipeline.source.tables import TABLES
+from rmqctl.pipeline.views import TABLES, view_schema
 from tests.goldens import GoldenStore, truth
 from tests.opened import store_path
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import AnalysisException
 
-from rmqctl.store.info.summary import queue_row
+from rmqctl.store.info.info import queue_row
 from rmqctl.store.scan.scan import Scan
 from rmqctl.store.scan.schema import COLUMNS
 from tests.goldens import admin, properties, truth

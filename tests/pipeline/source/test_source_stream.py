@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 from rmqctl.formats.errors import UnreadableError, UsageError
-from rmqctl.pipeline.source.datasource import RocketMQSource
-from rmqctl.pipeline.source.options import parse_options
-from rmqctl.pipeline.source.spark_types import view_schema
-from rmqctl.pipeline.streams.stream import MessageStreamReader
+from rmqctl.pipeline.spark.options import parse_options
+from rmqctl.pipeline.spark.source import RocketMQSource
+from rmqctl.pipeline.spark.stream import MessageStreamReader
+from rmqctl.pipeline.views import view_schema
 from rmqctl.store.files.layout import file_name
 from tests.goldens import truth
 from tests.opened import store_path

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.message import Message
-from rmqctl.pipeline.source import readers
-from rmqctl.pipeline.source.readers import topic_view_rows
-from rmqctl.pipeline.source.tables import TABLES
-from rmqctl.pipeline.splits import named
+from rmqctl.pipeline import queue_pruning as named
+from rmqctl.pipeline.spark import readers
+from rmqctl.pipeline.spark.readers import topic_view_rows
+from rmqctl.pipeline.views import TABLES
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.store_files import StoreFiles

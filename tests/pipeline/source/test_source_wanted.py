@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import datasource as spark
 
-from rmqctl.pipeline.source.spark_filters import comparisons
-from rmqctl.pipeline.source.wanted import Range, Wanted, wanted_by
-from rmqctl.store.columns.batch import Columns, MessageColumns
-from rmqctl.store.columns.walk import walk_columns
+from rmqctl.pipeline.wanted import Range, Wanted, comparisons, wanted_by
+from rmqctl.store.log.column_walk import walk_columns
+from rmqctl.store.log.columns import Columns, MessageColumns
 from tests.opened import reader
 
 UTC = datetime.UTC

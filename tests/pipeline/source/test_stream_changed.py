@@ -16,7 +16,7 @@ from pyspark.errors import StreamingQueryException
 from rmqctl.formats.message import Message
 from rmqctl.store.clean.options import CleanOptions
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.recover.truncate import truncate
+from rmqctl.store.recover.recover import truncate
 from rmqctl.store.store_files import StoreFiles
 from tests.pipeline.cluster import wait_for
 from tests.store.write.writing import SMALL

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import UnsupportedError
-from rmqctl.pipeline.spark.java import find_java, java_home_for_spark, java_version
-from rmqctl.store.installed import SPARK
+from rmqctl.pipeline.spark.session import find_java, java_home_for_spark, java_version
+from rmqctl.store.status import SPARK
 from tests.processes import run
 
 

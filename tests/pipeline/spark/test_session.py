@@ -15,7 +15,7 @@ import pytest
 
 from rmqctl.formats.errors import EngineError, UnsupportedError, UsageError
 from rmqctl.pipeline.spark.session import parse_conf, require_pyspark, settings, spark_session
-from rmqctl.store.installed import SPARK
+from rmqctl.store.status import SPARK
 from tests import processes
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _TWO_SESSIONS = """
 import sys
-from rmqctl.pipeline.engine.engine import SparkEngine
+from rmqctl.pipeline.engine import SparkEngine
 from rmqctl.pipeline.spark.session import spark_session
 for number in range(2):
     with spark_session("local[1]", {"spark.app.name": f"number {number}"}) as session:
@@ -48,7 +48,7 @@ def test_a_session_is_quiet_and_leaves_nothing(tmp_path: Path) -> None:
 _LOSES_ITS_JVM = """
 import threading, time
 from rmqctl.formats.errors import RmqctlError
-from rmqctl.pipeline.engine.engine import SparkEngine
+from rmqctl.pipeline.engine import SparkEngine
 from rmqctl.pipeline.spark.session import spark_session
 try:
     with spark_session("local[1]") as session:
@@ -73,9 +73,9 @@ def test_a_jvm_that_is_killed_is_one_sentence_and_leaves_nothing(tmp_path: Path)
 
 _WORKS = """
 import time
-from rmqctl.pipeline.engine.engine import SparkEngine
+from rmqctl.pipeline.engine import SparkEngine
 from rmqctl.pipeline.spark.session import spark_session
-from rmqctl.store.outputs.temporary import make_temporary
+from rmqctl.store.files.outputs import make_temporary
 def sleep(_):
     (make_temporary("rmqctl-task-") / "begun").touch()
     time.sleep(600)

@@ -9,9 +9,16 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import NotAStoreError, UnreadableError, UsageError
-from rmqctl.pipeline.stores.attaching import absolute, attached_stores, options_by_schema
-from rmqctl.pipeline.stores.several import NamedStore, is_pattern, named_stores, path_list
-from rmqctl.store.remote import file_system
+from rmqctl.pipeline.sql.stores import (
+    NamedStore,
+    absolute,
+    attached_stores,
+    is_pattern,
+    named_stores,
+    options_by_schema,
+    path_list,
+)
+from rmqctl.store.files import remote_file_system as file_system
 from rmqctl.store.store_files import StoreFiles
 
 

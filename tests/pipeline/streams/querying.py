@@ -8,9 +8,9 @@ from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
-from rmqctl.pipeline.source.options import parse_options
-from rmqctl.pipeline.source.spark_types import view_schema
-from rmqctl.pipeline.streams.stream import MessageStreamReader
+from rmqctl.pipeline.spark.options import parse_options
+from rmqctl.pipeline.spark.stream import MessageStreamReader
+from rmqctl.pipeline.views import view_schema
 from tests.pipeline.growing import Writer
 
 COLUMNS = ("store", "physical_offset")

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from rmqctl.formats.errors import NotAStoreError, UnreadableError, UsageError
-from rmqctl.pipeline.streams.history import Position
-from rmqctl.pipeline.streams.positions import positions_as_json, positions_from_json
+from rmqctl.pipeline.spark.history import Position, positions_as_json, positions_from_json
 from tests.pipeline.growing import FILE_SIZE, Writer
 from tests.pipeline.streams.querying import Query, all_of, through_json
 from tests.quick import examples

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rmqctl.store.config.config import StoreConfig
-from rmqctl.store.files.presence import is_directory
+from rmqctl.store.files.reading import is_directory
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.recover.bridge.bridge import recover_bridging
+from rmqctl.store.recover.bridge import recover_bridging
 from tests.proof.crash.state import Acknowledged, State, check_checkpoint, check_closed, cut, in_log, recovered
 from tests.store.journal.commands import CONFIG
 from tests.store.write.writing import message

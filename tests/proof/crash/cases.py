@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from rmqctl.store.files.presence import is_directory
+from rmqctl.store.files.reading import is_directory
 from tests.processes import ROOT
 from tests.proof.crash.cuts import History, cut_of, files_at, put_on_disk, told
 from tests.proof.crash.recording import DONE, recorded

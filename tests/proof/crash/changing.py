@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rmqctl.store.clean import CleanOptions, clean
-from rmqctl.store.journal.kept.folder import TO_MEND
+from rmqctl.store.journal.folder import TO_MEND
 from rmqctl.store.journal.log import unfinished
 from rmqctl.store.journal.undo import resume, undo
 from rmqctl.store.store_files import StoreFiles

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rmqctl.store.files.presence import exists
+from rmqctl.store.files.reading import exists
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.salvage.salvage import salvage
 from rmqctl.store.snapshot.snapshot import take_snapshot, verify_snapshot

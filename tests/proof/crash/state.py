@@ -10,14 +10,13 @@ from typing import NamedTuple
 from rmqctl.formats.errors import NotAStoreError, RefusedError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.check.check import check
-from rmqctl.store.checkpoint import read_checkpoint
 from rmqctl.store.config.config import StoreConfig
-from rmqctl.store.files.presence import exists, is_directory
+from rmqctl.store.files.reading import exists, is_directory
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.recover.bridge.filler import PADDING_TOPIC
+from rmqctl.store.recover.bridge import PADDING_TOPIC
 from rmqctl.store.recover.recover import recover
-from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.store_files import StoreFiles, read_checkpoint
 from tests.store.journal.commands import CONFIG
 from tests.store.write.writing import stored_messages
 

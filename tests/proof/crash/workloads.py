@@ -13,9 +13,9 @@ from typing import NamedTuple
 from unittest import mock
 
 from rmqctl.store.config.config import StoreConfig
-from rmqctl.store.journal.frame import Terms, changing
+from rmqctl.store.journal.change import Terms, changing
 from rmqctl.store.journal.plan import CreateFile, MoveAway, WriteRange
-from rmqctl.store.recover.bridge.bridge import recover_bridging
+from rmqctl.store.recover.bridge import recover_bridging
 from rmqctl.store.store_files import StoreFiles
 from tests.proof.crash import appending, copying
 from tests.proof.crash.changing import AFTER, BEFORE, UNKNOWN, check_changed, check_cleaned, check_mended

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.formats.message import StoredMessage
-from rmqctl.formats.sys_flag import has_queue_slot
-from rmqctl.store.queues.unit import PLACEHOLDER_SIZE, QueueKey
+from rmqctl.formats.properties import has_queue_slot
+from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, QueueKey
 from rmqctl.store.recover.report import RecoverReport
 from tests.interop.views import BrokerView
 from tests.proof.real_broker import seen

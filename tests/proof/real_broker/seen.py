@@ -12,7 +12,7 @@ from rmqctl.formats.layouts import SYS_FLAG_COMPRESSED
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.queues.unit import QueueKey
+from rmqctl.store.queues.consumequeue import QueueKey
 from tests.interop.views import BrokerView, MessageView
 
 Key = tuple[str, str]

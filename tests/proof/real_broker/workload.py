@@ -12,7 +12,7 @@ from pathlib import Path
 from rmqctl.formats.compression import compress
 from rmqctl.formats.hosts import parse_host
 from rmqctl.formats.message import Message
-from rmqctl.formats.sys_flag import (
+from rmqctl.formats.properties import (
     COMPRESSION_ZLIB_LEGACY,
     TRANSACTION_COMMIT,
     TRANSACTION_PREPARED,
@@ -21,7 +21,7 @@ from rmqctl.formats.sys_flag import (
 )
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.write.result import PutResult
+from rmqctl.store.write.put import PutResult
 from tests.proof.real_broker.seen import Slot
 
 LOG_FILE, QUEUE_FILE = 16384, 400

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.commands.more.completion import SHELLS, script
-from rmqctl.flags import completing
+from rmqctl.commands.more.help import SHELLS, script
+from rmqctl.flags import options as completing
 from rmqctl.main import VERBS, main
 from rmqctl.store import MessageStore
 from rmqctl.store.check.catalogue.catalogue import CATALOGUE

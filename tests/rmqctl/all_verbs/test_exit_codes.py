@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rmqctl import exit_codes
 from rmqctl.formats.errors import CorruptError, RmqctlError
+from rmqctl.output import outcome as exit_codes
 
 
 def _descendants(cls: type[RmqctlError]) -> Iterator[type[RmqctlError]]:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl import exit_codes
-from rmqctl.documents.manual import manual_pages
+from rmqctl.documents.document import manual_pages
 from rmqctl.main import VERBS
+from rmqctl.output import outcome as exit_codes
 from tests import processes
 from tests.rmqctl.looking import run
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl import exit_codes
+from rmqctl.output import outcome as exit_codes
 from tests.quick import every
 
 _KEY, _TOPIC = "ключ-7", "тема"

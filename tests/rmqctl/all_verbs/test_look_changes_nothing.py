@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl import exit_codes
+from rmqctl.output import outcome as exit_codes
 from tests.goldens import GOLDENS, GoldenStore, broker_conf, properties, tree_state, truth
 from tests.quick import sample
 from tests.rmqctl.looking import Done, run

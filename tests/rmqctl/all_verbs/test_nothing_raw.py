@@ -15,12 +15,13 @@ import click
 import pytest
 import rich.console  # noqa: F401 - it keeps the environment that it finds when it is imported
 
-from rmqctl import confirm, exit_codes
+from rmqctl import confirm
 from rmqctl.main import VERBS, main
+from rmqctl.output import outcome as exit_codes
 from rmqctl.output import progress
-from rmqctl.output.sanitise import UNSAFE_RANGES
+from rmqctl.output.table import UNSAFE_RANGES
 from rmqctl.store import Message, MessageStore, StoreConfig
-from rmqctl.store.answers.half_topics import HALF_TOPIC
+from rmqctl.store.answers.undispatched import HALF_TOPIC
 from tests.goldens import tree_state
 from tests.network.serving import serving
 from tests.quick import sample

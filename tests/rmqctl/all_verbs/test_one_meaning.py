@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 import pytest
 
-from rmqctl import exit_codes
 from rmqctl.flags import options
 from rmqctl.main import VERBS, actions_of, cli
+from rmqctl.output import outcome as exit_codes
 from rmqctl.output.output import FORMATS
 from tests.goldens import GoldenStore, tree_state, truth
 from tests.opened import store_path

@@ -14,8 +14,8 @@ from typing import IO
 
 import pytest
 
-from rmqctl import exit_codes
-from rmqctl.store.check.scrub import default_path
+from rmqctl.output import outcome as exit_codes
+from rmqctl.store.check.cross import default_path
 from tests.goldens import GoldenStore, tree_state
 from tests.opened import store_path
 from tests.processes import start

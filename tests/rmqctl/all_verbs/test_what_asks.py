@@ -10,10 +10,11 @@ from typing import NamedTuple
 import click
 import pytest
 
-from rmqctl import confirm, exit_codes
+from rmqctl import confirm
 from rmqctl.main import VERBS, actions_of, cli
+from rmqctl.output import outcome as exit_codes
 from rmqctl.store.files import lock
-from rmqctl.store.recover.truncate import truncate
+from rmqctl.store.recover.recover import truncate
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, TreeState, tree_state
 from tests.quick import sample

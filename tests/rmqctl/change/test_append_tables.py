@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from rmqctl import exit_codes
 from rmqctl.formats.errors import UsageError
+from rmqctl.output import outcome as exit_codes
 from rmqctl.store.compiled.available import NO_NUMBA
 from rmqctl.store.compiled.notices import tell_notices
-from rmqctl.store.installed import FAST
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.status import FAST
 from tests.goldens import GoldenStore
 from tests.rmqctl.looking import run
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.store.files import lock
-from rmqctl.store.recover.truncate import truncate
+from rmqctl.store.recover.recover import truncate
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, broker_conf, tree_state
 from tests.rmqctl.change.test_undo import interrupted, same

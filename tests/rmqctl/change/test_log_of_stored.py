@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.journal.kept import stored
+from rmqctl.store.journal import entry as stored
 from tests.goldens import GoldenStore
 from tests.rmqctl.looking import run
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl import exit_codes
+from rmqctl.output import outcome as exit_codes
 from rmqctl.store.files import io
 from rmqctl.store.message_store import MessageStore
 from tests.opened import store_path

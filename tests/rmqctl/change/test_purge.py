@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rmqctl import exit_codes
 from rmqctl.formats.config_json import format_config_json, parse_config_json
+from rmqctl.output import outcome as exit_codes
 from rmqctl.store import Message, MessageStore, StoreConfig
 from tests.goldens import GoldenStore, tree_state
 from tests.rmqctl.looking import run

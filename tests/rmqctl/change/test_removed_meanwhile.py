@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl import exit_codes
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.message import StoredMessage
-from rmqctl.pipeline.splits.splits import Split, open_split, split_columns
+from rmqctl.output import outcome as exit_codes
+from rmqctl.pipeline.splits import Split, open_split, split_columns
 from rmqctl.store.clean import CleanOptions, plan_clean
-from rmqctl.store.commitlog.walk import Damage, walk
-from rmqctl.store.info.summary import file_rows
+from rmqctl.store.info.info import file_rows
+from rmqctl.store.log.walk import Damage, walk
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.read.selection import Selection
+from rmqctl.store.read.select import Selection
 from rmqctl.store.store_files import StoreFiles
 from tests.processes import start
 from tests.rmqctl.looking import Done, run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rmqctl import exit_codes
+from rmqctl.output import outcome as exit_codes
 from tests.opened import store_path
 from tests.rmqctl.looking import run
 

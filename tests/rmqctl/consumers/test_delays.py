@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from rmqctl import exit_codes
 from rmqctl.formats.layouts import TIMER_CHECKPOINT, TIMER_LOG_UNIT
+from rmqctl.output import outcome as exit_codes
 from rmqctl.store import Message, MessageStore, StoreConfig
-from rmqctl.store.methods import answers
+from rmqctl.store.methods import reading as answers
 from tests.features import feature_store
 from tests.goldens import FOLDER, GoldenStore, truth
 from tests.opened import store_path

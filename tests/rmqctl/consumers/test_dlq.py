@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqctl import exit_codes
+from rmqctl.output import outcome as exit_codes
 from tests.goldens import GoldenStore, truth
 from tests.opened import reader, store_path
 from tests.rmqctl.damaging import damage_body

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rmqctl import exit_codes
-from rmqctl.reports.group_rows import by_topic
+from rmqctl.output import outcome as exit_codes
+from rmqctl.reports.consumers import by_topic
 from rmqctl.store import Message, MessageStore, StoreConfig
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.queues.queue_table import QueueTable

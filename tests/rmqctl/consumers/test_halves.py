@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rmqctl import exit_codes
+from rmqctl.output import outcome as exit_codes
 from rmqctl.store import MessageStore
-from rmqctl.store.answers.half_topics import HALF_TOPIC, OP_TOPIC, ended_offsets
+from rmqctl.store.answers.undispatched import HALF_TOPIC, OP_TOPIC, ended_offsets
 from rmqctl.store.config.config_files import read_config
 from tests.goldens import GoldenStore, truth
 from tests.opened import reader, store_path

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rmqctl import exit_codes
 from rmqctl.formats.config_json import format_config_json, parse_config_json
 from rmqctl.formats.errors import UnsupportedError
-from rmqctl.network.broker.tables.offsets import ConsumerOffsets
+from rmqctl.network.broker.tables import ConsumerOffsets
+from rmqctl.output import outcome as exit_codes
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, tree_state
 from tests.rmqctl.looking import run

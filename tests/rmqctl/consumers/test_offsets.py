@@ -14,8 +14,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from rmqctl import exit_codes
 from rmqctl.formats.config_json import parse_config_json
+from rmqctl.output import outcome as exit_codes
 from rmqctl.store.files import lock
 from tests import processes
 from tests.goldens import GoldenStore, tree_state, truth

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl import exit_codes
+from rmqctl.output import outcome as exit_codes
 from rmqctl.store.config.client_offsets import read_client_offsets
 from tests.rmqctl.looking import run
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rmqctl import exit_codes
 from rmqctl.formats.config_json import parse_config_json
+from rmqctl.output import outcome as exit_codes
 from tests.goldens import GoldenStore, tree_state
 from tests.opened import store_path
 from tests.rmqctl.looking import Done, run

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rmqctl import exit_codes
+from rmqctl.output import outcome as exit_codes
 from rmqctl.store import MessageStore
 from tests import processes
 from tests.goldens import GoldenStore, tree_state, truth

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rmqctl import exit_codes
-from rmqctl.output.sanitise import visible
-from rmqctl.store.answers.where.steps import Stage, Verdict
+from rmqctl.output import outcome as exit_codes
+from rmqctl.output.table import visible
+from rmqctl.store.answers.steps import Stage, Verdict
 from tests.goldens import GoldenStore, truth
 from tests.opened import store_path
 from tests.rmqctl.damaging import damage_body
@@ -118,7 +118,7 @@ def test_damage_is_an_answer_and_an_exit_code(golden_store: GoldenStore) -> None
 
 
 def test_lines_fit_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rmqctl.reports import whereabouts
+    from rmqctl.reports import consumers as whereabouts
     from tests.opened import reader
     from tests.store.answers.where.asking import ask
 

@@ -138,11 +138,11 @@ def test_an_export_by_tasks_reports_and_counts_it(broken: Path, tmp_path: Path, 
 
 def test_a_task_of_the_source_logs_them(broken: Path, caplog: pytest.LogCaptureFixture) -> None:
     pytest.importorskip("pyspark")
-    from rmqctl.pipeline.source.planning import LogTask
-    from rmqctl.pipeline.source.spark_types import view_schema
-    from rmqctl.pipeline.source.split_reading import SplitPartition, read_split
-    from rmqctl.pipeline.source.wanted import Wanted
-    from rmqctl.pipeline.splits.splits import plan_splits
+    from rmqctl.pipeline.spark.planning import LogTask
+    from rmqctl.pipeline.spark.readers import SplitPartition, read_split
+    from rmqctl.pipeline.splits import plan_splits
+    from rmqctl.pipeline.views import view_schema
+    from rmqctl.pipeline.wanted import Wanted
 
     with StoreFiles(broken) as files:
         (split,) = plan_splits(files)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from rmqctl import exit_codes
+from rmqctl.output import outcome as exit_codes
 from tests import processes
 from tests.goldens import GoldenStore, truth
 from tests.opened import store_path

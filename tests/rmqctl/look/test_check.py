@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl import exit_codes
+from rmqctl.output import outcome as exit_codes
 from rmqctl.reports.check_report import CheckReport
-from rmqctl.store.check.catalogue.catalogue import CATALOGUE
-from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check.catalogue.catalogue import CATALOGUE, Finding
 from tests.goldens import GoldenStore, broker_conf, golden, tree_state
 from tests.opened import store_path
 from tests.rmqctl.looking import run

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl import exit_codes
 from rmqctl.formats.checksums import PROPERTY_CRC_SIZE, frame_crc, property_crc_text
+from rmqctl.output import outcome as exit_codes
 from rmqctl.store.check.cross import Level
 from tests.goldens import GoldenStore, tree_state
 from tests.quick import every

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl import exit_codes
+from rmqctl.output import outcome as exit_codes
 from rmqctl.store import MessageStore
-from rmqctl.store.info import log_numbers
+from rmqctl.store.info import counts as log_numbers
 from tests import processes
 from tests.goldens import GOLDENS, GoldenStore, is_broken, truth
 from tests.opened import store_path

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl import exit_codes
+from rmqctl.output import outcome as exit_codes
 from tests.goldens import GoldenStore
 from tests.rmqctl.all_verbs.test_look_changes_nothing import commands
 from tests.rmqctl.looking import run

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl import exit_codes
+from rmqctl.output import outcome as exit_codes
 from rmqctl.store import Message, MessageStore, StoreConfig
 from tests.goldens import GoldenStore, tree_state, truth
 from tests.opened import store_path

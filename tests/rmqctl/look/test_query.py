@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rmqctl import exit_codes
+from rmqctl.output import outcome as exit_codes
 from rmqctl.store.files.layout import file_name
 from tests.goldens import GoldenStore, truth
 from tests.opened import store_path

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rmqctl import exit_codes
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
+from rmqctl.output import outcome as exit_codes
 from rmqctl.store import Message, MessageStore, StoreConfig
 from tests.goldens import GoldenStore, truth
 from tests.opened import store_path

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl import exit_codes
+from rmqctl.output import outcome as exit_codes
 from rmqctl.store.message_store import MessageStore
 from tests.rmqctl.looking import run
 from tests.store.journal.failing import failing

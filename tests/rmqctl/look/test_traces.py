@@ -8,9 +8,8 @@ import pytest
 
 from rmqctl.formats.message import Message
 from rmqctl.messages.traces import trace_text
-from rmqctl.network.clients.consume_hooks import ConsumeReturn
-from rmqctl.network.clients.producing.hooks import MessageType
-from rmqctl.network.clients.tracing.records import TraceBean, TraceRecord, TraceType, encode
+from rmqctl.network.clients.hooks import ConsumeReturn, MessageType
+from rmqctl.network.clients.tracing import TraceBean, TraceRecord, TraceType, encode
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from tests.rmqctl.looking import run

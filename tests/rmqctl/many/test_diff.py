@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl import exit_codes
+from rmqctl.output import outcome as exit_codes
 from tests.goldens import GoldenStore, broker_conf, truth
 from tests.opened import store_path
 from tests.pipeline.patching import patch_field

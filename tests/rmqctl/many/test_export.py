@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from rmqctl import exit_codes, exporting
-from rmqctl.store.installed import FAST
+from rmqctl import exporting
+from rmqctl.output import outcome as exit_codes
+from rmqctl.store.status import FAST
 from tests.goldens import truth
 from tests.opened import store_path
 from tests.quick import sample

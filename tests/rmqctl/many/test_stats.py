@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl import exit_codes
 from rmqctl.main import main
+from rmqctl.output import outcome as exit_codes
 from tests.goldens import GoldenStore, truth
 from tests.opened import store_path
 from tests.rmqctl.looking import Done, run
@@ -113,7 +113,7 @@ def test_looking_changes_nothing(golden_store: GoldenStore) -> None:
 
 
 def test_help_names_every_dimension(capsys: pytest.CaptureFixture[str]) -> None:
-    from rmqctl.pipeline.jobs.stats.groups import DIMENSIONS
+    from rmqctl.pipeline.jobs.stats_groups import DIMENSIONS
 
     assert main(["stats", "--help"]) == 0
     assert ", ".join(DIMENSIONS) in " ".join(capsys.readouterr().out.split())

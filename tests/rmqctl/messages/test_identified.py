@@ -18,13 +18,12 @@ import pyarrow as pa
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.message import Message
-from rmqctl.messages import line_pieces
-from rmqctl.messages.identified import identified
+from rmqctl.messages import lines as line_pieces
+from rmqctl.messages.input import MessagePiece, identified
 from rmqctl.messages.message_rows import pieces_of_table
-from rmqctl.messages.piece import MessagePiece
 from rmqctl.network.unique_ids import UniqueIds
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.write.bulk.arrow_rows import rows_of_batch
+from rmqctl.store.write.bulk.arrow import rows_of_batch
 from tests.quick import examples
 from tests.rmqctl.looking import run
 from tests.rmqctl.messages.test_line_columns import json_lines

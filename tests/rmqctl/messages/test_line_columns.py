@@ -16,11 +16,11 @@ pytest.importorskip("numba")
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.message import Message
-from rmqctl.messages import line_pieces
-from rmqctl.messages.line_columns import LineColumns, columns_of_lines, reader_of_lines
-from rmqctl.messages.message_input import message_from_line
+from rmqctl.messages import lines as line_pieces
+from rmqctl.messages.input import message_from_line
+from rmqctl.messages.lines import LineColumns, columns_of_lines, reader_of_lines
 from rmqctl.store.compiled.available import NO_NUMBA
-from rmqctl.store.write.bulk.arrow_rows import rows_of_batch
+from rmqctl.store.write.bulk.arrow import rows_of_batch
 from tests.goldens import GoldenStore, broker_conf, tree_state
 from tests.opened import store_path
 from tests.quick import examples

@@ -13,10 +13,10 @@ from tests.processes import start
 pytest.importorskip("pyarrow")
 
 from bench.stores import write_store
-from rmqctl import exit_codes
 from rmqctl.messages import listing
+from rmqctl.output import outcome as exit_codes
 from rmqctl.store.compiled.available import NO_NUMBA
-from rmqctl.store.read.selection import PLAIN_BYTES
+from rmqctl.store.read.select import PLAIN_BYTES
 from tests.goldens import truth
 from tests.opened import store_path
 from tests.quick import every
@@ -92,7 +92,7 @@ def test_an_offset_deep_in_a_large_file(monkeypatch: pytest.MonkeyPatch) -> None
     begin = truth("clean").messages[2000]["phyOffset"]
     asked = ["-s", store_path("clean"), "--json", "-o", begin]
     expected = run("cat", *asked).without_notices
-    monkeypatch.setattr("rmqctl.store.read.selection.PLAIN_BYTES", 1000)
+    monkeypatch.setattr("rmqctl.store.read.select.PLAIN_BYTES", 1000)
     assert by_columns(monkeypatch, 0, *asked) == expected
     assert run("cat", *asked).without_notices == expected
 

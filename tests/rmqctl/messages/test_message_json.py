@@ -12,8 +12,8 @@ from rmqctl.formats.checksums import body_crc
 from rmqctl.formats.hosts import parse_host
 from rmqctl.formats.message import Message, StoredMessage, frame_bytes, prepare_frame
 from rmqctl.formats.properties import encode_properties
-from rmqctl.messages.message_json import ALL_COLUMNS, message_json, message_row
-from rmqctl.store.commitlog.walk import walk
+from rmqctl.messages.json import ALL_COLUMNS, message_json, message_row
+from rmqctl.store.log.walk import walk
 from tests.goldens import GOLDENS, is_broken, truth
 from tests.opened import reader
 from tests.quick import goldens_of

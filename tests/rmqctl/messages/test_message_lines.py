@@ -19,14 +19,13 @@ import pyarrow as pa
 
 from rmqctl.formats.hosts import Host
 from rmqctl.formats.message import Message, StoredMessage
-from rmqctl.messages import text_arrays
-from rmqctl.messages.message_json import ALL_COLUMNS, EXACT_COLUMNS, message_json
-from rmqctl.messages.message_lines import MessageLines
-from rmqctl.output.cells import csv_value
-from rmqctl.output.sanitise import visible_json
+from rmqctl.messages import text as text_arrays
+from rmqctl.messages.json import ALL_COLUMNS, EXACT_COLUMNS, message_json
+from rmqctl.messages.text import MessageLines
+from rmqctl.output.table import csv_value, visible_json
 from rmqctl.output.times import format_time
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.read.selection import Selection, in_log_order
+from rmqctl.store.read.select import Selection, in_log_order
 from rmqctl.store.scan.scan import Scan
 from rmqctl.store.scan.schema import arrow_schema
 from tests.formats.frames import HOSTS, MESSAGES, frame_of

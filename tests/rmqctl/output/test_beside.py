@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from rmqctl.output.beside import Beside
+from rmqctl.output.output import Beside
 
 
 def test_lines_are_written_in_order_and_all_of_them_in_the_end() -> None:

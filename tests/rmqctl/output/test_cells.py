@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.output import cells
+from rmqctl.output import table as cells
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.output.sanitise import visible, visible_json
+from rmqctl.output.table import visible, visible_json
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=40)
 # what must never come out: the categories without a glyph of their own, and default-ignorables outside of them

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.message import Message
-from rmqctl.network.broker.tables.counts import Counts
+from rmqctl.network.broker.settings import Counts
 from rmqctl.network.clients.client import Client
 from rmqctl.network.clients.consumer import Consumer
 from rmqctl.network.clients.producer import Producer
-from rmqctl.network.remoting.codes import RequestCode
+from rmqctl.network.remoting.codec import RequestCode
 from rmqctl.store.config.config import StoreConfig
 from tests.network.serving import serving, serving_here
 from tests.rmqctl.looking import run

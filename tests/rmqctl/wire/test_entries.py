@@ -11,7 +11,7 @@ import pytest
 
 from rmqctl.formats.config_json import parse_config_json
 from rmqctl.network.clients.client import Client
-from rmqctl.network.remoting.codes import RequestCode
+from rmqctl.network.remoting.codec import RequestCode
 from rmqctl.network.topic_config import ORDER_TOPIC_CONFIG
 from rmqctl.store.config.config import StoreConfig
 from tests.goldens import GoldenStore, tree_state

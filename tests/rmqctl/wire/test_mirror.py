@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from rmqctl import exit_codes
 from rmqctl.formats.message import Message
 from rmqctl.network.clients.producer import Producer
+from rmqctl.output import outcome as exit_codes
 from rmqctl.store.config.config_files import read_config
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.store_files import StoreFiles

@@ -22,10 +22,8 @@ from rmqctl.commands.wire import serve
 from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.message import Message
 from rmqctl.network.clients.producer import Producer
-from rmqctl.network.remoting.codes import RequestCode
-from rmqctl.network.remoting.codes import ResponseCode as Response
-from rmqctl.network.remoting.command import RemotingCommand
-from rmqctl.network.remoting.frames import FrameDecoder, encode_frame
+from rmqctl.network.remoting.codec import FrameDecoder, RemotingCommand, RequestCode, encode_frame
+from rmqctl.network.remoting.codec import ResponseCode as Response
 from rmqctl.output.output import Output
 from rmqctl.store.message_store import MessageStore
 from tests.goldens import GoldenStore, tree_state, truth

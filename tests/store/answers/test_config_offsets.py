@@ -8,7 +8,7 @@ import pytest
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.store.answers.config_offsets import OffsetKey, offset_key, offsets_of, table_in
-from rmqctl.store.config.config_start import why_unknown
+from rmqctl.store.config.config_files import why_unknown
 
 
 @pytest.mark.parametrize(

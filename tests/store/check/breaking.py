@@ -10,12 +10,11 @@ from pathlib import Path
 
 from rmqctl.formats.layouts import FRAME_HEADS
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check.catalogue.catalogue import Finding
 from rmqctl.store.check.check import check
-from rmqctl.store.check.cross import Level
-from rmqctl.store.check.summary import CheckSummary
-from rmqctl.store.commitlog.walk import walk
+from rmqctl.store.check.cross import CheckSummary, Level
 from rmqctl.store.config.config import StoreConfig, read_broker_conf
+from rmqctl.store.log.walk import walk
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import broker_conf, properties
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.documents.findings import findings_document
+from rmqctl.documents.document import findings_document
 from rmqctl.main import VERBS
-from rmqctl.store.check.catalogue.catalogue import CATALOGUE, FAMILIES
-from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check.catalogue.catalogue import CATALOGUE, FAMILIES, Finding
 from rmqctl.store.check.catalogue.kind import Kind, Severity
 
 ROOT = Path(__file__).parents[3]

@@ -13,7 +13,7 @@ import pytest
 
 from rmqctl.formats.layouts import CHECKPOINT
 from rmqctl.formats.message import Message
-from rmqctl.formats.sys_flag import TRANSACTION_ROLLBACK
+from rmqctl.formats.properties import TRANSACTION_ROLLBACK
 from rmqctl.store.check.check import check
 from rmqctl.store.check.cross import Level
 from rmqctl.store.clean.options import CleanOptions
@@ -192,8 +192,8 @@ def test_a_killed_writer_leaves_notices_or_what_recover_mends(tmp_path: Path) ->
 def test_a_file_that_expires_while_it_is_checked(golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first file goes away behind the listing: the check begins anew and tells nothing twice."""
     store = golden_store("clean")
-    from rmqctl.store.check import pass_over
-    from rmqctl.store.survey import tail
+    from rmqctl.store.check import check as pass_over
+    from rmqctl.store.log import survey as tail
 
     removed: list[Path] = []
     original: Callable[..., object] = tail.look_at_tail

@@ -10,24 +10,21 @@ import pytest
 
 from rmqctl.formats.layouts import INDEX_HEADER
 from rmqctl.formats.message import Message, StoredMessage
-from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check import queue_look as look
+from rmqctl.store.check.catalogue.catalogue import Finding
 from rmqctl.store.check.catalogue.kind import Severity
 from rmqctl.store.check.check import check
-from rmqctl.store.check.cross import CrossCheck, Level, LogSeen
-from rmqctl.store.check.index.index import IndexCheck
-from rmqctl.store.check.queues import look
-from rmqctl.store.check.queues.queues import QueueCheck
-from rmqctl.store.check.ranges import Subset
+from rmqctl.store.check.cross import CrossCheck, Level, LogSeen, Subset
+from rmqctl.store.check.index import IndexCheck
+from rmqctl.store.check.queue_findings import QueueCheck
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.log.implied import Digest, Run, Units, read_units
+from rmqctl.store.log.survey import new_survey, survey_runs
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.survey.log_runs import Digest, Run
-from rmqctl.store.survey.log_survey import new_survey
-from rmqctl.store.survey.run_survey import survey_runs
-from rmqctl.store.survey.run_units import Units, read_units
 from tests.goldens import GOLDENS, GoldenStore, is_broken
 from tests.quick import goldens_of
 from tests.store.check.breaking import checked, config_of, messages
@@ -52,8 +49,8 @@ _WRITER = """
 import sys, time
 from pathlib import Path
 from rmqctl.formats.message import Message
-from rmqctl.store.survey.log_runs import Digest, Run
-from rmqctl.store.survey.log_survey import new_survey
+from rmqctl.store.log.implied import Digest, Run
+from rmqctl.store.log.survey import new_survey
 from rmqctl.store.message_store import MessageStore
 from tests.store.write.writing import SMALL
 
@@ -249,7 +246,7 @@ def test_a_queue_that_comes_while_others_are_compared(tmp_path: Path, monkeypatc
             put_unit(store, "Old", 0, 0, whole)
         return read_units(queue, begin, count)
 
-    monkeypatch.setattr("rmqctl.store.check.queues.compare.read_units", slowly)
+    monkeypatch.setattr("rmqctl.store.check.queues.read_units", slowly)
     assert not _of_cross(_of_live(store, lambda: None))
 
 
@@ -273,7 +270,7 @@ def test_an_index_header_that_is_half_written(
             path.write_bytes(whole)
 
     # of this module alone: threads of other tests sleep, too
-    monkeypatch.setattr("rmqctl.store.check.index.findings.time", SimpleNamespace(sleep=pause))
+    monkeypatch.setattr("rmqctl.store.check.index.time", SimpleNamespace(sleep=pause))
     found = {one.code for one in _of_live(store, lambda: None)}
     assert found & {"RMQ-IDX-013"} == codes
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.formats.hashing import key_hash
+from rmqctl.formats.checksums import key_hash
 from rmqctl.formats.message import Message
 from rmqctl.store.check.catalogue.kind import Severity
 from rmqctl.store.check.cross import Level

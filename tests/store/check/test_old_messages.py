@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check.catalogue.catalogue import Finding
 from rmqctl.store.check.catalogue.kind import Severity
 from rmqctl.store.check.cross import Level
 from tests.goldens import GoldenStore

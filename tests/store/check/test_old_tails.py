@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check.catalogue.catalogue import Finding
 from rmqctl.store.check.cross import Level
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.config.epoch_file import EPOCH_FILE, Epoch, epoch_bytes, read_epochs
 from rmqctl.store.journal.undo import undo
-from rmqctl.store.recover.recover import recover
-from rmqctl.store.recover.truncate import truncate
+from rmqctl.store.recover.recover import recover, truncate
 from rmqctl.store.repair.repair import RepairReport, repair
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, tree_state

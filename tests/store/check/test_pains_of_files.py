@@ -297,7 +297,7 @@ def test_checkpoint_behind_is_normal(base: str, golden_store: GoldenStore) -> No
 @pytest.mark.parametrize("state", ["prepared", "undoing"])
 def test_interrupted_change(state: str, golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A change of ours that neither came to its end nor was taken back."""
-    from rmqctl.store.check.state import follower_files
+    from rmqctl.store.check import state as follower_files
     from rmqctl.store.journal.log import Change
 
     folder = "/kept/20260101T000000000Z-recover"

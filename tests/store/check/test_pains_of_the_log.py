@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check.catalogue.catalogue import Finding
 from rmqctl.store.check.catalogue.kind import Severity
 from rmqctl.store.check.cross import Level
 from tests.goldens import GoldenStore, tree_state

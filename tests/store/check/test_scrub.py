@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check.catalogue.catalogue import Finding
 from rmqctl.store.check.check import check
-from rmqctl.store.check.ranges import Subset, parse_subset
-from rmqctl.store.check.scrub import ScrubState, load_state, save_state
-from rmqctl.store.check.summary import CheckSummary
+from rmqctl.store.check.cross import CheckSummary, ScrubState, Subset, load_state, parse_subset, save_state
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, tree_state
 from tests.quick import goldens_of, sample

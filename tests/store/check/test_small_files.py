@@ -12,7 +12,7 @@ import pytest
 from rmqctl.formats.errors import RefusedError
 from rmqctl.store.check.check import check
 from rmqctl.store.files import lock
-from rmqctl.store.info.summary import info
+from rmqctl.store.info.info import info
 from rmqctl.store.journal.undo import undo
 from rmqctl.store.predict.prediction import predict
 from rmqctl.store.recover.recover import recover

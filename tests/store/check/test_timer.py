@@ -12,20 +12,18 @@ import pytest
 from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.layouts import TIMER_CHECKPOINT
 from rmqctl.store import Message, MessageStore
-from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check.catalogue.catalogue import Finding
 from rmqctl.store.check.check import check
 from rmqctl.store.check.cross import Level
 from rmqctl.store.journal.undo import undo
 from rmqctl.store.predict.prediction import predict
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.recover.truncate import truncate
+from rmqctl.store.recover.recover import truncate
 from rmqctl.store.repair.repair import mend_of, repair
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.timer.pending import WHEEL_MS, PendingTimer, pending_messages
-from rmqctl.store.timer.recovered import RecoveredTimer, recover_timer
-from rmqctl.store.timer.timer_log import MAGIC_ROLL
-from rmqctl.store.timer.timer_state import read_timer_checkpoint
+from rmqctl.store.timer.recovered import WHEEL_MS, PendingTimer, RecoveredTimer, pending_messages, recover_timer
+from rmqctl.store.timer.wheel import MAGIC_ROLL, read_timer_checkpoint
 from tests.features import feature_store
 from tests.goldens import GoldenStore, tree_state
 

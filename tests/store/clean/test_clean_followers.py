@@ -9,14 +9,12 @@ import pytest
 
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.clean import CleanOptions, clean
-from rmqctl.store.clean.decision import Because
-from rmqctl.store.clean.followers import judge_ext, judge_followers, judge_index, judge_queue
-from rmqctl.store.commitlog.walk import Damage, walk
+from rmqctl.store.clean.plan import Because, judge_ext, judge_followers, judge_index, judge_queue
 from rmqctl.store.config.config import StoreConfig, read_broker_conf
 from rmqctl.store.files.layout import file_name
-from rmqctl.store.queues.consumequeue import ConsumeQueue
+from rmqctl.store.log.walk import Damage, walk
+from rmqctl.store.queues.consumequeue import ConsumeQueue, ext_offset
 from rmqctl.store.queues.consumequeue_ext import ConsumeQueueExt
-from rmqctl.store.queues.unit import ext_offset
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, broker_conf, tree_state, truth
 from tests.store.clean.cleaning import (

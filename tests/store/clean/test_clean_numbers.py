@@ -12,7 +12,6 @@ import pytest
 
 from rmqctl.formats.errors import RefusedError, UsageError
 from rmqctl.store.clean import Cleaner, CleanOptions, clean
-from rmqctl.store.clean.followers import last_physical_offset
 from rmqctl.store.clean.forecast import _bytes_per_day, _less, _next_hour, _then, forecast_clean
 from rmqctl.store.clean.options import (
     DiskUsage,
@@ -24,7 +23,7 @@ from rmqctl.store.clean.options import (
     options_from_config,
     used_percent,
 )
-from rmqctl.store.clean.plan import _span, min_offset_after, plan_clean
+from rmqctl.store.clean.plan import _span, last_physical_offset, min_offset_after, plan_clean
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout, file_name

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rmqctl.formats.errors import RemovedError
 from rmqctl.store.clean import CleanOptions
-from rmqctl.store.commitlog.walk import walk
+from rmqctl.store.log.walk import walk
 from rmqctl.store.message_store import MessageStore
 from tests.store.write.writing import FILE_SIZE, SMALL, message, small
 
@@ -111,7 +111,7 @@ def test_what_is_not_dispatched_yet_stays(tmp_path: Path) -> None:
     root = tmp_path / "store"
     filled(root)
     with MessageStore.open(root, "rw", SMALL) as store:
-        from rmqctl.store.write.dispatch.clean_service import CleanService
+        from rmqctl.store.write.services import CleanService
 
         service = CleanService(store.files, lambda: 0, lambda: FILE_SIZE, lambda: None, lambda _: None)
         report = service.clean(ALL, dry_run=False)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rmqctl import exit_codes
+from rmqctl.output import outcome as exit_codes
 from rmqctl.store.clean import CleanOptions, Unread, clean, unread_before
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.store_files import StoreFiles

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
+from rmqctl.store.clean.cleaner import Writes, judge_writes
 from rmqctl.store.clean.options import DiskUsage
-from rmqctl.store.clean.writes import Writes, judge_writes
 from rmqctl.store.config.config import StoreConfig, config_from_properties
 from rmqctl.store.files import lock
 from rmqctl.store.store_files import StoreFiles

@@ -6,14 +6,19 @@ from collections.abc import Iterable
 
 import pytest
 
-from rmqctl.formats.hashing import key_hash, tags_code
+from rmqctl.formats.checksums import key_hash, tags_code
 from rmqctl.formats.layouts import FRAME_HEADS
 from rmqctl.formats.message import StoredMessage, decode_message
-from rmqctl.formats.properties import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET, TAGS
-from rmqctl.formats.sys_flag import has_queue_slot, is_inner_batch
-from rmqctl.store.columns.batch import ColumnRecord, Columns, MessageColumns, NeedsPlain
-from rmqctl.store.commitlog.walk import Record
+from rmqctl.formats.properties import (
+    INNER_MULTI_DISPATCH,
+    INNER_MULTI_QUEUE_OFFSET,
+    TAGS,
+    has_queue_slot,
+    is_inner_batch,
+)
 from rmqctl.store.compiled.available import NO_ISAL, NO_NUMBA
+from rmqctl.store.log.columns import ColumnRecord, Columns, MessageColumns, NeedsPlain
+from rmqctl.store.log.walk import Record
 from rmqctl.store.queues.dispatch import index_keys, unit_tags_code
 
 RUNGS = {"isal": {}, "tables": {NO_ISAL: "1"}, "plain": {NO_NUMBA: "1"}}

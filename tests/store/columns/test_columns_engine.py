@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.store.columns import engine
-from rmqctl.store.columns.batch import Columns
-from rmqctl.store.columns.engine import speed_notice
-from rmqctl.store.columns.walk import walk_columns
-from rmqctl.store.commitlog.walk import walk
 from rmqctl.store.compiled import available
 from rmqctl.store.compiled.notices import notice, tell_notices
+from rmqctl.store.log import column_walk as engine
+from rmqctl.store.log.column_walk import speed_notice, walk_columns
+from rmqctl.store.log.columns import Columns
+from rmqctl.store.log.walk import walk
 from tests.opened import reader
 from tests.processes import run
 from tests.store.columns.comparing import assert_same, use_rung
@@ -22,10 +21,10 @@ ROOT = Path(__file__).parents[3]
 WALK = """
 import sys
 from pathlib import Path
-from rmqctl.store.columns.batch import Columns
-from rmqctl.store.columns.batch import MessageColumns
-from rmqctl.store.columns.walk import walk_columns
-from rmqctl.store.columns.engine import speed_notice
+from rmqctl.store.log.columns import Columns
+from rmqctl.store.log.columns import MessageColumns
+from rmqctl.store.log.column_walk import walk_columns
+from rmqctl.store.log.column_walk import speed_notice
 from rmqctl.store.compiled.notices import tell_notices
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors
@@ -119,7 +118,7 @@ def test_a_compiler_that_fails() -> None:
 
 
 def test_wrong_results_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels = pytest.importorskip("rmqctl.store.columns.engine")
+    kernels = pytest.importorskip("rmqctl.store.log.column_walk")
     used = engine.engine()
     assert kernels.is_right(used.walk_window, used.crc_function)
     assert not kernels.is_right(lambda *arguments: 1, used.crc_function)

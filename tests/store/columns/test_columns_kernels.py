@@ -14,18 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.formats.checksums import crc32_definition
-from rmqctl.formats.hashing import java_hash
-from rmqctl.store.columns.engine import engine
-from rmqctl.store.columns.topics import TopicIds
+from rmqctl.formats.checksums import crc32_definition, java_hash
 from rmqctl.store.compiled.available import is_crc32
+from rmqctl.store.log.column_walk import engine
+from rmqctl.store.log.columns import TopicIds
 
 pytest.importorskip("numba")
 
 from rmqctl.store.columns import kernel_rows
-from rmqctl.store.columns.state import PADDING
 from rmqctl.store.compiled import kernel_text
 from rmqctl.store.compiled.kernel_crc import compile_crc_by_tables
+from rmqctl.store.log.columns import PADDING
 
 _Result = TypeVar("_Result")
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from rmqctl.formats.errors import UnreadableError
 from rmqctl.formats.message import Message, Reason, StoredMessage
-from rmqctl.store.columns import compiled_walk
-from rmqctl.store.columns.batch import Columns, MessageColumns
-from rmqctl.store.columns.walk import walk_columns
-from rmqctl.store.commitlog.walk import Damage, walk
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.log import column_walk as compiled_walk
+from rmqctl.store.log.column_walk import walk_columns
+from rmqctl.store.log.columns import Columns, MessageColumns
+from rmqctl.store.log.walk import Damage, walk
 from tests.formats.frames import MESSAGES, frame_of, new_message
 from tests.quick import examples
 from tests.store.columns.comparing import RUNGS, assert_same, use_rung
@@ -237,7 +237,7 @@ def test_file_that_shrinks_under_the_walk(
     tmp_path: Path, left: int, rung: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_rung(rung, monkeypatch)
-    monkeypatch.setattr("rmqctl.store.commitlog.walk._WINDOW", 1000)
+    monkeypatch.setattr("rmqctl.store.log.walk._WINDOW", 1000)
     data = b"".join(_frames([Message("T", b"x" * 100)] * 500, 0, False))
     log = log_of(tmp_path, data)
     records = walk_columns(log, window=1000, rows=3)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rmqctl.store.columns.batch import Columns, MessageColumns
-from rmqctl.store.columns.topics import TopicIds
-from rmqctl.store.columns.walk import walk_columns
-from rmqctl.store.commitlog.walk import walk
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.log.column_walk import walk_columns
+from rmqctl.store.log.columns import Columns, MessageColumns, TopicIds
+from rmqctl.store.log.walk import walk
 from tests.goldens import GOLDENS
 from tests.opened import reader
 from tests.quick import every, goldens_of

@@ -11,15 +11,12 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.message import Reason
-from rmqctl.store.columns.batch import ColumnRecord, Columns, MessageColumns
-from rmqctl.store.columns.compiled_walk import Request
-from rmqctl.store.columns.parallel import check_log, walk_parallel
-from rmqctl.store.columns.pieces import pieces
-from rmqctl.store.columns.topics import TopicIds
-from rmqctl.store.columns.walk import walk_columns
-from rmqctl.store.commitlog.walk import Blank, Damage, Empty, walk
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.log.column_walk import Request, walk_columns
+from rmqctl.store.log.columns import ColumnRecord, Columns, MessageColumns, TopicIds
+from rmqctl.store.log.parallel import check_log, pieces, walk_parallel
+from rmqctl.store.log.walk import Blank, Damage, Empty, walk
 from tests.goldens import GOLDENS
 from tests.opened import reader
 from tests.quick import goldens_of

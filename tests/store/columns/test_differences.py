@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rmqctl.formats.message import Message
 from rmqctl.store.check.check import check
-from rmqctl.store.columns.batch import differences
+from rmqctl.store.log.columns import differences
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.store_files import StoreFiles
 

@@ -11,9 +11,9 @@ from tests.processes import run
 
 ENTRIES = [
     "rmqctl.store.columns.frames",
-    "rmqctl.store.write.dispatch.column_dispatch",
-    "rmqctl.store.columns.walk",
-    "rmqctl.store.columns.parallel",
+    "rmqctl.store.write.dispatch",
+    "rmqctl.store.log.column_walk",
+    "rmqctl.store.log.parallel",
 ]
 
 

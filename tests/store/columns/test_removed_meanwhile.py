@@ -13,8 +13,8 @@ import pytest
 from rmqctl.store.clean import CleanOptions
 from rmqctl.store.compiled.notices import tell_notices
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.read import selection
-from rmqctl.store.read.selection import Order
+from rmqctl.store.read import select as selection
+from rmqctl.store.read.select import Order
 from tests import quick
 from tests.goldens import GOLDENS, GoldenStore
 from tests.store.write.writing import SMALL, message

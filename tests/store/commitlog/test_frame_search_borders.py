@@ -8,10 +8,10 @@ import pytest
 
 from rmqctl.formats.errors import UnreadableError
 from rmqctl.formats.message import LARGEST_HEAD_SIZE, MINIMUM_FRAME_SIZE, FrameDamage, Reason
-from rmqctl.store.commitlog import frame_search
-from rmqctl.store.commitlog.frame_search import FrameSearch
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.log import search as frame_search
+from rmqctl.store.log.search import FrameSearch
 from tests.store.logs import BODY_AT, blank, changed, frame
 
 

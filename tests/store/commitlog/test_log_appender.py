@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.layouts import BLANK_FRAME
-from rmqctl.store.commitlog import transient_pool
-from rmqctl.store.commitlog.append import DirectSink, FileNotCreatedError, LogAppender
-from rmqctl.store.commitlog.locked_memory import lock_memory
-from rmqctl.store.commitlog.transient_pool import PooledSink, TransientStorePool
-from rmqctl.store.files.allocate import Allocator
 from rmqctl.store.files.mapped_file import MappedFile
-from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.mapped_file_queue import Allocator, MappedFileQueue
+from rmqctl.store.log import transient_pool
+from rmqctl.store.log.append import DirectSink, FileNotCreatedError, LogAppender
+from rmqctl.store.log.transient_pool import PooledSink, TransientStorePool, lock_memory
 from tests.store.logs import opened
 
 SIZE = 1000

@@ -8,13 +8,7 @@ import pytest
 
 from rmqctl.formats.errors import UnreadableError
 from rmqctl.formats.message import FrameDamage, Reason, StoredMessage
-from rmqctl.store.commitlog.one_message import (
-    frame_without_crc,
-    message_if_any,
-    message_without_crc,
-    walked_message,
-)
-from rmqctl.store.commitlog.walk import walk
+from rmqctl.store.log.walk import frame_without_crc, message_if_any, message_without_crc, walk, walked_message
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore
 from tests.store.logs import frame, log_of

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from rmqctl.formats.layouts import BLANK_MAGIC, FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
 from rmqctl.formats.message import MINIMUM_FRAME_SIZE
-from rmqctl.store.commitlog import resync
-from rmqctl.store.commitlog.frame_search import FrameSearch
-from rmqctl.store.commitlog.resync import sure_start
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.log import resync
+from rmqctl.store.log.resync import sure_start
+from rmqctl.store.log.search import FrameSearch
 from tests.quick import examples
 from tests.store.logs import BODY_AT, blank, changed, frame
 

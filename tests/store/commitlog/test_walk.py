@@ -10,9 +10,9 @@ import pytest
 
 from rmqctl.formats.errors import UnreadableError
 from rmqctl.formats.message import Reason, StoredMessage, decode_message
-from rmqctl.store.commitlog import walk as walk_module
-from rmqctl.store.commitlog.walk import Damage, walk
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.log import walk as walk_module
+from rmqctl.store.log.walk import Damage, walk
 from tests.goldens import GOLDENS, base_of, golden, truth
 from tests.opened import reader
 from tests.quick import goldens_of

@@ -135,7 +135,7 @@ def test_torn_tail(tmp_path: Path, kept: int, rest: bytes) -> None:
         written = len(SECOND[:kept].rstrip(b"\0"))
         # the first bytes of a size may be zeros, which tell nothing
         assert found[-1][0] == "empty"
-        # and so few of them may be left over from a buffer (store/commitlog/left_over.py)
+        # and so few of them may be left over from a buffer (store/log/walk.py)
         assert found[-1][1] >= AT + written or written < 12
 
 

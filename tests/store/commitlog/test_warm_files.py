@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from rmqctl.store import Message
-from rmqctl.store.commitlog.warm_files import warming
 from rmqctl.store.config.config import StoreConfig
-from rmqctl.store.files import io, writable_map
-from rmqctl.store.files.allocate import Allocator
+from rmqctl.store.files import io
+from rmqctl.store.files import mapped_file as writable_map
+from rmqctl.store.files.mapped_file_queue import Allocator
+from rmqctl.store.log.transient_pool import warming
 from rmqctl.store.message_store import MessageStore
 from tests.store.logs import opened
 from tests.store.write.writing import FILE_SIZE, message, small
@@ -46,7 +47,7 @@ def test_the_whole_file_has_blocks_and_is_flushed_as_it_is_warmed(
 def test_memory_that_cannot_be_locked_is_said_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rmqctl.store.commitlog.warm_files.lock_memory", lambda _: "Cannot allocate memory")
+    monkeypatch.setattr("rmqctl.store.log.transient_pool.lock_memory", lambda _: "Cannot allocate memory")
     config = small(warm_maped_file_enable=True)
     with MessageStore.open(tmp_path / "s", "rw", config, create=True, allocate_ahead=False) as store:
         for _ in range(4):

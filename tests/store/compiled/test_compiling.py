@@ -72,11 +72,11 @@ def test_whatever_a_kernel_is_compiled_from_is_seen_to_change(
     ("module", "name", "constant"),
     [
         ("rmqctl.store.write.bulk.kernel_bulk", "formats/properties.py", "MAXIMUM_PROPERTIES_SIZE = "),
-        ("rmqctl.store.write.bulk.kernel_bulk", "store/write/put_checks.py", "MAXIMUM_TOPIC_SIZE = "),
+        ("rmqctl.store.write.bulk.kernel_bulk", "store/write/checks.py", "MAXIMUM_TOPIC_SIZE = "),
         ("rmqctl.store.columns.kernel_walk", "formats/checksums.py", "CRC_MASK = "),
         ("rmqctl.store.columns.kernel_walk", "formats/message.py", "MINIMUM_FRAME_SIZE = "),
-        ("rmqctl.store.columns.kernel_walk", "store/columns/state.py", "KEYS_OF_A_ROW = "),
-        ("rmqctl.store.survey.kernel_index", "store/survey/index_entries.py", "LARGEST_DIFFERENCE = "),
+        ("rmqctl.store.columns.kernel_walk", "store/log/columns.py", "KEYS_OF_A_ROW = "),
+        ("rmqctl.store.survey.kernel_index", "store/log/implied.py", "LARGEST_DIFFERENCE = "),
         ("rmqctl.store.survey.kernel_run_units", "formats/layouts.py", "CONSUMEQUEUE_UNIT = "),
     ],
 )

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError
-from rmqctl.store.dump.dump_file import dump_file
-from rmqctl.store.dump.items import DumpItem
+from rmqctl.store.dump.dump_file import DumpItem, dump_file
 from rmqctl.store.dump.recognise import FileKind, recognise
 from tests.goldens import GOLDENS, GoldenStore, truth
 from tests.opened import store_path

@@ -9,22 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.store.checkpoint import read_checkpoint
 from rmqctl.store.clean import CleanOptions, clean
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
-from rmqctl.store.journal.forget import forget
+from rmqctl.store.files.outputs import new_directory, new_file
 from rmqctl.store.journal.log import changes
-from rmqctl.store.journal.undo import resume, undo
+from rmqctl.store.journal.undo import forget, resume, undo
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.outputs.outputs import new_directory, new_file
 from rmqctl.store.recover.rebuild import rebuild
-from rmqctl.store.recover.recover import recover
-from rmqctl.store.recover.truncate import truncate
+from rmqctl.store.recover.recover import recover, truncate
 from rmqctl.store.repair.repair import repair
 from rmqctl.store.salvage.salvage import salvage
 from rmqctl.store.snapshot.snapshot import take_snapshot
-from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.store_files import StoreFiles, read_checkpoint
 from tests.proof.crash.cuts import History
 from tests.proof.crash.recording import Names, recorded
 from tests.store.files.crashing import CrashError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqctl.store.files.presence import is_same_time
+from rmqctl.store.files.reading import is_same_time
 
 SECOND = 1_000_000_000
 SET = 1_700_000_001 * SECOND + 987_654_321

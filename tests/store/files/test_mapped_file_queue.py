@@ -13,9 +13,8 @@ import pytest
 
 from rmqctl.formats.errors import RemovedError, UnreadableError
 from rmqctl.store.files import io
-from rmqctl.store.files.allocate import Allocator
 from rmqctl.store.files.mapped_file import MappedFile
-from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.mapped_file_queue import Allocator, MappedFileQueue
 from rmqctl.store.files.reading import Descriptors
 from tests.goldens import GoldenStore, tree_state, truth
 from tests.opened import reader

@@ -10,8 +10,7 @@ import pytest
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.store.files import io
-from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.ownership import Ownership, inherited, refuse_other_user
+from rmqctl.store.files.layout import Ownership, StoreLayout, inherited, refuse_other_user
 from tests.store.journal.failing import failing
 
 

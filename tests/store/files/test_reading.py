@@ -13,17 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqctl.formats.errors import RemovedError, UnreadableError
-from rmqctl.store.files.presence import (
+from rmqctl.store.files.reading import (
+    Descriptors,
+    data_extents,
+    end_of_nonzero,
     exists,
+    first_nonzero,
     is_directory,
     is_file,
     is_link,
     is_real_directory,
     is_real_file,
     is_there,
+    read_small_file,
 )
-from rmqctl.store.files.reading import Descriptors, read_small_file
-from rmqctl.store.files.zeros import data_extents, end_of_nonzero, first_nonzero
 from tests.quick import examples
 from tests.store.journal.failing import failing
 

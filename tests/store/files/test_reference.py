@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from rmqctl.store.files.reference import ReferenceCount
+from rmqctl.store.files.mapped_file import ReferenceCount
 
 
 def test_it_starts_available_with_the_owner_s_reference() -> None:

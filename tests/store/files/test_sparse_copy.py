@@ -12,7 +12,7 @@ import pytest
 
 from rmqctl.formats.errors import UnreadableError, WriteFailedError
 from rmqctl.store.files import io
-from rmqctl.store.files.sparse_copy import Sharing, copy_sparsely
+from rmqctl.store.files.outputs import Sharing, copy_sparsely
 from tests.store.journal.failing import failing
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import UnreadableError
-from rmqctl.store.files.trees import tree_on_disk_bytes
+from rmqctl.store.files.io import tree_on_disk_bytes
 
 
 def _tree(folder: Path) -> Path:

@@ -15,8 +15,9 @@ from typing import cast
 import pytest
 
 from rmqctl.formats.errors import WriteFailedError
-from rmqctl.store.files import io, writable_map
-from rmqctl.store.files.writable_map import WritableMap
+from rmqctl.store.files import io
+from rmqctl.store.files import mapped_file as writable_map
+from rmqctl.store.files.mapped_file import WritableMap
 
 MIB = 1 << 20
 SIZE = 64 * MIB

@@ -11,8 +11,8 @@ import pytest
 from rmqctl.formats.errors import CorruptError, NotAStoreError, RefusedError
 from rmqctl.store import Criteria, Message, MessageStore, StoreConfig
 from rmqctl.store.files.layout import file_name
-from rmqctl.store.follow.follow import LogFollower, follow
-from rmqctl.store.read.topic_filter import TopicFilter
+from rmqctl.store.read.filter import TopicFilter
+from rmqctl.store.read.follow import LogFollower, follow
 from rmqctl.store.store_files import StoreFiles
 from tests.pipeline.growing import FILE_SIZE, Writer
 from tests.store.logs import blank, frame

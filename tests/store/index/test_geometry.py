@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from rmqctl.formats.layouts import INDEX_ENTRY
 from rmqctl.store.files import io
 from rmqctl.store.files.reading import Descriptors
-from rmqctl.store.index import geometry as geometry_module
-from rmqctl.store.index.geometry import fits, infer_geometry
-from rmqctl.store.index.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, Geometry, IndexFile
+from rmqctl.store.index import index_file as geometry_module
+from rmqctl.store.index.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, Geometry, IndexFile, fits, infer_geometry
 from tests.goldens import GOLDENS, truth
 from tests.opened import reader
 from tests.quick import examples, goldens_of

@@ -12,11 +12,11 @@ from rmqctl.store.check.check import check
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.index.index_file import time_difference
+from rmqctl.store.log.implied import time_differences
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.survey.index_entries import time_differences
 from tests.goldens import tree_state
 from tests.store.logs import frame
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqctl.formats.checksums import key_hash
 from rmqctl.formats.errors import CorruptError
-from rmqctl.formats.hashing import key_hash
 from rmqctl.store.files import io
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_file import Geometry, IndexFile

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.formats.hashing import key_hash, tag_key
+from rmqctl.formats.checksums import key_hash, tag_key
 from rmqctl.formats.message import Message, StoredMessage
-from rmqctl.pipeline.engine.engine import LocalEngine
+from rmqctl.pipeline.engine import LocalEngine
 from rmqctl.pipeline.jobs.check import check_with
 from rmqctl.pipeline.jobs.rebuild import rebuild_with
-from rmqctl.store.commitlog.walk import walk
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.log.walk import walk
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.queues.dispatch import index_keys
 from rmqctl.store.store_files import StoreFiles

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rmqctl.formats.errors import UnsupportedError
-from rmqctl.store.info import log_numbers
-from rmqctl.store.info.queue_numbers import arrays_count_queue, plain_count_queue
+from rmqctl.store.info import counts as log_numbers
+from rmqctl.store.info.counts import arrays_count_queue, plain_count_queue
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from tests.goldens import GOLDENS
 from tests.opened import reader

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqctl.formats.errors import UnsupportedError
-from rmqctl.store.info.summary import (
+from rmqctl.store.info.info import (
     count_log,
     file_rows,
     has_queue_files,

@@ -9,15 +9,12 @@ from typing import NamedTuple
 from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.store.clean import CleanOptions, clean
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.journal.forget import forget
-from rmqctl.store.journal.give_up import give_up
 from rmqctl.store.journal.log import changes
-from rmqctl.store.journal.undo import resume, undo
+from rmqctl.store.journal.undo import forget, give_up, resume, undo
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.recover.bridge.bridge import recover_bridging
+from rmqctl.store.recover.bridge import recover_bridging
 from rmqctl.store.recover.rebuild import rebuild
-from rmqctl.store.recover.recover import recover
-from rmqctl.store.recover.truncate import truncate
+from rmqctl.store.recover.recover import recover, truncate
 from rmqctl.store.repair.repair import repair
 from rmqctl.store.store_files import StoreFiles
 from tests.store.write.writing import small, stored_messages

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqctl.store.journal.kept.entry import CLEAR, RESIZE, WRITE, Entry, Piece
-from rmqctl.store.journal.use import file_bytes
-from rmqctl.store.journal.use.file_bytes import digest_outside, is_as_left, ranges_of, sizes_of
+from rmqctl.store.journal import used as file_bytes
+from rmqctl.store.journal.entry import CLEAR, RESIZE, WRITE, Entry, Piece
+from rmqctl.store.journal.used import digest_outside, is_as_left, ranges_of, sizes_of
 from tests.quick import examples
 
 BLOCK, CHUNK, SECTOR = 16, 37, 8

@@ -8,9 +8,8 @@ import pytest
 
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.journal.blob import Blob, Spilled, only_counted
 from rmqctl.store.journal.journal import Journal
-from rmqctl.store.journal.plan import CreateFile, Plan, WriteRange, describe
+from rmqctl.store.journal.plan import Blob, CreateFile, Plan, Spilled, WriteRange, describe, only_counted
 
 
 def test_what_was_put_is_found_again(tmp_path: Path) -> None:

@@ -12,12 +12,10 @@ import pytest
 from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, RmqctlError, UnreadableError
 from rmqctl.store.files import io, lock
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.journal.forget import forget
-from rmqctl.store.journal.give_up import give_up
+from rmqctl.store.journal.folder import is_known_complete, pointed, tell_begun
 from rmqctl.store.journal.journal import Journal
-from rmqctl.store.journal.kept.elsewhere import is_known_complete, pointed, tell_begun
 from rmqctl.store.journal.log import changes, end_interrupted, refuse_unfinished, unfinished
-from rmqctl.store.journal.undo import resume, undo
+from rmqctl.store.journal.undo import forget, give_up, resume, undo
 from tests.goldens import tree_state
 from tests.store.files.crashing import crashed, recorded
 from tests.store.files.durable import recorded_disk

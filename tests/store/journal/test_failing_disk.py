@@ -13,14 +13,12 @@ import pytest
 from rmqctl.formats.errors import CorruptError, RefusedError, RmqctlError, UnreadableError, WriteFailedError
 from rmqctl.store.clean import CleanOptions, clean
 from rmqctl.store.files import io
-from rmqctl.store.journal.give_up import give_up
-from rmqctl.store.journal.kept.folder import held
+from rmqctl.store.journal.folder import held
 from rmqctl.store.journal.log import changes, unfinished_change
-from rmqctl.store.journal.undo import resume, undo
+from rmqctl.store.journal.undo import give_up, resume, undo
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.recover.rebuild import rebuild
-from rmqctl.store.recover.recover import recover
-from rmqctl.store.recover.truncate import truncate
+from rmqctl.store.recover.recover import recover, truncate
 from rmqctl.store.repair.repair import repair
 from rmqctl.store.store_files import StoreFiles
 from tests import quick

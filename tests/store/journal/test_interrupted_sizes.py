@@ -11,7 +11,7 @@ import pytest
 from rmqctl.formats.message import Message
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io, lock
-from rmqctl.store.journal.interrupted_sizes import keep_interrupted_sizes
+from rmqctl.store.journal.journal import keep_interrupted_sizes
 from rmqctl.store.journal.log import changes
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.recover.rebuild import rebuild

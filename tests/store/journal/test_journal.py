@@ -14,8 +14,8 @@ import pytest
 from rmqctl.formats.errors import RefusedError, WriteFailedError
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.journal.folder import read_state
 from rmqctl.store.journal.journal import Journal
-from rmqctl.store.journal.kept.folder import read_state
 from rmqctl.store.journal.plan import ClearRange, CreateFile, Plan, Resize, WriteRange
 from rmqctl.store.journal.undo import undo
 from tests.goldens import TreeState, tree_state

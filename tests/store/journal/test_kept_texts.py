@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import CorruptError
-from rmqctl.store.journal.kept.entry import WRITE, from_json
-from rmqctl.store.journal.kept.folder import read_state
-from rmqctl.store.journal.kept.reach import Reach
+from rmqctl.store.journal.entry import WRITE, Reach, from_json
+from rmqctl.store.journal.folder import read_state
 from rmqctl.store.journal.log import changes
 from rmqctl.store.journal.undo import undo
 from tests.store.journal.changing import start

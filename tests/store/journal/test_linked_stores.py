@@ -15,8 +15,7 @@ from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.journal.log import changes, unfinished_change
 from rmqctl.store.journal.undo import resume, undo
 from rmqctl.store.recover.rebuild import rebuild
-from rmqctl.store.recover.recover import recover
-from rmqctl.store.recover.truncate import truncate
+from rmqctl.store.recover.recover import recover, truncate
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, TreeState, tree_state
 from tests.store.files.crashing import crashed, recorded

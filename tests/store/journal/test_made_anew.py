@@ -8,7 +8,7 @@ import pytest
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.store.files import lock
-from rmqctl.store.journal.frame import Terms, changing
+from rmqctl.store.journal.change import Terms, changing
 from rmqctl.store.journal.plan import CreateFile, MoveAway, Operation, WriteRange
 from rmqctl.store.journal.undo import undo
 from rmqctl.store.store_files import StoreFiles

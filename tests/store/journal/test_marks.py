@@ -7,7 +7,7 @@ import zlib
 from pathlib import Path
 
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.journal.use.marks import marks_of, marks_with_lock, name_of
+from rmqctl.store.journal.used import marks_of, marks_with_lock, name_of
 
 TIME = 1_700_000_000_123_456_789
 TAIL = 1 << 16

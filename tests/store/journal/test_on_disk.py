@@ -11,10 +11,10 @@ import pytest
 from rmqctl.formats.errors import CorruptError, RefusedError, WriteFailedError
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.journal.carry_out import roll_back
+from rmqctl.store.journal.folder import Journalled, read_journal
 from rmqctl.store.journal.journal import Journal
-from rmqctl.store.journal.kept.folder import Journalled, read_journal
 from rmqctl.store.journal.plan import CreateFile, Install, MoveAway, Operation, Plan, WriteRange
-from rmqctl.store.journal.roll_back import roll_back
 from rmqctl.store.journal.undo import resume, undo
 from tests.goldens import tree_state
 from tests.store.files.durable import Disk, recorded_disk

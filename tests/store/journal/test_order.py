@@ -11,14 +11,11 @@ import pytest
 from rmqctl.commands.change import log as log_command
 from rmqctl.formats.errors import RefusedError
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.journal.forget import forget
-from rmqctl.store.journal.give_up import give_up
+from rmqctl.store.journal.folder import MENDED_AFTER
 from rmqctl.store.journal.journal import Journal
-from rmqctl.store.journal.kept.folder import MENDED_AFTER
-from rmqctl.store.journal.kept.history import HISTORY, note
-from rmqctl.store.journal.log import changes, end_interrupted, id_time, refuse_unfinished
+from rmqctl.store.journal.log import HISTORY, changes, end_interrupted, id_time, note, refuse_unfinished
 from rmqctl.store.journal.plan import Plan, WriteRange
-from rmqctl.store.journal.undo import undo
+from rmqctl.store.journal.undo import forget, give_up, undo
 from tests.goldens import tree_state
 from tests.store.files.crashing import crashed
 from tests.store.journal.changing import MOMENT, small_store, start

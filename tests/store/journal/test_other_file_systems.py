@@ -10,9 +10,8 @@ import pytest
 from rmqctl.formats.errors import NotFoundError, RefusedError
 from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.files import io
-from rmqctl.store.journal.forget import forget
 from rmqctl.store.journal.log import changes
-from rmqctl.store.journal.undo import resume, undo
+from rmqctl.store.journal.undo import forget, resume, undo
 from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.snapshot.snapshot import take_snapshot, verify_snapshot

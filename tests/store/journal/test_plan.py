@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.store.journal.kept.entry import Entry
+from rmqctl.store.journal.entry import Entry
 from rmqctl.store.journal.plan import (
     ClearRange,
     CreateFile,

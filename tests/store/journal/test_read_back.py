@@ -14,12 +14,11 @@ import pytest
 
 from rmqctl.formats.errors import CorruptError, RefusedError, RmqctlError, UnreadableError
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.journal.forget import forget
+from rmqctl.store.journal.folder import JOURNAL, STATE, read_state
 from rmqctl.store.journal.journal import Journal
-from rmqctl.store.journal.kept.folder import JOURNAL, STATE, read_state
 from rmqctl.store.journal.log import changes, refuse_unfinished, unfinished
 from rmqctl.store.journal.plan import ClearRange, MoveAway, Plan, WriteRange
-from rmqctl.store.journal.undo import resume, undo
+from rmqctl.store.journal.undo import forget, resume, undo
 from tests.goldens import tree_state
 from tests.store.files.crashing import crashed
 from tests.store.journal.changing import MOMENT, content, small_store, start

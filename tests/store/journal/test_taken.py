@@ -11,15 +11,14 @@ import pytest
 
 from rmqctl.formats.errors import NotAStoreError, RefusedError, StoreInUseError
 from rmqctl.store.clean import CleanOptions, clean
+from rmqctl.store.files import outputs as publish_module
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.lock import StoreLock, take_lock
-from rmqctl.store.journal import taken as taken_module
+from rmqctl.store.journal import change as taken_module
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.outputs import publish as publish_module
-from rmqctl.store.recover.bridge.bridge import recover_bridging
+from rmqctl.store.recover.bridge import recover_bridging
 from rmqctl.store.recover.rebuild import rebuild
-from rmqctl.store.recover.recover import recover
-from rmqctl.store.recover.truncate import truncate
+from rmqctl.store.recover.recover import recover, truncate
 from rmqctl.store.repair.repair import repair
 from rmqctl.store.salvage import salvage as salvage_module
 from rmqctl.store.salvage.salvage import salvage

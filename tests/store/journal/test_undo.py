@@ -10,7 +10,7 @@ import pytest
 
 from rmqctl.formats.errors import NotFoundError, RefusedError, WriteFailedError
 from rmqctl.store.files import io
-from rmqctl.store.journal.kept.folder import read_state
+from rmqctl.store.journal.folder import read_state
 from rmqctl.store.journal.log import changes, refuse_unfinished, unfinished_change
 from rmqctl.store.journal.undo import resume, undo
 from tests.goldens import TreeState, tree_state

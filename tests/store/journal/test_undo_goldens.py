@@ -9,7 +9,7 @@ import pytest
 
 from rmqctl.formats.errors import RefusedError, UnsupportedError
 from rmqctl.store.config.config import StoreConfig, read_broker_conf
-from rmqctl.store.journal.kept.folder import APPLIED, STATE, write_state
+from rmqctl.store.journal.folder import APPLIED, STATE, write_state
 from rmqctl.store.journal.log import changes
 from rmqctl.store.journal.undo import undo
 from rmqctl.store.recover.rebuild import rebuild

@@ -13,13 +13,18 @@ from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, Rmq
 from rmqctl.store.files import lock
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.lock import take_lock
-from rmqctl.store.journal.forget import forget
+from rmqctl.store.journal.folder import held
 from rmqctl.store.journal.journal import Journal
-from rmqctl.store.journal.kept.folder import held
-from rmqctl.store.journal.kept.history import note_permanent
-from rmqctl.store.journal.log import changes, end_interrupted, find_change, refuse_unfinished, unfinished_change
+from rmqctl.store.journal.log import (
+    changes,
+    end_interrupted,
+    find_change,
+    note_permanent,
+    refuse_unfinished,
+    unfinished_change,
+)
 from rmqctl.store.journal.plan import ClearRange, MoveAway, Plan, Resize, WriteRange
-from rmqctl.store.journal.undo import resume, undo
+from rmqctl.store.journal.undo import forget, resume, undo
 from tests.goldens import tree_state
 from tests.store.files.crashing import crashed, recorded
 from tests.store.journal.changing import MOMENT, content, copied, expected, plan_of_everything, small_store, start
@@ -123,7 +128,7 @@ def test_a_journal_may_not_reach_out_of_its_store(tmp_path: Path, monkeypatch: p
         undo(elsewhere)
     # somebody else's
     with monkeypatch.context() as patched:
-        patched.setattr("rmqctl.store.journal.kept.reach._owner", lambda _: os.geteuid() + 1)
+        patched.setattr("rmqctl.store.journal.entry._owner", lambda _: os.geteuid() + 1)
         with pytest.raises(RefusedError, match="was made with the commitlog in"):
             undo(layout)
     assert victim.read_bytes() == b"PRECIOUS"

@@ -17,15 +17,13 @@ import pytest
 from rmqctl.formats.errors import NotFoundError, RefusedError, UnreadableError, WriteFailedError
 from rmqctl.store.files import io, lock
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.journal.forget import forget
-from rmqctl.store.journal.give_up import give_up
+from rmqctl.store.journal import used as marks
+from rmqctl.store.journal.entry import TreeItem, is_same
+from rmqctl.store.journal.folder import is_leftover
 from rmqctl.store.journal.journal import Journal
-from rmqctl.store.journal.kept.entry import TreeItem, is_same
-from rmqctl.store.journal.kept.moving import is_leftover
 from rmqctl.store.journal.log import changes, end_interrupted, refuse_unfinished, unfinished_change
 from rmqctl.store.journal.plan import ClearRange, MoveAway, Plan, Resize
-from rmqctl.store.journal.undo import resume, undo
-from rmqctl.store.journal.use import marks
+from rmqctl.store.journal.undo import forget, give_up, resume, undo
 from tests.goldens import TreeState, tree_state
 from tests.store.files.crashing import Observed, crashed, recorded
 from tests.store.journal.changing import MOMENT, copied, start

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rmqctl.formats.message import Message
 from rmqctl.store.files import io, lock
-from rmqctl.store.journal.kept.folder import GONE
+from rmqctl.store.journal.folder import GONE
 from rmqctl.store.journal.log import unfinished_change
 from rmqctl.store.message_store import MessageStore
 from tests.store.files.crashing import crashed, recorded

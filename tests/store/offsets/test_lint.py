@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rmqctl import exit_codes
-from rmqctl.store.offsets.lint import OffsetProblem, lint_offsets
+from rmqctl.output import outcome as exit_codes
+from rmqctl.store.offsets.show import OffsetProblem, lint_offsets
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore
 from tests.opened import store_path

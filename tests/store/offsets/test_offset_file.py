@@ -9,8 +9,7 @@ import pytest
 from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.errors import RefusedError, UnsupportedError
 from rmqctl.store import Loss, MessageStore
-from rmqctl.store.offsets.decide import ResetTo
-from rmqctl.store.offsets.offset_file import OffsetFile, content_with, read_offset_file
+from rmqctl.store.offsets.change import OffsetFile, ResetTo, content_with, read_offset_file
 from tests.goldens import GoldenStore
 
 NOW = 1_800_000_000_000

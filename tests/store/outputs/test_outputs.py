@@ -12,8 +12,7 @@ import pytest
 
 from rmqctl.formats.errors import DiskFullError, RefusedError, WriteFailedError
 from rmqctl.store.files import io
-from rmqctl.store.outputs.outputs import STANDARD_OUTPUT, OutputFile, OutputStream, new_directory, new_file
-from rmqctl.store.outputs.staging import staging_of
+from rmqctl.store.files.outputs import STANDARD_OUTPUT, OutputFile, OutputStream, new_directory, new_file, staging_of
 
 
 def test_a_file_gets_its_name_at_the_end(tmp_path: Path) -> None:

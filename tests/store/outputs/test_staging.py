@@ -12,8 +12,8 @@ import pytest
 
 from rmqctl.formats.errors import DiskFullError
 from rmqctl.store.files import io
-from rmqctl.store.outputs import staging
-from rmqctl.store.outputs.staging import clear_left_behind, in_work, left_behind, staged_directory, staging_of
+from rmqctl.store.files import outputs as staging
+from rmqctl.store.files.outputs import clear_left_behind, in_work, left_behind, staged_directory, staging_of
 from tests.processes import start
 from tests.store.journal.failing import failing
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.store.outputs.staging import in_work
-from rmqctl.store.outputs.temporary import make_temporary
+from rmqctl.store.files.outputs import in_work, make_temporary
 from tests.processes import run, start
 
 
@@ -44,7 +43,7 @@ def test_who_makes_one_removes_what_killed_processes_left(tmp_path: Path, monkey
 
 
 def test_nothing_is_said_of_it_when_the_process_ends(tmp_path: Path) -> None:
-    program = "from rmqctl.store.outputs.temporary import make_temporary; make_temporary('rmqctl-test-')"
+    program = "from rmqctl.store.files.outputs import make_temporary; make_temporary('rmqctl-test-')"
     done = run(
         [sys.executable, "-X", "dev", "-W", "error::ResourceWarning", "-c", program],
         env={**os.environ, "TMPDIR": str(tmp_path)},

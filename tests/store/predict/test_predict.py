@@ -12,15 +12,15 @@ import pytest
 
 from rmqctl.formats.errors import UnsupportedError, UsageError
 from rmqctl.formats.message import StoredMessage
-from rmqctl.formats.sys_flag import has_queue_slot
-from rmqctl.store.commitlog.walk import Blank, walk
+from rmqctl.formats.properties import has_queue_slot
 from rmqctl.store.config.config import StoreConfig, read_broker_conf
+from rmqctl.store.log.implied import Run
+from rmqctl.store.log.walk import Blank, walk
 from rmqctl.store.predict import BROKERS, Prediction, predict
+from rmqctl.store.predict.broker_log import BrokerReading
 from rmqctl.store.predict.prediction import Start
-from rmqctl.store.predict.reading import BrokerReading
 from rmqctl.store.predict.rules import Rules
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.survey.log_runs import Run
 from tests.goldens import GOLDENS, GoldenStore, base_of, broker_conf, properties, tree_state, truth
 from tests.opened import store_path, version_of
 from tests.quick import goldens_of

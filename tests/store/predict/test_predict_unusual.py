@@ -16,8 +16,8 @@ from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.lock import StoreLock
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.predict import BROKERS, Prediction, predict
-from rmqctl.store.predict.frames import judge
-from rmqctl.store.predict.queue import SimulatedQueue
+from rmqctl.store.predict.broker_log import judge
+from rmqctl.store.predict.broker_queues import SimulatedQueue
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, truth
 from tests.store.logs import BODY_AT, frame

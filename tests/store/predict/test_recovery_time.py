@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqctl.store.predict import predict
-from rmqctl.store.predict.recovery_time import recovery_work
+from rmqctl.store.predict.surroundings import recovery_work
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, truth
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.store.files.reading import Descriptors
-from rmqctl.store.queues.consumequeue import ConsumeQueue
-from rmqctl.store.queues.unit import PLACEHOLDER_SIZE, QueueUnit
+from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, ConsumeQueue, QueueUnit
 from tests.goldens import GOLDENS, base_of, is_crashed, properties, truth
 from tests.opened import reader
 from tests.quick import goldens_of

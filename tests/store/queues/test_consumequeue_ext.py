@@ -9,8 +9,8 @@ import pytest
 
 from rmqctl.store.files.layout import topic_directory
 from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.queues.consumequeue import ext_offset
 from rmqctl.store.queues.consumequeue_ext import ConsumeQueueExt, ExtUnit
-from rmqctl.store.queues.unit import ext_offset
 from tests.goldens import truth
 from tests.opened import reader
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rmqctl.formats.message import StoredMessage, decode_message
-from rmqctl.store.commitlog.walk import walk
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.log.walk import walk
 from rmqctl.store.queues.dispatch import index_keys, message_count, queue_slots, unit_tags_code
 from tests.goldens import GOLDENS, base_of, truth
 from tests.opened import reader

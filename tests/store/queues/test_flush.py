@@ -8,7 +8,7 @@ import pytest
 
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.store.files import io
-from rmqctl.store.queues.flush import _FEW_FILES, _LEAST_UNITS, QueueFlusher
+from rmqctl.store.queues.queue_table import _FEW_FILES, _LEAST_UNITS, QueueFlusher
 
 
 class Disk:

@@ -12,9 +12,8 @@ from rmqctl.formats.errors import UsageError
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.reading import Descriptors
-from rmqctl.store.queues.listed_queues import ListedQueues
-from rmqctl.store.queues.queue_table import QueueTable
-from rmqctl.store.queues.unit import QueueUnit
+from rmqctl.store.queues.consumequeue import QueueUnit
+from rmqctl.store.queues.queue_table import ListedQueues, QueueTable
 
 SETTINGS = StoreConfig(mapped_file_size_consume_queue=200, mapper_file_size_batch_consume_queue=460)
 

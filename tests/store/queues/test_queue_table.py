@@ -12,10 +12,8 @@ from rmqctl.formats.errors import UnsupportedError, UsageError
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.reading import Descriptors
-from rmqctl.store.queues.batch_consumequeue import BatchConsumeQueue
-from rmqctl.store.queues.consumequeue import ConsumeQueue
+from rmqctl.store.queues.consumequeue import BatchConsumeQueue, ConsumeQueue, QueueUnit
 from rmqctl.store.queues.queue_table import QueueTable, list_queues
-from rmqctl.store.queues.unit import QueueUnit
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore, tree_state, truth

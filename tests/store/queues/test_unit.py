@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqctl.store.queues.unit import PLACEHOLDER_SIZE, QueueUnit, ext_address, ext_offset
+from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, QueueUnit, ext_address, ext_offset
 from tests.opened import reader
 
 

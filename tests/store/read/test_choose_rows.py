@@ -9,15 +9,13 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.columns.batch import Columns, MessageColumns
-from rmqctl.store.columns.walk import walk_columns
-from rmqctl.store.commitlog.walk import walk
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.log.column_walk import walk_columns
+from rmqctl.store.log.columns import Columns, MessageColumns
+from rmqctl.store.log.walk import walk
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.read.choose_rows import RowChooser
-from rmqctl.store.read.key_rows import KEY_NEEDS
-from rmqctl.store.read.message_filter import Criteria
-from rmqctl.store.read.topic_filter import TopicFilter
+from rmqctl.store.read.filter import Criteria, TopicFilter
+from rmqctl.store.read.row_filter import KEY_NEEDS, RowChooser
 from rmqctl.store.store_files import StoreFiles
 from tests.opened import reader
 from tests.store.write.writing import SMALL, message

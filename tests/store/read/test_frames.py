@@ -9,8 +9,8 @@ import pytest
 from rmqctl.formats.errors import CorruptError, NotFoundError
 from rmqctl.formats.layouts import BLANK_MAGIC, FRAME_HEAD_44
 from rmqctl.formats.message import MINIMUM_FRAME_SIZE, decode_message
-from rmqctl.store.commitlog.walk import Blank, Damage, Empty
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.log.walk import Blank, Damage, Empty
 from rmqctl.store.read.frames import (
     MessageRemovedError,
     end_of_near,

@@ -11,18 +11,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rmqctl.formats.hashing import java_hash
+from rmqctl.formats.checksums import java_hash
 from rmqctl.formats.properties import parse_properties
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.queues.consumequeue import ConsumeQueue
+from rmqctl.store.read import frames as usual_module
 from rmqctl.store.read import get
-from rmqctl.store.read import usual_frames as usual_module
-from rmqctl.store.read.frames import frame_at, frames_ahead
+from rmqctl.store.read.filter import TagFilter
+from rmqctl.store.read.frames import PLAIN, frame_at, frames_ahead, usual_frames, usual_matches
 from rmqctl.store.read.get import GetResult, get_messages
-from rmqctl.store.read.good_frames import PLAIN
-from rmqctl.store.read.message_filter import TagFilter
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.read.usual_frames import usual_frames, usual_matches
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore
 from tests.opened import reader

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.formats.checksums import java_hash
 from rmqctl.formats.errors import CorruptError, UnsupportedError, UsageError
-from rmqctl.formats.hashing import java_hash
-from rmqctl.store.queues.batch_consumequeue import pack_batch_unit
-from rmqctl.store.queues.unit import QueueUnit
+from rmqctl.store.queues.consumequeue import QueueUnit, pack_batch_unit
+from rmqctl.store.read.filter import Criteria, TagFilter
 from rmqctl.store.read.get import GetResult
-from rmqctl.store.read.message_filter import Criteria, TagFilter
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.read.selection import Selection
+from rmqctl.store.read.select import Selection
 from rmqctl.store.status import GetStatus
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore, Row, truth

@@ -7,17 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.formats.checksums import java_hash
 from rmqctl.formats.errors import CorruptError
-from rmqctl.formats.hashing import java_hash
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.queues.batch_consumequeue import pack_batch_unit
-from rmqctl.store.queues.unit import QueueUnit
+from rmqctl.store.queues.consumequeue import QueueUnit, pack_batch_unit
+from rmqctl.store.read.filter import TagFilter
 from rmqctl.store.read.frames import MessageRemovedError
 from rmqctl.store.read.get import GetResult, QueueView, get_messages, units_ahead
-from rmqctl.store.read.message_filter import TagFilter
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.read.selection import Selection, in_queue_order
+from rmqctl.store.read.select import Selection, in_queue_order
 from rmqctl.store.status import GetStatus
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, truth

@@ -14,8 +14,8 @@ from rmqctl.formats.hosts import LOCAL_HOST
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT, FRAME_HEAD_44, SYS_FLAG_BORN_HOST_V6, SYS_FLAG_STORE_HOST_V6
 from rmqctl.formats.message import Message, frame_bytes, prepare_frame
 from rmqctl.store.compiled.extensions import load_extension
-from rmqctl.store.read import good_frames as frames
-from rmqctl.store.read.good_frames import (
+from rmqctl.store.read import frames
+from rmqctl.store.read.frames import (
     PLAIN,
     WantedFrame,
     compiled_checks,

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqctl.store.columns.batch import Columns, MessageColumns
-from rmqctl.store.columns.walk import walk_columns
-from rmqctl.store.read.choose_rows import RowChooser
-from rmqctl.store.read.grep import Grep, required_literals
-from rmqctl.store.read.message_filter import Criteria
+from rmqctl.store.log.column_walk import walk_columns
+from rmqctl.store.log.columns import Columns, MessageColumns
+from rmqctl.store.read.filter import Criteria, Grep, required_literals
+from rmqctl.store.read.row_filter import RowChooser
 from tests import opened, quick
 from tests.quick import goldens_of
 

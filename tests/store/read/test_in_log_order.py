@@ -11,9 +11,9 @@ import pytest
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.read import selection as module
-from rmqctl.store.read.message_filter import Criteria
-from rmqctl.store.read.selection import Selection, in_log_order, plain_start, walked_bytes
+from rmqctl.store.read import select as module
+from rmqctl.store.read.filter import Criteria
+from rmqctl.store.read.select import Selection, in_log_order, plain_start, walked_bytes
 from tests.store.logs import changed, frame, log_of
 
 COUNT = 12

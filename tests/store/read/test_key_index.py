@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.formats.checksums import key_hash
 from rmqctl.formats.errors import CorruptError, NotFoundError
-from rmqctl.formats.hashing import key_hash
 from rmqctl.formats.layouts import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
 from rmqctl.store.index.index_file import IndexFile
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.read.key_query import (
+from rmqctl.store.read.query import (
     KeyQuery,
     NotIndexedError,
     QueryResult,

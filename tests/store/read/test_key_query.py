@@ -11,8 +11,8 @@ from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.queues.dispatch import index_keys
-from rmqctl.store.read.key_query import END_OF_TIME, NotIndexedError, query_scan
-from rmqctl.store.read.message_filter import Criteria
+from rmqctl.store.read.filter import Criteria
+from rmqctl.store.read.query import END_OF_TIME, NotIndexedError, query_scan
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore, Row, base_of, truth
@@ -198,7 +198,7 @@ def test_an_entry_that_points_at_another_message_is_damage(golden_store: GoldenS
 
 
 def _point_entry_elsewhere(store: Path, topic: str, key: str, physical_offset: int) -> None:
-    from rmqctl.formats.hashing import key_hash
+    from rmqctl.formats.checksums import key_hash
 
     path = min((store / "index").iterdir())
     with path.open("r+b") as file:

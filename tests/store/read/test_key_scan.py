@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.read.key_query import damage_error, query_scan, uncovered_spans
-from rmqctl.store.read.message_filter import Criteria
+from rmqctl.store.read.filter import Criteria
+from rmqctl.store.read.query import damage_error, query_scan, uncovered_spans
 from tests.store.logs import changed, damages, frame, log_of
 
 

@@ -9,14 +9,12 @@ import pytest
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.commitlog.resync import LOOK_BACK
-from rmqctl.store.queues.unit import QueueUnit
-from rmqctl.store.read import last
+from rmqctl.store.log.resync import LOOK_BACK
+from rmqctl.store.queues.consumequeue import QueueUnit
+from rmqctl.store.read import select as last
+from rmqctl.store.read.filter import Criteria, TopicFilter
 from rmqctl.store.read.get import QueueView
-from rmqctl.store.read.last import last_in_log_order
-from rmqctl.store.read.message_filter import Criteria
-from rmqctl.store.read.selection import Order, Selection
-from rmqctl.store.read.topic_filter import TopicFilter
+from rmqctl.store.read.select import Order, Selection, last_in_log_order
 from tests.goldens import GOLDENS
 from tests.opened import reader
 from tests.quick import sample

@@ -9,8 +9,7 @@ import pytest
 from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError, UsageError
 from rmqctl.formats.hosts import parse_offset_message_id
 from rmqctl.store.read.frames import store_time_at
-from rmqctl.store.read.key_query import NotIndexedError
-from rmqctl.store.read.lookup import BY_OFFSET_ID, BY_UNIQUE_KEY, lookup_offset_id, may_be_offset_id
+from rmqctl.store.read.query import BY_OFFSET_ID, BY_UNIQUE_KEY, NotIndexedError, lookup_offset_id, may_be_offset_id
 from tests.goldens import GOLDENS, GoldenStore, base_of, truth
 from tests.opened import reader, store_path
 from tests.processes import run

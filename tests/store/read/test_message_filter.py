@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 
+from rmqctl.formats.checksums import java_hash
 from rmqctl.formats.compression import compress
 from rmqctl.formats.errors import UsageError
-from rmqctl.formats.hashing import java_hash
 from rmqctl.formats.layouts import COMPRESSION_SHIFT, SYS_FLAG_COMPRESSED
 from rmqctl.formats.message import StoredMessage, decode_message
-from rmqctl.formats.sys_flag import COMPRESSION_ZLIB
-from rmqctl.store.read.grep import Grep
-from rmqctl.store.read.message_filter import Criteria, TagFilter, message_keys, newest_first
-from rmqctl.store.read.topic_filter import TopicFilter
+from rmqctl.formats.properties import COMPRESSION_ZLIB
+from rmqctl.store.read.filter import Criteria, Grep, TagFilter, TopicFilter, message_keys, newest_first
 from tests.store.logs import frame
 
 TIME = 1_700_000_000_000

@@ -11,13 +11,13 @@ import pytest
 from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.read import get, key_query
+from rmqctl.store.read import get
+from rmqctl.store.read import query as key_query
 from rmqctl.store.read import reader as module
-from rmqctl.store.read.key_query import NotIndexedError
-from rmqctl.store.read.message_filter import Criteria
+from rmqctl.store.read.filter import Criteria, TopicFilter
+from rmqctl.store.read.query import NotIndexedError
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.read.selection import Selection
-from rmqctl.store.read.topic_filter import TopicFilter
+from rmqctl.store.read.select import Selection
 from rmqctl.store.status import GetStatus
 from rmqctl.store.store_files import StoreFiles
 from tests.opened import reader

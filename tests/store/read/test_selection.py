@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError
-from rmqctl.store.read.message_filter import Criteria
+from rmqctl.store.read.filter import Criteria
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.read.selection import Order, Selection
+from rmqctl.store.read.select import Order, Selection
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore, Row, is_broken, truth
 from tests.opened import reader

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import UnsupportedError
+from rmqctl.store.read.filter import TopicFilter, configured_topics, is_pattern, known_topics, unmet_names
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.read.topic_filter import TopicFilter, is_pattern
-from rmqctl.store.read.topic_names import configured_topics, known_topics, unmet_names
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore
 from tests.opened import reader

@@ -10,7 +10,7 @@ import pytest
 
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.store.compiled.extensions import load_extension
-from rmqctl.store.read import good_frames as frames
+from rmqctl.store.read import frames
 from tests.store.same_files import require_lock_of_python
 
 UNIT = CONSUMEQUEUE_UNIT.size

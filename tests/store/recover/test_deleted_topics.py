@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.pipeline.engine.engine import LocalEngine
+from rmqctl.pipeline.engine import LocalEngine
 from rmqctl.pipeline.jobs.check import check_with
 from rmqctl.pipeline.jobs.rebuild import rebuild_with
 from rmqctl.store import Message, MessageStore
-from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check.catalogue.catalogue import Finding
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover

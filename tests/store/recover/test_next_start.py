@@ -10,7 +10,7 @@ import pytest
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.store.predict import predict
-from rmqctl.store.recover.bridge.bridge import recover_bridging
+from rmqctl.store.recover.bridge import recover_bridging
 from rmqctl.store.recover.recover import RecoverReport, recover
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from rmqctl.formats.checksums import key_hash
 from rmqctl.formats.errors import RefusedError, StoreInUseError, UnsupportedError
-from rmqctl.formats.hashing import key_hash
-from rmqctl.formats.sys_flag import has_queue_slot, transaction_type
+from rmqctl.formats.properties import has_queue_slot, transaction_type
 from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.lock import StoreLock

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.formats.hashing import tags_code
+from rmqctl.formats.checksums import tags_code
 from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.journal.undo import undo
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.queues.unit import ext_offset
-from rmqctl.store.recover.mend.ext_units import ExtUnits
-from rmqctl.store.recover.recover import recover
-from rmqctl.store.recover.truncate import truncate
+from rmqctl.store.queues.consumequeue import ext_offset
+from rmqctl.store.recover.ext_units import ExtUnits
+from rmqctl.store.recover.recover import recover, truncate
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, broker_conf, tree_state
 from tests.store.write.writing import message, small

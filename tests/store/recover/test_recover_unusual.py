@@ -18,8 +18,7 @@ from rmqctl.store.index.index_file import Geometry, IndexFile
 from rmqctl.store.journal.undo import undo
 from rmqctl.store.recover import rebuild as rebuild_module
 from rmqctl.store.recover.rebuild import rebuild
-from rmqctl.store.recover.recover import recover
-from rmqctl.store.recover.truncate import truncate
+from rmqctl.store.recover.recover import recover, truncate
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, broker_conf, tree_state, truth
 from tests.store.check.breaking import LOG_FILE_SIZE, patch

@@ -9,14 +9,12 @@ import pytest
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.message import Message
-from rmqctl.formats.sys_flag import has_queue_slot
+from rmqctl.formats.properties import has_queue_slot
 from rmqctl.store.journal.undo import undo
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.queues.consumequeue import ConsumeQueue
-from rmqctl.store.queues.unit import QueueUnit
-from rmqctl.store.recover.recover import recover
+from rmqctl.store.queues.consumequeue import ConsumeQueue, QueueUnit
+from rmqctl.store.recover.recover import recover, truncate
 from rmqctl.store.recover.report import RecoverReport
-from rmqctl.store.recover.truncate import truncate
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, Row, tree_state, truth
 from tests.store.journal.commands import CONFIG, put

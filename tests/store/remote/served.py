@@ -10,8 +10,8 @@ from pathlib import Path
 from threading import Lock
 
 from rmqctl.formats.errors import NotAStoreError, RemovedError
-from rmqctl.store.remote.file_system import Listed
-from rmqctl.store.remote.shadow import Shadow, _shadows, shadow_of
+from rmqctl.store.files.remote_file_system import Listed
+from rmqctl.store.files.remote_files import Shadow, _shadows, shadow_of
 
 
 class FolderFiles:

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.store.files.reading import Descriptors
-from rmqctl.store.files.zeros import end_of_nonzero
-from rmqctl.store.info.summary import info
+from rmqctl.store.files.reading import Descriptors, end_of_nonzero
+from rmqctl.store.files.remote_files import BLOCK, digest_of
+from rmqctl.store.info.info import info
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.remote.blocks import BLOCK
-from rmqctl.store.remote.emptiness import digest_of
 from rmqctl.store.store_files import StoreFiles
 from tests.store.remote.served import served
 from tests.store.write.writing import SMALL, message

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import UnreadableError
-from rmqctl.store.remote.shadow import _shadows
+from rmqctl.store.files.remote_files import _shadows
 from rmqctl.store.store_files import StoreFiles
 from tests.opened import store_path
 from tests.rmqctl.looking import run

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from rmqctl.pipeline.splits import splits
-from rmqctl.pipeline.splits.splits import Split, open_split, plan_splits, split_columns
-from rmqctl.store.columns.batch import MessageColumns
-from rmqctl.store.files.presence import exists
-from rmqctl.store.remote.shadow import Shadow, look_again
+from rmqctl.pipeline import splits
+from rmqctl.pipeline.splits import Split, open_split, plan_splits, split_columns
+from rmqctl.store.files.reading import exists
+from rmqctl.store.files.remote_files import Shadow, look_again
+from rmqctl.store.log.columns import MessageColumns
 from rmqctl.store.store_files import StoreFiles
 from tests.opened import store_path
 from tests.store.remote.served import FolderFiles, served

@@ -15,16 +15,14 @@ import numpy as np
 import pytest
 from fsspec.registry import _registry
 
-from rmqctl import exit_codes
 from rmqctl.formats.errors import RemovedError, UnreadableError, UnsupportedError
-from rmqctl.store.files.reading import STAND_IN, Descriptors, read_small_file
-from rmqctl.store.files.zeros import data_extents
+from rmqctl.output import outcome as exit_codes
+from rmqctl.store.files import remote_file_system as file_system
+from rmqctl.store.files.reading import STAND_IN, Descriptors, data_extents, read_small_file
+from rmqctl.store.files.remote import address_of, is_address, reachable_loose, without_scheme
+from rmqctl.store.files.remote_file_system import ATTEMPTS, FsspecFiles, Listed
+from rmqctl.store.files.remote_files import BLOCK, KEPT_BLOCKS, shadow_of
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.remote import file_system
-from rmqctl.store.remote.address import address_of, is_address, reachable_loose, without_scheme
-from rmqctl.store.remote.blocks import BLOCK, KEPT_BLOCKS
-from rmqctl.store.remote.file_system import ATTEMPTS, FsspecFiles, Listed
-from rmqctl.store.remote.shadow import shadow_of
 from tests.opened import store_path
 from tests.processes import run as run_process
 from tests.rmqctl.looking import run
@@ -191,7 +189,7 @@ def test_errors_cross_processes_with_addresses() -> None:
 def test_folders_of_killed_processes_are_removed() -> None:
     program = (
         "import os; from pathlib import Path; from tests.store.remote.served import FolderFiles;"
-        "from rmqctl.store.remote.shadow import shadow_of;"
+        "from rmqctl.store.files.remote_files import shadow_of;"
         f"print(shadow_of(FolderFiles('s3://b/s', Path({str(store_path('clean'))!r}))).top, flush=True); os._exit(9)"
     )
     left = Path(run_process([sys.executable, "-c", program]).stdout.strip())

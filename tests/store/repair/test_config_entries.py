@@ -9,12 +9,12 @@ import pytest
 
 from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.errors import NotFoundError, RefusedError, StoreInUseError, UsageError
-from rmqctl.network.broker.tables.system import system_groups
+from rmqctl.network.broker.members import system_groups
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.lock import StoreLock
-from rmqctl.store.journal.frame import Terms, changing
+from rmqctl.store.journal.change import Terms, changing
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.repair.config_entries import EntryChange, EntryReport, change_entry, require_possible
+from rmqctl.store.repair.entries import EntryChange, EntryReport, change_entry, require_possible
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, tree_state
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import RefusedError, UnsupportedError
-from rmqctl.store.check.catalogue.catalogue import CATALOGUE
-from rmqctl.store.check.catalogue.finding import Finding
+from rmqctl.store.check.catalogue.catalogue import CATALOGUE, Finding
 from rmqctl.store.check.check import check
 from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.files import io, lock
@@ -18,8 +17,7 @@ from rmqctl.store.journal.plan import Plan
 from rmqctl.store.journal.undo import undo
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.recover.recover import recover
-from rmqctl.store.repair.mends import mend_checksum
-from rmqctl.store.repair.repair import Mend, RepairReport, mend_of, repair
+from rmqctl.store.repair.repair import Mend, RepairReport, mend_checksum, mend_of, repair
 from rmqctl.store.store_files import StoreFiles
 from tests import goldens
 from tests.goldens import GoldenStore, broker_conf, tree_state

@@ -16,8 +16,8 @@ from rmqctl.store.config.config import StoreConfig, read_broker_conf
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.predict import predict
 from rmqctl.store.recover.recover import recover
-from rmqctl.store.salvage.report import SalvageReport
 from rmqctl.store.salvage.salvage import salvage
+from rmqctl.store.salvage.write import SalvageReport
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, broker_conf, tree_state, truth
 from tests.opened import store_path

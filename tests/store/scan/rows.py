@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from rmqctl.formats.message import StoredMessage
-from rmqctl.messages.message_json import message_json
+from rmqctl.messages.json import message_json
 from rmqctl.store.scan.schema import COLUMNS
 
 _BYTES = {"stored_properties": "properties_base64", "stored_body": "stored_body_base64"}

@@ -18,13 +18,13 @@ import pyarrow as pa
 from rmqctl.formats.errors import CorruptError, UnsupportedError, UsageError
 from rmqctl.formats.hosts import Host
 from rmqctl.formats.message import Message, StoredMessage
-from rmqctl.store.columns.batch import MessageColumns
-from rmqctl.store.commitlog.walk import walk
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.log.columns import MessageColumns
+from rmqctl.store.log.walk import walk
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.read.message_filter import Criteria
-from rmqctl.store.read.selection import Selection, in_log_order
-from rmqctl.store.scan import batches as maker
+from rmqctl.store.read.filter import Criteria
+from rmqctl.store.read.select import Selection, in_log_order
+from rmqctl.store.scan import scan as maker
 from rmqctl.store.scan.scan import Scan
 from rmqctl.store.scan.schema import COLUMNS
 from tests.formats.frames import HOSTS, LONG, MESSAGES, frame_of
@@ -98,7 +98,7 @@ def test_selections(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
         expected = plain(log, selection)
         assert scanned(log, selection) == expected
         # and the way by which `cat` leaves the plain walk for the columns
-        monkeypatch.setattr("rmqctl.store.read.selection.PLAIN_BYTES", 100_000)
+        monkeypatch.setattr("rmqctl.store.read.select.PLAIN_BYTES", 100_000)
         assert plain(log, selection) == expected
         monkeypatch.undo()
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rmqctl.store.snapshot.manifest import MANIFEST_NAME
-from rmqctl.store.snapshot.snapshot import SnapshotReport, take_snapshot
+from rmqctl.store.snapshot.snapshot import MANIFEST_NAME, SnapshotReport, take_snapshot
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import tree_state
 

@@ -16,8 +16,7 @@ import pytest
 from rmqctl.formats.errors import UnreadableError, WriteFailedError
 from rmqctl.store.files import io
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.snapshot.manifest import MANIFEST_NAME, sha256_of, write_manifest
-from rmqctl.store.snapshot.snapshot import take_snapshot, verify_snapshot
+from rmqctl.store.snapshot.snapshot import MANIFEST_NAME, sha256_of, take_snapshot, verify_snapshot, write_manifest
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, tree_state
 from tests.opened import store_path

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl import exit_codes
+from rmqctl.output import outcome as exit_codes
 from rmqctl.store.files.lock import StoreLock
 from rmqctl.store.snapshot.preflight import Preflight, preflight
 from rmqctl.store.store_files import StoreFiles

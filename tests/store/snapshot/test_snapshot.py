@@ -13,11 +13,10 @@ import pytest
 from rmqctl.formats.errors import CorruptError, NotAStoreError, RefusedError, WriteFailedError
 from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.files import io
-from rmqctl.store.files.sparse_copy import Sharing
+from rmqctl.store.files.outputs import Sharing
 from rmqctl.store.predict import predict
 from rmqctl.store.recover.recover import recover
-from rmqctl.store.snapshot.manifest import MANIFEST_NAME
-from rmqctl.store.snapshot.snapshot import take_snapshot, verify_snapshot
+from rmqctl.store.snapshot.snapshot import MANIFEST_NAME, take_snapshot, verify_snapshot
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore, broker_conf, properties, tree_state
 from tests.opened import store_path

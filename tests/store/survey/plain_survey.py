@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.commitlog.walk import walk
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.survey.log_survey import LogSurvey
-from rmqctl.store.survey.refused import as_brokers_read
+from rmqctl.store.log.refused import as_brokers_read
+from rmqctl.store.log.survey import LogSurvey
+from rmqctl.store.log.walk import walk
 
 
 def survey_log(survey: LogSurvey, log: MappedFileQueue, on_message: Callable[[StoredMessage], None]) -> None:

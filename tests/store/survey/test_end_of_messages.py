@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.commitlog.walk import Blank, walk
-from rmqctl.store.survey import tail
-from rmqctl.store.survey.tail import end_of_messages
+from rmqctl.store.log import survey as tail
+from rmqctl.store.log.survey import end_of_messages
+from rmqctl.store.log.walk import Blank, walk
 from tests.goldens import GOLDENS
 from tests.opened import reader
 from tests.quick import goldens_of

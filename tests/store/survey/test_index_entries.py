@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqctl.store.survey import index_entries
-from rmqctl.store.survey.index_entries import (
+from rmqctl.store.log import implied as index_entries
+from rmqctl.store.log.implied import (
     LARGEST_DIFFERENCE,
     IndexKernels,
     index_kernels,
@@ -87,6 +87,6 @@ def test_kernels_that_do_something_else_are_not_taken() -> None:
     def wrong(*arguments: object) -> int:
         return compiled.link(*arguments) + 1  # type: ignore[arg-type]
 
-    assert index_entries._is_right(compiled)
-    assert not index_entries._is_right(compiled._replace(link=wrong))
-    assert not index_entries._is_right(compiled._replace(pack=lambda *_: None))
+    assert index_entries._index_entries_is_right(compiled)
+    assert not index_entries._index_entries_is_right(compiled._replace(link=wrong))
+    assert not index_entries._index_entries_is_right(compiled._replace(pack=lambda *_: None))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.store.survey.lives import HeldUnits, LifeRows, Lives, superseded
+from rmqctl.store.log.lives import HeldUnits, LifeRows, Lives, superseded
 
 SIZE = 100
 

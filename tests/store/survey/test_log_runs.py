@@ -10,16 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqctl.formats import properties as names
-from rmqctl.formats.hashing import key_hash
+from rmqctl.formats.checksums import key_hash
 from rmqctl.formats.message import StoredMessage
-from rmqctl.formats.sys_flag import is_inner_batch
+from rmqctl.formats.properties import is_inner_batch
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.log.implied import Digest, QueueRun, Run, route
+from rmqctl.store.log.survey import LogSurvey, new_survey, survey_runs
+from rmqctl.store.queues.consumequeue import QueueUnit
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, QueueSlot, index_keys, queue_slots
-from rmqctl.store.queues.unit import QueueUnit
-from rmqctl.store.survey.log_runs import Digest, QueueRun, Run, route
-from rmqctl.store.survey.log_survey import LogSurvey, new_survey
-from rmqctl.store.survey.run_survey import survey_runs
 from tests.goldens import GOLDENS
 from tests.opened import reader
 from tests.quick import examples, goldens_of, sample

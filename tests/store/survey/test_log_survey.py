@@ -7,16 +7,10 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.checkpoint import Checkpoint
-from rmqctl.store.commitlog.walk import Damage, Empty
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.survey.log_survey import (
-    LogSurvey,
-    files_with_data,
-    new_survey,
-    start_after_clean_stop,
-    start_after_crash,
-)
+from rmqctl.store.log.survey import LogSurvey, files_with_data, new_survey, start_after_clean_stop, start_after_crash
+from rmqctl.store.log.walk import Damage, Empty
+from rmqctl.store.store_files import Checkpoint
 from tests.goldens import truth
 from tests.opened import reader
 from tests.store.logs import blank, changed, frame, frames, log_of, opened

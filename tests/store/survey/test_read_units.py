@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.log.implied import UNIT, consecutive, read_units
 from rmqctl.store.queues.consumequeue import ConsumeQueue
-from rmqctl.store.survey.log_runs import consecutive
-from rmqctl.store.survey.run_units import UNIT, read_units
 
 PER_FILE = 5
 FILE_SIZE = PER_FILE * 20

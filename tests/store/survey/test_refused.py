@@ -10,13 +10,13 @@ import pytest
 from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.layouts import SYS_FLAG_INNER_BATCH
 from rmqctl.formats.message import Reason, StoredMessage
-from rmqctl.store.commitlog.walk import Damage, walk
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.log.implied import Digest, Run
+from rmqctl.store.log.refused import as_brokers_read, unreadable_number
+from rmqctl.store.log.survey import walk_runs
+from rmqctl.store.log.walk import Damage, walk
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.survey.log_runs import Digest, Run
-from rmqctl.store.survey.refused import as_brokers_read, unreadable_number
-from rmqctl.store.survey.run_survey import walk_runs
-from rmqctl.store.write.opening import writing_checks
+from rmqctl.store.write import opening as writing_checks
 from tests.store.logs import frame, log_of
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqctl.store.survey import run_units
-from rmqctl.store.survey.run_units import QueueUnits, UnitColumns, by_queue_plain, units_by_queue
+from rmqctl.store.log import implied as run_units
+from rmqctl.store.log.implied import QueueUnits, UnitColumns, by_queue_plain, units_by_queue
 
 LONG = st.integers(-(1 << 63), (1 << 63) - 1)
 INT = st.integers(-(1 << 31), (1 << 31) - 1)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rmqctl.store.commitlog.walk import Damage, Empty
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.survey.log_runs import Digest, Run
-from rmqctl.store.survey.run_survey import walk_runs
-from rmqctl.store.survey.settling import Settled, Settling, Stale
-from rmqctl.store.survey.tail import look_at_tail
+from rmqctl.store.log.implied import Digest, Run
+from rmqctl.store.log.survey import Settled, Settling, Stale, look_at_tail, walk_runs
+from rmqctl.store.log.walk import Damage, Empty
 from tests.store.logs import blank, changed, frame, frames, log_of
 
 ONE, TWO, THREE = frames([b"one" * 20, b"two" * 20, b"three" * 20])

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.message import Reason
-from rmqctl.store.commitlog.walk import Blank
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.survey import tail as tail_module
-from rmqctl.store.survey.tail import Tail, end_of_messages, last_begun, look_at_tail, may_lack_bytes, settled_end
+from rmqctl.store.log import survey as tail_module
+from rmqctl.store.log.survey import Tail, end_of_messages, last_begun, look_at_tail, may_lack_bytes, settled_end
+from rmqctl.store.log.walk import Blank
 from tests.store.logs import blank, changed, frame, log_of, opened
 
 SIZE = 8192

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.store.answers.timed import timed
+from rmqctl.store.answers.delays import timed
 from rmqctl.store.check.check import check
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.timer.pending import PendingTimer, pending_messages
-from rmqctl.store.timer.recovered import RecoveredTimer, recover_timer
+from rmqctl.store.timer.recovered import PendingTimer, RecoveredTimer, pending_messages, recover_timer
 from tests.features import feature_store, feature_truth
 
 _NAMES = ("timer-crash", "timer-clean-533")

@@ -8,10 +8,10 @@ import pytest
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import BLANK_MAGIC, TIMER_LOG_UNIT
-from rmqctl.network.broker.delay.timer_files import write_timer_log
+from rmqctl.network.broker.delays import write_timer_log
 from rmqctl.store.files.layout import StoreLayout, file_name
 from rmqctl.store.files.reading import Descriptors
-from rmqctl.store.timer.timer_state import TimerUnit, timer_log_units
+from rmqctl.store.timer.wheel import TimerUnit, timer_log_units
 
 NOW = 1_800_000_000_000
 # with a blank that is longer than a unit, and no room for one beside it (TimerLog#append)

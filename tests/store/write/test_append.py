@@ -12,8 +12,7 @@ import pytest
 
 from rmqctl.formats.hosts import Host
 from rmqctl.formats.message import Message, StoredMessage
-from rmqctl.formats.properties import encode_properties
-from rmqctl.formats.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmqctl.formats.properties import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, encode_properties
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
 from rmqctl.store.write.prepare import copy_of

@@ -13,7 +13,7 @@ from rmqctl.formats.errors import WriteFailedError
 from rmqctl.store.files import io
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
-from rmqctl.store.write.headroom import Headroom
+from rmqctl.store.write.checks import Headroom
 from tests.store.write.writing import FILE_SIZE, SMALL, body_that_leaves, files_below, message, records, wait_until
 
 OVERHEAD = 91 + len("TopicA")

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from rmqctl.formats.sys_flag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmqctl.formats.properties import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.status import PutStatus
-from rmqctl.store.write.delay import Destination, schedule
-from rmqctl.store.write.put_checks import Refusal
+from rmqctl.store.write.checks import Refusal
+from rmqctl.store.write.prepare import Destination, schedule
 from tests.goldens import truth
 
 NOW = 1_700_000_000_123

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.formats.hashing import tags_code
+from rmqctl.formats.checksums import tags_code
 from rmqctl.store.check.check import check
 from rmqctl.store.compiled.notices import tell_notices
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.queues.unit import ext_address, ext_offset
+from rmqctl.store.queues.consumequeue import ext_address, ext_offset
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.write.dispatch import reput
+from rmqctl.store.write import dispatch as reput
 from tests.goldens import GoldenStore
 from tests.store.write.writing import copy_store, files_below, golden_config, message, small
 

@@ -11,14 +11,13 @@ import pytest
 
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.formats.layouts import BLANK_FRAME
-from rmqctl.store.commitlog.append import DirectSink, LogAppender, Sink
-from rmqctl.store.commitlog.flush import FlushService, LogFlusher
-from rmqctl.store.commitlog.transient_pool import PooledSink, TransientStorePool
 from rmqctl.store.config.config import StoreConfig
-from rmqctl.store.files import io, writable_map
-from rmqctl.store.files.allocate import Allocator
-from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files import io
+from rmqctl.store.files import mapped_file as writable_map
+from rmqctl.store.files.mapped_file_queue import Allocator, MappedFileQueue
 from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.log.append import DirectSink, FlushService, LogAppender, LogFlusher, Sink
+from rmqctl.store.log.transient_pool import PooledSink, TransientStorePool
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
 from tests.store.write.writing import (

@@ -12,10 +12,10 @@ import pytest
 
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.formats.layouts import BLANK_FRAME
-from rmqctl.store.commitlog import flush
-from rmqctl.store.commitlog.flush import FlushService
-from rmqctl.store.commitlog.transient_pool import PooledSink, TransientStorePool
 from rmqctl.store.files import io
+from rmqctl.store.log import append as flush
+from rmqctl.store.log.append import FlushService
+from rmqctl.store.log.transient_pool import PooledSink, TransientStorePool
 from rmqctl.store.message_store import MessageStore
 from tests.store.write.test_flush import PAGE, Disk, Log
 from tests.store.write.writing import FILE_SIZE, NEVER, message, small, wait_until

@@ -13,7 +13,7 @@ from rmqctl.formats.errors import DiskFullError, WriteFailedError
 from rmqctl.store.files import io
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
-from rmqctl.store.write.headroom import UNIT_COST, Headroom
+from rmqctl.store.write.checks import UNIT_COST, Headroom
 from tests.processes import run
 from tests.store.write.writing import SMALL, message, small, stored_messages
 

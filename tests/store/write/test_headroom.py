@@ -11,7 +11,7 @@ from rmqctl.formats.properties import encode_properties
 from rmqctl.store.files import io
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
-from rmqctl.store.write.headroom import UNIT_COST, Headroom
+from rmqctl.store.write.checks import UNIT_COST, Headroom
 from tests.store.write.writing import message, small
 
 _PLENTY = 256 * 1024 * 1024

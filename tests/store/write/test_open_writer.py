@@ -9,9 +9,9 @@ import pytest
 
 from rmqctl.formats.hosts import LOCAL_HOST, Host
 from rmqctl.store.status import PutStatus
-from rmqctl.store.write import open_writer
-from rmqctl.store.write.open_writer import open_writer as opened
+from rmqctl.store.write import writer as open_writer
 from rmqctl.store.write.writer import StoreWriter
+from rmqctl.store.write.writer import open_writer as opened
 from tests.store.write.writing import FILE_SIZE, SMALL, message, small, stored_messages, wait_until
 
 ONE, TWO = Host(b"\1\2\3\4", 5), Host(b"\6\7\x08\x09", 10)

@@ -8,20 +8,17 @@ import pytest
 
 from rmqctl.formats.errors import UsageError, WriteFailedError
 from rmqctl.formats.layouts import SYS_FLAG_INNER_BATCH
-from rmqctl.formats.properties import encode_properties, parse_properties, replace_property
-from rmqctl.formats.sys_flag import TRANSACTION_PREPARED
+from rmqctl.formats.properties import TRANSACTION_PREPARED, encode_properties, parse_properties, replace_property
 from rmqctl.store.config.config import config_from_properties
-from rmqctl.store.files.allocate import Allocator
 from rmqctl.store.files.background import Background
-from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.mapped_file_queue import Allocator, MappedFileQueue
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.queues.offset_table import OffsetTable
+from rmqctl.store.queues.queue_table import OffsetTable
 from rmqctl.store.status import PutStatus
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.write.dispatch.running_state import RunningState
-from rmqctl.store.write.prepare import copy_of
-from rmqctl.store.write.topic_types import TopicTypes
+from rmqctl.store.write.dispatch import RunningState
+from rmqctl.store.write.prepare import TopicTypes, copy_of
 from tests.goldens import GoldenStore
 from tests.store.files.crashing import CrashError
 from tests.store.write.writing import SMALL, message, small, stored_messages, wait_until

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.properties import encode_properties
-from rmqctl.store.write.property_text import (
+from rmqctl.store.write.prepare import (
     UNUSUAL_PROPERTIES,
     joined_alike,
     property_template,

@@ -11,15 +11,15 @@ import pytest
 
 from rmqctl.formats.errors import UsageError, WriteFailedError
 from rmqctl.formats.message import Message
-from rmqctl.formats.sys_flag import TRANSACTION_PREPARED
-from rmqctl.store.commitlog import flush
+from rmqctl.formats.properties import TRANSACTION_PREPARED
 from rmqctl.store.files import io
+from rmqctl.store.log import append as flush
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
+from rmqctl.store.write import dispatch as reput
 from rmqctl.store.write import put
-from rmqctl.store.write.dispatch import reput
+from rmqctl.store.write.checks import Headroom
 from rmqctl.store.write.fast import ordinary
-from rmqctl.store.write.headroom import Headroom
 from rmqctl.store.write.prepare import wants_durability
 from rmqctl.store.write.put import Putter
 from tests.store.write.writing import (

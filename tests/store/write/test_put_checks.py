@@ -11,11 +11,10 @@ from rmqctl.formats.errors import UsageError
 from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import SYS_FLAG_INNER_BATCH
 from rmqctl.formats.message import Message
-from rmqctl.formats.properties import MAXIMUM_PROPERTIES_SIZE, encode_properties
-from rmqctl.formats.sys_flag import TRANSACTION_PREPARED
+from rmqctl.formats.properties import MAXIMUM_PROPERTIES_SIZE, TRANSACTION_PREPARED, encode_properties
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
-from rmqctl.store.write.put_checks import (
+from rmqctl.store.write.checks import (
     StoreCondition,
     check_batch,
     check_fits_file,

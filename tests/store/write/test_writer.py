@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import RmqctlError, WriteFailedError
-from rmqctl.store.checkpoint import Checkpoint, read_checkpoint
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
+from rmqctl.store.store_files import Checkpoint, read_checkpoint
+from rmqctl.store.write import opening as open_for_writing
 from rmqctl.store.write import writer
-from rmqctl.store.write.opening import open_for_writing
 from tests.store.write.dispatch.test_column_dispatch import as_columns
 from tests.store.write.writing import (
     FILE_SIZE,

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rmqctl.formats.message import Message, StoredMessage
-from rmqctl.store.commitlog.walk import walk
 from rmqctl.store.config.config import StoreConfig, config_from_properties
 from rmqctl.store.files.layout import file_name
+from rmqctl.store.log.walk import walk
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.write.prepare import copy_of

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from rmqctl.sql.prompt import history_file
+from rmqctl.sql_prompt import history_file
 from tests.goldens import GoldenStore, tree_state, truth
 from tests.opened import store_path
 from tests.processes import start

@@ -10,8 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rmqctl.sql.statements import cut_statements
-from rmqctl.sql.values import json_rows, printable_rows, unique_names
+from rmqctl.sql_prompt import cut_statements, json_rows, printable_rows, unique_names
 
 MICROS = pa.timestamp("us", "UTC")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError
-from rmqctl.store.answers.where.steps import Stage, Step, Whereabouts
-from rmqctl.store.answers.where.where import WhereQuestion, where
+from rmqctl.store.answers.steps import Stage, Step, Whereabouts
+from rmqctl.store.answers.where import WhereQuestion, where
 from rmqctl.store.read.reader import StoreReader
 
 NOW = 1_800_000_000_000

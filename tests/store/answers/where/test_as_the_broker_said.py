@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rmqctl.store.answers.groups import group_queues
-from rmqctl.store.answers.half_topics import HALF_TOPIC, OP_TOPIC, ended_offsets
-from rmqctl.store.answers.where.steps import Stage, Verdict
+from rmqctl.store.answers.steps import Stage, Verdict
+from rmqctl.store.answers.undispatched import HALF_TOPIC, OP_TOPIC, ended_offsets
 from tests.goldens import FOLDER, admin, truth
 from tests.opened import reader
 from tests.quick import shares
@@ -172,7 +172,7 @@ def test_delays(topic: str, own: str) -> None:
 def test_what_other_answers_tell_agrees() -> None:
     """Each row of `halves` and `dlq`, asked for by what it shows."""
     from rmqctl.store.answers.dead_letters import dead_letters
-    from rmqctl.store.answers.halves import unresolved_halves
+    from rmqctl.store.answers.transactions import unresolved_halves
 
     def fail(error: object) -> None:
         raise AssertionError(error)

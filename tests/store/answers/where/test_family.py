@@ -5,7 +5,7 @@ from __future__ import annotations
 from rmqctl.formats.hosts import Host, format_offset_message_id
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.properties import encode_properties
-from rmqctl.store.answers.where.family import families
+from rmqctl.store.answers.steps import families
 from tests.opened import reader
 
 _HOST = Host(b"\x7f\x00\x00\x01", 10911)

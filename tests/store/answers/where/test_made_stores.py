@@ -9,8 +9,8 @@ import pytest
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.store import Message, MessageStore, StoreConfig
-from rmqctl.store.answers.half_topics import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
-from rmqctl.store.answers.where.steps import Stage, Verdict, Whereabouts
+from rmqctl.store.answers.steps import Stage, Verdict, Whereabouts
+from rmqctl.store.answers.undispatched import GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from tests.store.answers.where.asking import NOW, steps
 
 _SMALL = StoreConfig(mapped_file_size_commit_log=65536, mapped_file_size_consume_queue=2000)

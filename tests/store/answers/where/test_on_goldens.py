@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import NotFoundError, UnreadPartError, UsageError
-from rmqctl.store.answers.where import copies
-from rmqctl.store.answers.where.steps import Stage, Verdict
+from rmqctl.store.answers import steps as copies
+from rmqctl.store.answers.steps import Stage, Verdict
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles

@@ -12,13 +12,12 @@ import pytest
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.message import Message, StoredMessage, decode_message, frame_bytes, prepare_frame
-from rmqctl.formats.sys_flag import has_queue_slot
-from rmqctl.store.commitlog.walk import Damage, Empty, walk
+from rmqctl.formats.properties import has_queue_slot
 from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.journal.undo import undo
+from rmqctl.store.log.walk import Damage, Empty, walk
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.recover.bridge.bridge import recover_bridging
-from rmqctl.store.recover.bridge.filler import DAMAGED_PROPERTY, PADDING_TOPIC
+from rmqctl.store.recover.bridge import DAMAGED_PROPERTY, PADDING_TOPIC, recover_bridging
 from rmqctl.store.recover.report import RecoverReport
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, broker_conf, tree_state, truth

@@ -11,12 +11,11 @@ import pytest
 
 from rmqctl.formats.layouts import SYS_FLAG_INNER_BATCH, SYS_FLAG_NEED_UNWRAP
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.commitlog.walk import Damage, walk
 from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.journal.undo import undo
-from rmqctl.store.recover.bridge.bridge import recover_bridging
-from rmqctl.store.recover.bridge.filler import DAMAGED_PROPERTY, PADDING_TOPIC
-from rmqctl.store.recover.bridge.spans import survey_damage
+from rmqctl.store.log.walk import Damage, walk
+from rmqctl.store.recover.bridge import DAMAGED_PROPERTY, PADDING_TOPIC, recover_bridging
+from rmqctl.store.recover.lost import survey_damage
 from rmqctl.store.recover.report import RecoverReport
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, broker_conf, tree_state, truth

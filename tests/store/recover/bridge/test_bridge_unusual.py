@@ -13,12 +13,11 @@ from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.framing import Message
 from rmqctl.formats.layouts import BLANK_FRAME
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.commitlog.walk import Damage
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.journal.undo import undo
+from rmqctl.store.log.walk import Damage
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.recover.bridge.bridge import recover_bridging
-from rmqctl.store.recover.bridge.filler import DAMAGED_PROPERTY
+from rmqctl.store.recover.bridge import DAMAGED_PROPERTY, recover_bridging
 from rmqctl.store.recover.report import RecoverReport
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, Row, tree_state, truth

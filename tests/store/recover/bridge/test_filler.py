@@ -16,22 +16,20 @@ from rmqctl.formats.message import (
     frame_bytes,
     prepare_frame,
 )
-from rmqctl.formats.properties import parse_properties
-from rmqctl.formats.sys_flag import has_queue_slot
-from rmqctl.store.recover.bridge.bridge import lay_out
-from rmqctl.store.recover.bridge.filler import (
+from rmqctl.formats.properties import has_queue_slot, parse_properties
+from rmqctl.store.recover.bridge import (
     DAMAGED_PROPERTY,
     PADDING_TOPIC,
     Neighbour,
     filler_frame,
     filler_size,
+    lay_out,
     lengthened_frame,
     marked_filler_size,
     padding_frame,
     padding_size,
 )
-from rmqctl.store.recover.bridge.lost import Lost, Slot, _missing
-from rmqctl.store.recover.bridge.spans import Span
+from rmqctl.store.recover.lost import Lost, Slot, Span, _missing
 
 
 def good(topic: str = "T", properties: dict[str, str] | None = None, *, crc: bool = False, body: bytes = b"x") -> bytes:

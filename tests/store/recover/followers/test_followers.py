@@ -18,12 +18,10 @@ from rmqctl.store.config.epoch_file import Epoch, epoch_bytes, read_epochs
 from rmqctl.store.journal.undo import undo
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.recover.recover import recover
-from rmqctl.store.recover.truncate import truncate
+from rmqctl.store.recover.recover import recover, truncate
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.timer.recovered import RecoveredTimer, recover_timer
-from rmqctl.store.timer.timer_state import read_timer_checkpoint
-from rmqctl.store.timer.wheel import slots_from
+from rmqctl.store.timer.wheel import read_timer_checkpoint, slots_from
 from tests.goldens import GoldenStore, tree_state
 
 # of the timer's messages the first five are before it, and the next begins there

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rmqctl.formats.checksums import key_hash
 from rmqctl.formats.errors import CorruptError
-from rmqctl.formats.hashing import key_hash
 from rmqctl.formats.layouts import INDEX_ENTRY, INDEX_HEADER
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.files import io

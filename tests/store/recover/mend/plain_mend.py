@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.formats.message import MINIMUM_FRAME_SIZE
-from rmqctl.store.queues.consumequeue import UNIT_SIZE
-from rmqctl.store.queues.unit import PLACEHOLDER_SIZE, QueueUnit
-from rmqctl.store.recover.mend.consumequeue import ConsumeQueueMend
+from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, UNIT_SIZE, QueueUnit
+from rmqctl.store.recover.queue_units import ConsumeQueueMend
 
 _FLUSH_UNITS = 8192
 _PLACEHOLDER = CONSUMEQUEUE_UNIT.struct.pack(0, PLACEHOLDER_SIZE, 0)

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.journal.journal import Journal
-from rmqctl.store.queues.batch_consumequeue import UNIT_SIZE, BatchConsumeQueue
-from rmqctl.store.queues.unit import QueueUnit
-from rmqctl.store.recover.mend.batch_consumequeue import BatchConsumeQueueMend
-from rmqctl.store.recover.mend.slot_order import has_batch_slot
+from rmqctl.store.queues.consumequeue import BATCH_CONSUMEQUEUE_UNIT_SIZE as UNIT_SIZE
+from rmqctl.store.queues.consumequeue import BatchConsumeQueue, QueueUnit
+from rmqctl.store.recover.queue_units import BatchConsumeQueueMend, has_batch_slot
 from tests.goldens import tree_state
 from tests.quick import examples
 

@@ -15,9 +15,8 @@ from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.journal.journal import Journal
 from rmqctl.store.journal.plan import CreateFile, MoveAway
-from rmqctl.store.queues.consumequeue import ConsumeQueue
-from rmqctl.store.queues.unit import PLACEHOLDER_SIZE, QueueUnit
-from rmqctl.store.recover.mend.consumequeue import ConsumeQueueMend
+from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, ConsumeQueue, QueueUnit
+from rmqctl.store.recover.queue_units import ConsumeQueueMend
 from tests.goldens import tree_state
 from tests.quick import examples
 

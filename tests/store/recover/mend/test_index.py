@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.commitlog.walk import walk
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_file import Geometry, IndexFile
 from rmqctl.store.index.index_service import IndexService
+from rmqctl.store.log.walk import walk
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore, base_of, is_crashed, tree_state
 from tests.opened import reader

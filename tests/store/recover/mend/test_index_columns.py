@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmqctl.formats.hashing import key_hash
+from rmqctl.formats.checksums import key_hash
 from rmqctl.formats.layouts import INDEX_ENTRY, INDEX_HEADER
 from rmqctl.formats.message import StoredMessage, decode_message
 from rmqctl.store.compiled.available import NO_NUMBA
@@ -19,13 +19,11 @@ from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_file import Geometry
 from rmqctl.store.index.index_service import IndexService, index_file_name, index_file_name_after
-from rmqctl.store.recover.mend import index_build, index_compare
-from rmqctl.store.recover.mend.index_build import IndexBuilder
-from rmqctl.store.recover.mend.index_compare import TagRule
-from rmqctl.store.recover.mend.index_mend import IndexRecovery, OnRun
-from rmqctl.store.survey import index_entries
-from rmqctl.store.survey.index_entries import ENTRY, IndexKernels, index_kernels, link_plain, new_words, pack_plain
-from rmqctl.store.survey.log_runs import Run
+from rmqctl.store.log import implied as index_entries
+from rmqctl.store.log.implied import ENTRY, IndexKernels, Run, index_kernels, link_plain, new_words, pack_plain
+from rmqctl.store.recover import index as index_build
+from rmqctl.store.recover import index as index_compare
+from rmqctl.store.recover.index import IndexBuilder, IndexRecovery, OnRun, TagRule
 from tests.quick import examples
 from tests.store.logs import frame
 from tests.store.recover.mend.plain_index import IndexMend
@@ -87,9 +85,9 @@ def test_kernels_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_kernels_that_do_something_else_are_not_taken() -> None:
     """A damaged cache may hold anything."""
     compiled = index_kernels()
-    assert index_entries._is_right(IndexKernels(link_plain, pack_plain))
-    assert not index_entries._is_right(IndexKernels(link_plain, lambda *columns: None))
-    assert not index_entries._is_right(IndexKernels(lambda *columns: 0, compiled.pack))
+    assert index_entries._index_entries_is_right(IndexKernels(link_plain, pack_plain))
+    assert not index_entries._index_entries_is_right(IndexKernels(link_plain, lambda *columns: None))
+    assert not index_entries._index_entries_is_right(IndexKernels(lambda *columns: 0, compiled.pack))
 
 
 # --- making -----------------------------------------------------------------------------------------------------------

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.commitlog.walk import walk
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.journal.journal import Journal
 from rmqctl.store.journal.plan import Plan
+from rmqctl.store.log.walk import walk
 from rmqctl.store.queues.dispatch import queue_slots
-from rmqctl.store.recover.mend.queues import QueuesMend
+from rmqctl.store.recover.queues import QueuesMend
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore, base_of, is_crashed
 from tests.opened import reader

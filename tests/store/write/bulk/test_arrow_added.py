@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.store.write.bulk.arrow_added import lacking, with_property
-from rmqctl.store.write.bulk.arrow_rows import rows_of_batch
+from rmqctl.store.write.bulk.arrow import lacking, rows_of_batch, with_property
 
 MAP = pa.map_(pa.string(), pa.string())
 NAME = "UNIQ_KEY"

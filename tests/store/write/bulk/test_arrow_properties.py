@@ -12,10 +12,8 @@ import pytest
 from rmqctl.formats.errors import UsageError
 from rmqctl.store.compiled.available import NO_NUMBA
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.write.bulk import arrow_properties
-from rmqctl.store.write.bulk.arrow_added import lacking
-from rmqctl.store.write.bulk.arrow_properties import properties_of_batch
-from rmqctl.store.write.bulk.arrow_rows import rows_of_batch
+from rmqctl.store.write.bulk import arrow as arrow_properties
+from rmqctl.store.write.bulk.arrow import lacking, properties_of_batch, rows_of_batch
 from tests.store.write.writing import SMALL, stored_messages
 
 pa = pytest.importorskip("pyarrow")

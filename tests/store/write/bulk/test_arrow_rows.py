@@ -12,7 +12,7 @@ from rmqctl.formats.errors import UsageError
 from rmqctl.formats.hosts import LOCAL_HOST, Host
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.write.bulk.arrow_rows import rows_of_batch
+from rmqctl.store.write.bulk.arrow import rows_of_batch
 from tests.store.write.writing import SMALL, stored_messages
 
 NOW = 1_700_000_000_000

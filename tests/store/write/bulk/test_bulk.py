@@ -18,7 +18,7 @@ from rmqctl.store.files import io
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
 from rmqctl.store.write import writer
-from rmqctl.store.write.result import PutResult
+from rmqctl.store.write.put import PutResult
 from tests.quick import examples
 from tests.store.same_files import MESSAGES, by_put, files_after, one_by_one
 from tests.store.write.writing import SMALL, lines_of, message, records, run_python, small, stored_messages

@@ -19,7 +19,7 @@ from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.write import writer
 from rmqctl.store.write.prepare import copy_of
-from rmqctl.store.write.result import PutResult
+from rmqctl.store.write.put import PutResult
 from tests.opened import store_path
 from tests.quick import sample
 from tests.store.same_files import MESSAGES, NOW, files_after
@@ -155,7 +155,7 @@ def test_goldens_are_copied_as_by_single_puts(name: str, tmp_path: Path) -> None
 
 
 def test_most_rows_of_a_real_store_are_usual(tmp_path: Path) -> None:
-    from rmqctl.store.write.bulk.arrow_rows import rows_of_batch
+    from rmqctl.store.write.bulk.arrow import rows_of_batch
 
     with MessageStore.open(store_path("broker-real")) as source:
         rows = [rows_of_batch(batch, is_copy=True) for batch in source.scan()]

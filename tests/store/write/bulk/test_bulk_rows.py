@@ -12,7 +12,7 @@ import pytest
 from rmqctl.formats.hosts import LOCAL_HOST, Host
 from rmqctl.formats.message import Message
 from rmqctl.formats.properties import encode_properties
-from rmqctl.store.columns.frame_columns import HOST_TABLE, Frame, FrameSpan
+from rmqctl.store.log.columns import HOST_TABLE, Frame, FrameSpan
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.write import writer
 from rmqctl.store.write.bulk.bulk_rows import NO_TIME, BulkRows, rows_of_messages

@@ -19,20 +19,20 @@ from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import BLANK_FRAME
 from rmqctl.formats.message import Message
 from rmqctl.formats.properties import encode_properties
-from rmqctl.store.columns.frame_columns import Frame, FrameSpan
 from rmqctl.store.columns.frames import Held
-from rmqctl.store.files.allocate import Allocator
+from rmqctl.store.files.mapped_file_queue import Allocator
+from rmqctl.store.log.columns import Frame, FrameSpan
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
 from rmqctl.store.write import writer
-from rmqctl.store.write.bulk import bulk_kernels, message_rows
+from rmqctl.store.write.bulk import bulk_kernels
+from rmqctl.store.write.bulk import bulk_rows as message_rows
+from rmqctl.store.write.bulk.bulk import ColumnsResult
 from rmqctl.store.write.bulk.bulk_kernels import BulkKernels
-from rmqctl.store.write.bulk.bulk_result import ColumnsResult
-from rmqctl.store.write.bulk.bulk_rows import BulkRows, rows_of_messages
-from rmqctl.store.write.bulk.message_rows import compiled_rows_of_messages
+from rmqctl.store.write.bulk.bulk_rows import BulkRows, compiled_rows_of_messages, rows_of_messages
 from rmqctl.store.write.fast.extension import FastPath
 from rmqctl.store.write.fast.known import Known
-from rmqctl.store.write.result import PutResult
+from rmqctl.store.write.put import PutResult
 from tests.store.same_files import MESSAGES, fast_of
 from tests.store.write.writing import FILE_SIZE, SMALL, message
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rmqctl.formats.properties import encode_properties
 from rmqctl.store.compiled.available import NO_NUMBA
 from rmqctl.store.write.bulk import property_join
-from rmqctl.store.write.bulk.arrow_properties import Properties, properties_of_batch, value_spans
+from rmqctl.store.write.bulk.arrow import Properties, properties_of_batch, value_spans
 
 TEXT = st.text(st.sampled_from("abKEYS é€😀\x01\x02 "), max_size=12)
 NAMES = st.lists(st.text(st.sampled_from("abKEYSé"), min_size=1, max_size=10), min_size=1, max_size=4)

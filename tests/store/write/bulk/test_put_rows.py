@@ -13,9 +13,9 @@ from rmqctl.store.compiled.available import NO_NUMBA
 from rmqctl.store.files import io
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
+from rmqctl.store.write import dispatch as reput
 from rmqctl.store.write.bulk import bulk_kernels
-from rmqctl.store.write.dispatch import reput
-from rmqctl.store.write.dispatch.checkpoint_keeper import CheckpointKeeper
+from rmqctl.store.write.services import CheckpointKeeper
 from tests.store.write.writing import (
     FILE_SIZE,
     NEVER,

@@ -14,8 +14,8 @@ from rmqctl.formats.errors import RefusedError
 from rmqctl.store.clean import CleanOptions, CleanReport, clean_locked
 from rmqctl.store.compiled.notices import tell_notices
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.write.dispatch import clean_service
-from rmqctl.store.write.dispatch.clean_service import CleanService
+from rmqctl.store.write import services as clean_service
+from rmqctl.store.write.services import CleanService
 from tests.store.write.writing import FILE_SIZE, NEVER, message, small
 
 ALL = CleanOptions(at_once=True, batch_maximum=100)

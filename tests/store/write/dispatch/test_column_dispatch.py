@@ -14,8 +14,9 @@ from rmqctl.formats.message import Message
 from rmqctl.store.compiled.available import NO_NUMBA
 from rmqctl.store.files import io
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.write.dispatch import index_batches, reput
-from rmqctl.store.write.dispatch.column_dispatch import ColumnDispatch
+from rmqctl.store.write import appenders as index_batches
+from rmqctl.store.write import dispatch as reput
+from rmqctl.store.write.dispatch import ColumnDispatch
 from tests.goldens import GoldenStore
 from tests.store.same_files import MESSAGES, NOW, by_put, files_after, ticking
 from tests.store.write.writing import SMALL, copy_store, files_below, golden_config, message, small, stored_messages

@@ -17,8 +17,8 @@ from rmqctl.formats.layouts import INDEX_SLOT
 from rmqctl.store.files import io
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_service import IndexService
-from rmqctl.store.write.dispatch import index_batches
-from rmqctl.store.write.dispatch.index_batches import IndexBatches, NewEntries
+from rmqctl.store.write import appenders as index_batches
+from rmqctl.store.write.appenders import IndexBatches, NewEntries
 from tests.quick import examples
 from tests.store.write.writing import files_below, small
 

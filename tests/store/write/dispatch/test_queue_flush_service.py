@@ -8,8 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from rmqctl.store.write.dispatch.checkpoint_keeper import CheckpointKeeper
-from rmqctl.store.write.dispatch.queue_flush_service import QueueFlushService
+from rmqctl.store.write.services import CheckpointKeeper, QueueFlushService
 
 
 class SlowFlusher:

@@ -13,15 +13,14 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.errors import RmqctlError, WriteFailedError
-from rmqctl.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rmqctl.store.files import io
 from rmqctl.store.files.background import Background
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.queues.flush import QueueFlusher
+from rmqctl.store.queues.queue_table import QueueFlusher
 from rmqctl.store.status import PutStatus
-from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.write.dispatch import reput
-from rmqctl.store.write.dispatch.checkpoint_keeper import CheckpointKeeper
+from rmqctl.store.store_files import Checkpoint, StoreFiles, read_checkpoint, write_checkpoint
+from rmqctl.store.write import dispatch as reput
+from rmqctl.store.write.services import CheckpointKeeper
 from tests.goldens import GoldenStore
 from tests.store.write.writing import (
     FILE_SIZE,

@@ -18,8 +18,7 @@ from rmqctl.formats.message import Message
 from rmqctl.store.files import io
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.write.fast.extension import FastPath
-from rmqctl.store.write.put_state import PutState
-from rmqctl.store.write.result import PutResult
+from rmqctl.store.write.put import PutResult, PutState
 from tests.store.same_files import fast_of, plain_of
 from tests.store.write.writing import SMALL, message, stored_messages, wait_until
 

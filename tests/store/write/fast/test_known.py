@@ -10,7 +10,7 @@ import pytest
 from rmqctl.formats.hosts import LOCAL_HOST, Host
 from rmqctl.formats.message import NO_PROPERTIES
 from rmqctl.formats.properties import encode_properties
-from rmqctl.store.queues.offset_table import OffsetTable
+from rmqctl.store.queues.queue_table import OffsetTable
 from rmqctl.store.write.fast import known
 from rmqctl.store.write.fast.known import Known, packed_host
 from tests.store.write.writing import SMALL, small

@@ -19,7 +19,7 @@ from rmqctl.formats.properties import encode_properties
 from rmqctl.store.files import io
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
-from rmqctl.store.write.property_text import property_template, property_writer
+from rmqctl.store.write.prepare import property_template, property_writer
 from tests.quick import examples
 from tests.store.same_files import MESSAGES, NOW, by_plain_put, by_put, fast_of, files_after, one_by_one, plain_of
 from tests.store.write.writing import SMALL, message, records, small, stored_messages, wait_until

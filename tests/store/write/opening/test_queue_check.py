@@ -10,7 +10,7 @@ from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.layouts import SYS_FLAG_INNER_BATCH
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.write.opening.queue_check import Cursor, QueueEndCheck
+from rmqctl.store.write.opening import Cursor, QueueEndCheck
 from tests.store.write.writing import SMALL, message, small
 
 BATCHES = '{"topicConfigTable":{"TopicA":{"attributes":{"queue.type":"BatchCQ"}}}}'

@@ -13,8 +13,8 @@ import pytest
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.write.opening import writing_checks
-from rmqctl.store.write.opening.writing_checks import check_for_writing
+from rmqctl.store.write import opening as writing_checks
+from rmqctl.store.write.opening import check_for_writing
 from tests.goldens import GOLDENS, GoldenStore, broker_conf
 from tests.opened import reader
 from tests.quick import goldens_of

@@ -1,0 +1,330 @@
+"""Clients come, say what they want, ask for each other, and go (ClientManageProcessor, ConsumerManageProcessor)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, NamedTuple
+
+from rmqctl.formats.errors import UsageError
+from rmqctl.formats.hosts import parse_offset_message_id
+from rmqctl.network.broker.broker import Broker
+from rmqctl.network.broker.members import ConsumerGroup, heartbeat_from_body, subscription_from_bean
+from rmqctl.network.broker.query import frame_at
+from rmqctl.network.remoting import requests as fields
+from rmqctl.network.remoting.codec import (
+    MessageQueue,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    bean,
+    fastjson,
+    integer_of,
+    objects,
+    parse_body,
+    queue_of_key,
+    text_of,
+)
+from rmqctl.network.remoting.requests import Caller, Promised, Reply, RequestError, Service
+
+
+def heart_beat(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """A client is there, with its groups and what they subscribe."""
+    heartbeat = heartbeat_from_body(request.body)
+    for consumer in heartbeat.consumers:
+        broker.join(consumer.group)
+    broker.clients.heard(caller, heartbeat, request.language, request.version, broker.elapsed())
+    return RemotingCommand(ResponseCode.SUCCESS, {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"})
+
+
+def unregister_client(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """A client leaves its groups."""
+    broker.clients.unregister(caller, request.fields.get("producerGroup"), request.fields.get("consumerGroup"))
+    return RemotingCommand(ResponseCode.SUCCESS)
+
+
+def check_client_config(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """Whether a subscription can be understood."""
+    subscription = parse_body(request.body).get("subscriptionData")
+    if not isinstance(subscription, dict):
+        return RemotingCommand(ResponseCode.SUCCESS)
+    wanted = subscription_from_bean(subscription)
+    # tags are looked at when messages are pulled
+    if not wanted.is_tags:
+        raise RequestError(
+            ResponseCode.SYSTEM_ERROR,
+            f"The broker does not support consumer to filter message by {wanted.expression_type}",
+        )
+    return RemotingCommand(ResponseCode.SUCCESS)
+
+
+def get_consumer_list(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """Ids of a group's clients, among whom its queues are shared out."""
+    name = fields.text(request, "consumerGroup")
+    group = broker.clients.consumer_group(name)
+    if group is None:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
+    ids = sorted({channel.client_id for channel in group.channels.values()})
+    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(bean(consumerIdList=ids)))
+
+
+def _online(broker: Broker, name: str) -> ConsumerGroup:
+    group = broker.clients.consumer_group(name)
+    if group is None:
+        raise RequestError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
+    return group
+
+
+def get_consumer_connections(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """The clients of a consumer group."""
+    group = _online(broker, fields.text(request, "consumerGroup"))
+    content = bean(
+        connectionSet=[channel.as_bean(other) for other, channel in list(group.channels.items())],
+        consumeFromWhere=group.consume_from_where,
+        consumeType=group.consume_type,
+        messageModel=group.message_model,
+        subscriptionTable={topic: one.bean for topic, one in list(group.subscriptions.items())},
+    )
+    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(content))
+
+
+def get_producer_connections(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """The clients of a producer group."""
+    name = fields.text(request, "producerGroup")
+    channels = broker.clients.producers(name)
+    if not channels:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
+    connections = [channel.as_bean(other) for other, channel in channels.items()]
+    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(bean(connectionSet=connections)))
+
+
+def get_all_producers(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """The clients of all producer groups (ProducerTableInfo)."""
+    data = {
+        group: [
+            bean(
+                clientId=channel.client_id,
+                language=channel.language,
+                lastUpdateTimestamp=broker.clock() - (broker.elapsed() - channel.heard_at),
+                # Java's text of a socket address
+                remoteIP=f"/{other.remote}",
+                version=channel.version,
+            )
+            for other, channel in channels.items()
+        ]
+        for group, channels in broker.clients.producer_groups().items()
+    }
+    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(bean(data=data)))
+
+
+def query_subscription(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """What a group that is there subscribes of a topic."""
+    name, topic = fields.text(request, "group"), fields.text(request, "topic")
+    group = broker.clients.consumer_group(name)
+    subscription: Any = None
+    if group is not None and topic in group.subscriptions:
+        subscription = group.subscriptions[topic].bean
+    content = bean(group=name, subscriptionData=subscription, topic=topic)
+    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(content))
+
+
+SERVICES: dict[int, Service[Broker]] = {
+    RequestCode.HEART_BEAT: Service(heart_beat, "remembered for 120 s; the other members of a group are told (40)"),
+    RequestCode.UNREGISTER_CLIENT: Service(unregister_client, "the client leaves its groups"),
+    RequestCode.CHECK_CLIENT_CONFIG: Service(check_client_config, "SQL92 is refused, tags are taken as they are"),
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: Service(get_consumer_list, "ids of a group's clients, sorted"),
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: Service(get_consumer_connections, "clients of a consumer group"),
+    RequestCode.GET_PRODUCER_CONNECTION_LIST: Service(get_producer_connections, "clients of a producer group"),
+    RequestCode.GET_ALL_PRODUCER_INFO: Service(get_all_producers, "clients of all producer groups"),
+    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: Service(query_subscription, "what a group subscribes of a topic"),
+}
+
+
+# What is asked of a broker and answered by one of its consumers (AdminBrokerProcessor#callConsumer).
+
+_ANSWERS_WITHIN_SECONDS = 10.0
+_STATUS_WITHIN_SECONDS = 5.0
+
+
+def get_consumer_running_info(broker: Broker, request: RemotingCommand, caller: Caller) -> Reply:
+    """What a consumer says of itself."""
+    return _called(request, _member(broker, request), request.fields, request.body)
+
+
+def consume_message_directly(broker: Broker, request: RemotingCommand, caller: Caller) -> Reply:
+    """One consumer consumes the message of an offset id, whatever the group's offsets are, and says how that went."""
+    member = _member(broker, request)
+    try:
+        _, offset = parse_offset_message_id(fields.text(request, "msgId"))
+    except UsageError as error:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, error.message) from error
+    more = {"brokerName": broker.identity.name}
+    topic = broker.topics.find(request.fields.get("topic", ""))
+    if topic is not None:
+        more["topicSysFlag"] = str(topic.sys_flag)
+    group = broker.groups.find(fields.text(request, "consumerGroup"))
+    if group is not None:
+        more["groupSysFlag"] = str(group["groupSysFlag"])
+    return _called(request, member, {**request.fields, **more}, frame_at(broker, offset))
+
+
+def get_consumer_status(broker: Broker, request: RemotingCommand, caller: Caller) -> Reply:
+    """By client, how far each member of a group, or the one of `clientAddr`, says that it is in a topic."""
+    name, topic = fields.text(request, "group"), fields.text(request, "topic")
+    only = request.fields.get("clientAddr", "").strip()
+    group = broker.clients.consumer_group(name)
+    if group is None:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{name}]")
+    asked = RemotingCommand(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": topic, "group": name})
+    members = list(group.channels.items())
+    waiting = _All(
+        {
+            channel.client_id: member.ask(asked, _STATUS_WITHIN_SECONDS)
+            for member, channel in members
+            if not only or only == channel.client_id
+        }
+    )
+
+    def gathered() -> RemotingCommand:
+        tables = [
+            f"{json.dumps(client_id)}:{_queue_table(answer)}"
+            for client_id, answer in waiting.answers()
+            if answer is not None and answer.code == ResponseCode.SUCCESS and answer.body
+        ]
+        body = '{"consumerTable":{' + ",".join(tables) + '},"messageQueueTable":{}}'
+        return RemotingCommand(ResponseCode.SUCCESS, body=body.encode("utf-8", "backslashreplace"))
+
+    return Promised(waiting, gathered)
+
+
+def _queue_table(answer: RemotingCommand) -> str:
+    """Return the table in a member's answer as a body has it: keys are queues."""
+    table = parse_body(answer.body).get("messageQueueTable")
+    rows = table.items() if isinstance(table, dict) else ()
+    queues = ((queue_of_key(key), offset) for key, offset in rows)
+    return fastjson({queue: offset for queue, offset in queues if queue is not None}).decode()
+
+
+class _All:
+    """Answers of several members: an Awaited that has ended when each is there or is waited for no longer."""
+
+    def __init__(self, asked: dict[str, Future[RemotingCommand | None]]) -> None:
+        self._asked = asked
+
+    def done(self) -> bool:
+        """See Awaited."""
+        return all(future.done() for future in self._asked.values())
+
+    def add_done_callback(self, told: Callable[[Any], object], /) -> None:
+        """See Awaited."""
+        left = [future for future in self._asked.values() if not future.done()]
+        if not left:
+            told(self)
+            return
+        count = len(left)
+
+        def one(_: object) -> None:
+            nonlocal count
+            count -= 1
+            if not count:
+                told(self)
+
+        for future in left:
+            future.add_done_callback(one)
+
+    def answers(self) -> list[tuple[str, RemotingCommand | None]]:
+        """Return what each has answered, by client id."""
+        return [(client_id, future.result()) for client_id, future in sorted(self._asked.items())]
+
+
+def _member(broker: Broker, request: RemotingCommand) -> Caller:
+    """The client that is asked for, one of a group; RequestError if it is not there."""
+    name, client_id = fields.text(request, "consumerGroup"), fields.text(request, "clientId")
+    group = broker.clients.consumer_group(name)
+    members = {} if group is None else group.channels
+    found = next((one for one, channel in list(members.items()) if channel.client_id == client_id), None)
+    if found is None:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{name}> <{client_id}> not online")
+    return found
+
+
+def _called(request: RemotingCommand, member: Caller, asked: Mapping[str, str], body: bytes) -> Promised:
+    """The member's answer, handed on as it is."""
+    done = member.ask(RemotingCommand(request.code, asked, body), _ANSWERS_WITHIN_SECONDS)
+
+    def handed_on() -> RemotingCommand:
+        answer = done.result()
+        if answer is None:
+            name, client_id = request.fields["consumerGroup"], request.fields["clientId"]
+            raise RequestError(
+                ResponseCode.CONSUME_MSG_TIMEOUT,
+                f"consumer <{name}> <{client_id}> Timeout: no answer within {_ANSWERS_WITHIN_SECONDS:g} s",
+            )
+        return RemotingCommand(answer.code, answer.fields, answer.body, answer.remark)
+
+    return Promised(done, handed_on)
+
+
+CONSUMER_CALLS_SERVICES: dict[int, Service[Broker]] = {
+    RequestCode.GET_CONSUMER_RUNNING_INFO: Service(
+        get_consumer_running_info, "asked of the client itself; 207 where it does not answer within 10 s"
+    ),
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: Service(
+        get_consumer_status, "how far members of a group are, asked of each (221)"
+    ),
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: Service(
+        consume_message_directly, "a message given to the client that is named, and its answer; 207 as for 307"
+    ),
+}
+
+
+# Consumers in order ask for queues of their own, and give them back (AdminBrokerProcessor#lockBatchMQ).
+
+
+class _Wanted(NamedTuple):
+    group: str
+    client_id: str
+    queues: list[MessageQueue]
+
+
+def _wanted(broker: Broker, request: RemotingCommand) -> _Wanted:
+    """What a request is about: only queues that are there."""
+    content = parse_body(request.body)
+    group, client_id = text_of(content, "consumerGroup"), text_of(content, "clientId")
+    if not group or not client_id:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, "consumerGroup and clientId must be named")
+    queues = [_queue(one) for one in objects(content.get("mqSet"))]
+    return _Wanted(group, client_id, [queue for queue in queues if _is_there(broker, queue)])
+
+
+def _queue(content: dict[str, Any]) -> MessageQueue:
+    return MessageQueue(text_of(content, "brokerName"), integer_of(content, "queueId", -1), text_of(content, "topic"))
+
+
+def _is_there(broker: Broker, queue: MessageQueue) -> bool:
+    topic = broker.topics.find(queue.topic)
+    return topic is not None and 0 <= queue.queue_id < topic.read_queue_nums
+
+
+def lock_batch(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """The client asks for queues; the answer names those it has now."""
+    wanted = _wanted(broker, request)
+    now = broker.elapsed()
+    held = [queue for queue in wanted.queues if broker.locks.lock(wanted.group, queue, wanted.client_id, now)]
+    beans = [bean(brokerName=queue.broker_name, queueId=queue.queue_id, topic=queue.topic) for queue in held]
+    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(bean(lockOKMQSet=beans)))
+
+
+def unlock_batch(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """The client gives queues back."""
+    wanted = _wanted(broker, request)
+    for queue in wanted.queues:
+        broker.locks.unlock(wanted.group, queue, wanted.client_id)
+    return RemotingCommand(ResponseCode.SUCCESS)
+
+
+LOCK_SERVICES_SERVICES: dict[int, Service[Broker]] = {
+    RequestCode.LOCK_BATCH_MQ: Service(lock_batch, "queues for one client of a group, for 60 s"),
+    RequestCode.UNLOCK_BATCH_MQ: Service(unlock_batch, "queues are given back"),
+}

@@ -1,1 +1,0 @@
-"""Messages that wait for their delay to be over, and are delivered then."""

@@ -1,1 +1,0 @@
-"""What operators ask for beyond settings: upkeep of files, half messages, other modes of a broker."""

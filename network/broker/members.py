@@ -1,0 +1,391 @@
+"""Which clients are there, in which groups, and what they subscribe (ConsumerManager, ProducerManager)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from rmqctl.network.broker.settings import BrokerIdentity, BrokerSettings
+from rmqctl.network.broker.tables import DEFAULT_TOPIC
+from rmqctl.network.remoting.codec import (
+    MessageQueue,
+    RequestCode,
+    ResponseCode,
+    bean,
+    integer_of,
+    objects,
+    parse_body,
+    text_of,
+)
+from rmqctl.network.remoting.requests import Caller, RequestError, oneway
+from rmqctl.network.topic_config import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig
+from rmqctl.store.config.config_files import ROCKSDB_TOPICS
+from rmqctl.store.queues.dispatch import TIMER_TOPIC
+
+EXPIRED_AFTER_MS = 120_000
+"""Without a heartbeat for so long a client is gone (CHANNEL_EXPIRED_TIMEOUT)."""
+TAG = "TAG"
+# of one heartbeat and of all; no client comes near, and whoever does is not remembered
+_MOST_SUBSCRIPTIONS = 10_000
+_MOST_MEMBERSHIPS = 100_000
+# a client says the same every 30 seconds: heartbeats no longer than this are kept as they were understood
+_USUAL_HEARTBEAT, _MOST_UNDERSTOOD = 4096, 2048
+
+
+_SUBSCRIPTION_DATA: dict[str, Any] = {
+    "classFilterMode": False,
+    "codeSet": [],
+    "expressionType": TAG,
+    "subString": "",
+    "subVersion": 0,
+    "tagsSet": [],
+}
+
+
+class Subscription(NamedTuple):
+    """What a group wants of a topic. `bean`: as the client said it, for those who ask."""
+
+    topic: str
+    expression: str
+    expression_type: str
+    version: int
+    bean: dict[str, Any]
+
+    @property
+    def is_tags(self) -> bool:
+        """Whether the expression is one of tags."""
+        return self.expression_type == TAG
+
+
+class ClientChannel(NamedTuple):
+    """One client in one group, at its last heartbeat (ms)."""
+
+    client_id: str
+    language: str
+    version: int
+    heard_at: int
+
+    def as_bean(self, caller: Caller) -> dict[str, Any]:
+        """The client as lists of connections show it."""
+        return bean(clientAddr=caller.remote, clientId=self.client_id, language=self.language, version=self.version)
+
+
+@dataclass
+class ConsumerGroup:
+    """The members of a group that are there, and what it subscribes."""
+
+    consume_type: str = ""
+    message_model: str = ""
+    consume_from_where: str = ""
+    channels: dict[Caller, ClientChannel] = field(default_factory=dict)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+
+    def subscribe(self, wanted: tuple[Subscription, ...]) -> bool:
+        """Take what a member subscribes for what the group does, newer expressions for older ones; whether topics came
+        or went (ConsumerGroupInfo#updateSubscription)."""
+        known = set(self.subscriptions)
+        for one in wanted:
+            old = self.subscriptions.get(one.topic)
+            if old is None or one.version > old.version:
+                self.subscriptions[one.topic] = one
+        for topic in known - {one.topic for one in wanted}:
+            del self.subscriptions[topic]
+        return set(self.subscriptions) != known
+
+
+class ConsumerData(NamedTuple):
+    """What a client says of one consumer group that it is in (ConsumerData)."""
+
+    group: str
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+    subscriptions: tuple[Subscription, ...]
+
+
+class Heartbeat(NamedTuple):
+    """What a client says of itself (HeartbeatData). `producers`: its producer groups."""
+
+    client_id: str
+    producers: tuple[str, ...]
+    consumers: tuple[ConsumerData, ...]
+    # the groups of a client that left its subscriptions out, because they are as they were
+    is_without_subscriptions: bool
+
+
+def heartbeat_from_body(body: bytes) -> Heartbeat:
+    """The heartbeat in a request's body; CorruptError where that is no JSON object."""
+    return _usual_heartbeat(body) if len(body) <= _USUAL_HEARTBEAT else _heartbeat(body)
+
+
+def _heartbeat(body: bytes) -> Heartbeat:
+    content = parse_body(body)
+    producers = (text_of(one, "groupName") for one in objects(content.get("producerDataSet")))
+    consumers = map(_consumer_from_bean, objects(content.get("consumerDataSet")))
+    return Heartbeat(
+        text_of(content, "clientID"),
+        tuple(filter(None, producers))[:_MOST_SUBSCRIPTIONS],
+        tuple(one for one in consumers if one.group)[:_MOST_SUBSCRIPTIONS],
+        content.get("withoutSub") is True,
+    )
+
+
+_usual_heartbeat = lru_cache(_MOST_UNDERSTOOD)(_heartbeat)
+
+
+def _consumer_from_bean(content: dict[str, Any]) -> ConsumerData:
+    wanted = objects(content.get("subscriptionDataSet"))[:_MOST_SUBSCRIPTIONS]
+    return ConsumerData(
+        text_of(content, "groupName"),
+        text_of(content, "consumeType"),
+        text_of(content, "messageModel"),
+        text_of(content, "consumeFromWhere"),
+        tuple(map(subscription_from_bean, wanted)),
+    )
+
+
+def subscription_from_bean(content: dict[str, Any]) -> Subscription:
+    """A SubscriptionData of a heartbeat. What the client left out is as RocketMQ has it."""
+    content = {**_SUBSCRIPTION_DATA, **content}
+    return Subscription(
+        text_of(content, "topic"),
+        text_of(content, "subString"),
+        text_of(content, "expressionType") or TAG,
+        integer_of(content, "subVersion"),
+        content,
+    )
+
+
+class ClientManager:
+    """Clients by group. Whoever calls says what time it is (ms)."""
+
+    def __init__(self) -> None:
+        self._consumers: dict[str, ConsumerGroup] = {}
+        self._producers: dict[str, dict[Caller, ClientChannel]] = {}
+        # names of the groups that each is in, of producers and of consumers: who goes leaves these alone
+        self._produces: dict[Caller, set[str]] = {}
+        self._consumes: dict[Caller, set[str]] = {}
+        self._memberships = 0
+        self._by_id: dict[str, Caller] = {}
+
+    def consumer_group(self, name: str) -> ConsumerGroup | None:
+        """The members of a group that are there; None if there are none."""
+        return self._consumers.get(name)
+
+    def producers(self, name: str) -> dict[Caller, ClientChannel]:
+        """The producers of a group that are there."""
+        return dict(self._producers.get(name, {}))
+
+    def producer(self, client_id: str) -> Caller | None:
+        """The producer that has this id (ProducerManager#findChannel); None if it is not there."""
+        return self._by_id.get(client_id)
+
+    def producer_groups(self) -> dict[str, dict[Caller, ClientChannel]]:
+        """The producers that are there, by group."""
+        return {name: dict(channels) for name, channels in sorted(self._producers.items())}
+
+    def groups_subscribing(self, topic: str) -> list[str]:
+        """Groups that are there and subscribe `topic`."""
+        return sorted(name for name, group in list(self._consumers.items()) if topic in group.subscriptions)
+
+    def consumer_groups(self) -> list[str]:
+        """Groups that are there."""
+        return sorted(self._consumers)
+
+    # ---- coming and going
+
+    def heard(self, caller: Caller, heartbeat: Heartbeat, language: str, version: int, now: int) -> None:
+        """A client says what it is and wants; the others of a group that changes are told so. RequestError where more
+        are there already than are remembered."""
+        self._require_room(caller, heartbeat)
+        channel = ClientChannel(heartbeat.client_id, language, version, now)
+        for name in heartbeat.producers:
+            self._producers.setdefault(name, {})[caller] = channel
+            self._join(self._produces, caller, name)
+            self._by_id[heartbeat.client_id] = caller
+        for name, consume_type, message_model, consume_from_where, subscriptions in heartbeat.consumers:
+            group = self._consumers.setdefault(name, ConsumerGroup())
+            group.channels[caller] = channel
+            is_new = self._join(self._consumes, caller, name)
+            group.consume_type = consume_type
+            group.message_model = message_model
+            group.consume_from_where = consume_from_where
+            has_changed = not heartbeat.is_without_subscriptions and group.subscribe(subscriptions)
+            if is_new or has_changed:
+                self._notify(name)
+
+    def _require_room(self, caller: Caller, heartbeat: Heartbeat) -> None:
+        groups = (self._consumers.get(consumer.group) for consumer in heartbeat.consumers)
+        known = [self._producers.get(name, {}) for name in heartbeat.producers]
+        known += [{} if group is None else group.channels for group in groups]
+        if self._memberships + sum(caller not in channels for channels in known) > _MOST_MEMBERSHIPS:
+            raise RequestError(
+                ResponseCode.SYSTEM_BUSY, f"no more than {_MOST_MEMBERSHIPS} memberships of groups are remembered"
+            )
+
+    def _join(self, names_of: dict[Caller, set[str]], caller: Caller, name: str) -> bool:
+        """Note that a client is in a group; whether it is new there."""
+        names = names_of.setdefault(caller, set())
+        is_new = name not in names
+        names.add(name)
+        self._memberships += is_new
+        return is_new
+
+    def _part(self, names_of: dict[Caller, set[str]], caller: Caller, name: str) -> bool:
+        """Note that a client is in a group no more; whether it was."""
+        names = names_of.get(caller, set())
+        was_there = name in names
+        names.discard(name)
+        if was_there and not names:
+            del names_of[caller]
+        self._memberships -= was_there
+        return was_there
+
+    def unregister(self, caller: Caller, producer_group: str | None, consumer_group: str | None) -> None:
+        """A client leaves a group."""
+        if producer_group is not None:
+            self._leave_producers(caller, producer_group)
+        if consumer_group is not None:
+            self._leave_consumers(caller, consumer_group)
+
+    def lost(self, caller: Caller) -> None:
+        """A client's connection ended: it leaves all its groups."""
+        for name in sorted(self._produces.get(caller, ())):
+            self._leave_producers(caller, name)
+        for name in sorted(self._consumes.get(caller, ())):
+            self._leave_consumers(caller, name)
+
+    def expire(self, now: int) -> None:
+        """Send away who has been silent for too long."""
+        members = list(self._producers.values())
+        members += [group.channels for group in self._consumers.values()]
+        silent = {
+            caller
+            for channels in members
+            for caller, channel in channels.items()
+            if now - channel.heard_at > EXPIRED_AFTER_MS
+        }
+        for caller in silent:
+            self.lost(caller)
+
+    def _leave_producers(self, caller: Caller, name: str) -> None:
+        if self._part(self._produces, caller, name):
+            channels = self._producers[name]
+            client_id = channels.pop(caller).client_id
+            if caller not in self._produces and self._by_id.get(client_id) is caller:
+                del self._by_id[client_id]
+            if not channels:
+                del self._producers[name]
+
+    def _leave_consumers(self, caller: Caller, name: str) -> None:
+        if self._part(self._consumes, caller, name):
+            channels = self._consumers[name].channels
+            del channels[caller]
+            if channels:
+                self._notify(name)
+            else:
+                del self._consumers[name]
+
+    def _notify(self, name: str) -> None:
+        """Tell every member to share the queues out anew."""
+        command = oneway(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, consumerGroup=name)
+        for caller in list(self._consumers[name].channels):
+            caller.send(command)
+
+
+# Which client of a group has a queue for itself, as consumers in order want it (RebalanceLockManager).
+
+LOCKS_EXPIRED_AFTER_MS = 60_000
+"""A lock that is not renewed for so long is free (rocketmq.broker.rebalance.lockMaxLiveTime)."""
+
+_MOST_LOCKS = 100_000
+
+
+class _Lock(NamedTuple):
+    client_id: str
+    renewed_at: int
+
+
+class QueueLocks:
+    """Locks by group and queue. Whoever calls says what time it is (ms)."""
+
+    def __init__(self) -> None:
+        self._locks: dict[tuple[str, MessageQueue], _Lock] = {}
+
+    def lock(self, group: str, queue: MessageQueue, client_id: str, now: int) -> bool:
+        """Give the queue to a client, or leave it to the one that has it; whether the client has it now."""
+        held = self._locks.get((group, queue))
+        if held is not None and held.client_id != client_id and now - held.renewed_at <= LOCKS_EXPIRED_AFTER_MS:
+            return False
+        if held is None and len(self._locks) >= _MOST_LOCKS:
+            return False
+        self._locks[group, queue] = _Lock(client_id, now)
+        return True
+
+    def unlock(self, group: str, queue: MessageQueue, client_id: str) -> None:
+        """Take the queue back from the client that has it."""
+        held = self._locks.get((group, queue))
+        if held is not None and held.client_id == client_id:
+            del self._locks[group, queue]
+
+    def is_held(self, group: str, now: int) -> bool:
+        """Whether any client of `group` has a queue for itself."""
+        return any(
+            other == group and now - held.renewed_at <= LOCKS_EXPIRED_AFTER_MS
+            for (other, _), held in self._locks.items()
+        )
+
+    def expire(self, now: int) -> None:
+        """Forget locks that nobody renewed."""
+        old = [key for key, held in self._locks.items() if now - held.renewed_at > LOCKS_EXPIRED_AFTER_MS]
+        for key in old:
+            del self._locks[key]
+
+
+# Topics and groups that every broker has (TopicConfigManager#init, SubscriptionGroupManager#init).
+
+_BOTH = PERM_READ | PERM_WRITE
+_SCHEDULE_QUEUES = 18
+_BENCHMARK_QUEUES = 1024
+_CLUSTER_QUEUES = 16
+_GROUPS = (
+    "TOOLS_CONSUMER FILTERSRV_CONSUMER SELF_TEST_C_GROUP CID_ONS-HTTP-PROXY CID_ONSAPI_PULL CID_ONSAPI_PERMISSION "
+    "CID_ONSAPI_OWNER CID_RMQ_SYS_TRANS"
+)
+
+
+def system_topics(identity: BrokerIdentity, settings: BrokerSettings, *, has_timer: bool) -> list[TopicConfig]:
+    """Return those of a broker of the named version, without those of services that are not offered (POP)."""
+    cluster, name = identity.cluster, identity.name
+    single = (
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        f"{cluster}_REPLY_TOPIC",
+        *([TIMER_TOPIC] if has_timer else []),
+        *(["RMQ_SYS_TRACE_TOPIC"] if settings.trace_topic_enable else []),
+        *(ROCKSDB_TOPICS if identity.release.has_lite_topics else []),
+    )
+    topics = [TopicConfig(topic, 1, 1) for topic in single]
+    topics += [
+        TopicConfig("BenchmarkTest", _BENCHMARK_QUEUES, _BENCHMARK_QUEUES),
+        TopicConfig("SCHEDULE_TOPIC_XXXX", _SCHEDULE_QUEUES, _SCHEDULE_QUEUES),
+        TopicConfig(cluster, _CLUSTER_QUEUES, _CLUSTER_QUEUES, _inherited(settings.cluster_topic_enable)),
+        TopicConfig(name, 1, 1, _inherited(settings.broker_topic_enable)),
+    ]
+    if settings.auto_create_topic_enable:
+        queues = settings.default_topic_queue_nums
+        topics.append(TopicConfig(DEFAULT_TOPIC, queues, queues, _BOTH | PERM_INHERIT))
+    return topics
+
+
+def _inherited(is_enabled: bool) -> int:
+    """Permissions of a topic whose name is that of the cluster or the broker."""
+    return (_BOTH if is_enabled else 0) | PERM_INHERIT
+
+
+def system_groups() -> list[str]:
+    """Groups that tools and the broker itself use."""
+    return _GROUPS.split()

@@ -1,0 +1,287 @@
+"""Replies to requests: pushed to the producer that asked, and stored besides (ReplyMessageProcessor)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+
+from rmqctl.formats import properties as names
+from rmqctl.formats.errors import CorruptError, NotFoundError, UsageError, WriteFailedError
+from rmqctl.formats.message import Message, StoredMessage
+from rmqctl.formats.properties import in_java_order
+from rmqctl.network.broker.broker import WritableBroker
+from rmqctl.network.broker.send import (
+    RecallHandle,
+    SendHeader,
+    born_host,
+    checked_topic,
+    parse_handle,
+    parsed_properties,
+    put_and_answer,
+    queue_of,
+    send_header,
+    without_real_place,
+)
+from rmqctl.network.broker.settings import DLQ_PUT_NUMS, SNDBCK_PUT_NUMS
+from rmqctl.network.remoting import requests as fields
+from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode
+from rmqctl.network.remoting.requests import FAQ, Caller, Promised, Reply, RequestError, Service
+from rmqctl.network.topic_config import PERM_WRITE, REPLY_TO_CLIENT, retry_topic
+from rmqctl.store.answers.dead_letters import DLQ_PREFIX
+from rmqctl.store.read.frames import message_at
+from rmqctl.store.write.put import PutResult
+
+_ANSWERS_WITHIN_SECONDS = 10.0
+_PUSHED_AT = "PUSH_REPLY_TIME"
+
+
+def send_reply(broker: WritableBroker, request: RemotingCommand, caller: Caller) -> Reply:
+    """Push a reply to the producer that asked, and store it unless storeReplyMessageEnable is off."""
+    settings = broker.settings
+    always = {"MSG_REGION": settings.region_id, "TRACE_ON": "true" if settings.trace_on else "false"}
+    header = send_header(request)
+    # 4.x says so in its answer alone
+    properties = {**parsed_properties(header.properties), **({} if broker.identity.release.is_of_4 else always)}
+    header = header._replace(properties=_text_of(properties))
+    try:
+        topic = checked_topic(broker, header)
+    except RequestError as error:
+        error.fields = {**always, **error.fields}
+        raise
+    queue_id = queue_of(header, topic)
+    client_id = properties.get(REPLY_TO_CLIENT)
+    if client_id is None:
+        remark = f"reply message properties[{REPLY_TO_CLIENT}] is null"
+        return _answer(broker, header, request, caller, queue_id, always, remark)
+    asker = broker.clients.producer(client_id)
+    if asker is None:
+        remark = f"push reply message fail, channel of <{client_id}> not found."
+        return _answer(broker, header, request, caller, queue_id, always, remark)
+    fields = _pushed_fields(broker, header, caller) | {
+        "properties": _text_of({**properties, _PUSHED_AT: str(broker.clock())})
+    }
+    command = RemotingCommand(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields, request.body)
+    done = asker.ask(command, _ANSWERS_WITHIN_SECONDS)
+
+    def pushed() -> RemotingCommand:
+        answer = done.result()
+        is_pushed = answer is not None and answer.code == ResponseCode.SUCCESS
+        remark = None if is_pushed else f"push reply message to {client_id}fail."
+        return _answer(broker, header, request, caller, queue_id, always, remark)
+
+    return Promised(done, pushed)
+
+
+def _pushed_fields(broker: WritableBroker, header: SendHeader, caller: Caller) -> dict[str, str]:
+    """Return the header of the push but for the properties (ReplyMessageRequestHeader)."""
+    return {
+        "producerGroup": header.producer_group,
+        "topic": header.topic,
+        "defaultTopic": header.default_topic,
+        "defaultTopicQueueNums": str(header.default_topic_queues),
+        "queueId": str(header.queue_id),
+        "sysFlag": str(header.sys_flag),
+        "bornTimestamp": str(header.born_timestamp),
+        "flag": str(header.flag),
+        "reconsumeTimes": str(header.reconsume_times),
+        "unitMode": "true" if header.is_unit_mode else "false",
+        "bornHost": caller.remote,
+        "storeHost": broker.identity.address(caller),
+        "storeTimestamp": str(broker.clock()),
+    }
+
+
+def _text_of(properties: Mapping[str, str]) -> str:
+    return names.encode_properties(in_java_order(properties)).decode("utf-8", "surrogatepass")
+
+
+def _answer(
+    broker: WritableBroker,
+    header: SendHeader,
+    request: RemotingCommand,
+    caller: Caller,
+    queue_id: int,
+    always: Mapping[str, str],
+    remark: str | None,
+) -> RemotingCommand:
+    """Store the reply and return what its sender gets: `remark` says why the push failed, None that it did not."""
+    code = ResponseCode.SUCCESS if remark is None else ResponseCode.SYSTEM_ERROR
+    fields = {} if remark is not None else {"msgId": "0", "queueId": str(queue_id), "queueOffset": "0"}
+    if broker.settings.store_reply_message_enable:
+        fields |= _stored(broker, header, request.body, caller, queue_id)
+    return RemotingCommand(code, {**always, **fields}, remark=remark)
+
+
+def _stored(broker: WritableBroker, header: SendHeader, body: bytes, caller: Caller, queue_id: int) -> dict[str, str]:
+    """Put the reply and return where it is; a failure is only reported, because the reply is pushed already."""
+    properties = parsed_properties(header.properties)
+    message = Message(
+        header.topic, body, queue_id, header.flag, properties, header.properties.encode("utf-8", "surrogatepass"),
+        header.sys_flag, header.born_timestamp, born_host(caller), reconsume_times=header.reconsume_times,
+    )  # fmt: skip
+    try:
+        result = broker.put([message]).results[0]
+    except (UsageError, WriteFailedError) as error:
+        broker.tell(f"a reply to {header.topic} is not stored: {error}")
+        return {}
+    if not result.status.is_stored:
+        broker.tell(f"a reply to {header.topic} is not stored: {result.status}: {result.detail}")
+        return {}
+    return {"msgId": result.message_id or "", "queueId": str(queue_id), "queueOffset": str(result.queue_offset)}
+
+
+_ABOUT = "pushed to the producer that asked (326), and stored unless storeReplyMessageEnable=false"
+
+SERVICES: dict[int, Service[WritableBroker]] = {
+    RequestCode.SEND_REPLY_MESSAGE: Service(send_reply, _ABOUT),
+    RequestCode.SEND_REPLY_MESSAGE_V2: Service(send_reply, _ABOUT),
+}
+
+
+# Timed messages that are taken back, by the handle that a send gives (RecallMessageProcessor).
+
+_TAG = "_RECALL_TAG_"
+
+
+def recall_message(broker: WritableBroker, request: RemotingCommand, caller: Caller) -> Reply:
+    """Have a timed message not delivered, if its time has not come."""
+    always = {"MSG_REGION": broker.settings.region_id}
+    try:
+        handle = _recalled(broker, request)
+    except RequestError as error:
+        error.fields = {**always, **error.fields}
+        raise
+    now = broker.clock()
+    # 5.5.0 has appendTopicForTimerDeleteKey=false, 5.3.3 knows no other way than both
+    is_key_alone = broker.identity.release.has_tag_queries
+    properties = {
+        names.TAGS: _TAG,
+        names.TIMER_DELETE_UNIQUE_KEY: handle.unique_key if is_key_alone else f"{handle.topic}+{handle.unique_key}",
+        names.UNIQUE_KEY: handle.unique_key,
+        "TIMER_DELIVER_MS": handle.timestamp,
+        "BORN_TIMESTAMP": str(now),
+        "PGROUP": fields.text(request, "producerGroup"),
+    }
+    message = Message(
+        handle.topic, b"0", 0, properties=in_java_order(properties), born_timestamp=now, born_host=born_host(caller)
+    )
+
+    def answer(_: Sequence[PutResult]) -> dict[str, str]:
+        return {"msgId": handle.unique_key}
+
+    return put_and_answer(broker, [message], answer, always=always)
+
+
+def _recalled(broker: WritableBroker, request: RemotingCommand) -> RecallHandle:
+    """Return the handle of a request, in RocketMQ's order of checks and with its codes."""
+    settings = broker.settings
+    if not settings.recall_message_enable:
+        raise RequestError(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
+    if not settings.broker_permission & PERM_WRITE:
+        raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available")
+    topic = fields.text(request, "topic")
+    if broker.topics.find(topic) is None:
+        raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{topic}] not exist")
+    handle = parse_handle(request.fields.get("recallHandle", ""))
+    if handle.topic != topic:
+        raise RequestError(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match")
+    if handle.broker != broker.identity.name:
+        raise RequestError(ResponseCode.ILLEGAL_OPERATION, "recall failed, broker service not available")
+    is_number = handle.timestamp.isascii() and handle.timestamp.isdigit() and len(handle.timestamp) < 19
+    left = int(handle.timestamp) - broker.clock() if is_number else -1
+    if not 0 < left < broker.files.config.timer_max_delay_sec * 1000:
+        raise RequestError(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
+    return handle
+
+
+RECALL_SERVICES_SERVICES: dict[int, Service[WritableBroker]] = {
+    RequestCode.RECALL_MESSAGE: Service(
+        recall_message, "a timed message is not delivered; 16 unless recallMessageEnable=true"
+    ),
+}
+
+
+# Messages that a consumer could not do with: tried again later, given up in the end (CONSUMER_SEND_MSG_BACK).
+
+_RETRY_TOPIC = "RETRY_TOPIC"
+_ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+_FIRST_LEVEL = 3
+_UNIT_SUBSCRIPTION = 2
+# MQVersion.V3_4_9
+_SAYS_MOST_TIMES = 121
+
+
+def send_back(broker: WritableBroker, request: RemotingCommand, caller: Caller) -> Reply:
+    """Store a message for its group once more: behind a delay, or among the dead letters
+    (AbstractSendMessageProcessor#consumerSendMsgBack)."""
+    group = fields.text(request, "group")
+    try:
+        settings = broker.group(group)
+    except RequestError as error:
+        raise RequestError(error.code, f"subscription group not exist, {group} \n{FAQ}") from error
+    if not broker.settings.broker_permission & PERM_WRITE:
+        raise RequestError(
+            ResponseCode.NO_PERMISSION, f"the broker[{broker.identity.name}] sending message is forbidden"
+        )
+    queues = int(settings["retryQueueNums"])
+    if queues <= 0:
+        return RemotingCommand(ResponseCode.SUCCESS)
+    is_unit = fields.flag(request, "unitMode")
+    topic = broker.create_topic(retry_topic(group), queues, _UNIT_SUBSCRIPTION if is_unit else 0)
+    if not topic.perm & PERM_WRITE:
+        raise RequestError(ResponseCode.NO_PERMISSION, f"the topic[{topic.name}] sending message is forbidden")
+    stored = _sent_back(broker, fields.long(request, "offset"))
+    most, level = int(settings["retryMaxTimes"]), fields.integer(request, "delayLevel")
+    if "maxReconsumeTimes" in request.fields and request.version >= _SAYS_MOST_TIMES:
+        most = fields.integer(request, "maxReconsumeTimes")
+    if stored.reconsume_times >= most or level < 0:
+        name, queue_id, level = broker.create_topic(DLQ_PREFIX + group, 1).name, 0, 0
+    else:
+        name, queue_id = topic.name, random.randrange(queues)
+        level = level or _FIRST_LEVEL + stored.reconsume_times
+    is_dead = name != topic.name
+
+    def counted(_: Sequence[PutResult]) -> dict[str, str]:
+        broker.counts.add(SNDBCK_PUT_NUMS, f"{stored.topic}@{group}", 1)
+        if is_dead:
+            broker.counts.add(DLQ_PUT_NUMS, f"{stored.topic}@{group}", 1)
+        return {}
+
+    return put_and_answer(broker, [_again(stored, name, queue_id, level)], counted, always={})
+
+
+def _sent_back(broker: WritableBroker, offset: int) -> StoredMessage:
+    try:
+        return message_at(broker.files.log, offset)
+    except NotFoundError as error:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}") from error
+    except CorruptError as error:
+        broker.tell_once((error.file or "", offset), f"sent back by a consumer: {error}")
+        raise RequestError(
+            ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}: {error.message}"
+        ) from error
+
+
+def _again(stored: StoredMessage, topic: str, queue_id: int, level: int) -> Message:
+    properties = stored.properties()
+    properties.setdefault(_RETRY_TOPIC, stored.topic)
+    properties.setdefault(_ORIGIN_MESSAGE_ID, stored.message_id)
+    properties |= {names.DELAY: str(level), names.WAIT: "false"}
+    return Message(
+        topic,
+        stored.body,
+        queue_id,
+        stored.flag,
+        in_java_order(without_real_place(properties)),
+        sys_flag=stored.sys_flag,
+        born_timestamp=stored.born_timestamp,
+        born_host=stored.born_host,
+        reconsume_times=stored.reconsume_times + 1,
+    )
+
+
+SEND_BACK_SERVICES: dict[int, Service[WritableBroker]] = {
+    RequestCode.CONSUMER_SEND_MSG_BACK: Service(
+        send_back, "again after a delay that grows, among the dead letters when it was tried often enough"
+    ),
+}

@@ -1,1 +1,0 @@
-"""What producers send and consumers send back: checked, assembled and put."""

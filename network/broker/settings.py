@@ -1,0 +1,345 @@
+"""What a broker.conf says of the broker and its services, with RocketMQ's defaults (BrokerConfig), and what of it can
+be changed while it runs.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from rmqctl.formats.errors import UsageError
+from rmqctl.network.remoting.requests import Caller
+from rmqctl.store.clean.options import options_from_config
+from rmqctl.store.config.config import CLEANING, DEFAULT_RELEASE, KEYS, Release, StoreConfig, config_from_properties
+
+
+class BrokerSettings(NamedTuple):
+    """Keys of BrokerConfig in snake_case, and the one that the timer has of MessageStoreConfig; intervals in ms."""
+
+    broker_permission: int = 6
+    auto_create_topic_enable: bool = True
+    auto_create_subscription_group: bool = True
+    default_topic_queue_nums: int = 8
+    cluster_topic_enable: bool = True
+    broker_topic_enable: bool = True
+    trace_topic_enable: bool = False
+    region_id: str = "DefaultRegion"
+    trace_on: bool = True
+    reject_transaction_message: bool = False
+    transaction_time_out: int = 6000
+    transaction_check_max: int = 15
+    transaction_check_interval: int = 30_000
+    flush_consumer_offset_interval: int = 5000
+    flush_delay_offset_interval: int = 10_000
+    mapped_file_size_timer_log: int = 104_857_600
+    slave_timeout: int = 3000
+    in_sync_replicas: int = 1
+    store_reply_message_enable: bool = True
+    enable_mixed_message_type: bool = False
+    recall_message_enable: bool = False
+
+    @property
+    def slaves_to_wait_for(self) -> int:
+        """How many slaves have to have a message of a SYNC_MASTER; inSyncReplicas counts the master."""
+        return max(1, self.in_sync_replicas - 1)
+
+
+_NAMES = {name.replace("_", ""): name for name in BrokerSettings._fields}
+
+
+def settings_from_properties(properties: Mapping[str, str]) -> BrokerSettings:
+    """Settings of camelCase keys; others are ignored. UsageError for a value of the wrong kind."""
+    values: dict[str, object] = {}
+    for key, value in properties.items():
+        name, text = _NAMES.get(key.lower()), value.strip()
+        if name is None:
+            continue
+        default = getattr(BrokerSettings(), name)
+        if isinstance(default, bool) and text.lower() in ("true", "false"):
+            values[name] = text.lower() == "true"
+        elif isinstance(default, str) and text.isprintable():
+            values[name] = text
+        elif not isinstance(default, bool) and text.isascii() and text.isdigit():
+            values[name] = int(text)
+        else:
+            raise UsageError(f"{key}={text} is no {type(default).__name__}")
+    return BrokerSettings()._replace(**values)  # type: ignore[arg-type]  # each has its default's type
+
+
+# looked at once, when a broker begins
+_ONCE = {
+    "defaulttopicqueuenums",
+    "clustertopicenable",
+    "brokertopicenable",
+    "tracetopicenable",
+    "mappedfilesizetimerlog",
+    "cleanresourceinterval",
+    "diskspacewarninglevelratio",
+}
+
+
+def is_cleaning(key: str) -> bool:
+    """Whether a key says when and how expired files are removed."""
+    return any(one.counts_for == CLEANING and one.name.lower() == key.lower() for one in KEYS)
+
+
+def is_changeable(key: str) -> bool:
+    """Whether a key of a broker.conf can be changed while a broker runs."""
+    return key.lower() not in _ONCE and (key.lower() in _NAMES or is_cleaning(key))
+
+
+def changed(
+    settings: BrokerSettings, config: StoreConfig, properties: Mapping[str, str]
+) -> tuple[BrokerSettings, StoreConfig]:
+    """Both with what `properties` say, whose keys are changeable. UsageError for a value that is none."""
+    told, stored = settings_from_properties(properties), config_from_properties(properties, "the request", refuses=True)
+    options_from_config(stored)  # which refuses what no rule can be made of
+    names = {key.lower() for key in properties}
+    return (
+        settings._replace(**{name: value for name, value in told._asdict().items() if name.replace("_", "") in names}),
+        config._replace(**{name: value for name, value in stored._asdict().items() if name.replace("_", "") in names}),
+    )
+
+
+# Who the broker is for the others: cluster, name, and an address that can be reached.
+
+MASTER_ID = 0
+ANY_ADDRESS = ("", "0.0.0.0", "::")
+
+
+class BrokerIdentity(NamedTuple):
+    """Cluster and name as brokerClusterName and brokerName say, and where it listens: for clients, and at `ha_port` for
+    slaves; None where none can come. `release`: the version of RocketMQ that it names as its own."""
+
+    cluster: str = "DefaultCluster"
+    name: str = "broker-a"
+    broker_id: int = MASTER_ID
+    host: str = "127.0.0.1"
+    port: int = 10911
+    ha_host: str = ""
+    ha_port: int | None = None
+    release: Release = DEFAULT_RELEASE
+
+    def address(self, caller: Caller) -> str:
+        """Where `caller` can reach the broker: where it listens, or, listening at all addresses of the machine, the one
+        of them that the caller came to already."""
+        return _reachable(caller, self.host, self.port)
+
+    def reachable_host(self, caller: Caller) -> str:
+        """Return the host of `address`, an IPv6 address without brackets."""
+        return caller.local_ip if self.host in ANY_ADDRESS else self.host
+
+    def ha_address(self, caller: Caller) -> str | None:
+        """The same for slaves; None where none can come."""
+        return None if self.ha_port is None else _reachable(caller, self.ha_host, self.ha_port)
+
+
+def _reachable(caller: Caller, host: str, port: int) -> str:
+    host = caller.local_ip if host in ANY_ADDRESS else host
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def identity_from_properties(properties: Mapping[str, str]) -> BrokerIdentity:
+    """The names that a broker.conf gives; RocketMQ's example names where it gives none."""
+    default = BrokerIdentity()
+    return default._replace(
+        cluster=properties.get("brokerClusterName") or default.cluster,
+        name=properties.get("brokerName") or default.name,
+    )
+
+
+# What a broker counts: puts and pulls by topic and group, their rates, and how long puts took.
+#
+# (StoreStatsService, BrokerStatsManager, StatsItem). Whoever calls says what time it is: ms of a clock that is never
+# set, and for what is counted by the day ms since 1970.
+
+TOPIC_PUT_NUMS, TOPIC_PUT_SIZE, TOPIC_PUT_LATENCY = "TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE", "TOPIC_PUT_LATENCY"
+GROUP_GET_NUMS, GROUP_GET_SIZE = "GROUP_GET_NUMS", "GROUP_GET_SIZE"
+BROKER_PUT_NUMS, BROKER_GET_NUMS = "BROKER_PUT_NUMS", "BROKER_GET_NUMS"
+BROKER_PUT_NUMS_OF_USERS = "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC"
+BROKER_GET_NUMS_OF_USERS = "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC"
+SNDBCK_PUT_NUMS, DLQ_PUT_NUMS = "SNDBCK_PUT_NUMS", "DLQ_PUT_NUMS"
+
+_SECOND, _MINUTE = 1000, 60_000
+_MOST_ITEMS = 100_000
+# for the last minute, hour and day: how often a value is noted (ms), and how many notes are kept
+_SAMPLINGS = ((10 * _SECOND, 7), (10 * _MINUTE, 7), (60 * _MINUTE, 25))
+_RATE_SAMPLES = 660
+_RATES = (10, 60, 600)
+_DAY = 24 * 60 * _MINUTE
+# upper ends (ms) of what putMessageDistributeTime counts; the last one has none
+TIME_NAMES = (
+    "[<=0ms]", "[0~10ms]", "[10~50ms]", "[50~100ms]", "[100~200ms]", "[200~500ms]", "[500ms~1s]", "[1~2s]", "[2~3s]",
+    "[3~4s]", "[4~5s]", "[5~10s]", "[10s~]",
+)  # fmt: skip
+_TIME_ENDS = (0, 9, 49, 99, 199, 499, 999, 1999, 2999, 3999, 4999, 9999)
+
+
+class Figures(NamedTuple):
+    """A count over a span: its sum, its rate a second, and its average a call."""
+
+    sum: int = 0
+    tps: float = 0.0
+    average: float = 0.0
+
+
+class _Item:
+    """One count with its notes, each a time (ms), the number of calls and the value."""
+
+    __slots__ = ("notes", "times", "value")
+
+    def __init__(self) -> None:
+        self.value = 0
+        self.times = 0
+        self.notes: tuple[deque[tuple[int, int, int]], ...] = tuple(deque(maxlen=most) for _, most in _SAMPLINGS)
+
+    def figures(self, span: int, now: int) -> Figures:
+        """Return what was counted in the last minute (0), hour (1) or day (2), up to now."""
+        notes = self.notes[span]
+        since, times, value = notes[0] if notes else (now - _SAMPLINGS[span][0], 0, 0)
+        total, calls = self.value - value, self.times - times
+        passed = now - since
+        rate = total * 1000.0 / passed if passed > 0 else 0.0
+        return Figures(total, rate, total / calls if calls > 0 else 0.0)
+
+
+class Counts:
+    """Counts since the broker began. For the thread that serves; others may read."""
+
+    def __init__(self, cluster: str, now: int, date: int) -> None:
+        self._cluster = cluster
+        self._items: dict[tuple[str, str], _Item] = {}
+        self._noted_at = [now] * len(_SAMPLINGS)
+        self._rated_at = now
+        self._day = _day_of(date)
+        self.puts = self.put_bytes = self.failed_puts = 0
+        self.found = self.missed = self.transferred = 0
+        self.longest_put = self.longest_get = 0
+        self._put_times = [0] * len(TIME_NAMES)
+        # of the minute before, which is the one that brokers show
+        self.put_times = [0] * len(TIME_NAMES)
+        self._durations: list[int] = []
+        self._last_durations: list[int] = []
+        self._minute_at = now
+        self._samples: deque[tuple[int, int, int, int, int]] = deque([(now, 0, 0, 0, 0)], maxlen=_RATE_SAMPLES)
+        self.put_mornings, self.get_mornings = (0, 0), (0, 0)
+
+    # ---- counting
+
+    def add(self, name: str, key: str, value: int, times: int = 1) -> None:
+        """Count `value` in `times` calls."""
+        item = self._items.get((name, key))
+        if item is None:
+            if len(self._items) >= _MOST_ITEMS:
+                return
+            item = self._items[name, key] = _Item()
+        item.value += value
+        item.times += times
+
+    def put(self, topic: str, queue_id: int, count: int, size: int, milliseconds: int, *, is_system: bool) -> None:
+        """Count `count` messages of `size` bytes that were put to a queue in one call."""
+        self.puts += count
+        self.put_bytes += size
+        self.longest_put = max(self.longest_put, milliseconds)
+        self._put_times[bisect_left(_TIME_ENDS, milliseconds)] += 1
+        if len(self._durations) < _MOST_ITEMS:
+            self._durations.append(milliseconds)
+        add, cluster = self.add, self._cluster
+        add(TOPIC_PUT_NUMS, topic, count)
+        add(TOPIC_PUT_SIZE, topic, size)
+        add(TOPIC_PUT_LATENCY, f"{queue_id}@{topic}", milliseconds)
+        add(BROKER_PUT_NUMS, cluster, count, 0)
+        if not is_system:
+            add(BROKER_PUT_NUMS_OF_USERS, cluster, count, 0)
+
+    def got(self, group: str, topic: str, count: int, size: int, *, is_system: bool) -> None:
+        """Count a pull that found `count` messages of `size` bytes; one that found none has 0."""
+        if not count:
+            self.missed += 1
+            return
+        self.found += 1
+        self.transferred += count
+        add, cluster = self.add, self._cluster
+        add(GROUP_GET_NUMS, f"{topic}@{group}", count)
+        add(GROUP_GET_SIZE, f"{topic}@{group}", size)
+        add(BROKER_GET_NUMS, cluster, count, 0)
+        if not is_system:
+            add(BROKER_GET_NUMS_OF_USERS, cluster, count, 0)
+
+    # ---- what goes on
+
+    def step(self, now: int, date: int) -> None:
+        """Note what has to be noted by now."""
+        if now - self._rated_at >= _SECOND:
+            self._rated_at = now
+            self._samples.append((now, self.puts, self.found, self.missed, self.transferred))
+        if now - self._minute_at >= _MINUTE:
+            self._minute_at = now
+            self.put_times, self._put_times = self._put_times, [0] * len(TIME_NAMES)
+            self._last_durations, self._durations = sorted(self._durations), []
+        for span, (interval, _) in enumerate(_SAMPLINGS):
+            if now - self._noted_at[span] >= interval:
+                before, self._noted_at[span] = self._noted_at[span], now
+                for item in list(self._items.values()):
+                    notes = item.notes[span]
+                    if not notes:
+                        notes.append((before, 0, 0))
+                    notes.append((now, item.times, item.value))
+        if _day_of(date) != self._day:
+            self._day = _day_of(date)
+            self.put_mornings = self.put_mornings[1], self.of_users(BROKER_PUT_NUMS_OF_USERS)
+            self.get_mornings = self.get_mornings[1], self.of_users(BROKER_GET_NUMS_OF_USERS)
+
+    # ---- figures
+
+    def of_users(self, name: str) -> int:
+        """Return a count of the whole broker since it began."""
+        item = self._items.get((name, self._cluster))
+        return 0 if item is None else item.value
+
+    def figures(self, name: str, key: str, now: int) -> tuple[Figures, Figures, Figures] | None:
+        """Return a count over the last minute, hour and day; None for one that was never counted."""
+        item = self._items.get((name, key))
+        return None if item is None else (item.figures(0, now), item.figures(1, now), item.figures(2, now))
+
+    def per_second(self, name: str, key: str, now: int) -> float:
+        """Return a count's rate over the last minute, 0 for one that was never counted."""
+        item = self._items.get((name, key))
+        return 0.0 if item is None else item.figures(0, now).tps
+
+    def rates(self) -> dict[str, str]:
+        """Return messages or pulls a second over the last 10, 60 and 600 s, as far as the broker is that old."""
+        by_name: dict[str, list[str]] = {}
+        for seconds in _RATES:
+            rate = self._rates_over(seconds)
+            names = ("putTps", "getFoundTps", "getMissTps", "getTotalTps", "getTransferredTps")
+            for name, one in zip(names, rate or (None, None, None, 0.0, None), strict=True):
+                by_name.setdefault(name, []).append("" if one is None else str(one))
+        return {name: " ".join(texts) for name, texts in by_name.items()}
+
+    def _rates_over(self, seconds: int) -> tuple[float, ...] | None:
+        samples = list(self._samples)
+        last, *now = samples[-1]
+        # a sample may be late by a step
+        old = [one for one in samples if last - one[0] >= seconds * _SECOND - _SECOND // 2]
+        if not old:
+            return None
+        since, *before = old[-1]
+        passed = max(1, last - since)
+        put, found, missed, transferred = (
+            (end - begin) / passed * 1000.0 for end, begin in zip(now, before, strict=True)
+        )
+        return put, found, missed, found + missed, transferred
+
+    def put_percentile(self, part: float) -> float:
+        """Return how long (ms) this part of the puts of the last whole minute took at most."""
+        known = self._last_durations
+        return float(known[min(len(known) - 1, int(len(known) * part))]) if known else 0.0
+
+
+def _day_of(now: int) -> int:
+    moment = time.localtime(now // 1000)
+    return moment.tm_year * 1000 + moment.tm_yday

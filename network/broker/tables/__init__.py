@@ -1,1 +1,0 @@
-"""What the broker knows by name: topics, groups, offsets, clients, locks."""

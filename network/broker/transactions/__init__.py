@@ -1,1 +1,0 @@
-"""Transactions: half messages, their end, and the producers that are asked for it."""

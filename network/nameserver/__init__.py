@@ -1,1 +1,0 @@
-"""A name server: which topics there are and which brokers have them."""

@@ -1,0 +1,456 @@
+"""Which requests are served: a table of handlers, and the rules for every answer. No socket is needed.
+
+(NettyRemotingAbstract#processRequestCommand)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import re
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor, Future
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from rmqctl.formats.errors import RmqctlError
+from rmqctl.network.remoting.codec import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand, ResponseCode
+from rmqctl.store.config.config import DEFAULT_RELEASE, Release
+
+Context_contra = TypeVar("Context_contra", contravariant=True)
+Tell = Callable[[str], None]
+"""Takes a line for whoever looks after the server."""
+
+
+class RequestError(Exception):
+    """A request that ends with `code`; `remark` is what the client's error says, `fields` stand in the header."""
+
+    def __init__(self, code: ResponseCode, remark: str, fields: Mapping[str, str] | None = None) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+        self.fields = fields or {}
+
+
+class Caller(Protocol):
+    """Who asks: a connection, or whatever stands for one in the same process. Compared by identity."""
+
+    @property
+    def remote(self) -> str:
+        """The caller's address as `ip:port`."""
+
+    @property
+    def local_ip(self) -> str:
+        """The address at which the caller reached us."""
+
+    def send(self, command: RemotingCommand) -> None:
+        """Send the caller a request of ours that wants no answer."""
+
+    def ask(self, command: RemotingCommand, seconds: float) -> Future[RemotingCommand | None]:
+        """Send the caller a request of ours: the future has its answer, None where none comes in `seconds`.
+        RequestError where it has too many to answer already."""
+
+
+FAQ = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+"""What RocketMQ's remarks end with (FAQUrl#suggestTodo)."""
+_FAQ_OF_4 = "See http://rocketmq.apache.org/docs/faq/ for further details."
+# 4.x has no code of its own for them
+_CODES_OF_4 = {ResponseCode.INVALID_PARAMETER: ResponseCode.SYSTEM_ERROR}
+
+
+def _always() -> bool:
+    return True
+
+
+class Suspended(NamedTuple):
+    """An answer that may wait for `seconds`: then, or when there is news, `answer` is asked for it.
+
+    `key` says what news it waits for; a broker that nobody writes to has none. `is_news`: whether there is any for it,
+    asked when the key has some.
+    """
+
+    seconds: float
+    key: tuple[str, int]
+    answer: Callable[[], RemotingCommand]
+    is_news: Callable[[], bool] = _always
+
+
+class Awaited(Protocol):
+    """Something that ends; a Future is one."""
+
+    def done(self) -> bool:
+        """Whether it has."""
+
+    def add_done_callback(self, told: Callable[[Any], object], /) -> None:
+        """Call `told` with it when it has ended, in whatever thread; at once where it has."""
+
+
+class Promised(NamedTuple):
+    """An answer that comes when something else is done, such as the disk. `done`, once it is, raises no error; `answer`
+    is asked for then."""
+
+    done: Awaited
+    answer: Callable[[], RemotingCommand]
+
+
+Reply = RemotingCommand | Suspended | Promised
+Handler = Callable[[Context_contra, RemotingCommand, Caller], Reply]
+
+
+class Service(NamedTuple, Generic[Context_contra]):
+    """One kind of request: what answers it and, in a line, what is given. `is_slow`: it may take longer than other
+    clients should have to wait."""
+
+    handler: Handler[Context_contra]
+    about: str
+    is_slow: bool = False
+
+
+Services = Mapping[int, Service[Any]]
+
+
+class Processor(Generic[Context_contra]):
+    """Answers requests by a table of services, refusing with the codes and remarks of `release`."""
+
+    def __init__(
+        self,
+        context: Context_contra,
+        services: Mapping[int, Service[Context_contra]],
+        tell: Tell,
+        release: Release = DEFAULT_RELEASE,
+    ) -> None:
+        self.context = context
+        self.services = services
+        self._tell = tell
+        self._is_of_4 = release.is_of_4
+
+    def is_slow(self, request: RemotingCommand) -> bool:
+        """Whether `request` should be answered beside the others."""
+        service = self.services.get(request.code)
+        return service is not None and service.is_slow
+
+    def reply(self, request: RemotingCommand, caller: Caller) -> Reply | None:
+        """The answer, which may be suspended or promised; None for a oneway request and what is none. Never raises."""
+        if request.is_response:
+            return None
+        service = self.services.get(request.code)
+        if service is None:
+            remark = f" request type {request.code} not supported"
+            return answered(request, RemotingCommand(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark))
+        try:
+            reply = service.handler(self.context, request, caller)
+        except Exception as error:  # noqa: BLE001 - see _failed
+            reply = self._failed(request, error)
+        if isinstance(reply, RemotingCommand):
+            return answered(request, reply)
+        if request.is_oneway:
+            return None
+        answer = reply.answer
+        return reply._replace(answer=lambda: self.now(request, answer))
+
+    def now(self, request: RemotingCommand, answer: Callable[[], RemotingCommand]) -> RemotingCommand:
+        """The answer of a request that was suspended or promised."""
+        try:
+            reply = answer()
+        except Exception as error:  # noqa: BLE001 - see _failed
+            reply = self._failed(request, error)
+        return _tied(reply, request)
+
+    def _failed(self, request: RemotingCommand, error: Exception) -> RemotingCommand:
+        """What is answered where a handler raised: whatever it is, it must not end the service of all others."""
+        if isinstance(error, RequestError):
+            code, remark = error.code, error.remark
+            if self._is_of_4:
+                code, remark = _CODES_OF_4.get(code, code), remark.replace(FAQ, _FAQ_OF_4)
+            return RemotingCommand(code, error.fields, remark=remark)
+        if isinstance(error, RmqctlError):
+            self._tell(f"request {request.code} failed: {error}")
+            return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=str(error))
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        self._tell(f"request {request.code} failed: {type(error).__name__}: {error} ({where.filename}:{where.lineno})")
+        return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
+
+
+def answered(request: RemotingCommand, reply: RemotingCommand) -> RemotingCommand | None:
+    """`reply` as the answer to `request`; None where none is wanted."""
+    if request.is_oneway:
+        return None
+    return _tied(reply, request)
+
+
+def _tied(reply: RemotingCommand, request: RemotingCommand) -> RemotingCommand:
+    # not by _replace, which takes three times as long
+    code, fields, body, remark, _, _, language, version = reply
+    return RemotingCommand(code, fields, body, remark, request.opaque, RESPONSE_FLAG, language, version)
+
+
+def oneway(code: int, **fields: str) -> RemotingCommand:
+    """A request of ours that wants no answer."""
+    return RemotingCommand(code, fields, flag=ONEWAY_FLAG)
+
+
+# Fields of a request's header, checked: what is missing or no number ends the request with what is wrong with it.
+
+# Long.parseLong; int() alone would take "1_000" and digits of other scripts
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
+_INT_BITS = 32
+_LONG_BITS = 64
+# fewer digits than these are a 32-bit integer
+_ALWAYS_FIT = 10
+# most numbers in headers are among these, which takes less time to see than to read them
+_USUAL = {str(number): number for number in range(1000)}
+
+
+def text(request: RemotingCommand, name: str) -> str:
+    """A field that must be there; RequestError."""
+    value = request.fields.get(name)
+    if value is None:
+        raise _missing(name)
+    return value
+
+
+def integer(request: RemotingCommand, name: str, default: int | None = None) -> int:
+    """A 32-bit integer; `default` where the field is missing, RequestError where there is none."""
+    value = request.fields.get(name)
+    usual = _USUAL.get(value) if value is not None else None
+    return _number(value, name, default, _INT_BITS) if usual is None else usual
+
+
+def long(request: RemotingCommand, name: str, default: int | None = None) -> int:
+    """A 64-bit integer; `default` where the field is missing, RequestError where there is none."""
+    value = request.fields.get(name)
+    usual = _USUAL.get(value) if value is not None else None
+    return _number(value, name, default, _LONG_BITS) if usual is None else usual
+
+
+def flag(request: RemotingCommand, name: str, default: bool = False) -> bool:
+    """A boolean (Boolean.parseBoolean)."""
+    value = request.fields.get(name)
+    return default if value is None else value.lower() == "true"
+
+
+def _missing(name: str) -> RequestError:
+    return RequestError(ResponseCode.SYSTEM_ERROR, f"the custom field <{name}> is null")
+
+
+def _number(value: str | None, name: str, default: int | None, bits: int) -> int:
+    if value is None:
+        if default is None:
+            raise _missing(name)
+        return default
+    if len(value) < _ALWAYS_FIT and value.isdigit() and value.isascii():
+        return int(value)
+    limit = 1 << (bits - 1)
+    if not _NUMBER.fullmatch(value) or not -limit <= int(value) < limit:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"the custom field <{name}> is no {bits}-bit integer")
+    return int(value)
+
+
+# Calls that other threads hand over to the loop's: however many come before it gets to them, it is woken once.
+
+
+class HandOver:
+    """For one loop. Any thread may `call`."""
+
+    def __init__(self) -> None:
+        self._calls: deque[Callable[[], None]] = deque()
+        self._is_woken = False
+
+    def call(self, loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+        """Have `function` called in the thread of `loop`, after those that were handed over before. A loop that has
+        ended calls none."""
+        self._calls.append(function)
+        # first the call, then the look whether somebody comes for it; he takes back the mark before he looks for calls
+        if not self._is_woken:
+            self._is_woken = True
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._run, loop)
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._is_woken = False
+        try:
+            while self._calls:
+                self._calls.popleft()()
+        finally:
+            # one that fails keeps none of the others from being called
+            if self._calls:
+                loop.call_soon(self._run, loop)
+
+
+# Answers that wait: until there is news for them, or until they may wait no longer (PullRequestHoldService).
+
+WaitKey = tuple[str, int]
+Deliver = Callable[[RemotingCommand], None]
+
+
+# answers whose time ends within one of these go together: a timer of the loop's for each would cost as much as the
+# rest of a pull that finds nothing, and no client counts on less (the real broker looks every five seconds)
+_TICK_SECONDS = 0.1
+
+
+class HeldReply:
+    """One answer that waits, where it goes, and the tick at which it may wait no longer."""
+
+    __slots__ = ("deliver", "reply", "tick")
+
+    def __init__(self, reply: Suspended, deliver: Deliver, tick: int) -> None:
+        self.reply = reply
+        self.deliver = deliver
+        self.tick = tick
+
+
+class Waiting:
+    """All answers that wait, by what they wait for. For the thread of the loop alone."""
+
+    def __init__(self, most: int) -> None:
+        """`most`: how many may wait at once."""
+        self._most = most
+        self._held: dict[WaitKey, dict[HeldReply, None]] = {}
+        self._ending: dict[int, dict[HeldReply, None]] = {}
+        self.count = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more can wait."""
+        return self.count >= self._most
+
+    def hold(self, loop: asyncio.AbstractEventLoop, reply: Suspended, deliver: Deliver) -> HeldReply:
+        """Let an answer wait; it is delivered in the end, unless it is forgotten before. It is always the same loop."""
+        tick = math.ceil((loop.time() + reply.seconds) / _TICK_SECONDS)
+        held = HeldReply(reply, deliver, tick)
+        ending = self._ending.get(tick)
+        if ending is None:
+            ending = self._ending[tick] = {}
+            loop.call_at(tick * _TICK_SECONDS, self._end, loop, tick)
+        ending[held] = None
+        self._held.setdefault(reply.key, {})[held] = None
+        self.count += 1
+        return held
+
+    def wake(self, keys: Iterable[WaitKey]) -> None:
+        """There is something new for whatever waits for one of `keys`."""
+        for key in keys:
+            for held in list(self._held.get(key, ())):
+                if held.reply.is_news():
+                    self._give(held)
+
+    def forget(self, held: HeldReply) -> None:
+        """Nobody wants the answer any more; nothing happens if it was delivered."""
+        those = self._held.get(held.reply.key, {})
+        if held not in those:
+            return
+        del those[held]
+        if not those:
+            del self._held[held.reply.key]
+        self.count -= 1
+        # its tick comes, whether anything ends there or not
+        self._ending[held.tick].pop(held, None)
+
+    def _end(self, loop: asyncio.AbstractEventLoop, tick: int) -> None:
+        ending = self._ending[tick]
+        try:
+            while ending:
+                self._give(next(iter(ending)))
+        finally:
+            # whatever went wrong with one, the others end
+            if ending:
+                loop.call_soon(self._end, loop, tick)
+            else:
+                del self._ending[tick]
+
+    def _give(self, held: HeldReply) -> None:
+        self.forget(held)
+        held.deliver(held.reply.answer())
+
+
+# What one client asks, answered: at once, beside the others, when there is news, or when something else is done.
+#
+# It knows a loop but no socket, so that clients in the same process are served by it too.
+
+
+class Shared:
+    """What all clients of a server share. `slow`: slow requests that wait or run, of which there may be `most_slow`."""
+
+    def __init__(self, processor: Processor[Any], executor: Executor, most_slow: int, most_suspended: int) -> None:
+        self.processor = processor
+        self.executor = executor
+        self.most_slow = most_slow
+        self.slow = 0
+        self.waiting = Waiting(most_suspended)
+        # of what comes at once, such as all messages that one flush has brought to disk
+        self.hand_over = HandOver()
+
+
+class Session:
+    """One client's requests. `write` takes what it is answered; nothing is written any more after `close`."""
+
+    def __init__(
+        self, shared: Shared, loop: asyncio.AbstractEventLoop, caller: Caller, write: Callable[[RemotingCommand], None]
+    ) -> None:
+        self._shared = shared
+        self._loop = loop
+        self._caller = caller
+        self._write = write
+        self._held: dict[HeldReply, None] = {}
+        self._is_closed = False
+
+    def serve(self, request: RemotingCommand) -> None:
+        """Answer a request, now or later. In the thread of the loop."""
+        shared = self._shared
+        if not shared.processor.is_slow(request):
+            self._deliver(request, shared.processor.reply(request, self._caller))
+        elif shared.slow >= shared.most_slow:
+            self._give(answered(request, _busy("too many requests of this kind are waiting")))
+        else:
+            shared.slow += 1
+            future = self._loop.run_in_executor(shared.executor, shared.processor.reply, request, self._caller)
+            future.add_done_callback(lambda done: self._deliver_slow(request, done))
+
+    def close(self) -> None:
+        """Forget whatever waits."""
+        self._is_closed = True
+        for held in list(self._held):
+            self._shared.waiting.forget(held)
+        self._held.clear()
+
+    def _deliver_slow(self, request: RemotingCommand, done: asyncio.Future[Any]) -> None:
+        self._shared.slow -= 1
+        if not done.cancelled():
+            self._deliver(request, done.result())
+
+    def _deliver(self, request: RemotingCommand, reply: RemotingCommand | Suspended | Promised | None) -> None:
+        if reply is None or isinstance(reply, RemotingCommand):
+            self._give(reply)
+        elif isinstance(reply, Promised):
+            self._promise(reply)
+        elif self._shared.waiting.is_full:
+            self._give(answered(request, _busy("too many pulls are waiting for messages")))
+        elif not self._is_closed:
+            self._suspend(reply)
+
+    def _suspend(self, reply: Suspended) -> None:
+        def deliver(answer: RemotingCommand) -> None:
+            self._held.pop(held, None)
+            self._give(answer)
+
+        held = self._shared.waiting.hold(self._loop, reply, deliver)
+        self._held[held] = None
+
+    def _promise(self, reply: Promised) -> None:
+        def tell(_: Future[Any]) -> None:
+            self._shared.hand_over.call(self._loop, lambda: self._give(reply.answer()))
+
+        if reply.done.done():
+            self._give(reply.answer())
+        else:
+            reply.done.add_done_callback(tell)
+
+    def _give(self, answer: RemotingCommand | None) -> None:
+        if answer is not None and not self._is_closed:
+            self._write(answer)
+
+
+def _busy(remark: str) -> RemotingCommand:
+    return RemotingCommand(ResponseCode.SYSTEM_BUSY, remark=remark)

@@ -1,1 +1,0 @@
-"""The same idempotent task over many items, in processes or on Spark; what tasks hand on to tasks."""

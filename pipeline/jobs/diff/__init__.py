@@ -1,1 +1,0 @@
-"""`diff`: two stores held against each other, message by message."""

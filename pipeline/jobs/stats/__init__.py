@@ -1,1 +1,0 @@
-"""`stats`: what a store is made of, in one pass."""

@@ -1,1 +1,0 @@
-"""Frames of Spark written into a store, in batches and streams: all of a write, or nothing of it."""

@@ -1,1 +1,0 @@
-"""The Python data source `rocketmq` of Spark: a store as tables for SQL, and its commitlog as a stream."""

@@ -1,0 +1,312 @@
+"""How each view is read: its tasks, as plain data, and the batches of one task. Consumer offsets and topics are read
+here as rows: what the broker's configuration says, beside what queues and log show.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError, UsageError, counted
+from rmqctl.pipeline.queue_pruning import span_columns, spans_to_read
+from rmqctl.pipeline.spark.options import SourceOptions
+from rmqctl.pipeline.spark.planning import (
+    LogTask,
+    columns_of,
+    entry_columns,
+    index_parts,
+    queue_parts,
+    queue_sums,
+    spans_of,
+    unit_columns,
+)
+from rmqctl.pipeline.splits import Split, open_split
+from rmqctl.pipeline.sql.stores import sentence_first
+from rmqctl.pipeline.views import CHEAPEST, TABLES
+from rmqctl.pipeline.wanted import Range, Wanted
+from rmqctl.store.check.catalogue.catalogue import Finding
+from rmqctl.store.config.config_files import read_config
+from rmqctl.store.info.counts import count_topics, is_large
+from rmqctl.store.log.columns import Columns, MessageColumns
+from rmqctl.store.log.walk import Progress
+from rmqctl.store.queues.queue_table import AnyConsumeQueue
+from rmqctl.store.store_files import StoreFiles
+
+_Row = dict[str, Any]
+
+_SEPARATOR = "@"  # ConsumerOffsetManager#TOPIC_GROUP_SEPARATOR
+_OF_QUEUES = frozenset(("queues", "queue_messages", "queue_bytes"))
+_COUNTS_OF_LOG = ("log_queues", "log_messages", "log_bytes")
+_OF_LOG = frozenset((*_COUNTS_OF_LOG, "first_store_timestamp", "last_store_timestamp"))
+_LARGEST_INT = 0x7FFFFFFF
+
+
+def offset_rows(files: StoreFiles) -> Iterator[_Row]:
+    """Rows of the view `consumer_offsets`; none without the file. CorruptError, UnreadableError where it is no good."""
+    path = files.layout.config / "consumerOffset.json"
+    content = read_config(path)
+    if content is None:
+        return
+    table = content.get("offsetTable") if isinstance(content, dict) else None
+    if not isinstance(table, dict):
+        raise CorruptError("has no offsetTable", file=path, hint="its backup .bak may be whole")
+    minimum = max(files.log.min_offset, 0)
+    for key, offsets in table.items():
+        topic, separator, group = str(key).partition(_SEPARATOR)
+        for queue_id, offset in offsets.items() if isinstance(offsets, dict) else ():
+            numbers = _numbers(queue_id, offset)
+            if not separator or numbers is None:
+                continue
+            row: _Row = {"consumer_group": group, "topic": topic, "queue_id": numbers[0], "consumer_offset": numbers[1]}
+            queue = _queue(files, topic, numbers[0])
+            if queue is not None:
+                row["min_offset"], row["max_offset"] = queue.min_offset(minimum), queue.max_offset
+                row["lag"] = queue.max_offset - numbers[1]
+            yield row
+
+
+def _numbers(queue_id: object, offset: object) -> tuple[int, int] | None:
+    """Queue id and offset, None unless both are numbers that a broker could load."""
+    try:
+        queue, position = int(str(queue_id)), int(str(offset))
+    except ValueError:
+        return None
+    return (queue, position) if abs(queue) <= _LARGEST_INT and -(1 << 63) <= position < 1 << 63 else None
+
+
+def _queue(files: StoreFiles, topic: str, queue_id: int) -> AnyConsumeQueue | None:
+    if queue_id < 0:
+        return None
+    try:
+        return files.queues.find(topic, queue_id)
+    except (UnsupportedError, UsageError):  # in a RocksDB; a topic that cannot be a directory
+        return None
+
+
+def topic_view_rows(files: StoreFiles, columns: Collection[str], progress: Progress | None = None) -> Iterator[_Row]:
+    """Rows of the view `topics`, by name, whole for `columns`.
+
+    The log is walked for columns about it; else of a large one only what no queue names, as topics may be found there.
+    """
+    rows: dict[str, _Row] = {}
+
+    def row_of(topic: str) -> _Row:
+        return rows.setdefault(topic, {"topic": topic})
+
+    configured = _configured(files)
+    for topic, settings in (configured or {}).items():
+        row_of(topic).update(_settings(settings))
+    queues = _queues(files)
+    for queue in queues or ():
+        row = row_of(queue.topic)
+        row["queues"] = row.get("queues", 0) + 1
+        if not _OF_QUEUES.isdisjoint(columns):
+            sums = queue_sums(queue, max(files.log.min_offset, 0))
+            row["queue_messages"] = row.get("queue_messages", 0) + sums.messages
+            row["queue_bytes"] = row.get("queue_bytes", 0) + sums.bytes
+    unqueued = _unqueued_topics(files, progress) if _OF_LOG.isdisjoint(columns) else None
+    for topic in unqueued or ():
+        row_of(topic)
+    # which messages are good is known by a walk over the log only
+    for topic, numbers in (count_topics(files.log, progress) if unqueued is None else {}).items():
+        row_of(topic).update(
+            log_queues=len(numbers.queue_ids),
+            log_messages=numbers.messages,
+            log_bytes=numbers.bytes,
+            first_store_timestamp=numbers.first_store_timestamp,
+            last_store_timestamp=numbers.last_store_timestamp,
+        )
+    for topic in sorted(rows):
+        row = rows[topic]
+        row["is_configured"] = None if configured is None else topic in configured
+        for name in _OF_QUEUES if queues is not None else ():
+            row.setdefault(name, 0)
+        for name in _COUNTS_OF_LOG if unqueued is None else ():
+            row.setdefault(name, 0)
+        yield row
+
+
+def _unqueued_topics(files: StoreFiles, progress: Progress | None) -> set[str] | None:
+    """Topics of the messages that no queue names; None where that takes no less than a walk over the log."""
+    log = files.log
+    if not is_large(log):
+        return None
+    split = Split(str(files.root), files.config, max(log.min_offset, 0), log.max_offset)
+    spans = spans_to_read(files, split.begin, split.end, lambda *_: None)
+    if spans is None:
+        return None
+    found: set[str] = set()
+    for record in span_columns(files, split, spans, columns=Columns.TOPIC):
+        if isinstance(record, MessageColumns):
+            found.update(record.topics.names[number] for number in np.unique(record.topic_id).tolist())
+    if progress is not None:
+        progress(split.end - split.begin)
+    return found
+
+
+def _configured(files: StoreFiles) -> Mapping[str, Any] | None:
+    """Topics of topics.json with their settings; none without the file, None where it cannot be read."""
+    try:
+        content = read_config(files.layout.config / "topics.json")
+    except (CorruptError, UnreadableError):
+        return None
+    if content is None:
+        return {}
+    table = content.get("topicConfigTable") if isinstance(content, dict) else None
+    return {str(name): settings for name, settings in table.items()} if isinstance(table, dict) else None
+
+
+def _settings(settings: object) -> _Row:
+    if not isinstance(settings, dict):
+        return {}
+    attributes = settings.get("attributes")
+    kind = attributes.get("message.type") if isinstance(attributes, dict) else None
+    return {
+        "read_queue_nums": _small(settings.get("readQueueNums")),
+        "write_queue_nums": _small(settings.get("writeQueueNums")),
+        "perm": _small(settings.get("perm")),
+        "message_type": kind if isinstance(kind, str) else None,
+    }
+
+
+def _small(value: object) -> int | None:
+    return value if type(value) is int and abs(value) <= _LARGEST_INT else None
+
+
+def _queues(files: StoreFiles) -> list[AnyConsumeQueue] | None:
+    """All queues, None where they lie in a RocksDB."""
+    try:
+        return files.queues.all()
+    except UnsupportedError:
+        return None
+
+
+_Arrays = Mapping[str, pa.Array]
+
+_ROWS = 10_000
+
+
+class TableReader(NamedTuple):
+    """`parts`: what tasks are about, each picklable. `batches`: all columns of the view, or those asked for at least,
+    of one part; the second argument is a part, the third the columns asked for, and the last is told the bytes of the
+    log that were passed, where it is walked."""
+
+    parts: Callable[[StoreFiles], Sequence[Any]]
+    batches: Callable[[StoreFiles, Any, Sequence[str], Progress | None], Iterator[_Arrays]]
+
+
+def row_columns(view: str, rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> Iterator[_Arrays]:
+    """Rows of a view as columns `names`, some thousand rows at a time."""
+    kinds = {name: TABLES[view].columns[name].kind for name in names}
+    page: list[Mapping[str, Any]] = []
+    for row in rows:
+        page.append(row)
+        if len(page) >= _ROWS:
+            yield columns_of(page, kinds)
+            page = []
+    if page:
+        yield columns_of(page, kinds)
+
+
+def finding_rows(found: Iterable[Finding]) -> Iterator[Mapping[str, Any]]:
+    """Rows of the view `findings`."""
+    for finding in found:
+        row = finding.row()
+        yield {**row, **{name: None if row[name] is None else str(row[name]) for name in ("expected", "found")}}
+
+
+def _checked(files: StoreFiles, progress: Progress | None) -> Iterable[Finding]:
+    from rmqctl.store.check.check import check
+
+    return check(files, progress=progress)
+
+
+def _one_task(files: StoreFiles) -> Sequence[Any]:
+    return [None]
+
+
+READERS: dict[str, TableReader] = {
+    "consumequeue": TableReader(queue_parts, lambda files, part, *_: unit_columns(files, part)),
+    "index_entries": TableReader(index_parts, lambda files, part, *_: entry_columns(files, part)),
+    "consumer_offsets": TableReader(
+        _one_task, lambda files, _, names, __: row_columns("consumer_offsets", offset_rows(files), names)
+    ),
+    "topics": TableReader(
+        _one_task, lambda files, _, names, told: row_columns("topics", topic_view_rows(files, names, told), names)
+    ),
+    "findings": TableReader(
+        _one_task, lambda files, _, names, told: row_columns("findings", finding_rows(_checked(files, told)), names)
+    ),
+}
+"""Every view but `messages`, which is read by splits of the log."""
+
+
+# A task over a split of the log: what of it is wanted, and the batches that come of it.
+
+_LOG = logging.getLogger(__name__)
+
+
+class SplitPartition(InputPartition):
+    """A task over a split of the log of the store that `labels` tell apart from others."""
+
+    def __init__(self, task: LogTask, labels: Mapping[str, str | None]) -> None:
+        super().__init__(task)
+        self.task = task
+        self.labels = labels
+
+    @property
+    def split(self) -> Split:
+        """What it is about."""
+        return self.task.split
+
+
+def subscribed(options: SourceOptions) -> Wanted:
+    """What the options ask for. Rows that it does not want are not in the result: nobody else leaves them out."""
+    times = Range()
+    if options.starting_timestamp is not None:
+        times = times._replace(low=options.starting_timestamp)
+    if options.ending_timestamp is not None:
+        times = times._replace(high=options.ending_timestamp - 1)
+    return Wanted(
+        store_times=times,
+        topics=options.topics,
+        topic_pattern=options.topic_pattern,
+        queue_bounds=options.queue_bounds,
+        keys=() if options.keys is None else (options.keys,),
+    )
+
+
+@sentence_first
+def read_split(
+    partition: InputPartition, schema: StructType, wanted: Wanted, check: Callable[[StoreFiles], None] = lambda _: None
+) -> Iterator[pa.RecordBatch]:
+    """The messages of a split as batches that match `schema` exactly; none for a partition without a split.
+
+    `check` is called with the store when all was read, to raise where it is not the one that was planned for.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from rmqctl.pipeline.queue_pruning import split_batches
+    from rmqctl.pipeline.spark.planning import fitted, labelled
+
+    if not isinstance(partition, SplitPartition):
+        return
+    arrow_schema = to_arrow_schema(schema, timezone="UTC")
+    names = [name for name in schema.names if name not in partition.labels] or [CHEAPEST["messages"]]
+    with open_split(partition.split) as files:
+        spans = spans_of(files, partition.task, wanted)
+        unread: list[CorruptError] = []
+        for batch in split_batches(files, partition.split, names, wanted, on_body=unread.append, spans=spans):
+            arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+            yield fitted(labelled(arrays, partition.labels, batch.num_rows), arrow_schema)
+        if unread:
+            # in the executor's log: Spark gives a source no way to the driver
+            what = counted(len(unread), "body does", "bodies do")
+            _LOG.warning("%s not unpack and %s as stored: %s", what, "is" if len(unread) == 1 else "are", unread[0])
+        check(files)

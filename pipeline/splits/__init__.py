@@ -1,1 +1,0 @@
-"""Byte ranges of a log, where a walk may begin in one, and the loops over them."""

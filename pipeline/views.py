@@ -1,0 +1,195 @@
+"""The tables that a store is for SQL: their columns, the Spark types of these and what each column holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pyspark.sql import types as spark
+
+from rmqctl.store.scan.schema import COLUMNS as MESSAGE_COLUMNS
+
+STRING, INT, BIGINT, BOOLEAN, TIMESTAMP, BINARY = "string", "int", "bigint", "boolean", "timestamp", "binary"
+
+
+class ViewColumn(NamedTuple):
+    """A column: its type as Spark's DDL writes it, and what it holds."""
+
+    kind: str
+    about: str
+
+
+class Table(NamedTuple):
+    """A view of a store: what its rows are, and its columns in order."""
+
+    about: str
+    columns: dict[str, ViewColumn]
+
+
+_KINDS = {
+    "string": STRING,
+    "strings": "array<string>",
+    "map": "map<string,string>",
+    "bytes": BINARY,
+    "body": BINARY,
+    "bool": BOOLEAN,
+    "int32": INT,
+    "int64": BIGINT,
+    "time": TIMESTAMP,
+    "topic": STRING,
+    "name": STRING,
+}
+_ABOUT_MESSAGES = {
+    "msg_id": "offset message id: store host and physical offset",
+    "unique_key": "UNIQ_KEY, the id that the producer's client gave it",
+    "topic": "topic as stored: SCHEDULE_TOPIC_XXXX for delayed messages",
+    "queue_id": "queue of the topic",
+    "queue_offset": "offset in the consumequeue",
+    "physical_offset": "where its frame begins in the commitlog",
+    "size": "bytes of the frame",
+    "store_timestamp": "when the broker stored it",
+    "born_timestamp": "when the producer sent it, by its own clock",
+    "store_host": "address of the broker",
+    "born_host": "address of the producer",
+    "sys_flag": "system flag as stored",
+    "flag": "flag of the application",
+    "transaction": "none, prepared, commit or rollback",
+    "compression": "how the body is stored compressed; null if it is not",
+    "body_crc": "CRC-32 of the body as stored",
+    "crc_ok": "true: what fails its checks is no message but a finding",
+    "reconsume_times": "how often consumers sent it back",
+    "prepared_transaction_offset": "physical offset of the half message that it ends",
+    "tags": "TAGS",
+    "keys": "KEYS, one by one",
+    "properties": "all properties",
+    "stored_properties": "their bytes, where writing them again would not give the same",
+    "body_size": "bytes of the body, unpacked",
+    "body": "the body, unpacked",
+    "body_error": "why the body cannot be unpacked: then it is as stored",
+    "stored_body": "the bytes of a compressed body as stored",
+}
+
+
+def _columns(**described: tuple[str, str]) -> dict[str, ViewColumn]:
+    return {name: ViewColumn(*parts) for name, parts in described.items()}
+
+
+TABLES: dict[str, Table] = {
+    "messages": Table(
+        "good messages of the commitlog; damaged spans are passed, `findings` shows them",
+        {name: ViewColumn(_KINDS[column.kind], _ABOUT_MESSAGES[name]) for name, column in MESSAGE_COLUMNS.items()},
+    ),
+    "consumequeue": Table(
+        "units of the consume queues, without empty slots and placeholders",
+        _columns(
+            topic=(STRING, "topic of the queue"),
+            queue_id=(INT, "its id"),
+            queue_offset=(BIGINT, "slot of the unit; of its first message in a batch queue"),
+            physical_offset=(BIGINT, "where its message begins in the commitlog"),
+            size=(INT, "bytes of that message"),
+            tags_code=(BIGINT, "hash of its tag, delivery time in ms if it is delayed, or address of an ext unit"),
+            batch_size=(INT, "messages of the unit: 1 but in batch queues"),
+            store_timestamp=(TIMESTAMP, "in batch queues only"),
+            is_expired=(BOOLEAN, "whether its message was removed with old commitlog files"),
+            kind=(STRING, "SimpleCQ or BatchCQ"),
+        ),
+    ),
+    "index_entries": Table(
+        "entries of the key index; a file that is cut short gives those it has",
+        _columns(
+            file=(STRING, "name of the index file"),
+            entry=(INT, "number of the entry in its file"),
+            key_hash=(INT, "hash of TOPIC#KEY"),
+            slot=(INT, "slot that its chain begins at"),
+            physical_offset=(BIGINT, "where its message begins in the commitlog"),
+            store_timestamp=(TIMESTAMP, "when its message was stored, to the second"),
+            previous_entry=(INT, "the next older entry of the slot; 0 for none"),
+        ),
+    ),
+    "consumer_offsets": Table(
+        "how far each consumer group is in each queue (config/consumerOffset.json)",
+        _columns(
+            consumer_group=(STRING, "the group"),
+            topic=(STRING, "the topic"),
+            queue_id=(INT, "the queue"),
+            consumer_offset=(BIGINT, "queue offset that it consumes next"),
+            min_offset=(BIGINT, "first queue offset that is still there; null without such a queue"),
+            max_offset=(BIGINT, "queue offset behind the last message; null without such a queue"),
+            lag=(BIGINT, "messages that it has not consumed: max_offset - consumer_offset"),
+        ),
+    ),
+    "topics": Table(
+        "topics that are configured (config/topics.json), have queues or have messages in the commitlog",
+        _columns(
+            topic=(STRING, "the topic"),
+            is_configured=(BOOLEAN, "whether topics.json has it; null if that file cannot be read"),
+            read_queue_nums=(INT, "queues to read from, as configured"),
+            write_queue_nums=(INT, "queues to write to, as configured"),
+            perm=(INT, "6: read and write, 4: read, 2: write"),
+            message_type=(STRING, "NORMAL, FIFO, DELAY, TRANSACTION, … where it is configured"),
+            queues=(INT, "its consume queues; null where they lie in a RocksDB"),
+            queue_messages=(BIGINT, "messages that these lead to"),
+            queue_bytes=(BIGINT, "bytes of those messages"),
+            log_queues=(INT, "queues that its messages in the commitlog belong to"),
+            log_messages=(BIGINT, "its good messages in the commitlog"),
+            log_bytes=(BIGINT, "bytes of these"),
+            first_store_timestamp=(TIMESTAMP, "earliest store time of these"),
+            last_store_timestamp=(TIMESTAMP, "latest store time of these"),
+        ),
+    ),
+    "findings": Table(
+        "what is wrong with the store, as `rmqctl check` finds it",
+        _columns(
+            code=(STRING, "kind of finding, RMQ-FAMILY-NNN"),
+            severity=(STRING, "error, warning or notice"),
+            file=(STRING, "where"),
+            physical_offset=(BIGINT, "where in the commitlog"),
+            topic=(STRING, "topic it is about"),
+            queue_id=(INT, "queue it is about"),
+            expected=(STRING, "what should be there"),
+            found=(STRING, "what is there"),
+            bytes=(BIGINT, "bytes affected"),
+            messages=(BIGINT, "messages affected"),
+            data_lost=(BOOLEAN, "whether something stored is gone for good; null where that cannot be known"),
+            message=(STRING, "what is wrong, in a sentence"),
+            fix=(STRING, "the command that fixes it"),
+        ),
+    ),
+}
+"""Every view by its name."""
+
+CHEAPEST = {
+    view: "physical_offset" if view == "messages" else next(iter(table.columns)) for view, table in TABLES.items()
+}
+"""The column of each view that costs least, for who needs none of them but the number of rows."""
+
+STORE_COLUMNS = _columns(
+    store=(STRING, "path of the store, as it was named"),
+    broker_name=(STRING, "brokerName of its broker.conf; null without one of its own"),
+)
+"""Columns that rows of any view have behind their own where several stores are read."""
+
+
+# The columns of a view as Spark's own schema. Needs no session: planners have none.
+
+_TYPES: dict[str, spark.DataType] = {
+    "string": spark.StringType(),
+    "int": spark.IntegerType(),
+    "bigint": spark.LongType(),
+    "boolean": spark.BooleanType(),
+    "timestamp": spark.TimestampType(),
+    "binary": spark.BinaryType(),
+    "array<string>": spark.ArrayType(spark.StringType()),
+    "map<string,string>": spark.MapType(spark.StringType(), spark.StringType()),
+}
+
+
+def view_schema(view: str, names: Sequence[str] | None = None) -> spark.StructType:
+    """Columns of a view and of its store, None: all of the view; each with its meaning as its comment."""
+    columns = {**TABLES[view].columns, **STORE_COLUMNS}
+    return spark.StructType(
+        [
+            spark.StructField(name, _TYPES[columns[name].kind], True, {"comment": columns[name].about})
+            for name in (names if names is not None else TABLES[view].columns)
+        ]
+    )

@@ -1,0 +1,502 @@
+"""Which messages a query can want at all: comparisons as ranges and sets, held against columns of the walk."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import datetime
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import datasource as spark
+
+from rmqctl.formats.errors import UsageError
+from rmqctl.formats.hosts import parse_offset_message_id
+from rmqctl.formats.message import FrameDamage
+from rmqctl.store.log.columns import Columns, Flags, Int64s, MessageColumns
+from rmqctl.store.read.filter import message_keys
+from rmqctl.store.read.row_filter import KEY_NEEDS, may_have_keys, row_properties
+
+# Queue offsets that a read begins or ends with, as the source `kafka` of Spark has them: `{"Pay": {"0": 23}}`.
+
+_EARLIEST, _LATEST = -2, -1
+_QUEUE_BOUNDS_HIGHEST = (1 << 63) - 1
+_LARGEST_QUEUE_ID = (1 << 31) - 1
+
+OffsetsByQueue = Mapping[tuple[str, int], int]
+"""A queue offset for some queues, each a topic and a queue id."""
+
+
+class QueueBounds(NamedTuple):
+    """Of a queue only the messages with a queue offset in [begin, end) are meant."""
+
+    topic: str
+    queue_id: int
+    begin: int = 0
+    end: int = _QUEUE_BOUNDS_HIGHEST
+
+
+def is_by_queue(text: str) -> bool:
+    """Whether an option says offsets queue by queue, and not one for all."""
+    return text.lstrip().startswith("{")
+
+
+def queue_offsets(option: str, text: str) -> OffsetsByQueue:
+    """The offsets that an option says; UsageError for what is none. -2: the earliest one, -1: behind the last one."""
+    hint = f'write .option("{option}", \'{{"TopicA": {{"0": 23, "1": -2}}}}\')'
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"option {option} is no JSON: {error}", hint=hint) from error
+    found: dict[tuple[str, int], int] = {}
+    for topic, offsets in content.items():
+        if not isinstance(offsets, dict) or not topic:
+            raise UsageError(f"option {option} says {offsets!r} of {topic!r}, and no offset of a queue", hint=hint)
+        for queue, offset in offsets.items():
+            is_queue = queue.isascii() and queue.isdigit() and int(queue) <= _LARGEST_QUEUE_ID
+            if not is_queue or type(offset) is not int or not _EARLIEST <= offset <= _QUEUE_BOUNDS_HIGHEST:
+                raise UsageError(f"option {option} says {offset!r} of queue {queue!r} of {topic}", hint=hint)
+            found[topic, int(queue)] = offset
+    if not found:
+        raise UsageError(f"option {option} names no queue", hint=hint)
+    return found
+
+
+def bounds_between(starting: OffsetsByQueue, ending: OffsetsByQueue) -> tuple[QueueBounds, ...]:
+    """What is meant of the queues that are named; of others, all. UsageError for an end before everything."""
+    if _EARLIEST in ending.values():
+        raise UsageError("option ending_offset says -2, the earliest: nothing lies before it", hint="-1 is the end")
+    begins = {_EARLIEST: 0, _LATEST: _QUEUE_BOUNDS_HIGHEST}
+    ends = {_LATEST: _QUEUE_BOUNDS_HIGHEST}
+    return tuple(
+        QueueBounds(
+            *queue,
+            begins.get(starting.get(queue, _EARLIEST), starting.get(queue, 0)),
+            ends.get(ending.get(queue, _LATEST), ending.get(queue, 0)),
+        )
+        for queue in sorted({**starting, **ending})
+    )
+
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MS = datetime.timedelta(milliseconds=1)
+# stands for bytes that are no UTF-8
+_REPLACEMENT = "\ufffd"
+_LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
+
+
+class Range(NamedTuple):
+    """Whole numbers from `low` to `high`, both included."""
+
+    low: int = _LOWEST
+    high: int = _HIGHEST
+
+    @property
+    def is_all(self) -> bool:
+        """Whether every number is meant."""
+        return self == Range()
+
+    def narrowed(self, low: int, high: int) -> Range:
+        """What this range and [low, high] have in common."""
+        return Range(max(self.low, low), min(self.high, high))
+
+
+class Wanted(NamedTuple):
+    """A message outside of any of these cannot be in the result; one inside may be. Times in ms, None: any.
+
+    `places`: the only physical offsets, where these are few; `topic_pattern`: what a whole topic has to match; `keys`:
+    a message has one of each of these sets, be it its unique key or one of its KEYS; `queue_bounds`: what is wanted of
+    single queues, each at most once.
+    """
+
+    physical_offsets: Range = Range()
+    store_times: Range = Range()
+    queue_ids: Range = Range()
+    topics: frozenset[str] | None = None
+    places: frozenset[int] | None = None
+    topic_pattern: str | None = None
+    queue_offsets: Range = Range()
+    keys: tuple[frozenset[str], ...] = ()
+    born_times: Range = Range()
+    queue_bounds: tuple[QueueBounds, ...] = ()
+
+    @property
+    def is_about_queues(self) -> bool:
+        """Whether consume queues know more of it than the log: topics, queues or offsets in them are asked for."""
+        asks_for_topics = self.topics is not None or self.topic_pattern is not None
+        asks_for_queues = not self.queue_ids.is_all or not self.queue_offsets.is_all
+        return asks_for_topics or asks_for_queues or bool(self.queue_bounds)
+
+    def slots(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        """The queue offsets [begin, end) that may be wanted of a queue; None for none."""
+        if not self.has_topic(topic) or not self.queue_ids.low <= queue_id <= self.queue_ids.high:
+            return None
+        begin, end = max(self.queue_offsets.low, 0), min(self.queue_offsets.high, _HIGHEST - 1) + 1
+        for one in self.queue_bounds:
+            if (one.topic, one.queue_id) == (topic, queue_id):
+                begin, end = max(begin, one.begin), min(end, one.end)
+        return (begin, end) if begin < end else None
+
+    @property
+    def needs(self) -> Columns:
+        """What `rows` needs of the walk."""
+        of_head = (self.store_times, self.born_times, self.queue_ids, self.queue_offsets)
+        is_of_head = self.queue_bounds or not all(wanted.is_all for wanted in of_head)
+        is_of_topics = self.queue_bounds or self.topics is not None or self.topic_pattern is not None
+        needs = Columns.HEAD if is_of_head else Columns.NONE
+        if self.keys:
+            needs |= KEY_NEEDS
+        return needs | Columns.TOPIC if is_of_topics else needs
+
+    def has_topic(self, name: str) -> bool:
+        """Whether messages of a topic may be wanted."""
+        if self.topics is not None and name not in self.topics:
+            return False
+        return self.topic_pattern is None or re.fullmatch(self.topic_pattern, name) is not None
+
+    def at(self, places: Iterable[int]) -> Wanted:
+        """What of this has one of these physical offsets."""
+        offsets = frozenset(places)
+        kept = offsets if self.places is None else offsets & self.places
+        bounds = (min(kept), max(kept)) if kept else (0, -1)
+        return self._replace(places=kept, physical_offsets=self.physical_offsets.narrowed(*bounds))
+
+    @property
+    def fewest_keys(self) -> frozenset[str] | None:
+        """The set of keys by which messages are found with the least effort; None if any will do."""
+        return min(self.keys, key=len, default=None)
+
+    def rows(self, batch: MessageColumns) -> Int64s | None:
+        """The rows that may be wanted, ascending; None for all of them."""
+        masks = [
+            _inside(values, wanted)
+            for values, wanted in (
+                (lambda: batch.physical_offset, self.physical_offsets),
+                (lambda: batch.store_timestamp, self.store_times),
+                (lambda: batch.born_timestamp, self.born_times),
+                (lambda: batch.queue_id.astype(np.int64), self.queue_ids),
+                (lambda: batch.queue_offset, self.queue_offsets),
+            )
+            if not wanted.is_all
+        ]
+        if self.topics is not None or self.topic_pattern is not None:
+            names = batch.topics.names
+            ids = [number for number, name in enumerate(names[: len(names)]) if self.has_topic(name)]
+            masks.append(np.isin(batch.topic_id, ids))
+        masks += [may_have_keys(batch, keys) for keys in self.keys]
+        masks += [_in_bounds(batch, one) for one in self.queue_bounds]
+        if not masks:
+            return None
+        mask = np.logical_and.reduce(masks)
+        if self.keys:
+            for row in np.flatnonzero(mask).tolist():
+                mask[row] = _has_keys(batch, row, self.keys)
+        return None if mask.all() else np.flatnonzero(mask)
+
+
+_ALL = Wanted()
+
+
+def _inside(values: Any, wanted: Range) -> Flags:
+    numbers = values()
+    flags: Flags = (numbers >= wanted.low) & (numbers <= wanted.high)
+    return flags
+
+
+def _has_keys(batch: MessageColumns, row: int, wanted: Sequence[frozenset[str]]) -> bool:
+    try:
+        there = message_keys(row_properties(batch, row))
+    except FrameDamage:
+        return True  # whoever reads it next tells that it has changed
+    return not any(keys.isdisjoint(there) for keys in wanted)
+
+
+def _in_bounds(batch: MessageColumns, one: QueueBounds) -> Flags:
+    """Which rows are of another queue, or within the bounds of this one."""
+    names = batch.topics.names
+    topics = [number for number, name in enumerate(names[: len(names)]) if name == one.topic]
+    is_there = np.isin(batch.topic_id, topics) & (batch.queue_id == one.queue_id)
+    flags: Flags = ~is_there | ((batch.queue_offset >= one.begin) & (batch.queue_offset < one.end))
+    return flags
+
+
+class Comparison(NamedTuple):
+    """A column held against constants: texts, whole numbers, moments with a time zone, or whatever else.
+
+    `sign`: "=" and "in" for one and for any of the values; "<" and ">" for bounds, which may be reached.
+    """
+
+    column: str
+    sign: Literal["=", "in", "<", ">"]
+    values: tuple[Any, ...]
+
+
+_RANGES = {
+    "physical_offset": "physical_offsets",
+    "store_timestamp": "store_times",
+    "queue_id": "queue_ids",
+    "queue_offset": "queue_offsets",
+    "born_timestamp": "born_times",
+}
+_TIMES = ("store_timestamp", "born_timestamp")
+
+
+def wanted_by(comparisons: Iterable[Comparison], wanted: Wanted = _ALL) -> Wanted:
+    """What comparisons that all have to hold leave over of `wanted`. What is not understood narrows nothing."""
+    for one in comparisons:
+        wanted = _narrowed(wanted, one)
+    return wanted
+
+
+def may_pass(labels: Mapping[str, str | None], comparisons: Iterable[Comparison]) -> bool:
+    """Whether rows in which columns hold these texts, all the same ones, can pass comparisons that all have to hold."""
+    for one in comparisons:
+        texts = _texts(one)
+        if texts is not None and one.column.lower() in labels and labels[one.column.lower()] not in texts:
+            return False
+    return True
+
+
+def _narrowed(wanted: Wanted, one: Comparison) -> Wanted:
+    name = one.column.lower()
+    if name == "topic":
+        topics = _texts(one)
+        if topics is None:
+            return wanted
+        return wanted._replace(topics=topics if wanted.topics is None else wanted.topics & topics)
+    if name in ("unique_key", "keys"):
+        keys = _keys(_texts(one) if name == "unique_key" else _first_texts(one))
+        return wanted if keys is None else wanted._replace(keys=(*wanted.keys, keys))
+    if name == "msg_id":
+        texts = _texts(one)
+        return wanted if texts is None else wanted.at(_id_offsets(texts))
+    if name == "physical_offset" and one.sign == "in" and all(map(_number_bounds, one.values)):
+        return wanted.at(one.values)
+    field = _RANGES.get(name)
+    bounds = _bounds(one, _time_bounds if name in _TIMES else _number_bounds)
+    if field is None or bounds is None:
+        return wanted
+    return wanted._replace(**{field: getattr(wanted, field).narrowed(*bounds)})
+
+
+def _texts(one: Comparison) -> frozenset[str] | None:
+    """The only values of a text column that a comparison lets pass; None if it is no such comparison."""
+    if one.sign not in ("=", "in") or not all(isinstance(value, str) for value in one.values):
+        return None
+    return frozenset(one.values)
+
+
+def _first_texts(one: Comparison) -> frozenset[str] | None:
+    """A text each of the only lists of texts that a comparison lets pass; None if it is no such comparison."""
+    lists = [value for value in one.values if isinstance(value, list | tuple) and value]
+    if one.sign not in ("=", "in") or len(lists) < len(one.values):
+        return None
+    firsts = [value[0] for value in lists]
+    return frozenset(firsts) if all(isinstance(first, str) for first in firsts) else None
+
+
+def _keys(texts: frozenset[str] | None) -> frozenset[str] | None:
+    """Those texts, None where they may be something else than keys as they are stored: none at all, or not decoded."""
+    return None if texts is None or any(not text or _REPLACEMENT in text for text in texts) else texts
+
+
+def _id_offsets(ids: frozenset[str]) -> Iterator[int]:
+    """The physical offsets that message ids speak of. What is no message id matches no message."""
+    for text in ids:
+        with contextlib.suppress(UsageError):
+            yield parse_offset_message_id(text)[1]
+
+
+def _bounds(one: Comparison, bounds_of: Any) -> Range | None:
+    """The range that a comparison lets pass; None if it cannot be told."""
+    found = [bounds_of(value) for value in one.values]
+    if not found or None in found:
+        return None
+    low, high = min(low for low, _ in found), max(high for _, high in found)
+    if one.sign == ">":
+        return Range(low=low)
+    return Range(high=high) if one.sign == "<" else Range(low, high)
+
+
+def _number_bounds(value: Any) -> tuple[int, int] | None:
+    return (value, value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _time_bounds(value: Any) -> tuple[int, int] | None:
+    """The milliseconds on both sides of a moment."""
+    if not isinstance(value, datetime.datetime) or value.tzinfo is None:
+        return None
+    elapsed = value - _EPOCH
+    return elapsed // _MS, -(-elapsed // _MS)
+
+
+# Filters that Spark hands over, as comparisons.
+
+
+def comparisons(filters: Iterable[spark.Filter]) -> Iterator[Comparison]:
+    """Those of the filters that compare a column with constants; all of them have to hold."""
+    for one in filters:
+        column: tuple[str, ...] = getattr(one, "attribute", ())
+        if len(column) != 1:
+            continue
+        if isinstance(one, spark.In):
+            yield Comparison(column[0], "in", tuple(one.value))
+        elif isinstance(one, spark.EqualTo | spark.EqualNullSafe):
+            yield Comparison(column[0], "=", (one.value,))
+        elif isinstance(one, spark.GreaterThan | spark.GreaterThanOrEqual):
+            yield Comparison(column[0], ">", (one.value,))
+        elif isinstance(one, spark.LessThan | spark.LessThanOrEqual):
+            yield Comparison(column[0], "<", (one.value,))
+
+
+# Filters that DuckDB hands over, as comparisons: expressions of Arrow, taken apart.
+#
+# An expression cannot be looked into in Python, but pickled: then it is a record batch, whose metadata is a list of
+# steps (`call`, `field_ref`, `literal`, `options`, `end`) and whose columns are the constants (Arrow's
+# compute/expression.cc, Expression::Serialize). The names of steps repeat, and pyarrow gives metadata as a dict, so
+# they are read where Arrow's C data interface has them. A form that is not known narrows nothing, and asks for every
+# column.
+
+_Step = tuple[str, str]
+
+_SIGNS: dict[str, Literal["=", "in", "<", ">"]] = {
+    "equal": "=", "less": "<", "less_equal": "<", "greater": ">", "greater_equal": ">", "is_in": "in",
+}  # fmt: skip
+_ALL_HOLD = ("and", "and_kleene")
+_ONE_HOLDS = ("or", "or_kleene")
+
+
+class _ArrowSchema(ctypes.Structure):
+    """The beginning of `struct ArrowSchema` of the C data interface."""
+
+    _fields_ = (("format", ctypes.c_char_p), ("name", ctypes.c_char_p), ("metadata", ctypes.c_void_p))
+
+
+class _Node(NamedTuple):
+    """A call with its arguments and, where it has some, its options; a field; or a constant."""
+
+    call: str = ""
+    arguments: tuple[_Node, ...] = ()
+    field: str | None = None
+    constant: Any = None
+    options: Any = None
+
+
+class Understood(NamedTuple):
+    """`comparisons` have all to hold, beside what is not understood. `fields`: what is looked at; None: not known."""
+
+    comparisons: tuple[Comparison, ...]
+    fields: frozenset[str] | None
+
+
+def understood(expression: pc.Expression | None) -> Understood:
+    """What a filter says; of none, nothing."""
+    if expression is None:
+        return Understood((), frozenset())
+    try:
+        node = _parsed(expression)
+    except (ValueError, TypeError, LookupError, OverflowError, AttributeError, StopIteration, pa.ArrowException):
+        return Understood((), None)
+    return Understood(tuple(_comparisons(node)), frozenset(_fields(node)))
+
+
+def _parsed(expression: pc.Expression) -> _Node:
+    (buffer, *_) = expression.__reduce__()[1]
+    reader = pa.ipc.open_file(buffer)
+    constants = reader.get_batch(0) if reader.num_record_batches else None
+    steps = _steps(reader.schema)
+    node = _node(next(steps), steps, constants)
+    if next(steps, None) is not None:
+        raise ValueError("more than one expression")
+    return node
+
+
+def _node(step: _Step, steps: Iterator[_Step], constants: pa.RecordBatch | None) -> _Node:
+    kind, value = step
+    if kind == "field_ref":
+        return _Node(field=value)
+    if kind in ("literal", "options") and constants is not None:
+        scalar = constants.column(int(value))[0]
+        return _Node(constant=scalar) if kind == "literal" else _Node(options=scalar)
+    if kind != "call":
+        raise ValueError(kind)
+    arguments: list[_Node] = []
+    options = None
+    for following in steps:
+        if following == ("end", value):
+            return _Node(value, tuple(arguments), options=options)
+        made = _node(following, steps, constants)
+        if made.options is not None and not made.call:
+            options = made.options
+        else:
+            arguments.append(made)
+    raise ValueError("no end")
+
+
+def _steps(schema: pa.Schema) -> Iterator[_Step]:
+    """The metadata of a schema in its order: a count, then name and value of each, with their lengths before them."""
+    capsule = schema.__arrow_c_schema__()
+    pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    place = _ArrowSchema.from_address(pointer_of(capsule, b"arrow_schema") or 0).metadata
+    texts: list[str] = []
+    if place is not None:
+        count = ctypes.c_int32.from_address(place).value
+        place += 4
+        for _ in range(2 * count):
+            length = ctypes.c_int32.from_address(place).value
+            texts.append(ctypes.string_at(place + 4, length).decode("utf-8"))
+            place += 4 + length
+    return zip(texts[::2], texts[1::2], strict=True)
+
+
+def _comparisons(node: _Node) -> Iterator[Comparison]:
+    if node.call in _ALL_HOLD:
+        for argument in node.arguments:
+            yield from _comparisons(argument)
+    elif node.call in _ONE_HOLDS:
+        yield from _alternatives([list(_comparisons(argument)) for argument in node.arguments])
+    elif node.call == "if_else" and len(node.arguments) == 3 and _is_null(node.arguments[2]):
+        # null lets nothing pass, so what holds of the second argument holds of all that passes
+        yield from _comparisons(node.arguments[1])
+    elif node.call in _SIGNS and node.arguments and node.arguments[0].field is not None:
+        values = _values(node)
+        if values is not None:
+            yield Comparison(node.arguments[0].field, _SIGNS[node.call], values)
+
+
+def _alternatives(sides: list[list[Comparison]]) -> Iterator[Comparison]:
+    """What is sure where one of the sides holds, each with all it says: a column has one of the values that they name,
+    if all of them name some."""
+    first, *others = [{one.column: one.values for one in side if one.sign in ("=", "in")} for side in sides]
+    for column, values in first.items():
+        if all(column in other for other in others):
+            more = [value for other in others for value in other[column]]
+            yield Comparison(column, "in", (*values, *more))
+
+
+def _is_null(node: _Node) -> bool:
+    return node.constant is not None and not node.constant.is_valid
+
+
+def _values(node: _Node) -> tuple[Any, ...] | None:
+    try:
+        if node.call == "is_in":
+            return None if node.options is None else tuple(node.options["value_set"].as_py())
+        if len(node.arguments) != 2 or node.arguments[1].constant is None:
+            return None
+        return (node.arguments[1].constant.as_py(),)
+    except (ValueError, OverflowError, LookupError):  # a moment that Python's dates do not reach
+        return None
+
+
+def _fields(node: _Node) -> Iterator[str]:
+    if node.field is not None:
+        yield node.field
+    for argument in node.arguments:
+        yield from _fields(argument)

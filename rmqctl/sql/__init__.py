@@ -1,1 +1,0 @@
-"""The prompt and the answers of `rmqctl sql`."""

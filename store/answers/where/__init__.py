@@ -1,1 +1,0 @@
-"""Where a message is, and why a group has it or not: `rmqctl where`."""

@@ -1,1 +1,0 @@
-"""The index files held against the log, both ways."""

@@ -1,1 +1,0 @@
-"""The looks at the commitlog: its files, frames and damage."""

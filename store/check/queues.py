@@ -1,0 +1,542 @@
+"""The commitlog against the queues: in which state each message stands in its queue (see `tally.SlotState`)."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rmqctl.formats.layouts import CONSUMEQUEUE_EXT_UNIT_HEAD
+from rmqctl.store.files.layout import topic_directory
+from rmqctl.store.log.columns import Flags, Int64s
+from rmqctl.store.log.implied import UNIT, QueueRun, Run, Units, joined_units, read_units, route
+from rmqctl.store.queues.consumequeue import (
+    MAXIMUM_EXT_ADDRESS,
+    PLACEHOLDER_SIZE,
+    UNIT_SIZE,
+    BatchConsumeQueue,
+    QueueKey,
+    QueueUnit,
+    ext_offset,
+)
+from rmqctl.store.queues.consumequeue_ext import ConsumeQueueExt
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, QueueSlot, highest_plausible
+from rmqctl.store.queues.queue_table import AnyConsumeQueue
+from rmqctl.store.recover.queue_units import LARGEST_BATCH
+from rmqctl.store.store_files import StoreFiles
+
+# What comparing a part of the log with the queues has found: small, picklable, merged in the log's order.
+
+_WIDTH = 7
+
+
+class Stretch(NamedTuple):
+    """Units whose slots count up by one along the log.
+
+    Slots [slot_begin, slot_end); `first_offset` and `last_offset`: physical offsets of the messages of the first and
+    the last one; `units` and `bytes`: how many messages these are and their sizes. `life`: how often queue offsets went
+    back in the queue before; stretches of two lives never join.
+    """
+
+    slot_begin: int
+    slot_end: int
+    first_offset: int
+    last_offset: int
+    units: int
+    bytes: int
+    life: int = 0
+
+
+class Stretches:
+    """Stretches in the order of the log. The same however the log was cut: neighbours that fit together are one."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self) -> None:
+        self._rows = array("q")
+
+    def __len__(self) -> int:
+        return len(self._rows) // _WIDTH
+
+    def __iter__(self) -> Iterator[Stretch]:
+        rows = self._rows
+        for at in range(0, len(rows), _WIDTH):
+            yield Stretch(*rows[at : at + _WIDTH])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stretches) and self._rows == other._rows
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def add(self, stretch: Stretch) -> None:
+        """The next stretch along the log."""
+        rows = self._rows
+        if rows and rows[-6] == stretch.slot_begin and rows[-1] == stretch.life:
+            rows[-6] = stretch.slot_end
+            rows[-4] = stretch.last_offset
+            rows[-3] += stretch.units
+            rows[-2] += stretch.bytes
+        else:
+            rows.extend(stretch)
+
+    def add_units(self, slots: Int64s, offsets: Int64s, sizes: Int64s, life: int) -> None:
+        """The next units along the log, one by one: their slots, physical offsets and sizes. At least one, all of one
+        life."""
+        edges = np.flatnonzero(slots[1:] - slots[:-1] != 1) + 1
+        begins, ends = np.append(0, edges), np.append(edges, len(slots))
+        table = np.empty((len(begins), _WIDTH), np.int64)
+        table[:, 0], table[:, 1] = slots[begins], slots[ends - 1] + 1
+        table[:, 2], table[:, 3] = offsets[begins], offsets[ends - 1]
+        table[:, 4], table[:, 5] = ends - begins, np.add.reduceat(sizes, begins)
+        table[:, 6] = life
+        self.add(Stretch(*table[0].tolist()))
+        self._rows.frombytes(table[1:].tobytes())
+
+    def merge(self, later: Stretches, lives: int = 0) -> None:
+        """Add those of the part of the log that follows, before which queue offsets went back `lives` times."""
+        if len(later):
+            table = later.table().copy()
+            table[:, 6] += lives
+            self.add(Stretch(*table[0].tolist()))
+            self._rows.frombytes(table[1:].tobytes())
+
+    @property
+    def last(self) -> Stretch | None:
+        """The last one, None if there is none."""
+        return Stretch(*self._rows[-_WIDTH:]) if self._rows else None
+
+    @property
+    def units(self) -> int:
+        """Messages in all stretches."""
+        return sum(self._rows[4::_WIDTH])
+
+    @property
+    def bytes(self) -> int:
+        """Their sizes."""
+        return sum(self._rows[5::_WIDTH])
+
+    def slots(self) -> Slots:
+        """The slots as a set."""
+        table = self.table()
+        return Slots.of(table[:, 0].copy(), table[:, 1].copy())
+
+    def table(self) -> Int64s:
+        """All stretches as rows with the fields of `Stretch`; valid as long as nothing is added."""
+        return np.frombuffer(self._rows, np.int64).reshape(-1, _WIDTH)
+
+
+class Slots(NamedTuple):
+    """A set of numbers: ascending intervals [begin, end) that do not touch."""
+
+    begins: Int64s
+    ends: Int64s
+
+    @staticmethod
+    def of(begins: Int64s, ends: Int64s) -> Slots:
+        """The union of intervals in any order."""
+        order = np.argsort(begins, kind="stable")
+        begins, ends = begins[order], ends[order]
+        if not len(begins):
+            return Slots(begins, ends)
+        reach = np.maximum.accumulate(ends)
+        opens = np.ones(len(begins), np.bool_)
+        opens[1:] = begins[1:] > reach[:-1]
+        closes = np.ones(len(begins), np.bool_)
+        closes[:-1] = opens[1:]
+        return Slots(begins[opens], reach[closes])
+
+    def contain(self, numbers: Int64s) -> Flags:
+        """Which of the numbers are in the set."""
+        if not len(self.begins):
+            return np.zeros(len(numbers), np.bool_)
+        at = np.searchsorted(self.begins, numbers, side="right") - 1
+        inside: Flags = (at >= 0) & (numbers < self.ends[at])
+        return inside
+
+    def common(self, begin: int, end: int) -> list[tuple[int, int]]:
+        """The parts of [begin, end) that are in the set."""
+        if begin >= end:
+            return []
+        first = int(np.searchsorted(self.ends, begin, side="right"))
+        last = int(np.searchsorted(self.begins, end, side="left"))
+        lows, highs = self.begins[first:last].tolist(), self.ends[first:last].tolist()
+        return [(max(low, begin), min(high, end)) for low, high in zip(lows, highs, strict=True)]
+
+    def gaps(self, begin: int, end: int) -> list[tuple[int, int]]:
+        """The parts of [begin, end) that are not in the set."""
+        found: list[tuple[int, int]] = []
+        for low, high in self.common(begin, end):
+            if low > begin:
+                found.append((begin, low))
+            begin = high
+        if begin < end:
+            found.append((begin, end))
+        return found
+
+
+class SlotState(enum.IntEnum):
+    """How a message of the log stands in its queue."""
+
+    IMPLIED = 0
+    """All messages of the queue but the implausible ones."""
+    MATCHED = 1
+    """Its slot holds its unit."""
+    MISSING = 2
+    """Its slot holds zeros or is in no file."""
+    PLACEHOLDER = 3
+    """Its slot holds the filler of a slot that never had a message."""
+    SIZE = 4
+    """Its slot points at it with another size."""
+    TAGS = 5
+    """Its slot points at it with another tags code."""
+    DELIVERY = 6
+    """A delayed message: its slot points at it with another delivery time."""
+    EXT = 7
+    """Its slot points at it, but its ext unit cannot be read."""
+    FIELDS = 8
+    """A batch: its unit says another store time or number of messages."""
+    ELSEWHERE = 9
+    """Its slot points somewhere else."""
+    IMPLAUSIBLE = 10
+    """Its queue offset cannot be right."""
+
+
+_STATES = {int(state): state for state in SlotState}
+
+
+class QueueTally:
+    """One queue: the stretches of each state."""
+
+    __slots__ = ("is_batch", "states")
+
+    def __init__(self, is_batch: bool) -> None:
+        self.is_batch = is_batch
+        self.states: dict[SlotState, Stretches] = {}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, QueueTally) and self.is_batch == other.is_batch and self.states == other.states
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def of(self, state: SlotState) -> Stretches:
+        """The stretches of a state."""
+        found = self.states.get(state)
+        return Stretches() if found is None else found
+
+    @property
+    def life(self) -> int:
+        """How often queue offsets have gone back so far."""
+        last = self.of(SlotState.IMPLIED).last
+        return last.life if last is not None else 0
+
+    def add(self, state: SlotState, stretch: Stretch) -> None:
+        """The next messages of the queue that are in this state; IMPLIED before any other."""
+        life = 0
+        if state is SlotState.IMPLIED:
+            life = self._life_from(stretch.slot_begin)
+        elif state is not SlotState.IMPLAUSIBLE:
+            life = self.life
+        self.states.setdefault(state, Stretches()).add(stretch._replace(life=life))
+
+    def _life_from(self, slot: int) -> int:
+        """The life of a message that comes next."""
+        last = self.of(SlotState.IMPLIED).last
+        return 0 if last is None else last.life + (slot < last.slot_end)
+
+    def add_units(self, state: SlotState, slots: Int64s, units: Units) -> None:
+        """The same, message by message."""
+        sizes, offsets = units["size"].astype(np.int64), units["physical_offset"].astype(np.int64)
+        life = 0 if state is SlotState.IMPLAUSIBLE else self.life
+        self.states.setdefault(state, Stretches()).add_units(slots, offsets, sizes, life)
+
+    def merge(self, later: QueueTally) -> None:
+        """Add what the part of the log that follows has for this queue."""
+        implied = next(iter(later.of(SlotState.IMPLIED)), None)
+        lives = self._life_from(implied.slot_begin) if implied is not None else 0
+        for state, stretches in later.states.items():
+            found = self.states.setdefault(state, Stretches())
+            found.merge(stretches, 0 if state is SlotState.IMPLAUSIBLE else lives)
+
+
+class QueuesTally:
+    """All queues of a part of the log, by topic and queue id."""
+
+    __slots__ = ("queues",)
+
+    def __init__(self) -> None:
+        self.queues: dict[tuple[str, int], QueueTally] = {}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickled as columns: one array for all queues takes a tenth of the time of an object for each."""
+        kinds, lengths, rows = array("q"), array("q"), array("q")
+        for tally in self.queues.values():
+            kinds.append(len(tally.states) << 1 | tally.is_batch)
+            for state, stretches in tally.states.items():
+                kinds.append(state)
+                lengths.append(len(stretches._rows))
+                rows.extend(stretches._rows)
+        topics, queue_ids = zip(*self.queues, strict=True) if self.queues else ((), ())
+        return _tally_of_columns, (topics, array("q", queue_ids), kinds, lengths, rows)
+
+    def merge(self, later: QueuesTally) -> None:
+        """Add the part of the log that follows; `later` is used up."""
+        for key, tally in later.queues.items():
+            found = self.queues.get(key)
+            if found is None:
+                self.queues[key] = tally
+            else:
+                found.merge(tally)
+
+    def last_matched(self) -> int:
+        """Physical offset of the last message that has its unit; -1 if none has."""
+        matched = [tally.of(SlotState.MATCHED).table()[:, 3] for tally in self.queues.values()]
+        return max((int(offsets.max()) for offsets in matched if len(offsets)), default=-1)
+
+
+def _tally_of_columns(
+    topics: Sequence[str], queue_ids: Sequence[int], kinds: Sequence[int], lengths: Sequence[int], rows: array[int]
+) -> QueuesTally:
+    """What `QueuesTally.__reduce__` wrote. `kinds`: for each queue how many states it has, twice, one more for a batch
+    queue, then these; `lengths`: how many numbers of `rows` each state has."""
+    made = QueuesTally()
+    states, ends = iter(kinds), itertools.accumulate(lengths, initial=0)
+    begin = next(ends)
+    for key in zip(topics, queue_ids, strict=True):
+        head = next(states)
+        tally = made.queues[key] = QueueTally(bool(head & 1))
+        for state in itertools.islice(states, head >> 1):
+            stretches = tally.states[_STATES[state]] = Stretches()
+            end = next(ends)
+            stretches._rows = rows[begin:end]
+            begin = end
+    return made
+
+
+# bytes of units that wait to be compared; what a unit takes, and what a run of a queue does besides
+_WAITING = 32 << 20
+_UNIT_BYTES, _RUN_BYTES = 28, 400
+# stretches that are made objects of at a time
+_AT_ONCE = 4096
+# offsets of messages in batches are not bound to places in the log; this only keeps arithmetic within 64 bits
+_HIGHEST_BASE = 1 << 62
+
+
+class QueuesComparison:
+    """Compares runs, in the log's order, and tallies what it finds. For a part of the log or all of it.
+
+    Units of a queue wait until there are many: small files have a run each, and few messages of each queue in it.
+    """
+
+    def __init__(self, files: StoreFiles) -> None:
+        self._tally = QueuesTally()
+        self._waiting: dict[QueueKey, list[QueueRun]] = {}
+        self._waiting_bytes = 0
+        self._files = files
+        self._levels = files.config.delay_levels()
+        self._queues: dict[QueueKey, AnyConsumeQueue | None] = {}
+        self._batches: dict[QueueKey, dict[int, QueueUnit]] = {}
+        self._ext: dict[QueueKey, ConsumeQueueExt] = {}
+        self._per_file = files.queues.consumequeue_file_size() // UNIT_SIZE
+
+    @property
+    def tally(self) -> QueuesTally:
+        """What all runs so far have shown."""
+        self.compare()
+        return self._tally
+
+    def take(self, run: Run) -> None:
+        """The next run of the log."""
+        route(run, self._files.log, self._levels, self)
+        if self._waiting_bytes >= _WAITING:
+            self.compare()
+
+    def is_batch_topic(self, topic: str, queue_id: int) -> bool:
+        """Whether the queue has 46-byte units already."""
+        return isinstance(self._queue((topic, queue_id)), BatchConsumeQueue)
+
+    def _queue(self, key: QueueKey) -> AnyConsumeQueue | None:
+        if key not in self._queues:
+            self._queues[key] = self._files.queues.find(*key)
+        return self._queues[key]
+
+    def _tally_of(self, key: QueueKey, is_batch: bool) -> QueueTally:
+        found = self._tally.queues.get(key)
+        if found is None:
+            found = self._tally.queues[key] = QueueTally(is_batch)
+        return found
+
+    def add_units(self, run: QueueRun) -> None:
+        """The log implies these units of a queue with 20-byte units."""
+        self._waiting.setdefault((run.topic, run.queue_id), []).append(run)
+        self._waiting_bytes += _bytes_of(run)
+
+    def compare(self) -> None:
+        """Compare what waits until now. UnreadableError leaves the rest of it out."""
+        waiting, self._waiting, self._waiting_bytes = self._waiting, {}, 0
+        self._compare_waiting(waiting)
+
+    def _compare_queue(self, key: QueueKey) -> None:
+        """Compare what waits of one queue."""
+        runs = self._waiting.pop(key, [])
+        self._waiting_bytes -= sum(map(_bytes_of, runs))
+        self._compare_waiting({key: runs} if runs else {})
+
+    def _compare_waiting(self, waiting: dict[QueueKey, list[QueueRun]]) -> None:
+        """What can be said of units is worked out for those of all queues at once: most have few."""
+        if not waiting:
+            return
+        keys = list(waiting)
+        runs = list(itertools.chain.from_iterable(waiting.values()))
+        slots, units = np.concatenate([run.slots for run in runs]), joined_units([run.units for run in runs])
+        numbers = np.repeat(np.arange(len(keys)), [sum(len(run.slots) for run in waiting[key]) for key in keys])
+        highest = highest_plausible(units["physical_offset"].astype(np.int64), self._per_file)
+        possible = (slots >= 0) & (slots <= highest)
+        if not possible.all():
+            self._tally_implausible(keys, numbers[~possible], slots[~possible], units[~possible])
+            numbers, slots, units = numbers[possible], slots[possible], units[possible]
+        for number, begin, stretch in _stretches(numbers, slots, units):
+            end = begin + stretch.units
+            self._compare(keys[number], stretch, slots[begin:end], units[begin:end])
+
+    def _tally_implausible(self, keys: list[QueueKey], numbers: Int64s, slots: Int64s, units: Units) -> None:
+        """Units whose slots cannot be right, by queue: `numbers` of `keys`, ascending."""
+        slots = np.clip(slots, -_HIGHEST_BASE, _HIGHEST_BASE)
+        for begin, end in _runs_of(numbers):
+            tally = self._tally_of(keys[int(numbers[begin])], False)
+            tally.add_units(SlotState.IMPLAUSIBLE, slots[begin:end], units[begin:end])
+
+    def _compare(self, key: QueueKey, stretch: Stretch, slots: Int64s, units: Units) -> None:
+        """Units of consecutive slots."""
+        queue = self._queue(key)
+        assert not isinstance(queue, BatchConsumeQueue)
+        tally = self._tally_of(key, False)
+        tally.add(SlotState.IMPLIED, stretch)
+        if queue is None:
+            tally.add(SlotState.MISSING, stretch)
+            return
+        there = read_units(queue, stretch.slot_begin, stretch.units)
+        if there.tobytes() == units.tobytes():
+            tally.add(SlotState.MATCHED, stretch)
+            return
+        states = self._states(key, slots, units, there)
+        for state in np.unique(states).tolist():
+            chosen = states == state
+            tally.add_units(SlotState(state), slots[chosen], units[chosen])
+
+    def _states(self, key: QueueKey, slots: Int64s, units: Units, there: Units) -> Int64s:
+        same_offset = there["physical_offset"] == units["physical_offset"]
+        same_size = there["size"] == units["size"]
+        same_code = there["tags_code"] == units["tags_code"]
+        states: Int64s = np.full(len(slots), SlotState.ELSEWHERE, np.int64)
+        states[same_offset & ~same_size] = SlotState.SIZE
+        states[same_offset & same_size] = SlotState.DELIVERY if key[0] == SCHEDULE_TOPIC else SlotState.TAGS
+        states[same_offset & same_size & same_code] = SlotState.MATCHED
+        addressed = same_offset & same_size & ~same_code & (there["tags_code"] <= MAXIMUM_EXT_ADDRESS)
+        for number in np.flatnonzero(addressed).tolist():
+            states[number] = self._ext_state(key, int(there["tags_code"][number]), int(units["tags_code"][number]))
+        at_start = there["physical_offset"] == 0
+        states[at_start & (there["size"] == 0)] = SlotState.MISSING
+        states[at_start & (there["size"] == PLACEHOLDER_SIZE)] = SlotState.PLACEHOLDER
+        return states
+
+    def _ext_state(self, key: QueueKey, address: int, wanted: int) -> SlotState:
+        ext = self._ext.get(key)
+        if ext is None:
+            directory = topic_directory(self._files.layout.consumequeue_ext, key[0]) / str(key[1])
+            size = self._files.config.mapped_file_size_consume_queue_ext
+            ext = self._ext[key] = ConsumeQueueExt(directory, size, self._files.descriptors)
+            ext.load()
+        # only the head is needed: reading the bit map too would double the time
+        head = ext.files.read(ext_offset(address) or 0, CONSUMEQUEUE_EXT_UNIT_HEAD.size)
+        if len(head) < CONSUMEQUEUE_EXT_UNIT_HEAD.size:
+            return SlotState.EXT
+        size, tags_code, _, bit_map_size = CONSUMEQUEUE_EXT_UNIT_HEAD.unpack_from(head, 0)
+        if bit_map_size < 0 or size != CONSUMEQUEUE_EXT_UNIT_HEAD.size + bit_map_size:
+            return SlotState.EXT
+        return SlotState.MATCHED if tags_code == wanted else SlotState.TAGS
+
+    def add(self, slot: QueueSlot) -> None:
+        """The log implies this slot."""
+        key, unit = (slot.topic, slot.queue_id), slot.unit
+        queue = self._queue(key)
+        if isinstance(queue, BatchConsumeQueue) or (queue is None and slot.is_batch):
+            self._compare_queue(key)
+            tally = self._tally_of(key, True)
+            if not 0 <= unit.queue_offset < _HIGHEST_BASE or not 0 < unit.batch_size <= LARGEST_BATCH:
+                base = cut_off(unit.queue_offset)
+                tally.add(SlotState.IMPLAUSIBLE, _stretch_of(unit._replace(queue_offset=base, batch_size=1)))
+                return
+            stretch = _stretch_of(unit)
+            tally.add(SlotState.IMPLIED, stretch)
+            tally.add(self._batch_state(key, queue, unit), stretch)
+            return
+        packed = np.array([(unit.physical_offset, unit.size, unit.tags_code)], UNIT)
+        self.add_units(QueueRun(slot.topic, slot.queue_id, np.array([unit.queue_offset], np.int64), packed, None))
+
+    def _batch_state(self, key: QueueKey, queue: BatchConsumeQueue | None, unit: QueueUnit) -> SlotState:
+        units = self._batches.get(key)
+        if units is None:
+            units = self._batches[key] = {} if queue is None else {one.queue_offset: one for one in queue.units(0)}
+        there = units.get(unit.queue_offset)
+        if there is None:
+            return SlotState.MISSING
+        if there.physical_offset != unit.physical_offset:
+            return SlotState.ELSEWHERE
+        if there.size != unit.size:
+            return SlotState.SIZE
+        if there.tags_code != unit.tags_code:
+            return SlotState.TAGS
+        same = (there.store_timestamp, there.batch_size) == (unit.store_timestamp, unit.batch_size)
+        return SlotState.MATCHED if same else SlotState.FIELDS
+
+
+def cut_off(queue_offset: int) -> int:
+    """A queue offset that cannot be right as far as it can be reckoned with: the ends of 64 bits overflow."""
+    return max(-_HIGHEST_BASE, min(queue_offset, _HIGHEST_BASE))
+
+
+def _bytes_of(run: QueueRun) -> int:
+    return len(run.slots) * _UNIT_BYTES + _RUN_BYTES
+
+
+def _runs_of(numbers: Int64s) -> Iterator[tuple[int, int]]:
+    """[begin, end) of the rows that have the same number."""
+    begins = np.flatnonzero(np.diff(numbers, prepend=-1))
+    return zip(begins.tolist(), [*begins[1:].tolist(), len(numbers)], strict=True)
+
+
+def _stretches(numbers: Int64s, slots: Int64s, units: Units) -> Iterator[tuple[int, int, Stretch]]:
+    """Units of consecutive slots of one queue as one stretch: the number of the queue, the place of the first unit, and
+    what they are together."""
+    if not len(slots):
+        return
+    opens = np.ones(len(slots), np.bool_)
+    opens[1:] = (numbers[1:] != numbers[:-1]) | (slots[1:] - slots[:-1] != 1)
+    begins = np.flatnonzero(opens)
+    ends = np.append(begins[1:], len(slots))
+    offsets = units["physical_offset"]
+    firsts, lasts = offsets[begins].astype(np.int64), offsets[ends - 1].astype(np.int64)
+    sizes = np.add.reduceat(units["size"].astype(np.int64), begins)
+    columns = (
+        numbers[begins],
+        begins,
+        slots[begins],
+        slots[begins] + (ends - begins),
+        firsts,
+        lasts,
+        ends - begins,
+        sizes,
+    )
+    table = np.stack(columns, axis=1)
+    for at in range(0, len(table), _AT_ONCE):
+        for number, begin, *fields in table[at : at + _AT_ONCE].tolist():
+            yield number, begin, Stretch(*fields)
+
+
+def _stretch_of(unit: QueueUnit) -> Stretch:
+    offset = unit.physical_offset
+    return Stretch(unit.queue_offset, unit.next_queue_offset, offset, offset, 1, unit.size)

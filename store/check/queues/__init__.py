@@ -1,1 +1,0 @@
-"""The consume queues held against the log, both ways."""

@@ -1,1 +1,0 @@
-"""The looks at what lies around: checkpoint, abort, config, geometry, offsets."""

@@ -1,0 +1,145 @@
+"""The timer's files against the commitlog and the timer's queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError, counted
+from rmqctl.store.check.catalogue.catalogue import Finding
+from rmqctl.store.check.config import QueueDoubts
+from rmqctl.store.check.cross import Level, LogSeen
+from rmqctl.store.files.reading import exists, is_file
+from rmqctl.store.queues.dispatch import TIMER_TOPIC
+from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.timer.recovered import PendingTimer, RecoveredTimer, TimedMessage, pending_messages, recover_timer
+from rmqctl.store.timer.wheel import CHECKPOINT_FILE, LOG_FOLDER, UNIT_SIZE, WHEEL_FILE
+
+
+def timer_findings(files: StoreFiles, seen: LogSeen, doubts: QueueDoubts) -> Iterator[Finding]:
+    """Yield what is wrong with the timer. Nothing of queues in a RocksDB, nor of a store that is written to: wheel and
+    checkpoint are up to a second old there. Where the end of the timer's queue is in doubt, only damage of files."""
+    try:
+        listed = files.queues.of_topics(TIMER_TOPIC.__eq__)
+    except UnsupportedError:
+        return
+    queue = next((one for one in listed if one.queue_id == 0), None)
+    reader = StoreReader(files)
+    path = files.layout.config / CHECKPOINT_FILE
+    try:
+        timer = recover_timer(reader, queue)
+    except CorruptError as error:
+        # what was delivered is not known: that is for a person
+        yield Finding("RMQ-TMR-004", error.message, path, data_lost=None, fix="")
+        return
+    except UnreadableError:
+        return  # a finding of the files
+    if not timer.has_files or seen.is_live:
+        return
+    is_doubtful = doubts.has(TIMER_TOPIC, 0, queue)
+    fix = None if timer.has_checkpoint and not is_doubtful else ""
+    for damage in timer.damage:
+        place = None if damage.file is None else files.path_of(str(damage.file))
+        if place is not None and not is_file(place) and place.name == WHEEL_FILE:
+            continue  # a finding of the files
+        yield Finding("RMQ-TMR-004", damage.message, place, topic=TIMER_TOPIC, fix=fix)
+    if not timer.has_checkpoint and len(timer.known):
+        count = timer.queue_end - timer.queue_begin
+        state = "empty" if exists(path) else "missing"
+        text = f"{state}: a broker puts all {counted(count, 'message')} of the timer's queue on the wheel again"
+        yield Finding("RMQ-TMR-004", text, path, topic=TIMER_TOPIC, messages=count, data_lost=True, fix="")
+    yield from _wheel(files, timer)
+    if timer.has_checkpoint:
+        yield from _read_ahead(files, path, timer)
+    if fix is None:
+        yield from _positions(files, seen, timer)
+        if seen.level is not Level.QUICK:
+            # damaged messages are findings of the log
+            pending = pending_messages(reader, queue, timer, lambda _: None)
+            places = timer.units["physical_offset"]
+            foreign = pending.foreign - len(np.unique(places[places >= seen.log_end]))
+            yield from _messages(files, pending, foreign)
+
+
+def _wheel(files: StoreFiles, timer: RecoveredTimer) -> Iterator[Finding]:
+    """Yield an empty wheel beside units of the timer log. Without a wheel `repair` leaves the timer, as a broker makes
+    it of the log."""
+    path = files.layout.root / WHEEL_FILE
+    is_empty = timer.wheel is not None and timer.wheel.path == path and is_file(path) and not path.stat().st_size
+    if len(timer.known) and is_empty:
+        units = counted(len(timer.known), "unit")
+        text = f"empty: a broker makes it again from the last two files of the timer log, which has {units}"
+        yield Finding("RMQ-TMR-050", text, path, topic=TIMER_TOPIC)
+
+
+def _read_ahead(files: StoreFiles, path: Path, timer: RecoveredTimer) -> Iterator[Finding]:
+    """Yield a checkpoint that says to have delivered what is not due yet."""
+    now = timer.latest_ms
+    read_time = timer.checkpoint.last_read_time_ms
+    if timer.is_read_ahead and now is not None:
+        text = (
+            f"it says that messages due before {read_time} ms are delivered, which is later than now ({now} ms): no "
+            "broker delivers those due in between"
+        )
+        yield Finding("RMQ-TMR-051", text, path, topic=TIMER_TOPIC, expected=now, found=read_time, fix="")
+
+
+def _positions(files: StoreFiles, seen: LogSeen, timer: RecoveredTimer) -> Iterator[Finding]:
+    # the master's offset may be past the end on a slave, and a broker takes the smaller one
+    taken = timer.checkpoint.last_timer_queue_offset
+    if taken > timer.queue_end:
+        yield Finding(
+            "RMQ-TMR-001",
+            f"the timer is at {taken}, its queue ends at {timer.queue_end}",
+            files.layout.config / CHECKPOINT_FILE,
+            topic=TIMER_TOPIC,
+            queue_id=0,
+            expected=timer.queue_end,
+            found=taken,
+            messages=taken - timer.queue_end,
+        )
+    past = timer.known[timer.known >= seen.log_end]
+    folder = files.layout.root / LOG_FOLDER
+    if len(past):
+        text = f"{counted(len(past), 'unit')} of the timer log {_lead(len(past))} past the end {seen.log_end}"
+        yield Finding("RMQ-TMR-002", text, folder, int(past.min()), TIMER_TOPIC, messages=len(past))
+    # a broker that puts messages on the wheel writes the units there that a torn log has lost
+    filled = timer.log_end + (timer.queue_end - timer.queue_offset) * UNIT_SIZE
+    broken = [position for position in timer.broken if not timer.log_end <= position < filled]
+    if broken:
+        text = f"{counted(len(broken), 'slot')} of the wheel {_lead(len(broken))} to no unit of the timer log"
+        yield Finding("RMQ-TMR-002", text, folder, topic=TIMER_TOPIC, data_lost=None)
+
+
+def _messages(files: StoreFiles, pending: PendingTimer, foreign: int) -> Iterator[Finding]:
+    path = files.layout.root / LOG_FOLDER
+    if foreign > 0:
+        text = f"{counted(foreign, 'unit')} of the timer log {_lead(foreign)} to no message of the timer"
+        yield Finding("RMQ-TMR-002", text, path, topic=TIMER_TOPIC, messages=foreign)
+    if pending.lost:
+        text = f"no broker delivers {counted(len(pending.lost), 'message')} for {_topics(pending.lost)}"
+        yield _of_messages("RMQ-TMR-003", text, files, pending.lost)
+    if pending.twice:
+        twice = [one for one in pending.messages if one.on_wheel and one.to_enqueue]
+        text = f"a broker delivers {counted(len(twice), 'message')} for {_topics(twice)} twice"
+        yield _of_messages("RMQ-TMR-005", text, files, twice)
+    if pending.old_recalls:
+        text = f"{counted(pending.old_recalls, 'waiting message')} taken back by a recall in the form of 5.3.3"
+        yield Finding("RMQ-TMR-006", text, path, topic=TIMER_TOPIC, messages=pending.old_recalls)
+
+
+def _of_messages(code: str, text: str, files: StoreFiles, messages: list[TimedMessage]) -> Finding:
+    return Finding(code, text, files.layout.root / LOG_FOLDER, topic=TIMER_TOPIC, queue_id=0, messages=len(messages))
+
+
+def _lead(count: int) -> str:
+    return "leads" if count == 1 else "lead"
+
+
+def _topics(messages: list[TimedMessage]) -> str:
+    topics = sorted({one.topic for one in messages})
+    more = f" and {counted(len(topics) - 1, 'other topic')}" if len(topics) > 1 else ""
+    return topics[0] + more

@@ -1,1 +1,0 @@
-"""The commitlog: the walk over its frames, appending to it, flushing it."""

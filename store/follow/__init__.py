@@ -1,1 +1,0 @@
-"""A log that somebody writes to, followed."""

@@ -1,1 +1,0 @@
-"""Whether anybody used a store since a change of it was interrupted or applied."""

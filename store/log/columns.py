@@ -1,0 +1,475 @@
+"""A run of good messages as columns: one row a message, arrays that the batch owns and a caller may keep."""
+
+from __future__ import annotations
+
+import enum
+import secrets
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqctl.formats.checksums import java_hash
+from rmqctl.formats.layouts import TRANSACTION_MASK
+from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.properties import TRANSACTION_COMMIT, TRANSACTION_NONE
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.log.walk import Blank, Damage, Empty, message_without_crc
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
+
+Bytes = NDArray[np.uint8]
+Int32s = NDArray[np.int32]
+Int64s = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+_LEAST_LONG, _LARGEST_LONG = np.int64(-(1 << 63)), np.int64((1 << 63) - 1)
+
+
+def differences(later: Int64s, earlier: Int64s) -> Int64s:
+    """Return `later` minus `earlier`, row by row; what no int64 holds is the end of the range on its side.
+
+    No checksum covers the times of a message: they can be any two numbers.
+    """
+    plain = later - earlier
+    beyond = ((later ^ earlier) & (later ^ plain)) < 0
+    return np.where(beyond, np.where(later < 0, _LEAST_LONG, _LARGEST_LONG), plain) if beyond.any() else plain
+
+
+class Columns(enum.IntFlag):
+    """Groups of columns to ask for. Physical offset and size are always there; what is not asked for costs nothing."""
+
+    NONE = 0
+    HEAD = 1
+    """The numbers of the frame's head."""
+    TOPIC = 2
+    """`topic_id`."""
+    TAGS = 4
+    """`tags_code`, `delay_level` and `needs_plain`: with HEAD and TOPIC all that a consume queue needs."""
+    KEYS = 8
+    """`key_hash` and `key_row`: the entries of the key index."""
+    BYTES = 16
+    """Where body, properties and hosts lie in `window`. Batches are then no longer than a window."""
+    TAG_KEYS = 32
+    """With KEYS: also the entries of tags, which RocketMQ writes since 5.4; `key_is_tag`."""
+    DISPATCH = HEAD | TOPIC | TAGS | KEYS
+    ALL = DISPATCH | BYTES
+
+
+class NeedsPlain(enum.IntFlag):
+    """Why the columns do not say all about a row: take `MessageColumns.message(row)` for what they leave open."""
+
+    NO = 0
+    MULTI_DISPATCH = 1
+    """It has slots in further queues (`INNER_MULTI_DISPATCH`)."""
+    INNER_BATCH = 2
+    """It is an inner batch, with several queue offsets and a unit of 46 bytes, or has the property INNER_NUM of one."""
+    DELAY = 4
+    """Inside this package only: the level has to be read by Python."""
+    KEYS = 8
+    """Inside this package only: more keys than the kernel compares."""
+
+
+# The 64-bit and the 32-bit columns in the order of their tables; the kernels take their row numbers from here.
+LONGS: dict[str, Columns] = {
+    "physical_offset": Columns.NONE,
+    "queue_offset": Columns.HEAD,
+    "born_timestamp": Columns.HEAD,
+    "store_timestamp": Columns.HEAD,
+    "prepared_transaction_offset": Columns.HEAD,
+    "tags_code": Columns.TAGS,
+}
+INTS: dict[str, Columns] = {
+    "size": Columns.NONE,
+    "queue_id": Columns.HEAD,
+    "flag": Columns.HEAD,
+    "sys_flag": Columns.HEAD,
+    "body_crc": Columns.HEAD,
+    "reconsume_times": Columns.HEAD,
+    "born_host_port": Columns.HEAD,
+    "store_host_port": Columns.HEAD,
+    "topic_id": Columns.TOPIC,
+    "delay_level": Columns.TAGS,
+    "needs_plain": Columns.TAGS,
+    "body_position": Columns.BYTES,
+    "body_length": Columns.BYTES,
+    "property_position": Columns.BYTES,
+    "property_length": Columns.BYTES,
+    "born_host_position": Columns.BYTES,
+    "store_host_position": Columns.BYTES,
+    "born_host_start": Columns.BYTES,
+    "store_host_start": Columns.BYTES,
+}
+_LONG_INDEX = {name: index for index, name in enumerate(LONGS)}
+_INT_INDEX = {name: index for index, name in enumerate(INTS)}
+
+
+class _Long:
+    """A 64-bit column as an attribute."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name, self._group, self._index = name, LONGS[name], _LONG_INDEX[name]
+
+    def __get__(self, batch: MessageColumns, owner: type | None = None) -> Int64s:
+        batch.need(self._group, self._name)
+        column: Int64s = batch.longs[self._index]
+        return column
+
+
+class _Int:
+    """A 32-bit column as an attribute."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name, self._group = name, INTS[name]
+
+    def __get__(self, batch: MessageColumns, owner: type | None = None) -> Int32s:
+        batch.need(self._group, self._name)
+        return batch.column(self._name)
+
+
+class MessageColumns:
+    """`rows` messages that follow one another without a gap. A column that was not asked for raises LookupError.
+
+    Timestamps in ms. Lengths and positions in bytes; positions count from the start of `window`, which holds at least
+    the bodies, properties and host addresses of these messages. All arrays belong to the batch and stay valid.
+    """
+
+    __slots__ = ("_key_hash", "_key_row", "asked", "ints", "log", "longs", "rows", "topics", "window")
+
+    physical_offset = _Long()
+    queue_offset = _Long()
+    born_timestamp = _Long()
+    store_timestamp = _Long()
+    prepared_transaction_offset = _Long()
+    tags_code = _Long()
+    """Hash of TAGS, 0 without. See `unit_tags_code` for what stands in a unit of the schedule topic."""
+    size = _Int()
+    queue_id = _Int()
+    flag = _Int()
+    sys_flag = _Int()
+    body_crc = _Int()
+    reconsume_times = _Int()
+    born_host_port = _Int()
+    store_host_port = _Int()
+    topic_id = _Int()
+    """Index into `topics.names`."""
+    delay_level = _Int()
+    """The DELAY level of a message of the schedule topic; 0 without and elsewhere."""
+    needs_plain = _Int()
+    """`NeedsPlain` bits."""
+    body_position = _Int()
+    body_length = _Int()
+    property_position = _Int()
+    property_length = _Int()
+    born_host_position = _Int()
+    """The address has 16 bytes where sys_flag says IPv6, else 4."""
+    store_host_position = _Int()
+    born_host_start = _Int()
+    """The first four bytes of the address as a number, which are all of an IPv4 one."""
+    store_host_start = _Int()
+
+    def __init__(
+        self,
+        log: MappedFileQueue,
+        topics: TopicIds,
+        asked: Columns,
+        longs: Int64s,
+        ints: Int32s,
+        key_hash: Int32s,
+        key_row: Int32s,
+        window: Bytes | None,
+    ) -> None:
+        self.log = log
+        self.topics = topics
+        self.asked = asked
+        self.longs = longs
+        self.ints = ints
+        self.rows: int = longs.shape[1]
+        self._key_hash = key_hash
+        self._key_row = key_row
+        self.window = window
+
+    def __len__(self) -> int:
+        return self.rows
+
+    def need(self, group: Columns, name: str) -> None:
+        """LookupError unless `group` was asked for."""
+        if group & ~self.asked:
+            raise LookupError(f"column {name} was not asked for: add {group.name}")
+
+    def column(self, name: str) -> Int32s:
+        """A 32-bit column by name, whether it was asked for or not."""
+        column: Int32s = self.ints[_INT_INDEX[name]]
+        return column
+
+    def set_keys(self, key_hash: Int32s, key_row: Int32s) -> None:
+        """Replace the index entries. `key_row`: the complement of the row (~row) marks the entry of a tag."""
+        self._key_hash, self._key_row = key_hash, key_row
+
+    @property
+    def key_hash(self) -> Int32s:
+        """Hashes of the index entries: those of `dispatch.index_keys`, message by message, that of its tag last."""
+        self.need(Columns.KEYS, "key_hash")
+        return self._key_hash
+
+    @property
+    def key_row(self) -> Int32s:
+        """Row of each index entry's message; ascending."""
+        self.need(Columns.KEYS, "key_row")
+        if self.asked & Columns.TAG_KEYS:
+            rows: Int32s = self._key_row ^ (self._key_row >> 31)
+            return rows
+        return self._key_row
+
+    @property
+    def key_is_tag(self) -> Flags:
+        """Whether each index entry is that of a tag."""
+        self.need(Columns.KEYS, "key_is_tag")
+        flags: Flags = self._key_row < 0
+        return flags
+
+    @property
+    def begin(self) -> int:
+        """Physical offset of the first message."""
+        return int(self.longs[0, 0])
+
+    @property
+    def end(self) -> int:
+        """Physical offset behind the last message."""
+        return int(self.longs[0, -1]) + int(self.ints[0, -1])
+
+    @property
+    def has_queue_slot(self) -> Flags:
+        """Whether each message takes a queue slot: prepared and rolled back ones do not."""
+        transaction = self.sys_flag & TRANSACTION_MASK
+        flags: Flags = (transaction == TRANSACTION_NONE) | (transaction == TRANSACTION_COMMIT)
+        return flags
+
+    def unit_tags_code(self, delay_levels: Sequence[int]) -> Int64s:
+        """What stands in the unit: the tag hash, or the delivery time in ms for a delayed message.
+
+        The vector form of `dispatch.unit_tags_code`. `delay_levels` in ms.
+        """
+        levels = self.delay_level
+        if not levels.any():
+            return self.tags_code
+        table = np.array([0, *delay_levels] if delay_levels else [0, 1000], dtype=np.int64)
+        due = self.store_timestamp + table[np.minimum(levels, len(table) - 1)]
+        return np.where(levels > 0, due, self.tags_code)
+
+    def take(self, rows: Int64s | slice | None) -> MessageColumns:
+        """These rows as a batch without index entries, its columns no copies for a slice; the batch itself for None."""
+        if rows is None:
+            return self
+        if isinstance(rows, slice):
+            longs, ints = self.longs[:, rows], self.ints[:, rows]
+        else:  # kernels take whole columns only, which an index does not promise
+            longs, ints = self.longs.take(rows, axis=1), self.ints.take(rows, axis=1)
+        none = np.empty(0, np.int32)
+        asked = self.asked & ~(Columns.KEYS | Columns.TAG_KEYS)
+        return MessageColumns(self.log, self.topics, asked, longs, ints, none, none, self.window)
+
+    def body(self, row: int) -> memoryview:
+        """The body of a row as stored, not copied."""
+        return self._bytes(int(self.body_position[row]), int(self.body_length[row]))
+
+    def property_bytes(self, row: int) -> memoryview:
+        """The properties of a row as stored, not copied."""
+        return self._bytes(int(self.property_position[row]), int(self.property_length[row]))
+
+    def _bytes(self, position: int, length: int) -> memoryview:
+        assert self.window is not None
+        return self.window.data[position : position + length]
+
+    def topic(self, row: int) -> str:
+        """The topic of a row."""
+        return self.topics.names[int(self.topic_id[row])]
+
+    def message(self, row: int) -> StoredMessage:
+        """The row as a message, read again from the log. Its CRC was checked, or not, when the batch was made.
+
+        FrameDamage if the log was changed meanwhile.
+        """
+        return message_without_crc(self.log, int(self.longs[0, row]), int(self.ints[0, row]))
+
+
+ColumnRecord = MessageColumns | Blank | Empty | Damage
+
+
+def start_of(record: ColumnRecord) -> int:
+    """Return the physical offset of the record's first byte."""
+    return record.begin if isinstance(record, MessageColumns) else record.physical_offset
+
+
+# The topics met so far, numbered in the order they were met, and the hash table in which kernels look them up.
+
+# A kernel gives up after this many slots, and Python's own dictionary answers: names made to collide cost no more.
+MAXIMUM_PROBES = 16
+# as a signed number, because kernels compute with signed 64 bits
+HASH_MULTIPLIER = 0x9E3779B97F4A7C15 - (1 << 64)
+_MASK = (1 << 64) - 1
+# the columns of `entries`: where the topic stands in `text`, the key hash behind `topic#`, and whether it is the
+# schedule topic
+TEXT_BEGIN, TEXT_LENGTH, KEY_STATE, IS_SCHEDULE = range(4)
+
+
+class TopicIds:
+    """`names[id]` is the topic of that id. May be shared by several walks in several threads."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.seed = secrets.randbits(63)
+        self._ids: dict[bytes, int] = {}
+        self._adding = threading.Lock()
+        self.slots: NDArray[np.int32] = np.full(64, -1, np.int32)
+        self.entries: NDArray[np.int64] = np.zeros((32, 4), np.int64)
+        self.text: NDArray[np.uint8] = np.zeros(1024, np.uint8)
+        self._text_used = 0
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def id_of(self, topic: bytes) -> int:
+        """The id of a topic, which must be UTF-8; a new one for a topic not met before."""
+        known = self._ids.get(topic)
+        if known is not None:
+            return known
+        with self._adding:
+            known = self._ids.get(topic)
+            return self._add(topic) if known is None else known
+
+    def _add(self, topic: bytes) -> int:
+        number = len(self.names)
+        name = topic.decode("utf-8")
+        # arrays are replaced as they grow, never resized: a kernel may be reading the old ones in another thread
+        if number >= len(self.entries):
+            self.entries = np.concatenate([self.entries, np.zeros_like(self.entries)])
+        used = self._text_used
+        if used + len(topic) + 8 > len(self.text):
+            grown = np.zeros(2 * (used + len(topic) + 8), np.uint8)
+            grown[:used] = self.text[:used]
+            self.text = grown
+        self.text[used : used + len(topic)] = np.frombuffer(topic, np.uint8)
+        # a multiple of eight, so that kernels compare whole words: what pads the last one is zero
+        self._text_used = used + (len(topic) + 7 & -8)
+        self.entries[number] = used, len(topic), java_hash(name + "#"), name == SCHEDULE_TOPIC
+        self.names.append(name)
+        self._ids[topic] = number
+        if 2 * (number + 1) > len(self.slots):
+            self._grow()
+        else:
+            self._insert(self.slots, topic, number)
+        return number
+
+    def _grow(self) -> None:
+        slots: NDArray[np.int32] = np.full(4 * len(self.slots), -1, np.int32)
+        for topic, number in self._ids.items():
+            self._insert(slots, topic, number)
+        self.slots = slots
+
+    def _insert(self, slots: NDArray[np.int32], topic: bytes, number: int) -> None:
+        place = self.hash_of(topic)
+        for probe in range(MAXIMUM_PROBES):
+            slot = place + probe & len(slots) - 1
+            if slots[slot] < 0:
+                slots[slot] = number
+                return
+
+    def hash_of(self, topic: bytes) -> int:
+        """Where the search for a topic begins: the plain twin of the kernel's `topic_place`."""
+        state = self.seed ^ len(topic)
+        for at in range(0, len(topic), 8):
+            word = int.from_bytes(topic[at : at + 8].ljust(8, b"\0"), "little")
+            state = (state ^ word) * HASH_MULTIPLIER & _MASK
+            state ^= state >> 32
+        return state
+
+
+# The columns that frames are written from, as numbers that kernels and Python share.
+
+
+class Frame(enum.IntEnum):
+    """Rows of a table of 64-bit integers with a column for each frame. Times in ms, sizes in bytes."""
+
+    SIZE = 0
+    QUEUE_ID = 1
+    FLAG = 2
+    SYS_FLAG = 3
+    QUEUE_OFFSET = 4
+    BORN_TIMESTAMP = 5
+    BORN_HOST = 6
+    """Number of the host."""
+    RECONSUME_TIMES = 7
+    PREPARED = 8
+    TOPIC = 9
+    """Number of the topic."""
+    STORE_TIMESTAMP = 10
+    STORE_HOST = 11
+    """Number of the host; HOST_TABLE for the store's own."""
+
+
+class FrameSpan(enum.IntEnum):
+    """Rows of the tables of where bytes begin and end."""
+
+    BODY = 0
+    PROPERTIES = 1
+
+
+HOST_TABLE = 0
+"""Where the store's own host stands among the packed hosts; all others follow it."""
+
+
+# What Python and the walk kernel tell each other: places in the kernel's `state`, and how a walk ends.
+
+# how a walk of a window ends
+STOPPED = 0
+"""No good message starts there, as far as the kernel can tell: the plain walk decides."""
+WINDOW_END = 1
+"""The next frame is not wholly in the window, or starts at or behind the place to stop at."""
+FULL = 2
+"""The arrays are."""
+NEW_TOPIC = 3
+"""The topic of the next message is not in the table: come back with its id as TOPIC_HINT."""
+
+KEYS_OF_A_ROW = 64
+"""As many keys of one message the kernel compares with one another; Python does it for messages with more."""
+PADDING = 64
+"""Spare bytes behind the end of a window: kernels load whole words."""
+SCRATCH_SHAPE = (2, KEYS_OF_A_ROW)
+
+
+class WalkState(enum.IntEnum):
+    """Places in `state`, an array of 64-bit integers. Offsets and lengths in bytes."""
+
+    WINDOW = 0
+    """Address of the window."""
+    LENGTH = 1
+    """Bytes in it."""
+    STOP = 2
+    """Position in the window where no message may start any more."""
+    PHYSICAL_OFFSET = 3
+    """That of the window's first byte."""
+    CRC_FROM = 4
+    """Physical offset from which on CRCs are checked."""
+    CRC_FUNCTION = 5
+    """Address of a C function."""
+    ASKED = 6
+    """`Columns` bits."""
+    TEXT = 7
+    """Address of the topic table's text."""
+    SEED = 8
+    """The topic table's."""
+    TOPIC_HINT = 9
+    """Id of the first message's topic, -1 if it is to be looked up."""
+    POSITION = 10
+    """In and out: position in the window."""
+    ROW = 11
+    """In and out: rows written."""
+    KEYS = 12
+    """In and out: key entries written."""
+    PLAIN_ROWS = 13
+    """Counts rows that have NeedsPlain.DELAY or NeedsPlain.KEYS."""
+    STAMP = 14
+    """Out: the stamp that the kernel was compiled with."""
+
+
+STATE_SIZE = len(WalkState)

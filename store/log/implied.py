@@ -1,0 +1,515 @@
+"""What runs of messages imply, as arrays: the vector form of `rmqctl.store.queues.dispatch`, for work on whole logs.
+
+Messages that columns do not describe completely (`NeedsPlain`) stay messages and take the plain way.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT, INDEX_ENTRY
+from rmqctl.formats.message import StoredMessage
+from rmqctl.store.compiled.tried import Kernels, loaded_once, tried_kernels
+from rmqctl.store.files.layout import is_safe_topic
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.log.columns import ColumnRecord, Columns, Flags, Int32s, Int64s, MessageColumns, NeedsPlain, TopicIds
+from rmqctl.store.log.plain_walk import batch_of
+from rmqctl.store.log.refused import refused_span
+from rmqctl.store.log.walk import Blank, Damage, Empty, walked_message
+from rmqctl.store.queues.consumequeue import ConsumeQueue, QueueUnit
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, QueueSlot, queue_slots
+
+# `refused` on columns: batches are split at messages at which a broker ends its log.
+
+
+def may_be_refused(batch: MessageColumns) -> Iterator[tuple[int, StoredMessage]]:
+    """Yield row and message of all that could have a number that does not parse: few, if any."""
+    suspects = (batch.needs_plain & int(NeedsPlain.INNER_BATCH)) != 0
+    schedule = [number for number, name in enumerate(batch.topics.names) if name == SCHEDULE_TOPIC]
+    if schedule:
+        suspects |= np.isin(batch.topic_id, schedule) & (batch.delay_level == 0)
+    for row in np.flatnonzero(suspects).tolist():
+        yield row, batch.message(row)
+
+
+def split_at_refused(records: Iterable[ColumnRecord]) -> Iterator[ColumnRecord]:
+    """Yield the records, with refused messages as damage between the batches of the others."""
+    for record in records:
+        if not isinstance(record, MessageColumns):
+            yield record
+            continue
+        spans = {row: span for row, message in may_be_refused(record) if (span := refused_span(message, record.log))}
+        begin = 0
+        for row, span in spans.items():
+            yield from _between(record, begin, row)
+            yield span
+            begin = row + 1
+        yield from _between(record, begin, record.rows)
+
+
+def _between(batch: MessageColumns, begin: int, end: int) -> Iterator[MessageColumns]:
+    """Yield rows [begin, end) of a batch, unless there are none."""
+    if end - begin == batch.rows:
+        yield batch
+    elif end > begin:
+        yield batch_of([batch.message(row) for row in range(begin, end)], batch.log, batch.topics, batch.asked)
+
+
+# The units that the messages of a run imply, brought together by queue. Compiled where that is possible.
+
+Units = NDArray[np.void]
+UNIT = CONSUMEQUEUE_UNIT.dtype()
+"""A unit of 20 bytes as it stands in a queue file."""
+# numpy brings fields into the machine's byte order when it moves them: it must not see any
+_OPAQUE = np.dtype((np.void, UNIT.itemsize))
+# beyond so many pairs of a topic and a queue id numpy sorts them
+_MOST_CODES = 1 << 16
+
+
+def read_units(queue: ConsumeQueue, begin: int, count: int) -> Units:
+    """What stands in `count` slots of a queue from `begin` on; zeros where there is no file or it is short."""
+    pieces: list[bytes] = []
+    position, end = begin * UNIT.itemsize, (begin + count) * UNIT.itemsize
+    for file in queue.files.files:
+        if file.end_offset <= position:
+            continue
+        if position >= end or file.start_offset >= end:
+            break
+        if file.start_offset > position:
+            pieces.append(bytes(file.start_offset - position))
+            position = file.start_offset
+        length = min(end, file.end_offset) - position
+        pieces.append(file.read(position - file.start_offset, length).ljust(length, b"\0"))
+        position += length
+    pieces.append(bytes(end - position))
+    return np.frombuffer(pieces[0] if len(pieces) == 1 else b"".join(pieces), UNIT)
+
+
+def joined_units(parts: Sequence[Units]) -> Units:
+    """One behind the other, at least one part."""
+    return np.concatenate([part.view(_OPAQUE) for part in parts]).view(UNIT)
+
+
+class UnitColumns(NamedTuple):
+    """What the units of some messages are made of, a row each. `taken`: the rows that have one."""
+
+    topic_ids: Int32s
+    queue_ids: Int32s
+    slots: Int64s
+    physical_offsets: Int64s
+    sizes: Int32s
+    tags_codes: Int64s
+    taken: Flags
+
+
+class QueueUnits(NamedTuple):
+    """Units of one queue in the order of the messages. `rows`: the places of these, ascending, where they matter."""
+
+    topic_id: int
+    queue_id: int
+    slots: Int64s
+    units: Units
+    rows: Int64s | None
+
+
+def units_by_queue(parts: Sequence[UnitColumns], with_rows: bool) -> Iterator[QueueUnits]:
+    """The units of all parts by topic and queue, in ascending order of their numbers; queue ids are not negative."""
+    if not parts:
+        return
+    compiled = None if with_rows else unit_kernels()
+    highest = max(int(part.queue_ids[part.taken].max(initial=0)) for part in parts)
+    topics = max(int(part.topic_ids.max(initial=0)) for part in parts) + 1
+    if compiled is None or topics * (highest + 1) > _MOST_CODES:
+        yield from by_queue_plain(parts, with_rows)
+    else:
+        yield from _by_queue_compiled(compiled, parts, topics, highest + 1)
+
+
+def by_queue_plain(parts: Sequence[UnitColumns], with_rows: bool) -> Iterator[QueueUnits]:
+    """The plain form of `units_by_queue`: numpy sorts."""
+    taken = np.concatenate([part.taken for part in parts])
+    topics, queue_ids, slots = (np.concatenate([part[at] for part in parts])[taken] for at in range(3))
+    if not len(topics):
+        return
+    fields = np.empty(len(taken), UNIT)
+    for name, at in (("physical_offset", 3), ("size", 4), ("tags_code", 5)):
+        fields[name] = np.concatenate([part[at] for part in parts])
+    codes = topics.astype(np.int64) * (int(queue_ids.max()) + 1) + queue_ids
+    # numpy sorts 16-bit numbers in one pass
+    order = np.argsort(codes.astype(np.uint16) if int(codes.max()) <= 0xFFFF else codes, kind="stable")
+    codes = codes[order]
+    edges = [0, *(np.flatnonzero(codes[1:] != codes[:-1]) + 1).tolist(), len(codes)]
+    slots, units = slots[order], fields.view(_OPAQUE)[taken][order].view(UNIT)
+    rows = np.flatnonzero(taken)[order] if with_rows else None
+    for begin, end in itertools.pairwise(edges):
+        first = int(order[begin])
+        yield QueueUnits(
+            int(topics[first]),
+            int(queue_ids[first]),
+            slots[begin:end],
+            units[begin:end],
+            None if rows is None else rows[begin:end],
+        )
+
+
+def _by_queue_compiled(
+    compiled: Kernels, parts: Sequence[UnitColumns], topics: int, queues: int
+) -> Iterator[QueueUnits]:
+    count_units, place_units = compiled
+    counts = np.zeros(topics * queues, np.int64)
+    for part in parts:
+        count_units(part.topic_ids, part.queue_ids, part.taken, queues, counts)
+    ends = np.cumsum(counts)
+    places = ends - counts
+    slots = np.empty(int(ends[-1]), np.int64)
+    units = np.empty(int(ends[-1]), UNIT)
+    words = units.view(np.uint32).reshape(-1, UNIT.itemsize // 4)
+    for part in parts:
+        place_units(*part, queues, places, slots, words)
+    for code in np.flatnonzero(counts).tolist():
+        begin, end = int(ends[code] - counts[code]), int(ends[code])
+        yield QueueUnits(code // queues, code % queues, slots[begin:end], units[begin:end], None)
+
+
+@loaded_once
+def unit_kernels() -> Kernels | None:
+    """The compiled ones, None where nothing is compiled."""
+    return tried_kernels("rmqctl.store.survey.kernel_run_units", _is_right)
+
+
+def _is_right(tried: Kernels) -> bool:
+    """Whether they do what the plain form does, tried on a few rows."""
+    rows = np.arange(7)
+    part = UnitColumns(
+        (rows % 2).astype(np.int32), (rows % 3).astype(np.int32), rows << 33, (rows << 40) + 5,
+        (rows * 99991).astype(np.int32), rows - (3 << 40), rows != 2,
+    )  # fmt: skip
+    found = _by_queue_compiled(tried, [part, part], 2, 3)
+    return _as_lists(found) == _as_lists(by_queue_plain([part, part], False))
+
+
+def _as_lists(found: Iterator[QueueUnits]) -> list[object]:
+    """Something that can be compared."""
+    return [(one.topic_id, one.queue_id, one.slots.tolist(), one.units.tobytes()) for one in found]
+
+
+class QueueRun(NamedTuple):
+    """Units of one queue in the order of the log. `rows`: the places of their messages in the run, ascending; None in a
+    run without special messages."""
+
+    topic: str
+    queue_id: int
+    slots: Int64s
+    units: Units
+    rows: Int64s | None
+
+    def unit(self, number: int) -> QueueUnit:
+        """One of the units."""
+        return QueueUnit(int(self.slots[number]), *self.units[number].item())
+
+
+@dataclass(slots=True)
+class Run:
+    """Messages [physical_offset, end) that follow one another without a gap, and what they imply.
+
+    `special`: messages that take the plain way, with their places in the run; `queues` has the units of all others,
+    `key_*` the index entries of all, those of tags where the digest was made `tags`. `unplaceable`: messages whose
+    topic cannot be a directory. Timestamps in ms.
+    """
+
+    physical_offset: int
+    end: int
+    messages: int
+    last_message_offset: int
+    last_store_timestamp: int
+    unplaceable: int = 0
+    queues: list[QueueRun] = field(default_factory=list)
+    special: list[tuple[int, StoredMessage]] = field(default_factory=list)
+    key_hashes: Int32s = field(default_factory=lambda: np.empty(0, np.int32))
+    key_offsets: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+    key_timestamps: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
+    key_is_tag: Flags = field(default_factory=lambda: np.empty(0, np.bool_))
+
+    def keys(self, *, with_tags: bool) -> tuple[Int32s, Int64s, Int64s]:
+        """Return hashes, physical offsets and times of the index entries, those of tags only if asked for."""
+        if with_tags or not self.key_is_tag.any():
+            return self.key_hashes, self.key_offsets, self.key_timestamps
+        chosen = ~self.key_is_tag
+        return self.key_hashes[chosen], self.key_offsets[chosen], self.key_timestamps[chosen]
+
+
+RunRecord = Run | Blank | Empty | Damage
+
+
+class Digest:
+    """Makes runs of batches; may serve several threads. `delay_levels` in ms. `columns`: what it needs of batches.
+
+    `tags`: with the index entries of tags. `refuses`: messages at which a broker ends its log are damage."""
+
+    def __init__(
+        self,
+        delay_levels: tuple[int, ...],
+        *,
+        queues: bool = True,
+        keys: bool = True,
+        tags: bool = False,
+        refuses: bool = True,
+    ) -> None:
+        self.delay_levels = delay_levels
+        self.with_queues = queues
+        self.with_keys = keys
+        self.with_tags = keys and tags
+        self._refuses = refuses
+        self.topics = TopicIds()
+        self._safe: Flags = np.empty(0, np.bool_)
+        self._judging = threading.Lock()
+
+    @property
+    def columns(self) -> Columns:
+        """The columns that `runs` needs."""
+        wanted = Columns.HEAD | Columns.TOPIC
+        wanted |= Columns.TAGS if self.with_queues or self._refuses else Columns.NONE
+        wanted |= Columns.KEYS if self.with_keys else Columns.NONE
+        return wanted | (Columns.TAG_KEYS if self.with_tags else Columns.NONE)
+
+    def runs(self, records: Iterable[ColumnRecord]) -> list[RunRecord]:
+        """The records with all messages between two others as one run."""
+        made: list[RunRecord] = []
+        collected: _Collected | None = None
+        for record in split_at_refused(records) if self._refuses else records:
+            if isinstance(record, MessageColumns):
+                collected = collected or _Collected(self)
+                collected.add(record)
+                continue
+            if collected is not None:
+                made.append(collected.finish())
+                collected = None
+            made.append(record)
+        if collected is not None:
+            made.append(collected.finish())
+        return made
+
+    def safe_topics(self) -> Flags:
+        """Whether the topic of each id can be a directory name."""
+        with self._judging:
+            names = self.topics.names
+            known, there = len(self._safe), len(names)
+            if known < there:
+                judged = np.array([is_safe_topic(name) for name in names[known:there]], np.bool_)
+                self._safe = np.concatenate([self._safe, judged])
+            return self._safe
+
+
+class _Collected:
+    """The batches of one run."""
+
+    def __init__(self, digest: Digest) -> None:
+        self._digest = digest
+        self._run: Run | None = None
+        self._units: list[UnitColumns] = []
+        self._keys: list[MessageColumns] = []
+
+    def add(self, batch: MessageColumns) -> None:
+        run = self._run
+        if run is None:
+            run = self._run = Run(batch.begin, batch.end, 0, 0, 0)
+        safe = self._digest.safe_topics()[batch.topic_id]
+        run.unplaceable += batch.rows - int(np.count_nonzero(safe))
+        if self._digest.with_queues:
+            self._add_units(run, batch, safe)
+        if self._digest.with_keys:
+            self._keys.append(batch)
+        run.messages += batch.rows
+        run.end = batch.end
+        run.last_message_offset = int(batch.physical_offset[-1])
+        run.last_store_timestamp = int(batch.store_timestamp[-1])
+
+    def _add_units(self, run: Run, batch: MessageColumns, safe: Flags) -> None:
+        plain = batch.needs_plain != 0
+        taken = batch.has_queue_slot & safe & (batch.queue_id >= 0) & ~plain
+        tags_codes = batch.unit_tags_code(self._digest.delay_levels)
+        self._units.append(
+            UnitColumns(
+                batch.topic_id,
+                batch.queue_id,
+                batch.queue_offset,
+                batch.physical_offset,
+                batch.size,
+                tags_codes,
+                taken,
+            )
+        )
+        for row in np.flatnonzero(plain).tolist():
+            message = walked_message(batch.log, int(batch.physical_offset[row]), int(batch.size[row]))
+            run.special.append((run.messages + row, message))
+
+    def finish(self) -> Run:
+        """The run of the batches so far."""
+        assert self._run is not None
+        run, names = self._run, self._digest.topics.names
+        run.queues = [
+            QueueRun(names[queue.topic_id], *queue[1:]) for queue in units_by_queue(self._units, bool(run.special))
+        ]
+        if self._keys:
+            run.key_hashes = np.concatenate([batch.key_hash for batch in self._keys])
+            run.key_is_tag = np.concatenate([batch.key_is_tag for batch in self._keys])
+            run.key_offsets, run.key_timestamps = np.empty((2, len(run.key_hashes)), np.int64)
+            begin = 0
+            for batch in self._keys:
+                rows = batch.key_row
+                end = begin + len(rows)
+                np.take(batch.physical_offset, rows, out=run.key_offsets[begin:end], mode="clip")
+                np.take(batch.store_timestamp, rows, out=run.key_timestamps[begin:end], mode="clip")
+                begin = end
+        return run
+
+
+class SlotTarget(Protocol):
+    """Who takes the slots of a run."""
+
+    def is_batch_topic(self, topic: str, queue_id: int) -> bool:
+        """Whether the queue has 46-byte units already."""
+
+    def add(self, slot: QueueSlot) -> Any:
+        """The log implies this slot."""
+
+    def add_units(self, run: QueueRun) -> Any:
+        """The log implies these units of a queue with 20-byte units."""
+
+
+def route(run: Run, log: MappedFileQueue, delay_levels: tuple[int, ...], target: SlotTarget) -> None:
+    """Give `target` all slots of a run, those of each queue in the order of the log."""
+    touched: set[tuple[str, int]] = set()
+    for _, message in run.special:
+        touched.add((message.topic, message.queue_id))
+        touched |= {(slot.topic, slot.queue_id) for slot in queue_slots(message, delay_levels)}
+    mixed: list[tuple[int, StoredMessage | QueueRun, int]] = [(row, message, 0) for row, message in run.special]
+    for queue in run.queues:
+        if (queue.topic, queue.queue_id) in touched:
+            assert queue.rows is not None
+            mixed += [(row, queue, number) for number, row in enumerate(queue.rows.tolist())]
+        elif target.is_batch_topic(queue.topic, queue.queue_id):
+            for number in range(len(queue.slots)):
+                _route_unit(log, queue.unit(number), delay_levels, target)
+        else:
+            target.add_units(queue)
+    mixed.sort(key=lambda item: item[0])
+    for _, item, number in mixed:
+        if isinstance(item, StoredMessage):
+            _route_message(item, delay_levels, target)
+        elif target.is_batch_topic(item.topic, item.queue_id):
+            _route_unit(log, item.unit(number), delay_levels, target)
+        else:
+            target.add(QueueSlot(item.topic, item.queue_id, item.unit(number), False))
+
+
+def _route_unit(log: MappedFileQueue, unit: QueueUnit, delay_levels: tuple[int, ...], target: SlotTarget) -> None:
+    _route_message(walked_message(log, unit.physical_offset, unit.size), delay_levels, target)
+
+
+def _route_message(message: StoredMessage, delay_levels: tuple[int, ...], target: SlotTarget) -> None:
+    for slot in queue_slots(message, delay_levels, target.is_batch_topic(message.topic, message.queue_id)):
+        target.add(slot)
+
+
+def consecutive(slots: Int64s) -> list[tuple[int, int]]:
+    """[begin, end) of the longest stretches of `slots` that count up by one."""
+    edges = [0, *(np.flatnonzero(slots[1:] - slots[:-1] != 1) + 1).tolist(), len(slots)]
+    return list(itertools.pairwise(edges)) if len(slots) else []
+
+
+# The entries of an index file, many at once: which entry each leads on to, and its bytes. Compiled where possible.
+
+ENTRY = INDEX_ENTRY.dtype()
+LARGEST_DIFFERENCE = 0x7FFFFFFF
+_SECOND = 1000
+
+Link = Callable[[Int32s, int, Int32s, int, Int32s], int]
+Pack = Callable[[Int32s, Int64s, Int64s, int, Int32s, NDArray[np.uint32]], object]
+
+
+class IndexKernels(NamedTuple):
+    """`link`: see link_plain. `pack`: see pack_plain."""
+
+    link: Link
+    pack: Pack
+
+
+def link_plain(hashes: Int32s, slots: int, table: Int32s, number: int, previous: Int32s) -> int:
+    """Put entries `number`, `number` + 1, … with these hashes; returns how many slots they are the first of.
+
+    `table` has the newest entry of each of the `slots`, 0 for none, and is brought up to date. `previous` is filled
+    with the entry that was the newest of the slot before each one. (IndexFile#putKey)
+    """
+    used = 0
+    newest = table.data
+    for at, hashed in enumerate(hashes.tolist()):
+        slot = hashed % slots
+        before = newest[slot]
+        previous[at] = before
+        used += before == 0
+        newest[slot] = number + at
+    return used
+
+
+def pack_plain(
+    hashes: Int32s, offsets: Int64s, timestamps: Int64s, first: int, previous: Int32s, words: NDArray[np.uint32]
+) -> None:
+    """Fill `words`, the entries' bytes as one row of 32-bit words each. `first`: the time of the file's first entry."""
+    entries = words.view(ENTRY)[:, 0]
+    entries["key_hash"] = hashes
+    entries["physical_offset"] = offsets
+    entries["time_difference"] = time_differences(timestamps, first)
+    entries["previous_entry"] = previous
+
+
+def time_differences(timestamps: Int64s, first: int) -> Int64s:
+    """What entries of these times hold in a file whose first entry has the time `first`, all in ms: the whole seconds
+    between, as far as the field can say. A damaged time may be anything. (IndexFile#putKey)"""
+    if first <= 0:
+        return np.zeros(len(timestamps), np.int64)
+    later = np.maximum(timestamps, first) - first
+    differences: Int64s = np.minimum(later // _SECOND, LARGEST_DIFFERENCE)
+    return differences
+
+
+def new_words(count: int) -> NDArray[np.uint32]:
+    """Room for the bytes of that many entries, for `pack`."""
+    return np.empty((count, ENTRY.itemsize // 4), np.uint32)
+
+
+_PLAIN = IndexKernels(link_plain, pack_plain)
+
+
+def index_kernels() -> IndexKernels:
+    """The fastest there are. Loads numba if it is used at all: ask when bulk work begins."""
+    return _load()
+
+
+@loaded_once
+def _load() -> IndexKernels:
+    found = tried_kernels(
+        "rmqctl.store.survey.kernel_index", lambda tried: _index_entries_is_right(IndexKernels(*tried))
+    )
+    return _PLAIN if found is None else IndexKernels(*found)
+
+
+def _index_entries_is_right(compiled: IndexKernels) -> bool:
+    """Whether they do what the plain ones do, tried on a few entries."""
+    hashes = np.array([3, 8, -2, 13, 3, 5], np.int32)
+    offsets = np.arange(6, dtype=np.int64) << 30
+    timestamps = np.array([5, 6000, -1, 1 << 62, 3, 7005], np.int64)
+    results = []
+    for link, pack in (compiled, _PLAIN):
+        table, previous, words = np.zeros(5, np.int32), np.zeros(6, np.int32), np.zeros_like(new_words(6))
+        used = link(hashes, 5, table, 7, previous)
+        pack(hashes, offsets, timestamps, 5, previous, words)
+        results.append((used, table.tolist(), previous.tolist(), words.tolist()))
+    return results[0] == results[1]

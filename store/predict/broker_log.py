@@ -1,0 +1,427 @@
+"""The broker's pass over the commitlog: file by file, frame by frame, up to where the log ends for it.
+
+Good frames are walked as columns; where law 3 and the broker may differ, its own judgement decides (`frames`).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from rmqctl.formats.checksums import CRC_MASK, parse_long
+from rmqctl.formats.errors import refuse_exhausted
+from rmqctl.formats.layouts import (
+    BLANK_FRAME,
+    BLANK_MAGIC,
+    INDEX_ENTRY,
+    INDEX_HEADER,
+    MESSAGE_MAGIC_V1,
+    MESSAGE_MAGIC_V2,
+    PROPERTIES_LENGTH,
+    TOPIC_LENGTH_V1,
+    TOPIC_LENGTH_V2,
+)
+from rmqctl.formats.message import LARGEST_HEAD_SIZE, StoredMessage, frame_head
+from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.reading import Descriptors, is_file
+from rmqctl.store.index.index_service import IndexService
+from rmqctl.store.log.columns import ColumnRecord, MessageColumns
+from rmqctl.store.log.implied import Digest, Run, RunRecord, may_be_refused
+from rmqctl.store.log.parallel import walk_parallel
+from rmqctl.store.log.refused import unreadable_number
+from rmqctl.store.log.search import MAXIMUM_FRAME_SIZE
+from rmqctl.store.log.walk import Blank, Progress
+from rmqctl.store.predict.rules import Rules
+from rmqctl.store.store_files import Checkpoint
+
+# How a broker judges the bytes at a place of the log: laxer than law 3 (CommitLog#checkMessageAndReturnSize).
+#
+# It does not compare the physical offset with the place, checks no UTF-8 and no frame checksum. 4.9 takes a blank
+# frame of any size, as it goes by the magic alone; 5.x wants it to fit into its file. Lengths in a frame are bounded
+# by what is left of the file, and compared with its size when all is read. But numbers in properties that do not
+# parse end the log.
+
+
+class FrameVerdict(NamedTuple):
+    """`message`: a frame that is taken. Else `is_blank`: on to the next file. Else `size`: of a frame whose lengths do
+    not add up ("half message"), -1 for anything else that ends the log. `why` is for people."""
+
+    message: StoredMessage | None = None
+    is_blank: bool = False
+    size: int = -1
+    why: str = ""
+
+
+def judge(
+    read: Callable[[int, int], bytes], position: int, end: int, rules: Rules, check_crc: bool, reads_body: bool = True
+) -> FrameVerdict:
+    """What the broker makes of the bytes at `position` of a file of which [0, end) counts.
+
+    `read` gives the bytes at a position; lengths are checked against what is left before anything is read. A body that
+    is not read (`reads_body`: not by the dispatcher) has no bound but the file's end.
+    """
+    left = end - position
+    if left <= 4:
+        return FrameVerdict(why="the file is over, and no blank frame leads to the next one")
+    head = read(position, min(left, LARGEST_HEAD_SIZE))
+    size = int.from_bytes(head[:4], "big", signed=True)
+    if len(head) < BLANK_FRAME.size or (rules.compares_room and left < size):
+        return FrameVerdict(why=f"size {size} is more than the {left} bytes that are left")
+    magic = int.from_bytes(head[4:8], "big")
+    if magic == BLANK_MAGIC:
+        return FrameVerdict(is_blank=True)
+    if magic != MESSAGE_MAGIC_V1 and not (rules.reads_v2 and magic == MESSAGE_MAGIC_V2):
+        return FrameVerdict(why=f"found a illegal magic code 0x{magic:x}")
+    said = frame_head(head)
+    if said is None or size < 0:
+        return FrameVerdict(why=f"size {size} cannot be read")
+    body_end = said.size + max(0, said.body_length)
+    topic_layout = TOPIC_LENGTH_V2 if magic == MESSAGE_MAGIC_V2 else TOPIC_LENGTH_V1
+    if body_end + topic_layout.size > left or (reads_body and said.body_length > size):
+        return FrameVerdict(why=f"body length {said.body_length} does not fit")
+    if reads_body and size > MAXIMUM_FRAME_SIZE:
+        return FrameVerdict(why=f"size {size} cannot be read")
+    body = read(position + said.size, body_end - said.size) if reads_body else b""
+    if check_crc and body and zlib.crc32(body) & CRC_MASK != said.body_crc:
+        return FrameVerdict(why="CRC check failed")
+    (topic_length,) = topic_layout.unpack_from(read(position + body_end, topic_layout.size), 0)
+    topic_begin = body_end + topic_layout.size
+    topic_end = topic_begin + topic_length
+    if not 0 <= topic_length <= size or topic_end + PROPERTIES_LENGTH.size > left:
+        return FrameVerdict(why=f"topic length {topic_length} does not fit")
+    (property_length,) = PROPERTIES_LENGTH.unpack_from(read(position + topic_end, PROPERTIES_LENGTH.size), 0)
+    property_length = max(0, property_length)
+    property_end = topic_end + PROPERTIES_LENGTH.size + property_length
+    if property_length > size or property_end > left:
+        return FrameVerdict(why=f"length {property_length} of the properties does not fit")
+    if property_end != size:
+        return FrameVerdict(size=size, why="found a half message")
+    topic = read(position + topic_begin, topic_length).decode("utf-8", "replace")
+    property_bytes = (
+        read(position + property_end - property_length, property_length).decode("utf-8", "replace").encode()
+    )
+    message = StoredMessage._make((*said[:-1], body, topic, property_bytes))
+    why = unreadable_number(message, knows_batches=rules.knows_batches)
+    return FrameVerdict(why=why) if why else FrameVerdict(message=message, size=size)
+
+
+_PIECE = 32 * 1024 * 1024
+_LONGEST_V1_TOPIC = 127
+
+
+class LogPlace(NamedTuple):
+    """A byte of the log: the number of a file, and the position in it."""
+
+    file: int
+    position: int
+
+
+class Taker(Protocol):
+    """Who gets what is read, in the log's order."""
+
+    def take_run(self, run: Run) -> None:
+        """Messages that pass law 3 as well."""
+
+    def take_message(self, message: StoredMessage) -> None:
+        """One that only the broker takes."""
+
+
+class _Part(NamedTuple):
+    """What a piece of a file holds, up to a message (at `refused`) that is good and that the broker does not take."""
+
+    records: list[RunRecord]
+    refused: int | None
+
+
+class BrokerReading:
+    """Reads `log`, whose files are those that the broker loaded. `checks_crc`: checkCRCOnRecover."""
+
+    def __init__(
+        self,
+        log: MappedFileQueue,
+        rules: Rules,
+        digest: Digest,
+        progress: Progress | None,
+        *,
+        checks_crc: bool = True,
+    ) -> None:
+        self._checks_crc = checks_crc
+        self._log = log
+        self._rules = rules
+        self._digest = digest
+        self._progress = progress
+        self.why_it_ended = ""
+
+    def read(self, begin: LogPlace, taker: Taker) -> LogPlace:
+        """Read on from `begin` to where the log ends for the broker, and return that place.
+
+        The next file is the next one there is.
+        """
+        files = self._log.files
+        place = begin
+        while True:
+            goes_on, position = self._read_file(files[place.file], place.position, taker, False)
+            place = LogPlace(place.file, position)
+            if not goes_on or place.file + 1 >= len(files):
+                return place
+            place = LogPlace(place.file + 1, 0)
+
+    def catch_up(self, begin: int, taker: Taker) -> int:
+        """Read on from the physical offset `begin` as the dispatcher of a running broker does (ReputMessageService#
+        doReput); the offset at which it finds nothing more to read.
+
+        Bodies are not read, what cannot be read is passed over to the end of its file, and a frame whose lengths do not
+        add up by the size it claims. The next file is the one at the next offset: where it is missing nothing follows.
+        """
+        offset = begin
+        while offset < self._log.max_offset:
+            file = next(
+                (one for one in self._log.files if 0 <= offset - one.start_offset < one.committed_position), None
+            )
+            if file is None:
+                break
+            goes_on, position = self._read_file(file, offset - file.start_offset, taker, True)
+            is_over = goes_on and position < file.committed_position
+            offset = file.start_offset + (file.committed_position if is_over else position)
+        return offset
+
+    def _read_file(self, file: MappedFile, position: int, taker: Taker, catching_up: bool) -> tuple[bool, int]:
+        """Whether the next file follows, and where this one was left."""
+        start, end = file.start_offset, file.committed_position
+        while position < end:
+            for record in self._records(file, position):
+                if isinstance(record, Run):
+                    taker.take_run(record)
+                    position = record.end - start
+                    continue
+                if isinstance(record, Blank):
+                    return True, position
+                stop = end if record is None else record.end - start
+                position, verdict = self._judged(file, position, stop, taker, catching_up)
+                if verdict is not None:
+                    self.why_it_ended = verdict.why
+                    return verdict.is_blank or catching_up, position
+                if position != stop:
+                    break
+        return catching_up, position
+
+    def _judged(
+        self, file: MappedFile, position: int, stop: int, taker: Taker, catching_up: bool
+    ) -> tuple[int, FrameVerdict | None]:
+        """Frames from `position` to `stop` by the broker's own judgement; with what ends the file, if anything does."""
+        while position < stop:
+            verdict = judge(
+                file.read,
+                position,
+                file.committed_position,
+                self._rules,
+                check_crc=self._checks_crc and not catching_up,
+                reads_body=not catching_up,
+            )
+            if verdict.message is None and not (catching_up and verdict.size > 0):
+                return position, verdict
+            if verdict.message is not None:
+                taker.take_message(verdict.message)
+            position += verdict.size
+        return position, None
+
+    def _records(self, file: MappedFile, position: int) -> Iterator[RunRecord | None]:
+        """Records of one file; None at a good message that the broker does not take."""
+        log = MappedFileQueue(self._log.directories, self._log.file_size, self._log.descriptors)
+        log.is_shared = False
+        log.files = [file]
+        digest = self._digest
+        begin = file.start_offset + position
+        parts = walk_parallel(
+            log,
+            self._part,
+            begin,
+            columns=digest.columns,
+            topics=digest.topics,
+            progress=self._progress,
+            piece=_PIECE,
+        )
+        reached = begin
+        for part in parts:
+            if part.refused is None:
+                yield from part.records
+                reached = part.records[-1].end if part.records else reached
+                continue
+            before = walk_parallel(
+                log, digest.runs, reached, part.refused, columns=digest.columns, topics=digest.topics, piece=_PIECE
+            )
+            for records in before:
+                yield from records
+            yield None
+            return
+
+    def _part(self, records: Iterator[ColumnRecord]) -> _Part:
+        refused: list[int] = []
+
+        def passed() -> Iterator[ColumnRecord]:
+            for record in records:
+                if isinstance(record, MessageColumns) and not refused:
+                    first = self._first_refused(record)
+                    refused.extend([] if first is None else [first])
+                yield record
+
+        made = self._digest.runs(passed())
+        return _Part([], refused[0]) if refused else _Part(made, None)
+
+    def _first_refused(self, batch: MessageColumns) -> int | None:
+        """Physical offset of the first good message that ends the log for the broker."""
+        names = self._digest.topics.names
+        refused = [
+            message.physical_offset
+            for _, message in may_be_refused(batch)
+            if unreadable_number(message, knows_batches=self._rules.knows_batches)
+        ]
+        if not self._rules.reads_v2:
+            # only a V2 frame has room for a longer topic
+            long = [number for number, name in enumerate(names) if len(name.encode()) > _LONGEST_V1_TOPIC]
+            rows = np.flatnonzero(np.isin(batch.topic_id, long))
+            refused += [int(batch.physical_offset[rows[0]])] if len(rows) else []
+        return min(refused, default=None)
+
+
+def first_file_after_crash(
+    log: MappedFileQueue, checkpoint: Checkpoint | None, rules: Rules, *, covers_index: bool = False
+) -> int:
+    """Number of the newest file whose first message the checkpoint covers, else 0.
+
+    `covers_index`: the index as well, as with messageIndexSafe=true. (CommitLog#isMappedFileMatchedRecover)
+    """
+    checkpoint = checkpoint or Checkpoint()
+    covered = checkpoint.min_timestamp_index if covers_index else checkpoint.min_timestamp
+    magics = (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2) if rules.reads_v2 else (MESSAGE_MAGIC_V1,)
+    for number in range(len(log.files) - 1, -1, -1):
+        head = frame_head(log.files[number].read(0, LARGEST_HEAD_SIZE))
+        if head is not None and head.magic_code in magics and 0 != head.store_timestamp <= covered:
+            return number
+    return 0
+
+
+# Which files a broker loads of a directory, and what it refuses to start on (MappedFileQueue#doLoad).
+
+_LONG = 1 << 63
+
+
+@dataclass(slots=True)
+class Loaded:
+    """`files`: (start offset, path) in the order of their names. `deleted`: what loading removes. `error`: why it
+    fails, in the broker's words; None if it does not."""
+
+    files: list[tuple[int, Path]] = field(default_factory=list)
+    deleted: list[Path] = field(default_factory=list)
+    error: str | None = None
+
+
+def load_files(directories: Iterable[Path], file_size: int, rules: Rules) -> Loaded:
+    """What loading the files of one queue comes to; `file_size` is the configured one. Nothing is changed."""
+    found: list[Path] = []
+    for directory in directories:
+        try:
+            found += [directory / name for name in os.listdir(directory)]
+        except OSError as error:
+            refuse_exhausted(error, directory)
+            continue  # File#listFiles gives null: nothing to load
+    found.sort(key=lambda path: path.name)
+    loaded = Loaded()
+    for number, path in enumerate(found, start=1):
+        length, is_directory = _length(path)
+        if rules.tidies_listing and is_directory:
+            continue
+        if rules.tidies_listing and length == 0 and number == len(found):
+            loaded.deleted.append(path)
+            continue
+        if length != file_size:
+            loaded.error = f"{path}\t{length} length not matched message store config value, please check it manually"
+            return loaded
+        start = parse_long(path.name)
+        if start is None:
+            loaded.error = number_format(path.name)
+            return loaded
+        loaded.files.append((start, path))
+    return loaded
+
+
+def _length(path: Path) -> tuple[int, bool]:
+    """File#length and File#isDirectory: 0 for whatever cannot be looked at."""
+    try:
+        status = path.stat()
+    except OSError:
+        return 0, False
+    return status.st_size, stat.S_ISDIR(status.st_mode)
+
+
+def number_format(text: str) -> str:
+    """What Java says of a text that is no number."""
+    return f'load exception: java.lang.NumberFormatException: For input string: "{text}"'
+
+
+def list_in_order(directory: Path) -> list[str]:
+    """Names in the order in which the file system lists them, as File#listFiles gives them; empty if it cannot."""
+    try:
+        with os.scandir(directory) as entries:
+            return [entry.name for entry in entries]
+    except OSError as error:
+        refuse_exhausted(error, directory)
+        return []
+
+
+# Which index files a broker destroys when it starts (IndexService#load).
+
+_CHUNK = 65536
+
+
+@dataclass(slots=True)
+class IndexStart:
+    """`deleted`: files that go. `resized`: files of another length than configured, which the broker extends or reads
+    in part. `error`: what it cannot open."""
+
+    deleted: list[Path] = field(default_factory=list)
+    resized: list[Path] = field(default_factory=list)
+    error: str | None = None
+
+
+def start_index(
+    service: IndexService, checkpoint: Checkpoint | None, after_crash: bool, descriptors: Descriptors
+) -> IndexStart:
+    """What loading does to the files in the folder of `service`. After a crash those go whose end the checkpoint does
+    not cover; it covers full files only, so the newest one goes always."""
+    covered = 0 if checkpoint is None else checkpoint.index_msg_timestamp
+    start = IndexStart()
+    for name in sorted(list_in_order(service.directory)):
+        path = service.directory / name
+        if parse_long(name) is None:
+            continue
+        if not is_file(path):
+            start.error = f"load file {path} error: java.io.FileNotFoundException: {path} (Is a directory)"
+            return start
+        head = descriptors.read(path, 0, INDEX_HEADER.size).ljust(INDEX_HEADER.size, b"\0")
+        if after_crash and int(INDEX_HEADER.unpack_from(head, 0)[1]) > covered:
+            start.deleted.append(path)
+        elif path.stat().st_size != service.geometry.file_size:
+            start.resized.append(path)
+    return start
+
+
+def lost_entries(service: IndexService, deleted: list[Path], start_offset: int) -> int:
+    """Entries of `deleted` files that nothing makes anew, because recovery begins behind their messages."""
+    lost = 0
+    for file in service.files:
+        if file.path not in deleted:
+            continue
+        for number in range(1, file.header.index_count, _CHUNK):
+            data = file.read_entries(number, min(_CHUNK, file.header.index_count - number))
+            entries = np.frombuffer(data, INDEX_ENTRY.dtype(), len(data) // INDEX_ENTRY.size)
+            lost += int(np.count_nonzero(entries["physical_offset"] < start_offset))
+    return lost

@@ -1,1 +1,0 @@
-"""`recover --bridge`: fillers in the place of damage, so that all behind it lives."""

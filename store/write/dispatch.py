@@ -1,0 +1,355 @@
+"""The follower: walks the log behind the append position and dispatches every message to queues and index."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator, Sequence, Set
+from typing import NamedTuple
+
+import numpy as np
+
+from rmqctl.formats.checksums import key_hash
+from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC
+from rmqctl.formats.message import FrameDamage, StoredMessage, decode_message
+from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.files.background import Background
+from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.log.column_walk import engine, walk_columns
+from rmqctl.store.log.implied import Digest, Run, route
+from rmqctl.store.log.walk import Blank, Damage, Empty
+from rmqctl.store.queues.dispatch import index_keys, queue_slots
+from rmqctl.store.queues.queue_table import QueueFlusher
+from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.write.appenders import IndexBatches, NewEntries, QueueAppender
+
+# Whether an open store takes messages, and what went wrong if it no longer does (RunningFlags).
+
+
+class RunningState:
+    """Open, closed, or failed for good. The first failure is kept: it is the one that says why."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._listeners: list[Callable[[], None]] = []
+        self.is_closed = False
+        self.failure: BaseException | None = None
+
+    @property
+    def is_writeable(self) -> bool:
+        """Whether messages may be put."""
+        return self.failure is None and not self.is_closed
+
+    def on_failure(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called when the store fails, so that nobody waits for what will not come."""
+        self._listeners.append(listener)
+
+    def fail(self, error: BaseException) -> None:
+        """Make the store non-writeable until it was opened anew: after an error of a background service or of an
+        fsync nobody knows what is on disk."""
+        with self._lock:
+            if self.failure is None:
+                self.failure = error
+        for listener in self._listeners:
+            listener()
+
+    def raise_failure(self) -> None:
+        """Raise the error that ended the store's work, if any."""
+        if self.failure is not None:
+            raise self.failure
+
+
+_CHUNK = 256 * 1024
+# whoever brings work wakes the thread: looking more often would only cost an idle broker something
+_INTERVAL_MS = 250
+# While messages come, the log is looked at this often and not for every message. A message waits so long at most: with
+# 10 ms dispatch takes less processor time, but a consumer waits longer.
+_LINGER_MS = 2
+# So many bytes are taken as columns at once; fewer messages than these are not worth it, and neither are columns in a
+# process that writes little (bytes): what they are made with takes half a second to load.
+_COLUMNS_AT_ONCE = 8 * 1024 * 1024
+_COLUMNS_FROM = 8
+_COLUMNS_AFTER = 512 * 1024
+_NEVER = 1 << 63
+
+
+class Follower:
+    """RocketMQ's ReputMessageService: follows the log and dispatches its messages, up to `readable_end`, to queues and
+    index.
+
+    `position`: physical offset up to which everything is dispatched. `last_timestamp` (ms) and `last_offset`: store
+    time and start of the last dispatched message. An error makes the store non-writeable: a queue unit that was not
+    written cannot be made up for by later ones.
+    """
+
+    def __init__(
+        self,
+        files: StoreFiles,
+        position: int,
+        readable_end: Callable[[], int],
+        queue_flusher: QueueFlusher,
+        state: RunningState,
+        is_batch_topic: Callable[[str], bool],
+    ) -> None:
+        self.position = position
+        self.last_timestamp = 0
+        self.last_offset = -1
+        self.index_timestamp = 0
+        self._files = files
+        self._config: StoreConfig = files.config
+        self._delay_levels = files.config.delay_levels_to_write()
+        # decided before the first message of this writer is in the index
+        self._with_tags = files.config.writes_index_files and files.has_tag_entries
+        self._readable_end = readable_end
+        self._state = state
+        has_ext = files.config.enable_consume_queue_ext
+        self._queues = QueueAppender(files.queues, queue_flusher, is_batch_topic, has_ext=has_ext)
+        self._columns: ColumnDispatch | None = None
+        # columns make no ext units
+        self._columns_from = _NEVER if has_ext else position + _COLUMNS_AFTER
+        # bytes of a message, going by those that were dispatched last: how many wait is not known before they are read
+        self._usual_size = 0.0
+        self._condition = threading.Condition()
+        # called, in this thread, after messages were dispatched
+        self.on_dispatched: Callable[[], None] = lambda: None
+        # told, in our thread, of queues that got messages
+        self.arrivals: Callable[[Set[tuple[str, int]]], None] | None = None
+        self.thread = Background("reput", self.dispatch_all, _INTERVAL_MS, state.fail, linger_ms=_LINGER_MS)
+        state.on_failure(self._notify)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self.thread.start()
+
+    def stop(self) -> None:
+        """Stop the thread where it is."""
+        self.thread.stop()
+
+    def wake(self) -> None:
+        """There may be more to dispatch."""
+        if self.thread.is_idle:
+            self.thread.wake()
+
+    def wait_for(self, offset: int, timeout: float | None = None) -> bool:
+        """Wait until everything before `offset` is dispatched; False after `timeout` seconds or if the store failed."""
+        if self.position >= offset:
+            return True
+        self.thread.wake()
+        with self._condition:
+            self._condition.wait_for(lambda: self.position >= offset or self._state.failure is not None, timeout)
+        return self.position >= offset
+
+    def dispatch_all(self) -> bool:
+        """Dispatch whatever is readable now; whether there was anything. One thread at a time.
+
+        What comes meanwhile is left to the next call: a few messages by themselves cost as much as many together.
+        """
+        found, end = False, self._readable_end()
+        while self.position < end and self._dispatch_some():
+            found = True
+            self._notify()
+            self.on_dispatched()
+            arrived = self._queues.take_arrived()
+            if self.arrivals is not None and arrived:
+                self.arrivals(arrived)
+        return found
+
+    def _dispatch_some(self) -> bool:
+        """Dispatch some of what is readable; whether there was anything."""
+        end = self._readable_end()
+        if end - self.position < _COLUMNS_FROM * self._usual_size or self.position < self._columns_from:
+            return self._dispatch_chunk(end)
+        if self._columns is None:
+            if not are_loaded():
+                return self._dispatch_chunk(end)
+
+            if not ColumnDispatch.is_compiled():
+                self._columns_from = _NEVER
+                return self._dispatch_chunk(end)
+            self._columns = ColumnDispatch(self._files, self._queues)
+        start = self.position
+        for reached in self._columns.dispatch(start, min(end, self.position + _COLUMNS_AT_ONCE)):
+            self.index_timestamp = reached.index_timestamp or self.index_timestamp
+            if reached.messages:
+                self.last_offset, self.last_timestamp = reached.last_offset, reached.last_timestamp
+                self._usual_size = (reached.position - self.position) / reached.messages
+            self.position = reached.position
+        return self.position > start
+
+    def _notify(self) -> None:
+        with self._condition:
+            self._condition.notify_all()
+
+    def _dispatch_chunk(self, end: int) -> bool:
+        """Dispatch some messages before `end`, one by one; whether there was anything."""
+        file = self._files.log.find(self.position) if self.position < end else None
+        if file is None:
+            return False
+        start = self.position
+        data = file.read(start - file.start_offset, min(_CHUNK, end - start))
+        messages: list[StoredMessage] = []
+        at, reached = 0, start
+        try:
+            while at + BLANK_FRAME.size <= len(data):
+                size, magic = BLANK_FRAME.unpack_from(data, at)
+                if magic == BLANK_MAGIC:
+                    reached = file.end_offset
+                    break
+                if at + size > len(data):
+                    if at or len(data) < min(_CHUNK, end - start):
+                        break
+                    data = file.read(start - file.start_offset, size)
+                messages.append(self._decode(file, data, at, start + at))
+                at += size
+                reached = start + at
+        finally:
+            # those before one that is damaged, too
+            self._dispatch(messages)
+            self.position = reached
+        return reached > start
+
+    def _decode(self, file: MappedFile, data: bytes, at: int, physical_offset: int) -> StoredMessage:
+        try:
+            return decode_message(data, at, file.end_offset - physical_offset, physical_offset, check_crc=False)
+        except FrameDamage as damage:
+            raise CorruptError(
+                f"what was just appended reads back damaged: {damage.detail}",
+                file=file.path,
+                physical_offset=physical_offset,
+                hint="another process or the disk has changed the file; run `rmqctl recover`",
+            ) from damage
+
+    def _dispatch(self, messages: list[StoredMessage]) -> None:
+        for message in messages:
+            is_batch = self._queues.is_batch_topic(message.topic, message.queue_id)
+            for slot in queue_slots(message, self._delay_levels, is_batch):
+                self._queues.add_with_ext(slot, message.store_timestamp)
+        if self._config.writes_index_files:
+            with_tags = self._with_tags
+            self._put_keys([(one, key) for one in messages for key in index_keys(one, with_tags=with_tags)])
+        if messages:
+            self.last_offset, self.last_timestamp = messages[-1].physical_offset, messages[-1].store_timestamp
+            self._usual_size = sum(message.total_size for message in messages) / len(messages)
+
+    def _put_keys(self, keys: list[tuple[StoredMessage, str]]) -> None:
+        index, full_timestamp = self._files.index, 0
+        if self._columns is not None and keys:
+            # the slots of the file are open there
+            full_timestamp = self._columns.put_keys(keys)
+        elif self._columns is None:
+            for message, key in keys:
+                if index.put(message.topic, key, message.physical_offset, message.store_timestamp):
+                    full_timestamp = message.store_timestamp
+                    index.files[-1].close()
+        # of a full file: its times may go to the checkpoint, because it is on disk
+        self.index_timestamp = full_timestamp or self.index_timestamp
+
+    def release(self) -> None:
+        """Close what is open without flushing; for a store that failed."""
+        self._queues.release()
+        self.close_index()
+        self._files.index.release()
+
+    def close_index(self) -> None:
+        """Let go of the index's slots; before its files are closed."""
+        if self._columns is not None:
+            self._columns.close()
+
+
+def are_loaded() -> bool:
+    """Whether columns can be used at once; the first time it is asked, loading begins: numpy and kernels take seconds,
+    and no message waits for them."""
+    return not loading().is_alive()
+
+
+@functools.cache
+def loading() -> threading.Thread:
+    """The thread that loads, which nothing waits for, not even the end of the process."""
+    thread = threading.Thread(target=load_columns, name="load-columns", daemon=True)
+    thread.start()
+    return thread
+
+
+def load_columns() -> None:
+    """Import and compile; what is missing is found again, and told, by whoever uses it."""
+    with contextlib.suppress(ImportError):
+        ColumnDispatch.is_compiled(is_waited_for=False)
+
+
+# Dispatches what was appended as columns: whole runs of queue units and index entries instead of single messages.
+#
+# The plain twin is `Follower._dispatch`. Importing this module imports numpy.
+
+# what was just written is not checked against its CRC again
+_NO_CRC = 1 << 62
+
+
+class Reached(NamedTuple):
+    """How far the dispatch is, and how many messages further: physical offsets (-1: no message), times in ms (0: none).
+
+    `index_timestamp`: of the last entry of an index file that became full.
+    """
+
+    position: int
+    last_offset: int = -1
+    last_timestamp: int = 0
+    index_timestamp: int = 0
+    messages: int = 0
+
+
+class ColumnDispatch:
+    """Used by the follower's thread only."""
+
+    def __init__(self, files: StoreFiles, queues: QueueAppender) -> None:
+        config = files.config
+        self._files = files
+        self._queues = queues
+        self._delay_levels = config.delay_levels_to_write()
+        keys = config.writes_index_files
+        self._digest = Digest(self._delay_levels, keys=keys, tags=keys and files.has_tag_entries, refuses=False)
+        self._index = IndexBatches(files.index)
+
+    @staticmethod
+    def is_compiled(*, is_waited_for: bool = True) -> bool:
+        """Whether columns are faster here than messages. See `engine`."""
+        return engine(is_waited_for=is_waited_for).walk_window is not None
+
+    def dispatch(self, begin: int, end: int) -> Iterator[Reached]:
+        """Dispatch the records that start in [begin, end), all of them readable; CorruptError where none is."""
+        log, digest = self._files.log, self._digest
+        records = walk_columns(log, begin, end, crc_from=_NO_CRC, columns=digest.columns, topics=digest.topics)
+        for record in digest.runs(records):
+            if isinstance(record, Run):
+                yield self._dispatch_run(record)
+            elif isinstance(record, Blank):
+                yield Reached(record.end)
+            else:
+                raise _damaged(record)
+
+    def _dispatch_run(self, run: Run) -> Reached:
+        route(run, self._files.log, self._delay_levels, self._queues)
+        entries = NewEntries(run.key_hashes, run.key_offsets, run.key_timestamps)
+        full_timestamp = self._index.put(entries)
+        return Reached(run.end, run.last_message_offset, run.last_store_timestamp, full_timestamp, run.messages)
+
+    def put_keys(self, keys: Sequence[tuple[StoredMessage, str]]) -> int:
+        """Add index entries of messages; the store time (ms) of the last message that filled a file, 0 if none did."""
+        hashes = np.array([key_hash(message.topic, key) for message, key in keys], np.int32)
+        offsets = np.array([message.physical_offset for message, _ in keys], np.int64)
+        timestamps = np.array([message.store_timestamp for message, _ in keys], np.int64)
+        return self._index.put(NewEntries(hashes, offsets, timestamps))
+
+    def close(self) -> None:
+        """Let go of the index file that entries were put to."""
+        self._index.close()
+
+
+def _damaged(record: Empty | Damage) -> CorruptError:
+    detail = record.detail if isinstance(record, Damage) else "there are zeros"
+    return CorruptError(
+        f"what was just appended reads back damaged: {detail}",
+        physical_offset=record.physical_offset,
+        hint="another process or the disk has changed the file; run `rmqctl recover`",
+    )

@@ -1,1 +1,0 @@
-"""What follows the log while a store is open: queues, index, checkpoint."""

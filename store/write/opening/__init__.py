@@ -1,1 +1,0 @@
-"""Opening a store for writing: what is looked at before the first byte."""
