@@ -86,7 +86,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def layouts_source() -> str:
     """The text of formats/layouts.py."""
     lines = [
-        '"""Fixed layouts. Generated from formats/schemas by `python -m rmqctl.formats.generate`: do not edit."""',
+        '"""Fixed layouts. Generated from formats/schemas.py by `python -m rmqctl.formats.generate`: do not edit."""',
         "",
         "from rmqctl.formats.layout import Layout",
         "",
@@ -159,7 +159,7 @@ def formats_document() -> str:
     lines = [
         "# What the bytes mean",
         "",
-        "Generated from `formats/schemas` by `make docs`. "
+        "Generated from `formats/schemas.py` by `make docs`. "
         "All integers are big-endian and signed unless said otherwise.",
         "An offset is given as long as everything before the field has a fixed size (IPv4 hosts).",
     ]

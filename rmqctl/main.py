@@ -103,8 +103,11 @@ _VERBS: dict[str, dict[str, str]] = {
     },
 }
 
+# a verb is a module of its name, but for a small one that lies beside its sister
+_BESIDE = {"resume": "undo", "topics": "cluster", "completion": "help"}
+
 VERBS: dict[str, Verb] = {
-    name: Verb(f"rmqctl.commands.{group}.{name}:{name}", group, short_help)
+    name: Verb(f"rmqctl.commands.{group}.{_BESIDE.get(name, name)}:{name}", group, short_help)
     for group, verbs in _VERBS.items()
     for name, short_help in verbs.items()
 }

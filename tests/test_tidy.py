@@ -41,22 +41,22 @@ STARTERS = (
 # has no row of its own belongs to the row of its folder. A row imports from itself and from the rows before it.
 HOUSE = tuple(
     """
-    rmqctl.store.status rmqctl.formats rmqctl.store.files rmqctl.store.config rmqctl.store.queues
+    rmqctl.formats rmqctl.store.status rmqctl.store.files rmqctl.store.config rmqctl.store.queues
     rmqctl.store.compiled rmqctl.store.log rmqctl.store.index rmqctl.store.store_files rmqctl.store.read
-    rmqctl.store.timer rmqctl.store.answers rmqctl.network.remoting rmqctl.network rmqctl.output
-    rmqctl.store.write.checks rmqctl.store.write.prepare rmqctl.store.write.fast.known rmqctl.store.scan
-    rmqctl.store.log.survey rmqctl.store.journal rmqctl.store.clean rmqctl.store.write.appenders
-    rmqctl.store.recover rmqctl.store.write rmqctl.store.write.fast rmqctl.store.columns rmqctl.store.write.bulk
-    rmqctl.network.clients.channel rmqctl.network.clients.client rmqctl.network.clients.producing
-    rmqctl.network.clients.hooks rmqctl.network.clients.producing.sender rmqctl.store.offsets rmqctl.store.dump
-    rmqctl.store.info rmqctl.store.check.catalogue rmqctl.store.check rmqctl.store.repair rmqctl.network.clients
-    rmqctl.store.read.follow rmqctl.store.export rmqctl.store.write.writer rmqctl.store.salvage
-    rmqctl.store.snapshot rmqctl.store.predict rmqctl.store.methods rmqctl.store rmqctl.messages rmqctl.pipeline
-    rmqctl.flags.types rmqctl.pipeline.jobs rmqctl.pipeline.sql.stores rmqctl.network.ha rmqctl.network.broker
-    rmqctl.pipeline.spark rmqctl.pipeline.sql rmqctl.reports rmqctl rmqctl.commands rmqctl.flags
+    rmqctl.store.timer rmqctl.store.answers rmqctl.store.write.checks rmqctl.store.write.prepare
+    rmqctl.store.write.fast.known rmqctl.store.scan rmqctl.store.log.survey rmqctl.store.journal rmqctl.store.clean
+    rmqctl.store.write.appenders rmqctl.store.recover rmqctl.store.write rmqctl.store.write.fast
+    rmqctl.store.columns rmqctl.store.write.bulk rmqctl.store.offsets rmqctl.store.dump rmqctl.store.info
+    rmqctl.store.check.catalogue rmqctl.store.check rmqctl.store.repair rmqctl.store.read.follow rmqctl.store.export
+    rmqctl.store.write.writer rmqctl.store.salvage rmqctl.store.snapshot rmqctl.store.predict rmqctl.store.methods
+    rmqctl.store rmqctl.store.survey rmqctl.network.remoting rmqctl.network rmqctl.network.clients.channel
+    rmqctl.network.clients.client rmqctl.network.clients.producing rmqctl.network.clients.hooks
+    rmqctl.network.clients.producing.sender rmqctl.network.clients rmqctl.network.ha rmqctl.network.broker
+    rmqctl.network.clients.push rmqctl.network.watching rmqctl.network.serving rmqctl.network.testing
+    rmqctl.pipeline rmqctl.pipeline.jobs rmqctl.pipeline.sql.stores rmqctl.pipeline.spark rmqctl.pipeline.sql
+    rmqctl.output rmqctl.messages rmqctl.flags.types rmqctl.reports rmqctl rmqctl.commands rmqctl.flags
     rmqctl.reports.changes rmqctl.commands.change rmqctl.commands.consumers rmqctl.commands.look rmqctl.exporting
-    rmqctl.commands.many rmqctl.documents rmqctl.commands.more rmqctl.network.clients.push rmqctl.network.watching
-    rmqctl.network.serving rmqctl.commands.wire rmqctl.network.testing rmqctl.store.survey
+    rmqctl.commands.many rmqctl.documents rmqctl.commands.more rmqctl.commands.wire
     """.split()
 )
 
