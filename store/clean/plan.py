@@ -21,8 +21,7 @@ from rmqctl.store.files.reading import is_file
 from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.log.survey import start_after_crash
 from rmqctl.store.log.unread_logs import refuse_dledger
-from rmqctl.store.queues.consumequeue import BATCH_CONSUMEQUEUE_UNIT_SIZE as BATCH_UNIT_SIZE
-from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue, ext_offset
+from rmqctl.store.queues.consumequeue import BATCH_UNIT_SIZE, UNIT_SIZE, ConsumeQueue, ext_offset
 from rmqctl.store.queues.consumequeue_ext import ConsumeQueueExt
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues
 from rmqctl.store.store_files import StoreFiles

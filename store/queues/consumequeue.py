@@ -280,9 +280,10 @@ class ConsumeQueue:
 
 # One batch consumequeue of 46-byte units: not placed by queue offset, so searched by it (docs/formats.md).
 
-BATCH_CONSUMEQUEUE_UNIT_SIZE = BATCH_CONSUMEQUEUE_UNIT.size
+BATCH_UNIT_SIZE = BATCH_CONSUMEQUEUE_UNIT.size
+DEFAULT_BATCH_FILE_SIZE = 300_000 * BATCH_UNIT_SIZE
 
-_BATCH_CONSUMEQUEUE_CHUNK_UNITS = 4096
+_BATCH_CHUNK_UNITS = 4096
 
 
 def pack_batch_unit(unit: QueueUnit) -> bytes:
@@ -328,12 +329,12 @@ class BatchConsumeQueue:
     def _read_all(self) -> Iterator[QueueUnit]:
         self._written = 0
         for file in self.files.files:
-            for position in range(0, file.size, _BATCH_CONSUMEQUEUE_CHUNK_UNITS * BATCH_CONSUMEQUEUE_UNIT_SIZE):
+            for position in range(0, file.size, _BATCH_CHUNK_UNITS * BATCH_UNIT_SIZE):
                 try:
-                    data = file.read(position, _BATCH_CONSUMEQUEUE_CHUNK_UNITS * BATCH_CONSUMEQUEUE_UNIT_SIZE)
+                    data = file.read(position, _BATCH_CHUNK_UNITS * BATCH_UNIT_SIZE)
                 except RemovedError:
                     break
-                whole = len(data) - len(data) % BATCH_CONSUMEQUEUE_UNIT_SIZE
+                whole = len(data) - len(data) % BATCH_UNIT_SIZE
                 for fields in BATCH_CONSUMEQUEUE_UNIT.struct.iter_unpack(data[:whole]):
                     physical_offset, size, tags_code, store_timestamp, base, batch_size, compacted_offset, _ = fields
                     if physical_offset < 0 or size <= 0 or base < 0 or batch_size <= 0:
@@ -382,7 +383,7 @@ class BatchConsumeQueue:
 
     def units_by_file(self) -> Iterator[list[QueueUnit]]:
         """Units as they lie in the queue's files, file by file."""
-        per_file = max(1, self.files.file_size // BATCH_CONSUMEQUEUE_UNIT_SIZE)
+        per_file = max(1, self.files.file_size // BATCH_UNIT_SIZE)
         units = self._all()
         for first in range(0, len(units), per_file):
             yield units[first : first + per_file]
@@ -399,8 +400,8 @@ class BatchConsumeQueue:
                 file=self.directory,
             )
         if not self.files.file_size:
-            self.files.file_size = DEFAULT_FILE_SIZE
-        per_file = self.files.file_size // BATCH_CONSUMEQUEUE_UNIT_SIZE
+            self.files.file_size = DEFAULT_BATCH_FILE_SIZE
+        per_file = self.files.file_size // BATCH_UNIT_SIZE
         units = self._all()
         first = self.files.files[0].start_offset if self.files.files else 0
         start = first + self._written // per_file * self.files.file_size
@@ -408,7 +409,7 @@ class BatchConsumeQueue:
         if file is None:
             file = self.files.create_file(start)
             file.set_positions(self.files.file_size)
-        io.write_range(file.path, self._written % per_file * BATCH_CONSUMEQUEUE_UNIT_SIZE, pack_batch_unit(unit))
+        io.write_range(file.path, self._written % per_file * BATCH_UNIT_SIZE, pack_batch_unit(unit))
         self._written += 1
         units.append(unit)
 

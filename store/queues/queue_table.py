@@ -28,6 +28,7 @@ from rmqctl.store.files.layout import (
 )
 from rmqctl.store.files.reading import Descriptors, exists, is_directory, named
 from rmqctl.store.queues.consumequeue import (
+    DEFAULT_BATCH_FILE_SIZE,
     DEFAULT_FILE_SIZE,
     UNIT_SIZE,
     BatchConsumeQueue,
@@ -35,7 +36,6 @@ from rmqctl.store.queues.consumequeue import (
     QueueKey,
     QueueUnit,
 )
-from rmqctl.store.queues.consumequeue import DEFAULT_FILE_SIZE as DEFAULT_BATCH_FILE_SIZE
 from rmqctl.store.queues.consumequeue_ext import DEFAULT_EXT_FILE_SIZE
 from rmqctl.store.queues.dispatch import LMQ_PREFIX, queue_slots
 

@@ -17,8 +17,7 @@ from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.queues.consumequeue import BATCH_CONSUMEQUEUE_UNIT_SIZE as BATCH_UNIT_SIZE
-from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue, QueueUnit, ext_offset
+from rmqctl.store.queues.consumequeue import BATCH_UNIT_SIZE, UNIT_SIZE, ConsumeQueue, QueueUnit, ext_offset
 from rmqctl.store.queues.consumequeue_ext import ConsumeQueueExt
 from rmqctl.store.queues.dispatch import queue_slots
 from rmqctl.store.queues.queue_table import AnyConsumeQueue

@@ -19,7 +19,7 @@ from rmqctl.store.log.implied import UNIT, Units, consecutive
 from rmqctl.store.log.lives import LifeRows
 from rmqctl.store.log.survey import LogSurvey
 from rmqctl.store.queues.consumequeue import (
-    BATCH_CONSUMEQUEUE_UNIT_SIZE,
+    BATCH_UNIT_SIZE,
     MAXIMUM_EXT_ADDRESS,
     PLACEHOLDER_SIZE,
     UNIT_SIZE,
@@ -394,7 +394,7 @@ class BatchConsumeQueueMend:
         files = {file.start_offset: file for file in self.queue.files.files}
         empty = self.queue.files.empty_files()
         first = min(files, default=0)
-        per_file = self._file_size // BATCH_CONSUMEQUEUE_UNIT_SIZE
+        per_file = self._file_size // BATCH_UNIT_SIZE
         end = first
         for start in range(0, len(self._wanted), per_file):
             data = b"".join(pack_batch_unit(unit) for unit in self._wanted[start : start + per_file])

@@ -28,9 +28,11 @@ from tests.proof.trying import Trier
 ROOMS: dict[str, tuple[str, ...]] = {
     "formats": ("tests/formats",),
     "store/files": ("tests/store/files", "tests/store/journal"),
-    "store/commitlog": ("tests/store/commitlog", "tests/store/write", "tests/proof/test_crash.py"),
+    "store/log": (
+        *("tests/store/commitlog", "tests/store/columns", "tests/store/survey"),
+        *("tests/store/write", "tests/store/recover", "tests/proof/test_crash.py"),
+    ),
     "store/read": ("tests/store/read",),
-    "store/survey": ("tests/store/survey", "tests/store/recover"),
     "store/write": ("tests/store/write", "tests/proof/test_crash.py"),
     "store/journal": ("tests/store/journal", "tests/proof/test_crash.py"),
     "store/recover": ("tests/store/recover", "tests/proof/test_crash.py"),

@@ -33,7 +33,11 @@ def test_the_codes_of_the_errors_are_stable_and_never_doubled() -> None:
 
 
 def test_every_exit_code_has_a_meaning() -> None:
-    numbers = {value for name, value in vars(exit_codes).items() if name.isupper() and isinstance(value, int)}
+    numbers = {
+        value
+        for name, value in vars(exit_codes).items()
+        if name[0] != "_" and name.isupper() and isinstance(value, int)
+    }
     assert numbers == set(exit_codes.MEANINGS)
     assert set(exit_codes.EXIT_CODES.values()) <= numbers
 

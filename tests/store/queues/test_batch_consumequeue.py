@@ -8,7 +8,7 @@ import pytest
 
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.store.files.reading import Descriptors
-from rmqctl.store.queues.consumequeue import BATCH_CONSUMEQUEUE_UNIT_SIZE as UNIT_SIZE
+from rmqctl.store.queues.consumequeue import BATCH_UNIT_SIZE as UNIT_SIZE
 from rmqctl.store.queues.consumequeue import BatchConsumeQueue, QueueUnit, pack_batch_unit
 from rmqctl.store.queues.offset_by_time import offset_by_time
 from tests.goldens import truth

@@ -240,7 +240,7 @@ def test_a_commit_of_few_pages_waits_unless_the_file_is_full(tmp_path: Path) -> 
 
 def test_fewer_pages_are_committed_after_the_thorough_interval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
-    monkeypatch.setattr("rmqctl.store.commitlog.flush.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("rmqctl.store.log.append.time.monotonic", lambda: clock[0])
     log = Log(tmp_path, PooledSink(TransientStorePool(5, FILE_SIZE)))
     config = StoreConfig(commit_commit_log_thorough_interval=200, transient_store_pool_enable=True)
     service = FlushService(log.flusher, log.sink, config, lambda _: None)
@@ -257,7 +257,7 @@ def test_each_tenth_thorough_flush_is_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr("rmqctl.store.commitlog.flush.time.monotonic", lambda: now)
+    monkeypatch.setattr("rmqctl.store.log.append.time.monotonic", lambda: now)
     caplog.set_level("INFO", "rmqctl.store")
     log = Log(tmp_path)
     service = FlushService(log.flusher, log.sink, StoreConfig(), lambda _: None)

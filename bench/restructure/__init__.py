@@ -1,1 +1,0 @@
-"""Tools of the restructuring; they go when it is done."""
