@@ -14,7 +14,15 @@ from rmqctl.network.config_defaults import name_server_defaults, name_server_pat
 from rmqctl.network.remoting import requests as fields
 from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode, bean, fastjson, parse_body
 from rmqctl.network.remoting.requests import FAQ, Caller, RequestError, Service
-from rmqctl.network.topic_config import ORDER_TOPIC_CONFIG, PERM_READ, PERM_WRITE, TopicConfig, topic_from_bean
+from rmqctl.network.topic_config import (
+    ORDER_TOPIC_CONFIG,
+    PERM_READ,
+    PERM_WRITE,
+    UNIT,
+    UNIT_SUBSCRIPTION,
+    TopicConfig,
+    topic_from_bean,
+)
 from rmqctl.store.config.config import DEFAULT_RELEASE, Release, parse_properties
 
 # What a broker says when it registers: its topics, as JSON or compressed (RegisterBrokerBody).
@@ -349,6 +357,17 @@ def get_all_topics(server: NameServer, request: RemotingCommand, caller: Caller)
     return _body(bean(topicList=sorted({name for broker in server.routes.all() for name in broker.topic_table()})))
 
 
+def get_unit_topics(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """Names of topics with the sys flag that is asked for; the first broker of a topic counts."""
+    flags: dict[str, int] = {}
+    for broker in server.routes.all():
+        for name, topic in broker.topic_table().items():
+            flags.setdefault(name, topic.sys_flag)
+    bit = UNIT if request.code == RequestCode.GET_UNIT_TOPIC_LIST else UNIT_SUBSCRIPTION
+    without = UNIT if request.code == RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST else 0
+    return _body(bean(topicList=sorted(name for name, flag in flags.items() if flag & bit and not flag & without)))
+
+
 def get_topics_by_cluster(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
     """Names of a cluster's topics."""
     cluster = fields.text(request, "cluster")
@@ -508,6 +527,9 @@ SERVICES: dict[int, Service[NameServer]] = {
     RequestCode.GET_BROKER_CLUSTER_INFO: Service(get_cluster_info, "all brokers by cluster"),
     RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: Service(get_all_topics, "names of all topics"),
     RequestCode.GET_TOPICS_BY_CLUSTER: Service(get_topics_by_cluster, "names of a cluster's topics"),
+    RequestCode.GET_UNIT_TOPIC_LIST: Service(get_unit_topics, "topics made by producers in unit mode"),
+    RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: Service(get_unit_topics, "retry topics of consumers in unit mode"),
+    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: Service(get_unit_topics, "those without the flag of producers"),
     RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: Service(get_system_topics, "names of clusters and brokers"),
     RequestCode.GET_BROKER_MEMBER_GROUP: Service(get_member_group, "brokers of one name"),
     RequestCode.GET_KV_CONFIG: Service(get_kv_config, "a setting of a namespace; 22 if there is none"),

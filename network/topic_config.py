@@ -19,6 +19,8 @@ DEFAULT_TOPIC = "TBW102"
 """The topic that lends its settings to new ones; where none can be created it must not be seen."""
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 """Namespace of the name server: of an ordered topic its brokers and how many queues each has, `broker:queues;…`."""
+UNIT, UNIT_SUBSCRIPTION = 1, 2
+"""Bits of a topic's sys flag: sent to by producers in unit mode, retried by consumers in unit mode (TopicSysFlag)."""
 _SINGLE_TAG = "SINGLE_TAG"
 _DEFAULT_QUEUES = 16
 

@@ -16,7 +16,7 @@ from rmqctl.network.broker.tables import ConfigSaver, ConsumerOffsets, GroupTabl
 from rmqctl.network.ha.master import Slaves
 from rmqctl.network.remoting.codec import RemotingCommand, ResponseCode
 from rmqctl.network.remoting.requests import FAQ, Caller, Promised, Reply, RequestError, Tell
-from rmqctl.network.topic_config import TopicConfig, retry_topic
+from rmqctl.network.topic_config import UNIT_SUBSCRIPTION, TopicConfig, retry_topic
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.lock import lock_holder
 from rmqctl.store.files.mapped_file import monotonic_ms
@@ -219,7 +219,7 @@ class Broker:
         """Settings of a group that a client comes with, known from now on; RequestError for one that cannot be."""
         return self.groups.find_or_default(name)
 
-    def join(self, group: str) -> None:
+    def join(self, group: str, *, is_unit_mode: bool = False) -> None:
         """A member of a group comes: its retry topic is there from now on. RequestError as for `group`."""
         self.group(group)
         self.topics.add_retry_topics([group])
@@ -461,10 +461,11 @@ class WritableBroker(Broker):
             self.save_groups()
         return settings
 
-    def join(self, group: str) -> None:
+    def join(self, group: str, *, is_unit_mode: bool = False) -> None:
         """As for every broker; what is new is written."""
         settings = self.group(group)
-        self.create_topic(retry_topic(group), max(0, int(settings["retryQueueNums"])))
+        flag = UNIT_SUBSCRIPTION if is_unit_mode else 0
+        self.create_topic(retry_topic(group), max(0, int(settings["retryQueueNums"])), flag)
 
     def create_topic(self, name: str, queues: int, sys_flag: int = 0) -> TopicConfig:
         """A topic of the broker's own making, unless it is there (createTopicInSendMessageBackMethod)."""

@@ -33,7 +33,7 @@ def heart_beat(broker: Broker, request: RemotingCommand, caller: Caller) -> Remo
     """A client is there, with its groups and what they subscribe."""
     heartbeat = heartbeat_from_body(request.body)
     for consumer in heartbeat.consumers:
-        broker.join(consumer.group)
+        broker.join(consumer.group, is_unit_mode=consumer.is_unit_mode)
     broker.clients.heard(caller, heartbeat, request.language, request.version, broker.elapsed())
     return RemotingCommand(ResponseCode.SUCCESS, {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"})
 

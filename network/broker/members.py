@@ -102,6 +102,7 @@ class ConsumerData(NamedTuple):
     message_model: str
     consume_from_where: str
     subscriptions: tuple[Subscription, ...]
+    is_unit_mode: bool = False
 
 
 class Heartbeat(NamedTuple):
@@ -142,6 +143,7 @@ def _consumer_from_bean(content: dict[str, Any]) -> ConsumerData:
         text_of(content, "messageModel"),
         text_of(content, "consumeFromWhere"),
         tuple(map(subscription_from_bean, wanted)),
+        content.get("unitMode") is True,
     )
 
 
@@ -204,7 +206,7 @@ class ClientManager:
             self._producers.setdefault(name, {})[caller] = channel
             self._join(self._produces, caller, name)
             self._by_id[heartbeat.client_id] = caller
-        for name, consume_type, message_model, consume_from_where, subscriptions in heartbeat.consumers:
+        for name, consume_type, message_model, consume_from_where, subscriptions, _ in heartbeat.consumers:
             group = self._consumers.setdefault(name, ConsumerGroup())
             group.channels[caller] = channel
             is_new = self._join(self._consumes, caller, name)

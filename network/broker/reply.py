@@ -26,7 +26,7 @@ from rmqctl.network.broker.settings import DLQ_PUT_NUMS, SNDBCK_PUT_NUMS
 from rmqctl.network.remoting import requests as fields
 from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode
 from rmqctl.network.remoting.requests import FAQ, Caller, Promised, Reply, RequestError, Service
-from rmqctl.network.topic_config import PERM_WRITE, REPLY_TO_CLIENT, retry_topic
+from rmqctl.network.topic_config import PERM_WRITE, REPLY_TO_CLIENT, UNIT_SUBSCRIPTION, retry_topic
 from rmqctl.store.answers.dead_letters import DLQ_PREFIX
 from rmqctl.store.read.frames import message_at
 from rmqctl.store.write.put import PutResult
@@ -206,7 +206,6 @@ RECALL_SERVICES_SERVICES: dict[int, Service[WritableBroker]] = {
 _RETRY_TOPIC = "RETRY_TOPIC"
 _ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 _FIRST_LEVEL = 3
-_UNIT_SUBSCRIPTION = 2
 # MQVersion.V3_4_9
 _SAYS_MOST_TIMES = 121
 
@@ -227,7 +226,7 @@ def send_back(broker: WritableBroker, request: RemotingCommand, caller: Caller) 
     if queues <= 0:
         return RemotingCommand(ResponseCode.SUCCESS)
     is_unit = fields.flag(request, "unitMode")
-    topic = broker.create_topic(retry_topic(group), queues, _UNIT_SUBSCRIPTION if is_unit else 0)
+    topic = broker.create_topic(retry_topic(group), queues, UNIT_SUBSCRIPTION if is_unit else 0)
     if not topic.perm & PERM_WRITE:
         raise RequestError(ResponseCode.NO_PERMISSION, f"the topic[{topic.name}] sending message is forbidden")
     stored = _sent_back(broker, fields.long(request, "offset"))

@@ -22,7 +22,7 @@ from rmqctl.network.broker.transactions import TRANSACTION, as_half
 from rmqctl.network.remoting import requests as fields
 from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode
 from rmqctl.network.remoting.requests import FAQ, Caller, Reply, RequestError, Service
-from rmqctl.network.topic_config import PERM_INHERIT, PERM_WRITE, TopicConfig
+from rmqctl.network.topic_config import PERM_INHERIT, PERM_WRITE, UNIT, UNIT_SUBSCRIPTION, TopicConfig
 from rmqctl.network.unique_ids import UniqueIds
 from rmqctl.store.answers.dead_letters import DLQ_PREFIX, RETRY_PREFIX
 from rmqctl.store.config.config_files import NOT_ALLOWED_TO_SEND, topic_problem
@@ -228,9 +228,6 @@ def send_header(request: RemotingCommand) -> SendHeader:
 
 # What is looked at before a message is taken: the topic, its queues, what may be (AbstractSendMessageProcessor).
 
-# TopicSysFlag
-_UNIT = 1
-_UNIT_SUBSCRIPTION = 2
 _RANDOM_BELOW = 99_999_999
 
 
@@ -268,13 +265,13 @@ def _created(broker: WritableBroker, header: SendHeader) -> TopicConfig:
         default = None
     if default is not None and default.perm & PERM_INHERIT:
         queues = max(0, min(header.default_topic_queues, default.write_queue_nums))
-        unit = (_UNIT_SUBSCRIPTION if is_retry else _UNIT) if header.is_unit_mode else 0
+        unit = (UNIT_SUBSCRIPTION if is_retry else UNIT) if header.is_unit_mode else 0
         made = TopicConfig(name, queues, queues, default.perm & ~PERM_INHERIT, default.filter_type, unit)
         broker.topics.put(made)
         broker.save_topics()
         return made
     if is_retry:
-        return broker.create_topic(name, 1, _UNIT_SUBSCRIPTION if header.is_unit_mode else 0)
+        return broker.create_topic(name, 1, UNIT_SUBSCRIPTION if header.is_unit_mode else 0)
     raise RequestError(
         ResponseCode.TOPIC_NOT_EXIST,
         f"topic[{name}] not exist, apply first please!\n{FAQ}",

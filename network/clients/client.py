@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -119,6 +120,25 @@ def _ordered_queues(topic: str, text: str) -> Iterator[MessageQueue]:
             yield from (MessageQueue(name, number, topic) for number in range(int(count)))
 
 
+# Addresses of name servers (NameServerAddressUtils).
+
+_ENDPOINT = re.compile(r"(?:\w+://)?MQ_INST_\w+_\w+\..*", re.ASCII)
+
+
+def name_server_addresses(namesrv: str) -> list[str]:
+    """Return the addresses `host:port` in `namesrv`: one or more, separated by `;`, or one as `http://host:port`."""
+    if namesrv.strip().startswith("http://"):
+        namesrv = namesrv.strip().rpartition("/")[2]
+    return [address for address in namesrv.split(";") if address]
+
+
+def namespace_of(namesrv: str) -> str:
+    """Return the namespace in an address such as `http://MQ_INST_user_name.host:port`; empty where it has none."""
+    if not _ENDPOINT.fullmatch(namesrv):
+        return ""
+    return namesrv.partition(".")[0].rpartition("/")[2]
+
+
 SECONDS = 3.0
 """How long an answer is waited for (sendMsgTimeout, mqClientApiTimeout)."""
 _ROUTE_SECONDS = 30.0
@@ -155,11 +175,17 @@ class Client:
         namesrv: str,
         dial: Dial = SocketChannel,
         on_request: Callable[[str, RemotingCommand], Answered] = lambda address, command: None,
+        *,
+        instance: str = "",
+        unit: str = "",
     ) -> None:
-        """`namesrv`: addresses `host:port`, separated by `;`."""
+        """`namesrv`: as for `name_server_addresses`. `instance`: the instanceName, process and time where there
+        is none; `unit`: the unitName. Both are part of the client id (ClientConfig#buildMQClientId)."""
         Client._count += 1
-        self.client_id = f"{own_address() or '127.0.0.1'}@{os.getpid()}#{time.time_ns()}{Client._count}"
-        self._name_servers = [address for address in namesrv.split(";") if address]
+        instance = instance or f"{os.getpid()}#{time.time_ns()}{Client._count}"
+        parts = own_address() or "127.0.0.1", instance, unit
+        self.client_id = "@".join(parts if unit.strip() else parts[:2])
+        self._name_servers = name_server_addresses(namesrv)
         self._dial = dial
         self._on_request = on_request
         self._lock = threading.Lock()
@@ -353,7 +379,7 @@ def texts(fields: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-__all__ = ["LANGUAGE", "SECONDS", "BrokerError", "Client", "texts"]
+__all__ = ["LANGUAGE", "SECONDS", "BrokerError", "Client", "name_server_addresses", "namespace_of", "texts"]
 
 
 # Names of topics and groups within a namespace (NamespaceUtil).

@@ -17,6 +17,7 @@ from rmqctl.network.clients.client import (
     Client,
     PullNodes,
     Route,
+    namespace_of,
     texts,
     with_namespace,
     without_namespace,
@@ -97,20 +98,24 @@ class Consumer:
         warn: Callable[[str], None] = lambda line: None,
         dial: Dial = SocketChannel,
         namespace: str = "",
+        unit_name: str = "",
+        unit_mode: bool = False,
     ) -> None:
         """Tags that are none are a UsageError. `begin` counts for queues in which the group has no offset. An onlooker,
         who does not join the group, gets all queues of the topic and begins there in each of them.
 
         The first call for messages joins. It raises RefusedError where live members of the group subscribe otherwise,
-        unless `force`; `warn` takes a line where there are live members. Topic and group are those of `namespace`,
-        which the messages do not show.
+        unless `force`; `warn` takes a line where there are live members. Topic and group are those of `namespace`, else
+        of the namespace in the name server's address, which the messages do not show.
         """
+        namespace = namespace or namespace_of(namesrv)
         group, topic = with_namespace(namespace, group), with_namespace(namespace, topic)
         self._namespace = namespace
         self.hooks: list[ConsumeHook] = []
         """Hooks: those of `poll` get its messages, those of `messages` one at a time."""
         self._filter = TagFilter(tags)
-        self._client = Client(namesrv, dial, self._asked)
+        self._client = Client(namesrv, dial, self._asked, unit=unit_name)
+        self._unit_mode = unit_mode
         self.client_id = self._client.client_id
         self.group = group
         self.topic = topic
@@ -388,7 +393,8 @@ class Consumer:
         if self._joins:
             self._look_at_others(routes)
             where = {"first": "FIRST_OFFSET", "last": "LAST_OFFSET"}.get(str(self._begin), "TIMESTAMP")
-            content = consumer_heartbeat(self.group, self._subscribed, f"CONSUME_FROM_{where}")
+            begin = f"CONSUME_FROM_{where}"
+            content = consumer_heartbeat(self.group, self._subscribed, begin, unit_mode=self._unit_mode)
             self._announced = content["consumerDataSet"][0]["subscriptionDataSet"]
             self._client.start_heartbeats(content)
             if not self._has_joined:

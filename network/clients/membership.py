@@ -38,7 +38,12 @@ _CLIENT_VERSION = "V5_3_3"
 
 
 def consumer_heartbeat(
-    group: str, subscriptions: Mapping[str, str], consume_from: str, message_model: str = CLUSTERING
+    group: str,
+    subscriptions: Mapping[str, str],
+    consume_from: str,
+    message_model: str = CLUSTERING,
+    *,
+    unit_mode: bool = False,
 ) -> dict[str, Any]:
     """Return the heartbeat of a push consumer (HeartbeatData): `subscriptions` are tag expressions by topic.
 
@@ -65,7 +70,7 @@ def consumer_heartbeat(
         messageModel=message_model,
         consumeFromWhere=consume_from,
         subscriptionDataSet=wanted,
-        unitMode=False,
+        unitMode=unit_mode,
     )
     return {"consumerDataSet": [consumer], "producerDataSet": []}
 

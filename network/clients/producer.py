@@ -19,7 +19,7 @@ from rmqctl.formats.hosts import parse_offset_message_id
 from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.formats.properties import compression_type
 from rmqctl.network.clients.channel import Dial, SocketChannel, messages_of
-from rmqctl.network.clients.client import Client, texts, with_namespace, without_namespace
+from rmqctl.network.clients.client import Client, namespace_of, texts, with_namespace, without_namespace
 from rmqctl.network.clients.hooks import EndTransactionContext, ProducerHooks
 from rmqctl.network.clients.producing.requests import Outgoing, OutgoingRequests, SendResult
 from rmqctl.network.clients.producing.routing import Select
@@ -53,7 +53,6 @@ from rmqctl.network.topic_config import (
     TIME_TO_LIVE,
     reply_topic,
 )
-from rmqctl.network.unique_ids import own_address
 
 # Request and reply: a message that wants an answer, and the answer that a broker pushes to the one who asked
 # (RequestFutureHolder, MessageUtil).
@@ -141,16 +140,15 @@ class Producer:
         settings: ProducerSettings = _SETTINGS,
         warn: _Warn = _log.warning,
     ) -> None:
-        """`namesrv`: addresses of name servers, separated by `;`. `warn` gets a line for a hook that fails, and for
+        """`namesrv`: addresses of name servers, separated by `;`; one as `http://MQ_INST_user_name.host:port` has the
+        namespace of a producer without one in its settings. `warn` gets a line for a hook that fails, and for
         traces that are lost."""
+        settings = settings._replace(namespace=settings.namespace or namespace_of(namesrv))
         self.group = with_namespace(settings.namespace, group)
         self.settings = settings
         self._warn = warn
-        self._client = Client(namesrv, dial, self._asked)
-        if settings.instance_name != _DEFAULT_INSTANCE:
-            self._client.client_id = f"{own_address() or '127.0.0.1'}@{settings.instance_name}"
-        if settings.unit_name.strip():
-            self._client.client_id += f"@{settings.unit_name}"
+        instance = "" if settings.instance_name == _DEFAULT_INSTANCE else settings.instance_name
+        self._client = Client(namesrv, dial, self._asked, instance=instance, unit=settings.unit_name)
         # servers of this process have no address of their own: their owner tells them apart
         self._key: Hashable = (
             namesrv,

@@ -133,7 +133,9 @@ NAME=VALUE` takes them by RocketMQ's names:
 The client id is the host's address, the instanceName, or process and time without one, and the unitName if there is
 one. With vipChannelEnabled=true messages are sent to the broker's port minus 2. With a namespace (`--namespace`, of
 `consume` too) brokers know topics and groups as NAMESPACE%NAME, and messages show their names without it; system topics
-have no namespace, and retry topics have it after their prefix.
+have no namespace, and retry topics have it after their prefix. A name server's address such as
+`http://MQ_INST_user_name.host:9876` has the namespace MQ_INST_user_name in it. Topics that a producer with
+unitMode=true creates, and retry topics of consumers in unit mode (`consume --unit-mode`), have RocketMQ's unit flags.
 
 With enableBackpressureForAsyncMode=true at most backPressureForAsyncSendNum messages (10 at least) and
 backPressureForAsyncSendSize bytes of bodies (1 MiB at least) of `send_soon` are on their way. The caller waits for its

@@ -233,7 +233,8 @@ namesrv_option = Flag(
     envvar="NAMESRV_ADDR",
     metavar="HOST:PORT",
     required=True,
-    help="Name servers, separated by semicolons; else $NAMESRV_ADDR, as for mqadmin.",
+    help="Name servers, separated by semicolons; else $NAMESRV_ADDR, as for mqadmin. "
+    "http://MQ_INST_USER_NAME.HOST:PORT names a namespace, too.",
 )
 
 source_option = Flag(

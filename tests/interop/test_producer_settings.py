@@ -1,16 +1,22 @@
-"""Settings of producers at real brokers: compression, the topic that is copied, another broker, a namespace, a unit."""
+"""Settings of clients at real brokers: compression, the topic that is copied, another broker, namespaces, units."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import random
+import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rmqctl.formats.message import Message
+from rmqctl.network.clients.client import Client
+from rmqctl.network.clients.consumer import Consumer
 from rmqctl.network.clients.producer import Producer
 from rmqctl.network.clients.producing.settings import ProducerSettings
+from rmqctl.network.remoting.codec import RequestCode, parse_body
 from tests.interop.brokers import java, mqadmin, real_broker, rmqctl
 from tests.interop.members import wait_for
 
@@ -92,3 +98,66 @@ def test_a_message_that_is_not_stored_safely_goes_to_another_broker(tmp_path: Pa
                 found[is_on] = {(one.queue.broker_name, one.status) for one in results}
     assert found[False] == {("broker-a", "SLAVE_NOT_AVAILABLE"), ("broker-b", "SEND_OK")}
     assert found[True] == {("broker-b", "SEND_OK")}
+
+
+def test_the_address_of_a_name_server_has_a_namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = "MQ_INST_17_Shop.shop.org"
+    hosts = tmp_path / "hosts"
+    hosts.write_text(f"127.0.0.1 {host}\n")
+    plain = socket.getaddrinfo
+    monkeypatch.setattr(
+        socket,
+        "getaddrinfo",
+        lambda name, *more, **options: plain("127.0.0.1" if name == host else name, *more, **options),
+    )
+    with real_broker(VERSION, tmp_path / "real", tmp_path / "store", SETTINGS) as real:
+        at = f"http://{host}:{real.namesrv.rpartition(':')[2]}"
+        with Producer(at, "pays") as producer:
+            producer.send(Message("Orders", b"mine"))
+        known = rmqctl("topics", "-n", f"http://{real.namesrv}")
+        assert [row["topic"] for row in known if "Orders" in row["topic"]] == ["MQ_INST_17_Shop%Orders"]
+        with Consumer(at, "reads", "Orders", begin="first") as consumer:
+            (message,) = consumer.poll(20)
+        assert (message.topic, message.body) == ("Orders", b"mine")
+        # a Java client of the same address has the same names, retries included
+        calls = ("lite", "Orders", "java", "*", "1")
+        lines = java(VERSION, tmp_path, "Consume", at, *calls, jdk_net_hosts_file=str(hosts))
+        got = [line.split("\t") for line in lines if line.startswith("message")]
+        assert [one[4] for one in got] == [hashlib.sha256(b"mine").hexdigest()]
+        groups = {row["group"] for row in rmqctl("groups", "-n", real.namesrv)}
+        assert {"MQ_INST_17_Shop%reads", "MQ_INST_17_Shop%java"} <= groups
+
+
+def test_units_mark_topics_as_they_do_at_ours(tmp_path: Path) -> None:
+    with real_broker(VERSION, tmp_path / "real", tmp_path / "store", SETTINGS) as real:
+        settings = ProducerSettings(unit_mode=True, unit_name="east")
+        with Producer(real.namesrv, "pays", settings=settings) as producer:
+            producer.send(Message("Orders", b"one"))
+            producer.send(Message("%RETRY%sent", b"one"))
+        with Producer(real.namesrv, "pays") as producer:
+            producer.send(Message("Plain", b"one"))
+        with (
+            contextlib.closing(Client(real.namesrv)) as client,
+            Consumer(real.namesrv, "polls", "Orders", begin="first", unit_name="east", unit_mode=True) as consumer,
+        ):
+            assert consumer.poll(20)
+            (known,) = mqadmin(VERSION, tmp_path, real.namesrv, "consumerConnection -g polls")
+            assert any("@east" in line for line in known)
+
+            def flags() -> dict[str, Any]:
+                found = {}
+                for topic in ("Orders", "Plain", "%RETRY%sent", "%RETRY%polls"):
+                    answer = client.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+                    found[topic] = parse_body(answer.body)["queueDatas"][0]["topicSysFlag"]
+                return found
+
+            assert flags() == {"Orders": 1, "Plain": 0, "%RETRY%sent": 2, "%RETRY%polls": 2}
+            lists = [
+                sorted(parse_body(client.ask_name_server(code).body)["topicList"])
+                for code in (
+                    RequestCode.GET_UNIT_TOPIC_LIST,
+                    RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
+                    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+                )
+            ]
+            assert lists == [["Orders"], ["%RETRY%polls", "%RETRY%sent"], ["%RETRY%polls", "%RETRY%sent"]]

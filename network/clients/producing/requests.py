@@ -92,7 +92,7 @@ class OutgoingRequests:
         fields: dict[str, Any] = {
             "a": self._group, "b": topic, "c": self._settings.create_topic_key,
             "d": self._settings.default_topic_queue_nums, "f": sys_flag, "h": first.flag, "i": encoded, **retries,
-            "k": False, "m": is_batch,
+            "k": self._settings.unit_mode, "m": is_batch,
         }  # fmt: skip
         code = RequestCode.SEND_BATCH_MESSAGE if is_batch else RequestCode.SEND_MESSAGE_V2
         if properties.get(MESSAGE_TYPE) == REPLY:

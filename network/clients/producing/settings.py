@@ -50,6 +50,7 @@ class ProducerSettings(NamedTuple):
     namespace: str = ""
     instance_name: str = "DEFAULT"
     unit_name: str = ""
+    unit_mode: bool = False
     poll_name_server_interval: int = 30_000
     heartbeat_broker_interval: int = 30_000
 

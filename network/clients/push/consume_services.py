@@ -104,8 +104,11 @@ class SendBack:
         with self._lock:
             if self._producer is None:
                 # one for each member of this process, as for each client of RocketMQ's
-                instance = self._member.client.client_id.partition("@")[2]
-                settings = ProducerSettings(instance_name=instance)
+                member = self._member
+                instance = member.client.client_id.split("@")[1]
+                settings = ProducerSettings(
+                    instance_name=instance, unit_name=member.unit_name, unit_mode=member.unit_mode
+                )
                 self._producer = Producer(self._namesrv, _INNER_GROUP, self._dial, settings)
                 self._producer.start()
             return self._producer

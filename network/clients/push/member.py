@@ -59,6 +59,8 @@ class PushMember:
     queues: dict[MessageQueue, ProcessQueue] = field(default_factory=dict)
     hooks: list[ConsumeHook] = field(default_factory=list)
     namespace: str = ""
+    unit_name: str = ""
+    unit_mode: bool = False
     announced: list[Any] = field(default_factory=list)
     figures: ConsumeFigures = field(default_factory=ConsumeFigures)
 
@@ -79,7 +81,7 @@ class PushMember:
         """Send a heartbeat with the subscriptions to every broker, now and every 30 s."""
         model = BROADCASTING if self.is_broadcast else CLUSTERING
         begin = _FROM.get(str(self.begin), "CONSUME_FROM_TIMESTAMP")
-        content = consumer_heartbeat(self.group, self.subscriptions, begin, model)
+        content = consumer_heartbeat(self.group, self.subscriptions, begin, model, unit_mode=self.unit_mode)
         self.announced = content["consumerDataSet"][0]["subscriptionDataSet"]
         self.client.start_heartbeats(content)
 

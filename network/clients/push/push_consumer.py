@@ -6,12 +6,12 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rmqctl.formats.errors import RefusedError, RemoteError, UsageError
 from rmqctl.network.clients.channel import Answered, Dial, SocketChannel
-from rmqctl.network.clients.client import Client, with_namespace
+from rmqctl.network.clients.client import Client, namespace_of, with_namespace
 from rmqctl.network.clients.consumer import Where
 from rmqctl.network.clients.membership import BROADCASTING, CLUSTERING, Allocate, averagely, live_group
 from rmqctl.network.clients.producer import trace_dispatcher
@@ -32,7 +32,6 @@ from rmqctl.network.clients.push.tasks import CallbackThreads, Tasks, Warn
 from rmqctl.network.clients.tracing import ConsumeTrace, TraceDispatcher, TraceOptions
 from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode
 from rmqctl.network.topic_config import retry_topic
-from rmqctl.network.unique_ids import own_address
 from rmqctl.store.read.filter import SUBSCRIBE_ALL, TagFilter
 
 _FIRST_PERSIST_SECONDS = 10.0
@@ -48,7 +47,8 @@ class MemberOptions:
     `begin`: where queues without an offset begin. `broadcast`: get all queues, keep progress in
     `offsets_directory`/client id/group/offsets.json (None: ~/.rocketmq_offsets, as RocketMQ's clients) under the client
     id of `instance`, which members on one host must not share. `force`: join although live members subscribe otherwise.
-    `namespace`: that of topics and group, which callbacks do not see. `warn` gets a line for what goes wrong.
+    `namespace`: that of topics and group, which callbacks do not see; else that of the name server's address. `warn`
+    gets a line for what goes wrong. `unit_name`: part of the client id.
     """
 
     begin: Where = "last"
@@ -61,6 +61,8 @@ class MemberOptions:
     warn: Warn = lambda line: None
     dial: Dial = SocketChannel
     namespace: str = ""
+    unit_name: str = ""
+    unit_mode: bool = False
 
 
 class PushConsumer:
@@ -83,7 +85,8 @@ class PushConsumer:
         options: MemberOptions | None = None,
     ) -> None:
         """UsageError for settings, names or tags that RocketMQ refuses; CorruptError for damaged progress."""
-        self._options = options = options or MemberOptions()
+        options = options or MemberOptions()
+        self._options = options = replace(options, namespace=options.namespace or namespace_of(namesrv))
         self.settings = settings = settings or PushSettings()
         _check(group, subscriptions, options)
         group = with_namespace(options.namespace, group)
@@ -91,14 +94,13 @@ class PushConsumer:
         subscribed = dict(self._own)
         if not options.broadcast:
             subscribed.setdefault(retry_topic(group), SUBSCRIBE_ALL)
-        self._client = Client(namesrv, options.dial, self._asked)
-        if options.broadcast:
-            self._client.client_id = f"{own_address() or '127.0.0.1'}@{options.instance}"
+        instance = options.instance if options.broadcast else ""
+        self._client = Client(namesrv, options.dial, self._asked, instance=instance, unit=options.unit_name)
         is_orderly = on_ordered is not None
         self._member = PushMember(
             self._client, group, subscribed, settings, options.warn, options.begin, options.allocate,
             is_orderly, options.broadcast, self._offsets(group), options.commit,
-            namespace=options.namespace,
+            namespace=options.namespace, unit_name=options.unit_name, unit_mode=options.unit_mode,
         )  # fmt: skip
         self.hooks = self._member.hooks
         """Hooks: append to the list before `start`."""

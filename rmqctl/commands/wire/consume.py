@@ -106,6 +106,8 @@ Exit code 1 says that there was no message."""
 @click.option("--assign", multiple=True, metavar="BROKER:QUEUE", help="A queue of --strategy config. Repeatable.")
 @click.option("--room", multiple=True, metavar="NAME", help="A machine room of --strategy machine-room. Repeatable.")
 @namespace_option
+@click.option("--unit-name", default="", metavar="NAME", help="Unit name, part of the client id.")
+@click.option("--unit-mode", is_flag=True, help="Consume in unit mode: the retry topic is marked so.")
 @trace_option.but(help="Send message traces of what is consumed; needs -g.")
 @trace_topic_option
 @click.option("--send-back", is_flag=True, help="Send each printed message back: it comes again after a delay.")
@@ -127,6 +129,8 @@ def consume(
     assign: tuple[str, ...],
     room: tuple[str, ...],
     namespace: str | None,
+    unit_name: str,
+    unit_mode: bool,
     **push: Any,
 ) -> int:
     """Print the messages of a topic as a broker gives them.
@@ -146,7 +150,7 @@ def consume(
     if is_push:
         options = MemberOptions(
             begin, allocate, commits, push["broadcast"], push["instance"] or "DEFAULT", None, force, output.talk,
-            dial, namespace or "",
+            dial, namespace or "", unit_name, unit_mode,
         )  # fmt: skip
         return _push(
             output,
@@ -154,21 +158,12 @@ def consume(
             options,
             to_the_end=not follow,
         )
+    consumer = Consumer(
+        namesrv, name, topic, tag or "*", begin=begin, commit=commits, allocate=allocate, joins=joins, force=force,
+        warn=output.talk, dial=dial, namespace=namespace or "", unit_name=unit_name, unit_mode=unit_mode,
+    )  # fmt: skip
     with (
-        Consumer(
-            namesrv,
-            name,
-            topic,
-            tag or "*",
-            begin=begin,
-            commit=commits,
-            allocate=allocate,
-            joins=joins,
-            force=force,
-            warn=output.talk,
-            dial=dial,
-            namespace=namespace or "",
-        ) as consumer,
+        consumer,
         _traced(consumer, namesrv, dial, push["trace"], push["trace_topic"]),
         contextlib.closing(consumer.messages(to_the_end=not follow)) as messages,
     ):
