@@ -1,4 +1,4 @@
-"""What the documents say is so: paths, the map of the rooms, the tests that hold the laws, sessions of the README."""
+"""Documents are true: paths, the package map, the tests of each law, sessions of README and quick start."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import click
 import pytest
 
+from rmqctl.main import VERBS, actions_of, cli
 from tests.goldens import golden
 from tests.processes import ROOT, run
 from tests.test_tidy import FLOORS, HOUSE, module_name, sources
 
 DOCUMENTS = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md"), *ROOT.glob("tests/*/README.md")])
+LIMIT = 540 << 10
 ARCHITECTURE = ROOT / "docs/architecture.md"
 TOPS = (*FLOORS, "tests", "bench", "docs", "pyspark_rocketmq")
 # its examples of what breaks a rule are of files that there need not be
@@ -106,7 +109,7 @@ def test_the_glossary_is_in_order() -> None:
 
 
 class Session(NamedTuple):
-    """A block of the README: the golden store it is held on, and each command with what it prints."""
+    """A console block of a document: the golden store it runs on, and each command with its output."""
 
     golden: str
     steps: list[tuple[str, str]]
@@ -118,10 +121,15 @@ SESSION = re.compile(
 STORE = "/data/store"
 
 
+def of_sessions() -> str:
+    """The text of the documents with console sessions."""
+    return "\n".join((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/quickstart.md"))
+
+
 def sessions() -> list[Session]:
-    """The sessions of the README, in their order."""
+    """Return the sessions of README and quick start, in their order."""
     found = []
-    for name, block in SESSION.findall((ROOT / "README.md").read_text(encoding="utf-8")):
+    for name, block in SESSION.findall(of_sessions()):
         steps = [step.partition("\n") for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
         found.append(Session(name, [(command, output.strip("\n")) for command, _, output in steps]))
     return found
@@ -148,9 +156,24 @@ def steady(text: str) -> str:
     return re.sub(r"\d{8}T\d{9}Z", "TIME", text)
 
 
-def test_every_session_of_the_readme_says_its_store() -> None:
+def test_every_session_names_its_store() -> None:
+    assert len(sessions()) == of_sessions().count("```console") == 4
+
+
+def test_the_readme_is_short() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(sessions()) == text.count("```console") == 4
+    assert len(text.encode()) <= 6 << 10
+    first_screen = "\n".join(text.splitlines()[:50])
+    assert [
+        word for word in ("For operators", "## Install", "make install", "Five commands") if word not in first_screen
+    ] == []
+    assert len(re.findall(r"^\| `rmqctl [a-z]+ ", first_screen, re.MULTILINE)) == 5
+
+
+def test_the_documents_are_short() -> None:
+    """Measurements and stories of past days belong to git; LIMIT is for all documents but the list of changes."""
+    documents = [*(ROOT / "docs").iterdir(), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    assert sum(path.stat().st_size for path in documents) <= LIMIT
 
 
 @pytest.mark.parametrize(
@@ -158,11 +181,28 @@ def test_every_session_of_the_readme_says_its_store() -> None:
     sessions(),
     ids=lambda session: session.golden,
 )
-def test_sessions_of_the_readme_print_what_they_say(session: Session, tmp_path: Path) -> None:
+def test_sessions_print_what_they_say(session: Session, tmp_path: Path) -> None:
     if any(command.startswith("rmqctl sql") for command, _ in session.steps):
         pytest.importorskip("duckdb")
     for (command, said), printed in zip(session.steps, held(session, tmp_path), strict=True):
         assert steady(printed) == steady(said), command
+
+
+def test_the_command_reference_has_every_option() -> None:
+    """An option that verbs share is explained once; each verb names those it has."""
+    entries = dict(
+        re.findall(r"^### (.*)\n((?:(?!#).*\n)*)", (ROOT / "docs/commands.md").read_text(encoding="utf-8"), re.M)
+    )
+    for name in VERBS:
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None
+        for action in actions_of(command):
+            entry = entries.pop(name if action.name == name else f"{name} {action.name}")
+            options = (one for one in action.params if isinstance(one, click.Option) and not one.hidden)
+            named = set(re.findall(r"(?<![\w-])-[\w-]+", entry))
+            assert [one.opts for one in options if not set(one.opts) & named] == [], action.name
+            assert (action.help or "").split("\n")[0].split()[:4] == entry.splitlines()[3].split()[:4]
+    assert entries == {}
 
 
 def test_imports_of_the_notebook_work() -> None:

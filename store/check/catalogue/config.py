@@ -10,47 +10,46 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "RMQ-CFG-001",
         Severity.WARNING,
-        "config file damaged, backup good",
-        "A broker loads the backup, which is a few seconds older. Versions after 5.3.3 delete the damaged file first: "
-        "if the backup is lost too, they start with nothing.",
+        "config file damaged, backup intact",
+        "A broker loads the backup, which is a few seconds older. Versions after 5.3.3 delete the damaged file "
+        "first: without the backup they start with nothing.",
         "A crash while the file was written; Windows.",
-        "`repair` puts the backup in its place and keeps the damaged file.",
+        "`repair` restores the backup and keeps the damaged file.",
         _REPAIR,
         ("apache/rocketmq#3401", "apache/rocketmq#1498", "apache/rocketmq#6096", "apache/rocketmq#9705"),
     ),
     Kind(
         "RMQ-CFG-002",
         Severity.ERROR,
-        "config file damaged, no good backup",
-        "The file is damaged or empty, and so is its backup, or the backup is gone. A broker does not start while both "
-        "are damaged. Where the backup is empty or gone it starts with an empty table: topics are lost, or groups "
-        "start again at the first or last message as their clients say, or all delayed messages are delivered again. "
-        "The same happens if both files are moved away.",
+        "config file damaged, no intact backup",
+        "The file is damaged or empty, and its backup is damaged, empty or missing. A broker does not start while "
+        "both are damaged. With an empty or missing backup it starts with an empty table: topics are lost, groups "
+        "restart at the first or last message, or all delayed messages are delivered again. The same happens if "
+        "both files are moved away.",
         "A power cut before the bytes of a renamed file were on disk; two crashes in a row; a full disk.",
-        "Restore the file from a copy, best before the broker starts: it writes its own within seconds. "
-        "`rmqctl repair --only RMQ-CFG-002` writes what is known: the entries that can still be read out of the torn "
-        "text, topics from the queues, groups from the offsets. Then `rmqctl offsets set` gives groups the offsets "
-        "that are missing.",
+        "Restore the file from a copy before the broker starts: it writes its own within seconds. `repair --only "
+        "RMQ-CFG-002` writes the entries that are still readable, topics from the queues, groups from the offsets. "
+        "Then `rmqctl offsets set` sets missing offsets.",
         _REPAIR,
         ("apache/rocketmq#3401", "apache/rocketmq#9705"),
     ),
     Kind(
         "RMQ-CFG-003",
         Severity.WARNING,
-        "config file with a stale end",
-        "Behind a whole JSON value stand the last bytes of a longer, older one: brokers fail to load it.",
-        "A shorter file written over a longer one without cutting it.",
-        "`repair` cuts the file behind the value.",
+        "config file with stale trailing bytes",
+        "A complete JSON value is followed by the last bytes of a longer, older one. Brokers fail to load the file.",
+        "A shorter file written over a longer one without truncation.",
+        "`repair` truncates the file after the value.",
         _REPAIR,
         ("apache/rocketmq#9328",),
     ),
     Kind(
         "RMQ-CFG-004",
         Severity.WARNING,
-        "config file missing, backup there",
+        "config file missing, backup exists",
         "A broker loads the backup. If that is lost too, it starts with nothing.",
-        "A crash while the file was replaced; a start of a version that deletes damaged config files.",
-        "`repair` puts the backup in its place.",
+        "A crash while the file was replaced; a version that deletes damaged config files.",
+        "`repair` restores the backup.",
         _REPAIR,
         ("apache/rocketmq#9705",),
     ),
@@ -58,7 +57,7 @@ KINDS: tuple[Kind, ...] = (
         "RMQ-CFG-005",
         Severity.NOTICE,
         "backup of a config file damaged",
-        "The file itself is good. If it is damaged in turn, there is nothing to fall back on.",
+        "The file itself is intact, but has no fallback.",
         "A crash while the backup was written.",
         "Nothing: the broker replaces it when it next saves.",
     ),
@@ -66,73 +65,73 @@ KINDS: tuple[Kind, ...] = (
         "RMQ-CFG-006",
         Severity.NOTICE,
         "queues of a topic that is not configured",
-        "The topic is not in topics.json, its queues are still there: if it is created again, consumers get their "
-        "messages.",
-        "A deleted topic whose queues were not removed or came back in a recovery; an older topics.json.",
-        "If the topic was deleted, `repair --only` moves its queues out of the store, or `rmqctl purge -t TOPIC` its "
-        "offsets, too. If not, create it again with as many queues (`rmqctl topics create`).",
+        "topics.json does not have the topic, but its queues exist. If the topic is created again, consumers "
+        "receive their messages.",
+        "A deleted topic whose queues were not removed or reappeared in a recovery; an older topics.json.",
+        "If the topic was deleted, `repair --only` moves its queues out of the store; `rmqctl purge -t TOPIC` also "
+        "removes its offsets. Otherwise create it again with as many queues (`rmqctl topics create`).",
         _REPAIR,
         ("apache/rocketmq#7264", "apache/rocketmq#1852"),
     ),
     Kind(
         "RMQ-CFG-007",
         Severity.WARNING,
-        "config file of an unexpected shape",
-        "It is JSON, but not what a broker writes there: the broker fails on it or ignores it.",
-        "Written by hand or by another tool.",
+        "config file with an unexpected structure",
+        "The file is JSON, but not what a broker writes. A broker fails on it or ignores it.",
+        "An edit by hand or by another tool.",
         "Compare it with its backup.",
     ),
     Kind(
         "RMQ-CFG-040",
         Severity.NOTICE,
-        "configuration in a RocksDB",
-        "A RocksDB holds topics, groups or offsets, and is not read: a JSON file of them beside it is history. Answers "
-        "that depend on them say `not certain`, and changes of them are refused.",
+        "configuration in RocksDB",
+        "RocksDB holds topics, groups or offsets, and rmqctl does not read it. JSON files beside it are outdated. "
+        "Answers that depend on it are marked `not certain`, and changes are refused.",
         "storeType=defaultRocksDB, configManagerVersion=v2 or useSingleRocksDBForAllConfigs.",
-        "Nothing. `mqadmin rocksDBConfigToJson` prints what it holds. If the broker no longer uses it, move the folder "
-        "away.",
+        "Nothing. `mqadmin rocksDBConfigToJson` prints its content. If the broker no longer uses it, move the "
+        "directory away.",
         None,
     ),
     Kind(
         "RMQ-CFG-041",
         Severity.NOTICE,
         "offsets in the file of light queues",
-        "A broker with enableLmq keeps the offsets of all groups in lmqConsumerOffset.json, one without it in "
-        "consumerOffset.json. Without a broker.conf the only file counts, or the newer one.",
-        "enableLmq=true, now or once.",
-        "Name the broker.conf with -c where both files are there.",
+        "A broker with enableLmq keeps the offsets of all groups in lmqConsumerOffset.json, others in "
+        "consumerOffset.json. Without a broker.conf, rmqctl uses the only or the newer file.",
+        "enableLmq=true, now or earlier.",
+        "Name the broker.conf with -c if both files exist.",
         None,
     ),
     Kind(
         "RMQ-CFG-042",
         Severity.NOTICE,
-        "queue with messages that no consumer sees",
-        "topics.json gives the topic fewer readQueueNums than it has queues, or no permission to read: consumers get "
-        "none of the messages there, and their lag stays.",
-        "A topic that was made smaller before its last queues were consumed; perm changed to write only.",
-        "Set readQueueNums or perm back (`rmqctl topics change`) until the messages are consumed.",
+        "queue with messages that no consumer can read",
+        "topics.json has fewer readQueueNums than the topic has queues, or no read permission. Consumers receive "
+        "none of these messages, and the lag stays.",
+        "A topic that was shrunk before its last queues were consumed; perm changed to write only.",
+        "Restore readQueueNums or perm (`rmqctl topics change`) until the messages are consumed.",
         None,
     ),
     Kind(
         "RMQ-CFG-043",
         Severity.NOTICE,
         "messages of a removed topic",
-        "topics.json does not name the topic, and it has no queue: so a broker leaves a topic that it deletes. Its "
-        "messages stay in the log until their files expire. A broker that recovers after a crash dispatches them again "
-        "from where it starts; `recover` and `rebuild` do so, too. The queues are back then.",
+        "topics.json does not have the topic, and it has no queue: a broker leaves this when it deletes a topic. "
+        "The messages stay in the log until their files expire. A recovery after a crash, `recover` and `rebuild` "
+        "create the queues again.",
         "A deleted topic. Or an older topics.json together with lost queue files.",
-        "Nothing if the topic was deleted. If not: `rmqctl rebuild --queues -t TOPIC`, and create it again "
-        "(`mqadmin updateTopic`).",
+        "Nothing if the topic was deleted. Otherwise run `rmqctl rebuild --queues -t TOPIC` and create the topic "
+        "again (`mqadmin updateTopic`).",
         None,
         ("apache/rocketmq#1852", "apache/rocketmq#7264"),
     ),
     Kind(
         "RMQ-OFF-001",
         Severity.WARNING,
-        "consumer offset behind the end of its queue",
-        "The group has read further than the queue reaches: its lag is negative, and it misses new messages until the "
-        "queue has grown past the offset, or is set back to the first one.",
-        "A queue that was cut, rebuilt or deleted, offsets copied from another broker.",
+        "consumer offset past the end of its queue",
+        "The committed offset is past the end of the queue. The lag is negative. The group misses new messages "
+        "until the queue has grown past the offset, or restarts at the first one.",
+        "A queue that was cut, rebuilt or deleted; offsets copied from another broker.",
         "`repair --only` sets it to the end of the queue.",
         _REPAIR,
         ("apache/rocketmq#2743", "alibaba/rocketmq#78", "alibaba/rocketmq#512", "apache/rocketmq#6600"),
@@ -141,8 +140,8 @@ KINDS: tuple[Kind, ...] = (
         "RMQ-OFF-002",
         Severity.NOTICE,
         "consumer offset before the first message",
-        "What the group has not read yet has expired: it goes on at the first message that is left.",
-        "A group that was away longer than messages are kept.",
+        "Messages expired before the group consumed them. The group continues at the first remaining message.",
+        "A group that was offline longer than messages are kept.",
         "Nothing.",
         None,
         ("apache/rocketmq#1825", "apache/rocketmq#3503"),
@@ -150,10 +149,10 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "RMQ-OFF-003",
         Severity.ERROR,
-        "delay offset behind the end of its level",
-        "The delay level waits at a place that its queue has not reached: delayed messages of that level are not "
+        "delay offset past the end of its level",
+        "The delay level waits for a queue offset that does not exist yet. Delayed messages of that level are not "
         "delivered.",
-        "A queue that was cut or deleted, a delayOffset.json of another broker.",
+        "A queue that was cut or deleted; a delayOffset.json of another broker.",
         "`repair --only` sets it to the end of the queue.",
         _REPAIR,
         ("apache/rocketmq#1869", "apache/rocketmq#4226", "apache/rocketmq#7077", "apache/rocketmq#6269"),
@@ -163,7 +162,7 @@ KINDS: tuple[Kind, ...] = (
         Severity.NOTICE,
         "delay offset before the first message of its level",
         "Delayed messages of that level expired before they were delivered.",
-        "A broker that stood still longer than messages are kept.",
+        "A broker that was down longer than messages are kept.",
         "Nothing.",
         None,
         ("apache/rocketmq#4226",),
@@ -172,8 +171,8 @@ KINDS: tuple[Kind, ...] = (
         "RMQ-OFF-005",
         Severity.NOTICE,
         "offset of a queue that does not exist",
-        "A group has an offset in a topic or queue that this store has no files of.",
-        "A deleted topic or group, fewer queues than before.",
+        "A group has an offset for a topic or queue without files in this store.",
+        "A deleted topic or group; fewer queues than before.",
         "Nothing.",
         None,
         ("apache/rocketmq#7264", "apache/rocketmq#2133"),
@@ -182,17 +181,17 @@ KINDS: tuple[Kind, ...] = (
         "RMQ-OFF-006",
         Severity.NOTICE,
         "consumer offset went back",
-        "It is lower than in the backup, which is older: the group reads messages again.",
+        "The offset is lower than in the older backup. The group consumes messages again.",
         "A reset, or a broker that overwrote newer offsets with older ones.",
-        "If nobody reset it, compare with the offsets of the other replicas.",
+        "If it was not reset, compare with the offsets of the other replicas.",
         None,
         ("apache/rocketmq#1094", "apache/rocketmq#10176"),
     ),
     Kind(
         "RMQ-OFF-007",
         Severity.WARNING,
-        "impossible offset",
-        "A negative offset, or none at all: a broker may fail on it or start anew.",
+        "invalid offset",
+        "The offset is negative or missing. A broker may fail on it or restart the group.",
         "A damaged or hand-written file.",
         "`repair --only` sets it to the first message of the queue.",
         _REPAIR,
@@ -202,84 +201,83 @@ KINDS: tuple[Kind, ...] = (
         "RMQ-OFF-008",
         Severity.NOTICE,
         "no delay offset for a level with messages",
-        "delayOffset.json does not name the level: a broker delivers all of its messages again, from the first on.",
-        "A delayOffset.json overwritten before it was loaded, or a store that no broker delivered from.",
-        "If they were delivered already, set the offset before the start.",
+        "delayOffset.json does not have the level. A broker delivers all of its messages again.",
+        "A delayOffset.json overwritten before it was loaded, or a store without deliveries.",
+        "If they were already delivered, set the offset before the start.",
         None,
         ("apache/rocketmq#6881",),
     ),
     Kind(
         "RMQ-OFF-030",
         Severity.NOTICE,
-        "offset past the end of a queue that is not whole",
-        "The queue has findings of its own, so its files do not say where it ends: the offset may well be right.",
-        "Lost or empty queue files, a broker that crashed before it wrote the last units.",
-        "Recover the queue first; then `check` judges the offset.",
+        "offset past the end of an incomplete queue",
+        "The queue has findings of its own, so its end is unknown. The offset may be right.",
+        "Lost or empty queue files; a broker that crashed before it wrote the last units.",
+        "Recover the queue first, then run `check` again.",
         None,
     ),
     Kind(
         "RMQ-OFF-031",
         Severity.WARNING,
-        "delayed messages of a level that is not configured",
-        "A broker starts a timer for each level of messageDelayLevel. It never looks at the queue of another level, so "
-        "these messages wait for ever. Retries of consumers use level 3 and up.",
-        "messageDelayLevel was shortened, as by an update on the command line without quotes.",
-        "Give the broker a messageDelayLevel with as many levels, then start it.",
+        "delayed messages of an undefined level",
+        "A broker delivers only the levels in messageDelayLevel. These messages wait forever. Consumer retries use "
+        "level 3 and up.",
+        "messageDelayLevel was shortened, for example by a command line update without quotes.",
+        "Configure a messageDelayLevel with enough levels, then restart the broker.",
         None,
         (),
     ),
     Kind(
         "RMQ-CFG-020",
         Severity.NOTICE,
-        "config file that is not plain JSON",
-        "Brokers load it all the same: 4.9.8, 5.3.3 and 5.5.0 take these forms. The next time they save, they write it "
-        "in their own form.",
-        "Edited by hand: comments, single quotes, a byte order mark, numbers in quotes.",
+        "config file is not strict JSON",
+        "4.9.8, 5.3.3 and 5.5.0 load it anyway. At the next save they write strict JSON.",
+        "An edit by hand: comments, single quotes, a byte order mark, quoted numbers.",
         "Nothing.",
     ),
     Kind(
         "RMQ-CFG-021",
         Severity.WARNING,
-        "config file that some versions do not load",
-        "The versions that are named refuse its form and take the backup, which is older, or start without these "
-        "entries; 5.5.0 deletes the file then. The others load it. rmqctl goes by this file.",
-        "Edited by hand: names without quotes and comments beside values are read by fastjson (4.9.8, 5.3.3) and "
-        "refused by fastjson2 (5.5.0).",
-        "`rmqctl repair --only RMQ-CFG-021` writes the same values in a broker's own form.",
+        "config file that some versions cannot load",
+        "The named versions reject its syntax. They load the older backup, or start without these entries; 5.5.0 "
+        "then deletes the file. Other versions load it. rmqctl uses this file.",
+        "An edit by hand: fastjson (4.9.8, 5.3.3) reads unquoted names and comments beside values, fastjson2 "
+        "(5.5.0) does not.",
+        "`repair --only RMQ-CFG-021` writes the same values as strict JSON.",
         _REPAIR,
     ),
     Kind(
         "RMQ-CFG-022",
         Severity.NOTICE,
-        "config file gone",
-        "Other config files of the broker are there, this one and its backup are not: a broker starts with an empty "
-        "table in its place. A store without groups may never have had it.",
-        "Deleted by hand; copied without it; a power cut.",
-        "Restore it from a copy if there was one.",
+        "config file missing",
+        "Other config files exist, but this one and its backup do not. A broker starts with an empty table "
+        "instead. A store without groups may never have had it.",
+        "A deletion by hand; an incomplete copy; a power cut.",
+        "Restore it from a copy if it existed.",
     ),
     Kind(
         "RMQ-CFG-050",
         Severity.WARNING,
-        "topics.json gone",
-        "Other config files of the broker and queues are there, topics.json and its backup are not. A broker starts "
-        "without these topics: clients find none of them until they are created again.",
-        "Deleted by hand; copied without it; a power cut.",
+        "topics.json missing",
+        "Queues and other config files exist, but topics.json and its backup do not. A broker starts without these "
+        "topics: clients cannot use them until they are created again.",
+        "A deletion by hand; an incomplete copy; a power cut.",
         "Restore it from a copy, or create the topics again (`rmqctl topics create`); `ls --topics` lists them.",
     ),
     Kind(
         "RMQ-CFG-023",
         Severity.ERROR,
         "name that leads out of the store",
-        "A broker makes folders and files of this name. With `..` or `/` in it they can be outside of the store.",
-        "A hostile or broken client; a file edited by hand.",
-        "Take the entry out of the file while the broker is stopped.",
+        "A broker creates directories and files with this name. `..` or `/` in it can place them outside the store.",
+        "A hostile or broken client; an edit by hand.",
+        "Remove the entry from the file while the broker is stopped.",
     ),
     Kind(
         "RMQ-CFG-024",
         Severity.WARNING,
-        "name that no broker takes",
-        "Clients that use this name are refused: letters, digits and % | _ - are allowed, and 255 characters.",
+        "invalid name",
+        "Brokers reject clients that use this name. Letters, digits and % | _ - are allowed, up to 255 characters.",
         "A file edited by hand or damaged.",
-        "Take the entry out of the file while the broker is stopped.",
+        "Remove the entry from the file while the broker is stopped.",
     ),
 )

@@ -6,16 +6,16 @@ from rmqctl.store.check.catalogue.kind import Kind, Severity
 
 _REBUILD = "rmqctl rebuild --index"
 _RECOVER = "rmqctl recover"
-_MEND = "`recover` or `rebuild --index` makes the index anew from the commitlog, complete and without repeats."
+_MEND = "`recover` or `rebuild --index` rebuilds the index from the commitlog, complete and without repeats."
 
 KINDS: tuple[Kind, ...] = (
     Kind(
         "RMQ-IDX-001",
         Severity.ERROR,
-        "keys that are not in the index",
-        "The messages are whole in the commitlog, but a query by their keys does not find them.",
-        "A start after a crash destroyed index files and read only part of the log again; an index file lost, or left "
-        "out of a copy; indexing that stopped in silence.",
+        "keys missing from the index",
+        "The messages are intact in the commitlog, but a query by their keys does not find them.",
+        "A start after a crash deleted index files and read only part of the log again; an index file lost or not "
+        "copied; indexing that stopped silently.",
         _MEND,
         _RECOVER,
         (
@@ -29,10 +29,10 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "RMQ-IDX-002",
         Severity.WARNING,
-        "index behind the commitlog",
-        "From one place of the log on no key is in the index: queries do not find the last messages.",
-        "A kill or power cut before they were dispatched, or indexing that stopped while messages were still stored. "
-        "As a rule the next start of a broker indexes them.",
+        "index lags the commitlog",
+        "From one offset on, no key is in the index. Queries do not find the last messages.",
+        "A kill or power cut before dispatch, or indexing that stopped while messages were still stored. Usually "
+        "the next start of a broker indexes them.",
         _MEND,
         _RECOVER,
         ("apache/rocketmq#9030", "apache/rocketmq#4463", "apache/rocketmq#8041"),
@@ -41,8 +41,8 @@ KINDS: tuple[Kind, ...] = (
         "RMQ-IDX-003",
         Severity.ERROR,
         "index missing",
-        "There was an index (the checkpoint has its time), and it is missing: no query by key finds anything. A clean "
-        "start of a broker does not make it anew.",
+        "The checkpoint shows that an index existed, but it is missing. No query by key finds anything. A clean "
+        "start of a broker does not rebuild it.",
         "index/ deleted by hand or left out of a copy.",
         _MEND,
         _RECOVER,
@@ -52,19 +52,19 @@ KINDS: tuple[Kind, ...] = (
         "RMQ-IDX-004",
         Severity.NOTICE,
         "no index",
-        "No index file is there and nothing says that there was one: the broker runs with messageIndexEnable=false, "
-        "or the index was lost before its first file was full.",
+        "No index file exists, and nothing shows that one existed. Either messageIndexEnable=false, or the index "
+        "was lost before its first file was full.",
         "messageIndexEnable=false, or index/ deleted.",
-        "If queries by key should work: `rmqctl rebuild --index`. Else give the broker's configuration with -c.",
+        "If queries by key should work, run `rmqctl rebuild --index`. Otherwise give the broker's configuration "
+        "with -c.",
         None,
     ),
     Kind(
         "RMQ-IDX-005",
         Severity.ERROR,
-        "entries that lead to no message of their key",
-        "Where the entry points another message stands, or none. A query passes over it, or with an old broker shows "
-        "a message that was not asked for.",
-        "A log that was cut and written again under an index that was not; an index of another store.",
+        "entries that point at the wrong message",
+        "The entry points at another message, or at none. A query skips it; an old broker returns a wrong message.",
+        "A log that was cut and written again under an old index; an index of another store.",
         _MEND,
         _RECOVER,
         ("apache/rocketmq#3613",),
@@ -72,22 +72,22 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "RMQ-IDX-006",
         Severity.WARNING,
-        "entries of messages that are damaged",
-        "The entries point into a damaged part of the log or at a missing file: the messages are gone, the index is "
-        "right.",
-        "What damaged the commitlog (see the finding about that place).",
-        "Bring the commitlog file back if there is a copy. Queries pass over the entries; `recover --bridge` puts "
-        "fillers into the log and makes the index without them, `rebuild --index` only the latter.",
+        "entries of damaged messages",
+        "The entries point into a damaged part of the log or at a missing file. The messages are lost; the index "
+        "is right.",
+        "The damage of the commitlog (see the finding of that offset).",
+        "Restore the commitlog file if a copy exists. `recover --bridge` writes fillers into the log and rebuilds "
+        "the index without the entries; `rebuild --index` does only the latter.",
         "rmqctl recover --bridge",
         ("apache/rocketmq#2140",),
     ),
     Kind(
         "RMQ-IDX-007",
         Severity.WARNING,
-        "entries behind the end of the commitlog",
-        "The index knows messages that the log does not have. A broker does not index new messages until the log has "
-        "grown beyond them, and says nothing.",
-        "A log that was cut, or an index that was left when the commitlog was moved or started anew.",
+        "entries past the end of the commitlog",
+        "The index has messages that the log does not have. A broker silently indexes no new message until the log "
+        "has grown past them.",
+        "A log that was cut, or an index that stayed when the commitlog was moved or restarted.",
         _MEND,
         _RECOVER,
         ("apache/rocketmq#9030", "apache/rocketmq#8041", "apache/rocketmq#4463"),
@@ -96,10 +96,10 @@ KINDS: tuple[Kind, ...] = (
         "RMQ-IDX-008",
         Severity.NOTICE,
         "messages indexed twice",
-        "All entries of these messages stand in the index more than once. Queries of a broker show them repeatedly; "
-        "rmqctl shows each once.",
-        "RocketMQ dispatches the last message again at a start, and a part of the log after a crash.",
-        "Nothing has to be done. `rebuild --index` makes an index without repeats.",
+        "The index has all entries of these messages more than once. A broker returns them repeatedly; rmqctl "
+        "returns each once.",
+        "RocketMQ dispatches the last message again at start, and part of the log after a crash.",
+        "Nothing. `rebuild --index` removes the repeats.",
         None,
         ("apache/rocketmq#7539",),
     ),
@@ -107,8 +107,8 @@ KINDS: tuple[Kind, ...] = (
         "RMQ-IDX-009",
         Severity.WARNING,
         "index header wrong",
-        "Offsets, times or counts in the header are not those of the entries: queries may pass over the file, expiry "
-        "may remove it too early or never, and a broker may not add to it.",
+        "Offsets, times or counts in the header differ from the entries. Queries may skip the file, expiry may "
+        "remove it too early or never, and a broker may not add to it.",
         "A page that was not written before a power cut; a damaged file.",
         _MEND,
         _REBUILD,
@@ -118,9 +118,9 @@ KINDS: tuple[Kind, ...] = (
         "RMQ-IDX-010",
         Severity.ERROR,
         "index slots wrong",
-        "Slots do not lead to the newest entry of their chain: keys of such a slot are not found although their "
-        "entries are there.",
-        "A page of the file damaged or not written before a power cut. A broker does not notice.",
+        "Slots do not point at the newest entry of their chain. Keys of such a slot are not found, although their "
+        "entries exist.",
+        "A damaged page, or one that was not written before a power cut. A broker does not notice.",
         _MEND,
         _RECOVER,
         ("apache/rocketmq#8041",),
@@ -129,17 +129,17 @@ KINDS: tuple[Kind, ...] = (
         "RMQ-IDX-011",
         Severity.ERROR,
         "index chains broken",
-        "Entries lead on to other entries than they should: older messages with keys of these slots are not found.",
-        "A page of the file damaged; slots that were damaged when new entries came.",
+        "Entries point at wrong predecessors. Older messages with keys of these slots are not found.",
+        "A damaged page; slots that were damaged when new entries came.",
         _MEND,
         _RECOVER,
     ),
     Kind(
         "RMQ-IDX-012",
         Severity.ERROR,
-        "index chains in a circle",
-        "An entry leads on to itself or to a newer one: a broker that follows the chain goes round until it has as "
-        "many results as it may return, rmqctl stops there.",
+        "circular index chains",
+        "An entry points at itself or at a newer one. A broker follows the circle until it has enough results; "
+        "rmqctl stops there.",
         "A damaged or hostile index file.",
         _MEND,
         _RECOVER,
@@ -147,9 +147,9 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "RMQ-IDX-013",
         Severity.ERROR,
-        "no index file inside",
-        "The file has the name of an index file, but its length and entries fit none: its keys are not found. A "
-        "broker with another geometry would read nonsense.",
+        "not a valid index file",
+        "The file has the name of an index file, but its length and entries do not match one. Its keys are not "
+        "found. A broker with another geometry reads garbage.",
         "A damaged or cut file; a file of another kind.",
         _MEND,
         _RECOVER,
@@ -159,9 +159,9 @@ KINDS: tuple[Kind, ...] = (
         "RMQ-IDX-014",
         Severity.NOTICE,
         "stray file in the index",
-        "Its name is not that of an index file. Brokers pass over it.",
-        "An editor's backup, a note, a half copied file.",
-        "Look what it is (`rmqctl dump FILE`) and move it elsewhere; `recover` moves it beside the store.",
+        "The name is not that of an index file. Brokers ignore it.",
+        "An editor's backup, a note, a partial copy.",
+        "Identify it (`rmqctl dump FILE`) and move it away; `recover` moves it beside the store.",
         _RECOVER,
         ("apache/rocketmq#9030",),
     ),
@@ -178,9 +178,10 @@ KINDS: tuple[Kind, ...] = (
         "RMQ-IDX-016",
         Severity.NOTICE,
         "index file that is not full",
-        "Newer files follow a file that has room. Many of them fill the disk: each has its whole size.",
-        "A broker that makes a file for few keys (its clock went back, or a file could not be read).",
-        "Nothing. Where there are many, RMQ-IDX-032 names them all.",
+        "Newer files follow an index file with free entries. Each file has its full size, so many of them fill the "
+        "disk.",
+        "A broker that creates a file for few keys (its clock went back, or a file could not be read).",
+        "Nothing. RMQ-IDX-032 reports many of them.",
         None,
         ("apache/rocketmq#7539",),
     ),
@@ -188,7 +189,7 @@ KINDS: tuple[Kind, ...] = (
         "RMQ-IDX-017",
         Severity.WARNING,
         "entries with a wrong time",
-        "Queries between two times miss these messages or find them at a wrong time.",
+        "Queries by time miss these messages or find them at a wrong time.",
         "A damaged header (begin_timestamp) or damaged entries.",
         _MEND,
         _REBUILD,
@@ -197,11 +198,11 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "RMQ-IDX-018",
         Severity.NOTICE,
-        "first entry of a file with a time too late",
-        "RocketMQ counts the time of a file's first entry from the end of the file before it: a query that ends in "
+        "first entry of a file with a late time",
+        "RocketMQ counts the time of a file's first entry from the end of the previous file. A query that ends in "
         "this span may miss one message.",
         "A defect of all RocketMQ versions; rmqctl writes the right time.",
-        "Nothing has to be done. `rebuild --index` makes the times right.",
+        "Nothing. `rebuild --index` corrects the times.",
         None,
         ("apache/rocketmq#5174",),
     ),
@@ -209,42 +210,41 @@ KINDS: tuple[Kind, ...] = (
         "RMQ-IDX-019",
         Severity.NOTICE,
         "index is being written",
-        "The store is in use, and its last messages were not indexed yet when it was looked at.",
-        "Indexing runs a moment behind the log. If the same place is named again later, it is stuck.",
-        "Nothing; check again if queries miss messages.",
+        "The store is in use, and its last messages were not indexed yet at the time of the check.",
+        "Indexing lags the log briefly. If `check` names the same offset later, indexing is stuck.",
+        "Nothing. Check again if queries miss messages.",
         None,
         ("apache/rocketmq#8041",),
     ),
     Kind(
         "RMQ-IDX-030",
         Severity.NOTICE,
-        "messages whose tag is not in the index",
-        "Queries by key find these messages. Queries by tag (RocketMQ 5.4 and later, `mqadmin queryMsgByKey -p T`) do "
-        "not.",
-        "They were stored before the broker was upgraded to 5.4 or later, or by an older broker after a downgrade.",
-        "Nothing is damaged. `rebuild --index` adds the tags.",
+        "tags missing from the index",
+        "Queries by key find these messages. Queries by tag (RocketMQ 5.4 and later, `mqadmin queryMsgByKey -p T`) "
+        "do not.",
+        "The messages were stored before an upgrade to 5.4 or later, or after a downgrade.",
+        "Nothing. `rebuild --index` adds the tags.",
         None,
     ),
     Kind(
         "RMQ-IDX-031",
         Severity.NOTICE,
-        "keys in a RocksDB",
-        "There is no index file, and `rocksdbstore/` holds data: the keys may be there alone. They were not read, so "
-        "they were not compared with the commitlog.",
+        "keys in RocksDB",
+        "No index file exists, and `rocksdbstore/` holds data. The keys may be only there. rmqctl did not read them.",
         "indexRocksDBEnable=true with indexFileWriteEnable=false (RocketMQ 5.4 and later).",
-        "Nothing. If queries by key should work from files: `rmqctl rebuild --index`.",
+        "Nothing. If queries by key should use files, run `rmqctl rebuild --index`.",
         None,
     ),
     Kind(
         "RMQ-IDX-032",
         Severity.WARNING,
         "more index files than the entries need",
-        "Each index file has its whole size, however few entries it holds (420 MB with RocketMQ's defaults). They fill "
-        "the disk, and a query by key looks through all of them.",
-        "A broker that cannot open the index file that it has just made tries again with the next message and makes "
-        "another: too few memory maps, a 32-bit Java, an error in the last file; a clock that went back.",
-        "Look for errors of IndexService in the broker's log first, or the files come again. `rebuild --index` makes "
-        "as few files as possible and keeps the old ones beside the store; `--no-journal` frees their space at once.",
+        "Each index file has its full size, however few entries it holds (420 MB by default). The files fill the "
+        "disk, and every query by key searches all of them.",
+        "A broker that cannot open a new index file creates another one with the next message: too few memory "
+        "maps, a 32-bit Java, an error in the last file; a clock that went back.",
+        "Check the broker's log for IndexService errors first. `rebuild --index` creates as few files as possible "
+        "and keeps the old ones beside the store; `--no-journal` frees their space at once.",
         _REBUILD,
         ("apache/rocketmq#7539",),
     ),
@@ -258,8 +258,8 @@ STATE_KINDS: tuple[Kind, ...] = (
         "RMQ-STATE-001",
         Severity.NOTICE,
         "not closed cleanly",
-        "`abort` is there and nobody has the store open: the next start takes the recovery for crashes, which ends the "
-        "log at the first damage it meets and deletes the young index files.",
+        "`abort` exists and no process has the store open. The next start of a broker runs crash recovery: it ends "
+        "the log at the first damage and deletes young index files.",
         "A kill, a crash, a power cut.",
         "`recover` does the same without losing keys.",
         "rmqctl recover",
@@ -269,17 +269,16 @@ STATE_KINDS: tuple[Kind, ...] = (
         "RMQ-STATE-002",
         Severity.WARNING,
         "interrupted change",
-        "rmqctl was stopped in the middle of a change of this store. Other changes wait until it is finished or taken "
-        "back.",
+        "rmqctl stopped in the middle of a change. Other changes are refused until this one is finished or undone.",
         "A kill or a full disk during recover, rebuild, repair or the like.",
-        "`rmqctl log` shows it. `resume` finishes it, `undo` takes it back.",
+        "`rmqctl log` shows it. `resume` finishes it, `undo` reverts it.",
         "rmqctl resume",
     ),
     Kind(
         "RMQ-STATE-003",
         Severity.NOTICE,
-        "queues in a RocksDB",
-        "The consume queues are in a RocksDB, which is not read: they were not compared with the commitlog.",
+        "queues in RocksDB",
+        "rmqctl does not read consume queues in RocksDB, so they were not compared with the commitlog.",
         "storeType=defaultRocksDB.",
         "Nothing.",
         None,
@@ -289,7 +288,7 @@ STATE_KINDS: tuple[Kind, ...] = (
         "RMQ-CKPT-001",
         Severity.NOTICE,
         "no checkpoint",
-        "A broker makes a new one. After a crash it then reads the whole log and makes the whole index anew.",
+        "A broker creates a new one. After a crash it reads the whole log and rebuilds the whole index.",
         "Deleted by hand, not copied.",
         "Nothing; `recover` writes one.",
         "rmqctl recover",
@@ -297,9 +296,9 @@ STATE_KINDS: tuple[Kind, ...] = (
     Kind(
         "RMQ-CKPT-002",
         Severity.NOTICE,
-        "checkpoint file of another size",
-        "It has 4096 bytes as a rule. A broker extends it; what is missing counts as 0.",
-        "A copy that broke off.",
+        "checkpoint file with a wrong size",
+        "The file usually has 4096 bytes. A broker extends it and reads the missing part as 0.",
+        "An interrupted copy.",
         "`repair` writes a new one.",
         "rmqctl repair --only {code}",
     ),
@@ -307,11 +306,11 @@ STATE_KINDS: tuple[Kind, ...] = (
         "RMQ-CKPT-003",
         Severity.WARNING,
         "checkpoint ahead of the files",
-        "It says that something newer is on disk than the files hold. After a crash a broker starts its recovery too "
-        "late, and messages before that never reach their queues or land in wrong slots.",
-        "Files restored from an older copy, a queue flush that did not happen, a clock that jumped.",
-        "Do not start a broker while `abort` is there. `repair` sets the checkpoint to what the files "
-        "hold; `recover` completes queues that are behind the commitlog.",
+        "The checkpoint claims newer data on disk than the files hold. After a crash a broker starts its recovery "
+        "too late: earlier messages never reach their queues, or get wrong slots.",
+        "Files restored from an older copy, a missed queue flush, a clock jump.",
+        "Do not start a broker while `abort` exists. `repair` sets the checkpoint to the files; `recover` "
+        "completes the queues.",
         "rmqctl repair --only {code}",
         ("apache/rocketmq#678", "apache/rocketmq#1434", "apache/rocketmq#9455"),
     ),
@@ -319,16 +318,16 @@ STATE_KINDS: tuple[Kind, ...] = (
         "RMQ-CKPT-004",
         Severity.NOTICE,
         "checkpoint far behind the files",
-        "After this crash the next start reads much of the log again before it serves anything.",
-        "A crash; checkpoints are written seldom.",
-        "`recover` brings it up to date while the broker is down.",
+        "The next start after this crash reads much of the log again before it serves messages.",
+        "A crash; checkpoints are written rarely.",
+        "`recover` updates it while the broker is stopped.",
         "rmqctl recover",
         ("apache/rocketmq#472", "apache/rocketmq#1258", "apache/rocketmq#5091"),
     ),
     Kind(
         "RMQ-CKPT-005",
         Severity.WARNING,
-        "confirmed offset behind the end of the log",
+        "confirmed offset past the end of the log",
         "The checkpoint confirms messages that are not in the log.",
         "A log that was cut or restored from an older copy.",
         "`repair` sets it to the end of the log.",
@@ -337,8 +336,8 @@ STATE_KINDS: tuple[Kind, ...] = (
     Kind(
         "RMQ-CKPT-006",
         Severity.WARNING,
-        "checkpoint holds impossible values",
-        "A time or an offset below 0: the page is damaged. A broker takes the values as they are.",
+        "invalid checkpoint values",
+        "A time or an offset is negative, so the page is damaged. A broker uses the values as they are.",
         "A failing disk, a torn write.",
         "`repair` writes a new one.",
         "rmqctl repair --only {code}",
@@ -346,9 +345,9 @@ STATE_KINDS: tuple[Kind, ...] = (
     Kind(
         "RMQ-CKPT-030",
         Severity.WARNING,
-        "queue offset of the checkpoint beyond the log",
-        "logicsPhysicalOffset says that queue units of messages are on disk that are not in the log. After a crash "
-        "RocketMQ 5.5 then starts its recovery too late, and new messages never reach their queues.",
+        "checkpoint queue offset past the end of the log",
+        "logicsPhysicalOffset claims queue units on disk for messages that are not in the log. After a crash "
+        "RocketMQ 5.5 starts its recovery too late, and new messages never reach their queues.",
         "A log that was cut or restored from an older copy, by a tool or a broker that does not know this field.",
         "`repair` lowers it to the last message of the log.",
         "rmqctl repair --only {code}",
@@ -357,9 +356,9 @@ STATE_KINDS: tuple[Kind, ...] = (
         "RMQ-TIME-001",
         Severity.NOTICE,
         "files look younger than their messages",
-        "Expiry goes by the file's modification time: these files are kept longer than fileReservedTime, and they hold "
-        "back all younger ones.",
-        "A copy without the times (cp without -p), a file that was touched or repaired.",
+        "Expiry uses the file's mtime. These files are kept longer than fileReservedTime, and all younger files "
+        "with them.",
+        "A copy without times (cp without -p), a file that was touched or repaired.",
         "Copy with times kept, or let `repair` set each file to the time it was closed at: the first message of the "
         "next file. The broker then deletes expired files at its next deleteWhen hour: run `clean --forecast` first.",
         "rmqctl repair --only {code}",
@@ -369,10 +368,9 @@ STATE_KINDS: tuple[Kind, ...] = (
         "RMQ-TIME-002",
         Severity.NOTICE,
         "files look older than their messages",
-        "Expiry goes by the file's modification time: these files are deleted before their messages are as old as "
-        "fileReservedTime.",
-        "A file system or Windows version that does not update the time of mapped files; a clock that was wrong.",
-        "`repair` sets each file to the time it was closed at: the first message of the next file.",
+        "Expiry uses the file's mtime. These files are deleted before their messages reach fileReservedTime.",
+        "A file system or Windows version that does not update the mtime of mapped files; a wrong clock.",
+        "`repair` sets each mtime to the time of the next file's first message.",
         "rmqctl repair --only {code}",
         ("apache/rocketmq#1948",),
     ),
@@ -380,8 +378,8 @@ STATE_KINDS: tuple[Kind, ...] = (
         "RMQ-TIME-003",
         Severity.NOTICE,
         "messages stored in the future",
-        "Their store time is later than this machine's clock. Brokers compare times with now, some do not start.",
-        "A clock that was wrong when they were stored, or is wrong here.",
+        "Their store time is later than this machine's clock. Brokers compare times with the clock; some do not start.",
+        "A wrong clock at store time, or now.",
         "Compare the clocks.",
         None,
         ("apache/rocketmq#9455", "apache/rocketmq#9406"),
@@ -390,10 +388,9 @@ STATE_KINDS: tuple[Kind, ...] = (
         "RMQ-TIME-004",
         Severity.NOTICE,
         "the clock went back",
-        "Messages are stored one after the other with times that fall: a search by time can miss some of them.",
-        "The clock was set back, or the machine changed. Or a truncated log whose old messages came back, because new "
-        "ones ended just where one of them begins.",
-        "Look at the messages around the place with `rmqctl cat`. Search by offset where it matters.",
+        "Store times decrease along the log. A search by time can miss messages.",
+        "The clock was set back, or the machine changed. Or old messages of a truncated log reappeared.",
+        "Inspect the messages around the offset with `rmqctl cat`. Search by offset where it matters.",
         None,
         ("apache/rocketmq#9455", "apache/rocketmq#5445"),
     ),
@@ -401,9 +398,9 @@ STATE_KINDS: tuple[Kind, ...] = (
         "RMQ-TIME-005",
         Severity.NOTICE,
         "producers' clocks are ahead",
-        "Messages were born later than they were stored. Queries by time and key that use the birth time miss them.",
+        "Born times are later than store times. Queries by time and key that use the born time miss these messages.",
         "The clock of a producer's machine.",
-        "Set that clock; the messages name the host (`rmqctl cat`).",
+        "Correct that clock; `rmqctl cat` shows the host.",
         None,
         ("apache/rocketmq#681",),
     ),

@@ -51,7 +51,15 @@ def test_every_code_is_found_in_a_test() -> None:
 
 def test_the_document_has_every_code() -> None:
     text = findings_document()
-    assert re.findall(r"^### (RMQ-\S+)$", text, re.MULTILINE) == list(CATALOGUE)
+    rows = re.findall(r"^\| (RMQ-\S+) \| (\w+) \| \*\*(.+?)\*\*: (.+?) \| (.+) \|$", text, re.MULTILINE)
+    assert [code for code, *_ in rows] == list(CATALOGUE)
+    meanings: dict[str, str] = {}
+    actions: dict[str, str] = {}
+    for (code, severity, title, meaning, action), kind in zip(rows, CATALOGUE.values(), strict=True):
+        meanings[code] = meanings.get(meaning.removeprefix("as "), meaning)
+        actions[code] = actions.get(action.removeprefix("as "), action)
+        found = [severity, title, meanings[code], actions[code]]
+        assert [one.replace("\\|", "|") for one in found] == [kind.severity, kind.title, kind.meaning, kind.action]
     assert (ROOT / "docs/findings.md").read_text(encoding="utf-8") == text
 
 
