@@ -52,8 +52,8 @@ _SUSPEND, _SUBSCRIPTION = 2, 4
 # brokerSuspendMaxTimeMillis of a push consumer; a broker that looks at its pulls every 5 s answers up to 20 s later
 _SUSPEND_MS = 15_000
 _GIVEN_UP_SECONDS = 45.0
-# longer than a broker takes to restart its listener, short enough for a command that waits
-_FAILING_SECONDS = 30.0
+# a broker that refuses does so within this time
+_RECOVERED_SECONDS = 3.0
 # how often members that came or went are looked for
 _LOOK_SECONDS = 0.2
 _PULL_CODES = (
@@ -100,6 +100,7 @@ class Consumer:
         namespace: str = "",
         unit_name: str = "",
         unit_mode: bool = False,
+        failing_seconds: float | None = None,
     ) -> None:
         """Tags that are none are a UsageError. `begin` counts for queues in which the group has no offset. An onlooker,
         who does not join the group, gets all queues of the topic and begins there in each of them.
@@ -107,6 +108,9 @@ class Consumer:
         The first call for messages joins. It raises RefusedError where live members of the group subscribe otherwise,
         unless `force`; `warn` takes a line where there are live members. Topic and group are those of `namespace`, else
         of the namespace in the name server's address, which the messages do not show.
+
+        A member that has queues tries brokers that fail for ever, as RocketMQ's consumers do, and `warn` takes a line.
+        With `failing_seconds` a broker that refuses is an error at once, one that is away after that time.
         """
         namespace = namespace or namespace_of(namesrv)
         group, topic = with_namespace(namespace, group), with_namespace(namespace, topic)
@@ -135,7 +139,9 @@ class Consumer:
         self._unsaved: set[MessageQueue] = set()
         self._committed: set[MessageQueue] = set()
         self._balance_at = 0.0
+        self._failing_seconds = failing_seconds
         self._failing_since: float | None = None
+        self._failed_at = 0.0
         self._saved_at = time.monotonic()
         self._changed = threading.Event()
         self._pulls: dict[MessageQueue, _Pull] = {}
@@ -151,7 +157,7 @@ class Consumer:
 
     def poll(self, seconds: float) -> list[StoredMessage]:
         """Some messages; an empty list if none come within `seconds`. What was given before counts as consumed with the
-        next call. RemoteError where a broker cannot be asked; one that was asked before is waited for 30 s."""
+        next call. RemoteError where a broker cannot be asked at first, later as `failing_seconds` says."""
         found = self._poll(seconds)
         messages = [message for _, message in found]
         if found:
@@ -179,14 +185,14 @@ class Consumer:
             pause = max(0.0, min(until - time.monotonic(), _LOOK_SECONDS))
             try:
                 found, problem = self._round(pause, ends)
-            except BrokerError:
-                raise
             except RemoteError as error:
                 problem = error
-            if problem is None:
+            if problem is not None:
+                self._failed_at = time.monotonic()
+                if not found:
+                    self._wait_out(problem, pause)
+            elif time.monotonic() - self._failed_at > _RECOVERED_SECONDS:
                 self._failing_since = None
-            elif not found:
-                self._wait_out(problem, pause)
             if found or time.monotonic() >= until:
                 return found
 
@@ -201,8 +207,6 @@ class Consumer:
         problem: RemoteError | None = None
         try:
             self._pull_more(ends)
-        except BrokerError:
-            raise
         except RemoteError as error:
             problem = error
         if not self._pulls and problem is None:
@@ -218,14 +222,17 @@ class Consumer:
         return [], problem
 
     def _wait_out(self, error: RemoteError, pause: float) -> None:
-        """Wait for a broker that is away, as for its restart. Raise the error where no queue is held yet, and after
-        30 s."""
+        """Wait for a broker that is away or refuses. Raise the error where no queue is held yet, and as
+        `failing_seconds` says."""
         now = time.monotonic()
         if self._failing_since is None:
             self._failing_since = now
             if self._offsets:
                 self.warn(f"{error.message}: it is waited for")
-        if not self._offsets or now - self._failing_since > _FAILING_SECONDS:
+        limit = self._failing_seconds
+        if limit is not None and (isinstance(error, BrokerError) or now - self._failing_since > limit):
+            raise error
+        if not self._offsets:
             raise error
         # a broker that comes back does not know this member
         self._balance_at = min(self._balance_at, now + _ROUTED_SECONDS)

@@ -180,7 +180,9 @@ and certificates made for them seldom bear the addresses by which name servers k
 it must be made for the host or address that is dialled (subjectAltName, `IP:10.0.0.1` for an address), that of the name
 server as those of all brokers.
 
-Consumers that have queues go on while name servers are away, or do not know the topic yet after a restart.
+Consumers that have queues go on while name servers are away, or do not know the topic yet after a restart. They try
+brokers that are away or refuse for ever, as RocketMQ's do; `rmqctl consume` ends with an error after 30 s
+(`Consumer(failing_seconds=30)`), and at once where a broker refuses.
 Both consumers pull from the slave that the last answer suggests (suggestWhichBrokerId, with slaveReadEnable) and commit
 to the master. A slave that fails is avoided for 30 s. They answer brokers that ask for offsets and state (220, 221,
 307), as `mqadmin consumerStatus` and resetOffsetByTime have them asked; a consumer without a callback refuses to

@@ -290,6 +290,38 @@ def test_a_consumer_without_a_callback_waits_for_a_broker_that_restarts(tmp_path
     assert [line for line in warned if "is waited for" in line] == warned[:1]
 
 
+def test_a_consumer_without_a_callback_tries_for_ever(tmp_path: Path) -> None:
+    """As RocketMQ's: what fails is tried again, also where a broker refuses. A limit ends that."""
+    warned: list[str] = []
+    bodies: list[bytes] = []
+    with contextlib.ExitStack() as stack:
+        served = stack.enter_context(serving_here(tmp_path / "store", CONFIG, {}))
+        producer = stack.enter_context(Producer(served.namesrv))
+        producer.send(Message("Ahead", b"before"))
+        consumer = stack.enter_context(Consumer(served.namesrv, "tries", "Ahead", begin="first", warn=warned.append))
+        limited = Consumer(served.namesrv, "ends", "Ahead", begin="first", commit=False, failing_seconds=30)
+        stack.enter_context(contextlib.closing(limited))
+        bodies += [one.body for one in consumer.poll(30)]
+        assert limited.poll(30)
+        client = stack.enter_context(contextlib.closing(Client(served.namesrv)))
+        client.ask(served.address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Ahead"})
+        with pytest.raises(BrokerError, match="topic"):
+            limited.poll(30)
+        assert consumer.poll(0.5) == []
+        # long after
+        assert consumer._failing_since is not None
+        consumer._failing_since -= 3600
+        assert consumer.poll(0.5) == []
+        assert len(warned) == 1
+        assert warned[0].endswith("it is waited for")
+        for _ in range(8):
+            producer.send(Message("Ahead", b"after"))
+        until = time.monotonic() + 30
+        while len(bodies) < 2 and time.monotonic() < until:
+            bodies += [one.body for one in consumer.poll(0.2)]
+    assert bodies[:2] == [b"before", b"after"]
+
+
 class _Starting:
     """A broker that has counted nothing yet when it is asked the first `times`."""
 

@@ -48,6 +48,8 @@ else:
 STRATEGIES = ("avg", "circle", "config", "consistent-hash", "machine-room")
 _KILL_SECONDS = 10.0
 # whom every broker knows, and whose offsets nobody reads
+# longer than a broker takes to restart its listener, short enough for a command that waits
+_FAILING_SECONDS = 30.0
 _ONLOOKER = "TOOLS_CONSUMER"
 
 
@@ -161,6 +163,7 @@ def consume(
     consumer = Consumer(
         namesrv, name, topic, tag or "*", begin=begin, commit=commits, allocate=allocate, joins=joins, force=force,
         warn=output.talk, dial=dial, namespace=namespace or "", unit_name=unit_name, unit_mode=unit_mode,
+        failing_seconds=_FAILING_SECONDS,
     )  # fmt: skip
     with (
         consumer,
