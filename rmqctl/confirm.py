@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.formats.errors import RefusedError, UsageError, counted
+from rmqctl.formats.errors import RefusedError, counted
 from rmqctl.output.progress import aside
 
 if TYPE_CHECKING:
-    from rmqctl.store.journal.plan import Agree, Loss
+    from collections.abc import Callable
+
+    from rmqctl.store.options import Loss
 
 
 def agrees(what: str, *, yes: bool) -> bool:
@@ -38,15 +40,15 @@ def _is_terminal() -> bool:
     return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def agree_to_loss(yes: bool, unread: str = "that the group has not read") -> Agree:
+def confirm_loss(yes: bool, unread: str = "that the group has not read") -> Callable[[Loss], None]:
     """Return what asks whether a change may take so much away. `unread` describes the messages that it passes
     over. click.Abort if the person at the terminal does not want it; RefusedError as `agrees`."""
 
-    def agree(loss: Loss) -> None:
+    def confirm(loss: Loss) -> None:
         if not agrees(_told(loss, unread), yes=yes):
             raise click.Abort
 
-    return agree
+    return confirm
 
 
 def _told(loss: Loss, unread: str) -> str:
@@ -72,9 +74,3 @@ def require_agreed_file(path: Path, overwrite: bool, yes: bool) -> None:
         return
     if not agrees(f"replaces {path} ({human_size(path.stat().st_size)})", yes=yes):
         raise click.Abort
-
-
-def require_one_way(no_journal: bool, journal_in: Path | None) -> None:
-    """UsageError for --no-journal with --journal."""
-    if no_journal and journal_in is not None:
-        raise UsageError("--no-journal keeps nothing, and --journal says where", hint="leave one of them out")

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from rmqctl.store.config.config import StoreConfig, read_broker_conf
     from rmqctl.store.export.export import ExportReport, Target
     from rmqctl.store.journal.log import Change
-    from rmqctl.store.journal.plan import Loss
     from rmqctl.store.message_store import MessageStore
     from rmqctl.store.offsets.change import OffsetsReport, ResetTo
+    from rmqctl.store.options import ChangeOptions, Loss
     from rmqctl.store.predict import Prediction
     from rmqctl.store.read.filter import Criteria, TopicFilter
     from rmqctl.store.read.get import GetResult
@@ -64,6 +64,7 @@ __all__ = [
     "Criteria",
     "TopicFilter",
     "Target",
+    "ChangeOptions",
     "CleanOptions",
     "EntryChange",
     "ResetTo",
@@ -137,7 +138,8 @@ _HOMES = {
     "NotIndexedError": "rmqctl.store.read.query",
     "Prediction": "rmqctl.store.predict",
     "Change": "rmqctl.store.journal.log",
-    "Loss": "rmqctl.store.journal.plan",
+    "ChangeOptions": "rmqctl.store.options",
+    "Loss": "rmqctl.store.options",
     "RecoverReport": "rmqctl.store.recover.report",
     "RepairReport": "rmqctl.store.repair.repair",
     "RebuildReport": "rmqctl.store.recover.rebuild",

@@ -11,6 +11,7 @@ from rmqctl.formats.errors import RefusedError, UsageError
 from rmqctl.store.files.lock import refuse_server
 from rmqctl.store.files.remote import reachable
 from rmqctl.store.methods.changing import OffsetStore
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
@@ -213,16 +214,17 @@ class MessageStore(OffsetStore):
         options: CleanOptions | None = None,
         *,
         now: int | None = None,
-        dry_run: bool = False,
-        arguments: list[str] | None = None,
+        change: ChangeOptions = ChangeOptions(),
     ) -> CleanReport:
         """As ChangeableStore.clean, and also while it is open for writing: messages that were put are flushed and
         dispatched first. UsageError for `now` then, as the store has its own clock."""
+        if change.confirm is not None or change.journal_in is not None:
+            raise UsageError("a cleaning asks nothing and keeps nothing", hint="leave out `confirm` and `journal_in`")
         if self._writer is None:
-            return super().clean(options, now=now, dry_run=dry_run, arguments=arguments)
+            return super().clean(options, now=now, change=change)
         if now is not None:
             raise UsageError("a store that is open for writing goes by its own clock", hint="leave out `now`")
-        return self._writer.clean(options, dry_run)
+        return self._writer.clean(options, change.dry_run)
 
     @property
     def is_cleaning(self) -> bool:

@@ -23,6 +23,7 @@ from rmqctl.store.journal.change import take_for_change
 from rmqctl.store.log.search import MAXIMUM_FRAME_SIZE, FrameSearch
 from rmqctl.store.log.walk import Progress, walk_file
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.queues.queue_table import has_rocksdb_queues, rocksdb_error
 
 # Follows the records of a log through bytes that are cut anywhere: where one begins, and how long files are.
@@ -415,14 +416,14 @@ def complete(root: Path, config: StoreConfig, tell: Tell, progress: Progress | N
     if _has_log(layout):
         with MessageStore.open(root, "r", config) as store:
             try:
-                report = store.recover(keeps=False, progress=progress)
+                report = store.recover(change=ChangeOptions(keep_undo=False, progress=progress))
                 done.messages, done.truncated_bytes = report.messages, report.truncated_bytes
                 done.queues_changed, done.units_added = report.queues_changed, report.units_added
                 done.index_files_rebuilt = report.index_files_rebuilt
                 done.damaged_spans = len(report.damaged)
             except RefusedError as error:
                 tell(f"the master's log has damage with messages behind it, which the mirror keeps as it is: {error}")
-                rebuilt = store.rebuild(keeps=False, progress=progress)
+                rebuilt = store.rebuild(change=ChangeOptions(keep_undo=False, progress=progress))
                 done.messages, done.damaged_spans = rebuilt.messages, rebuilt.damaged_spans
                 done.queues_changed, done.units_added = rebuilt.queues_rebuilt, rebuilt.units
                 done.index_files_rebuilt = rebuilt.index_files_rebuilt

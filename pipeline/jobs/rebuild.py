@@ -22,11 +22,12 @@ from rmqctl.store.files.reading import Descriptors, is_directory
 from rmqctl.store.index.index_file import Geometry
 from rmqctl.store.index.index_service import index_file_name_after
 from rmqctl.store.journal.journal import Journal
-from rmqctl.store.journal.plan import Agree, Install, Plan
+from rmqctl.store.journal.plan import Install, Plan
 from rmqctl.store.log.implied import UNIT, Digest, QueueRun, Run, SlotTarget, route
 from rmqctl.store.log.lives import Lives, LiveSlots, goes_back, held_by, superseded
 from rmqctl.store.log.survey import new_survey
 from rmqctl.store.log.walk import Blank, Damage, Empty, Progress
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.queues.consumequeue import BatchConsumeQueue, QueueUnit
 from rmqctl.store.queues.dispatch import QueueSlot
 from rmqctl.store.recover.ext_units import plan_empty_ext
@@ -358,36 +359,19 @@ _MOST_BUCKETS = 1024
 def rebuild_with(
     engine: Engine,
     files: StoreFiles,
+    change: ChangeOptions = ChangeOptions(),
     *,
     queues: bool = True,
     index: bool = True,
-    topics: list[str] | None = None,
-    dry_run: bool = False,
-    keeps: bool = True,
-    arguments: list[str] | None = None,
-    journal_in: Path | None = None,
+    topics: Sequence[str] | None = None,
     split_size: int = SPLIT_SIZE,
-    progress: Progress | None = None,
-    agree: Agree | None = None,
 ) -> RebuildReport:
     """The `rebuild` of store/recover with the work done by tasks: the same arguments, errors, journal and bytes.
 
     What is staged lies beside the store, in a folder that all machines have to see. A dry run is done in this process.
     """
     work = _Rebuild(engine, split_size)
-    return rebuild_in_process(
-        files,
-        queues=queues,
-        index=index,
-        topics=topics,
-        dry_run=dry_run,
-        keeps=keeps,
-        arguments=arguments,
-        journal_in=journal_in,
-        progress=progress,
-        agree=agree,
-        work=work,
-    )
+    return rebuild_in_process(files, change, queues=queues, index=index, topics=topics, work=work)
 
 
 class _Rebuild:

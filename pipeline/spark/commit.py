@@ -38,6 +38,7 @@ from rmqctl.store.files.outputs import check_output_place, is_vacant, publish, s
 from rmqctl.store.files.reading import is_directory, is_file, read_small_file
 from rmqctl.store.log.survey import end_of_messages
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.recover.recover import recover, truncate
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.write.opening import is_empty_place
@@ -79,9 +80,9 @@ def take_back(root: Path, config: StoreConfig, begin: int | None) -> None:
     store counts as closed cleanly. None: nothing was put. Errors as of `rmqctl truncate` and `rmqctl recover`."""
     with StoreFiles(root, config) as files:
         if begin is not None and files.log.files:
-            truncate(files, begin, keeps=False)
+            truncate(files, begin, ChangeOptions(keep_undo=False))
         elif files.has_abort():
-            recover(files, keeps=False)
+            recover(files, ChangeOptions(keep_undo=False))
 
 
 def log_end(root: Path, config: StoreConfig, begin: int) -> int:
@@ -127,7 +128,7 @@ def _brought_to_its_end(root: Path, config: StoreConfig, record: WriteRecord, be
         )
     if _is_as_left(layout, begun):
         with StoreFiles(root, config) as files:
-            recover(files, keeps=False)
+            recover(files, ChangeOptions(keep_undo=False))
     with StoreFiles(root, config) as files:
         add_topics(files, begun.topics)
     return end_write(layout, record)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rmqctl.flags.types import COUNT, COUNT_FROM_AN_END, JAVA_INT, OFFSET, PEM, QUEUE_ID, TIME, InputFile, keep_zone
+from rmqctl.formats.errors import UsageError
 from rmqctl.opening import STORE_VARIABLE, StoreLocation, locate_store
 from rmqctl.output.output import FORMATS, Output
 from rmqctl.output.pager import NO_PAGER
@@ -288,6 +290,35 @@ def store_options(command: Command) -> Command:
         return command(*args, store=locate_store(store_path, config_path), **options)
 
     return _store_option(config_option(resolved))  # type: ignore[return-value]
+
+
+def change_options(*flags: Flag, unread: str = "that the group has not read") -> Callable[[Command], Command]:
+    """Add --dry-run, `flags` (--no-journal, --journal) and -y/--yes; the command gets `change: ChangeOptions`. `unread`
+    describes the messages that the change passes over, where it asks."""
+
+    def added(command: Command) -> Command:
+        @functools.wraps(command)
+        def changing(
+            *args: Any,
+            dry_run: bool,
+            yes: bool,
+            no_journal: bool = False,
+            journal_in: Path | None = None,
+            **options: Any,
+        ) -> Any:
+            from rmqctl.confirm import confirm_loss
+            from rmqctl.store.options import ChangeOptions
+
+            if no_journal and journal_in is not None:
+                raise UsageError("--no-journal keeps nothing, and --journal says where", hint="leave one of them out")
+            confirm = confirm_loss(yes, unread)
+            change = ChangeOptions(dry_run, not no_journal, sys.argv[1:], journal_in, confirm=confirm)
+            return command(*args, change=change, **options)
+
+        all_flags = (dry_run_option, *flags, yes_option)
+        return functools.reduce(lambda made, flag: flag(made), reversed(all_flags), changing)  # type: ignore[return-value]
+
+    return added
 
 
 def tls_options(command: Command) -> Command:

@@ -63,6 +63,7 @@ from rmqctl.store.files.reading import exists, named
 from rmqctl.store.journal.change import take_for_change
 from rmqctl.store.journal.journal import begun
 from rmqctl.store.journal.log import new_head, note_permanent, refuse_unfinished
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.queues.consumequeue import BatchConsumeQueue, ConsumeQueue
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues
@@ -262,8 +263,7 @@ def clean(
     *,
     now: int | None = None,
     usage: DiskUsage | None = None,
-    dry_run: bool = False,
-    arguments: list[str] | None = None,
+    change: ChangeOptions = ChangeOptions(),
 ) -> CleanReport:
     """Clean a store that nobody else has open, once, under its lock; `files` are those that its readers use.
 
@@ -271,13 +271,13 @@ def clean(
     released, or when the interval of the options is over since the first call.
 
     `options` are those of the store's configuration unless given. What is removed is gone: nothing is kept of it but a
-    line in the log of changes.
+    line in the log of changes. Of `change` it uses `dry_run` and `command_line`.
     StoreInUseError; RefusedError for a store that was not closed cleanly or whose first offset cannot be known.
     """
     options = options or options_from_config(files.config)
     now = time.time_ns() // 1_000_000 if now is None else now
     with named(files.root):
-        if dry_run:
+        if change.dry_run:
             refuse_unfinished(files.layout)
             plan = plan_clean(files, options, now=now, usage=usage)
             notes = plan.notes
@@ -302,7 +302,9 @@ def clean(
                     "removes expired files at the beginning of the log",
                 )
             # nobody else uses the store while we hold its lock, so there is nobody to leave pauses for
-            return clean_locked(Cleaner(files, options, sleep=lambda _: None), now, usage, arguments=arguments)
+            return clean_locked(
+                Cleaner(files, options, sleep=lambda _: None), now, usage, arguments=change.command_line
+            )
         finally:
             lock.release()
 

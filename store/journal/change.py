@@ -6,17 +6,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from rmqctl.formats.errors import DiskFullError, joined_hints
+from rmqctl.formats.errors import DiskFullError, UsageError, joined_hints
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.lock import StoreLock, take_lock
 from rmqctl.store.files.reading import is_file, named
 from rmqctl.store.journal.folder import JOURNAL, STATE
 from rmqctl.store.journal.journal import Journal, begun, keep_interrupted_sizes
 from rmqctl.store.journal.log import VERB, end_interrupted, refuse_unfinished
-from rmqctl.store.journal.plan import Agree, Plan, Spilled, describe, only_counted
+from rmqctl.store.journal.plan import Plan, Spilled, describe, only_counted
 from rmqctl.store.log.unread_logs import refuse_dledger
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.store_files import StoreFiles
 
 # A store taken in order to change it: first its lock, then a look at its files; nothing seen before that counts.
@@ -62,18 +63,6 @@ Ends = Callable[[dict[str, Any]], bool]
 """Whether a change ends an interrupted one that kept nothing or was given up, by that one's head."""
 
 
-class Terms(NamedTuple):
-    """How a change is to be made. `keeps`: what goes is kept in a journal, else there is no undo. `arguments`: the
-    command line, for the list of changes. `journal_in`: the directory that the journal goes to, None for beside the
-    store. `agree`: asked, under the store's lock and before anything changes, where the change takes something away."""
-
-    dry_run: bool = False
-    keeps: bool = True
-    arguments: list[str] | None = None
-    journal_in: Path | None = None
-    agree: Agree | None = None
-
-
 @dataclass(slots=True)
 class PlannedChange:
     """A change that is being planned. `files`: the store to decide by; `plan`: what is to be done, empty at first.
@@ -83,6 +72,7 @@ class PlannedChange:
 
     files: StoreFiles
     journal: Journal | None = None
+    options: ChangeOptions = ChangeOptions()
     plan: Plan = field(default_factory=Plan)
     kept_in: str | None = None
 
@@ -108,7 +98,7 @@ class PlannedChange:
 
 @contextmanager
 def changing(
-    files: StoreFiles, verb: str, terms: Terms, ends: Ends = lambda head: True, *, mends: bool = True
+    files: StoreFiles, verb: str, options: ChangeOptions, ends: Ends = lambda head: True, *, mends: bool = True
 ) -> Iterator[PlannedChange]:
     """A change of the store of `files` (which is stale afterwards) by the command `verb`.
 
@@ -118,35 +108,38 @@ def changing(
     is locked, and nothing follows. `mends`: the change makes the store whole, whatever an earlier one left of it.
 
     StoreInUseError; RefusedError where another change waits for undo or resume; UnsupportedError for a DLedger store;
-    ValueError for a verb that `log` and `undo` would not find again; and as Journal.apply.
+    UsageError for a change that does not mend and is to keep nothing; ValueError for a verb that `log` and `undo` would
+    not find again; and as Journal.apply.
     """
     if VERB.fullmatch(verb) is None:
         raise ValueError(f"{verb!r} is not the name of a verb: {VERB.pattern}")
-    if terms.dry_run:
+    if not mends and not options.keep_undo:
+        raise UsageError(f"`{verb}` always keeps what it changes", hint="leave out `keep_undo`")
+    if options.dry_run:
         with named(files.root):
             refuse_dledger(files.layout)
             refuse_unfinished(files.layout, mends=mends)
             if mends:
                 keep_interrupted_sizes(files)
-            yield PlannedChange(files)
+            yield PlannedChange(files, options=options)
         return
     with taken(files, mends=mends) as store:
         journal = Journal(
             store.layout,
             verb,
-            terms.arguments,
-            keeps=terms.keeps,
+            options.command_line,
+            keeps=options.keep_undo,
             sizes=store.sizes(),
-            journal_in=terms.journal_in,
+            journal_in=options.journal_in,
         )
-        change = PlannedChange(store, journal)
-        with _naming_other_disks(journal, terms):
+        change = PlannedChange(store, journal, options)
+        with _naming_other_disks(journal, options):
             with journal.planning():
                 journal.begin()
                 yield change
-                loss = change.plan.loss(keeps=terms.keeps)
-                if terms.agree is not None and any(loss):
-                    terms.agree(loss)
+                loss = change.plan.loss(keep_undo=options.keep_undo)
+                if options.confirm is not None and any(loss):
+                    options.confirm(loss)
             if change.plan:
                 # over NFS a file that is removed while it is open stays, and keeps its folder from being removed
                 store.close()
@@ -160,12 +153,12 @@ def changing(
 
 
 @contextmanager
-def _naming_other_disks(journal: Journal, terms: Terms) -> Iterator[None]:
+def _naming_other_disks(journal: Journal, options: ChangeOptions) -> Iterator[None]:
     """Where there was no room for the journal, and so nothing of the store was changed: say what else can be done."""
     try:
         yield
     except DiskFullError as error:
         if not is_file(journal.folder / JOURNAL) and not is_file(journal.folder / STATE):
-            elsewhere = "another DIR" if terms.journal_in is not None else "DIR on another disk"
+            elsewhere = "another DIR" if options.journal_in is not None else "DIR on another disk"
             error.hint = joined_hints(error.hint, f"`--journal` with {elsewhere} keeps there what is removed", _CLEAN)
         raise

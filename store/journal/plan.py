@@ -7,12 +7,13 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.store.files import io
 from rmqctl.store.files.early_flush import EarlyFlush
 from rmqctl.store.files.reading import is_real_directory, is_there, pieces_of
+from rmqctl.store.options import Loss
 
 # A file of byte strings put one behind the other, for what a journal has to keep.
 
@@ -172,21 +173,6 @@ class SetTime:
 Operation = WriteRange | ClearRange | Resize | CreateFile | MoveAway | Install | SetTime
 
 
-class Loss(NamedTuple):
-    """What a change takes away: good messages that the log does not have afterwards; and where nothing is kept, files
-    that are removed or overwritten, with the bytes of them that are gone for good. `skipped`: messages that groups have
-    not read and are set behind."""
-
-    messages: int = 0
-    files: int = 0
-    bytes: int = 0
-    skipped: int = 0
-
-
-Agree = Callable[[Loss], None]
-"""Asks whether so much may go, before anything changes; whatever it raises ends the matter there."""
-
-
 @dataclass(slots=True)
 class Plan:
     """Operations in the order they are carried out.
@@ -239,9 +225,9 @@ class Plan:
                 total += operation.length
         return total
 
-    def loss(self, *, keeps: bool) -> Loss:
-        """What it takes away, before it is carried out; `keeps`: a journal keeps what goes."""
-        if keeps:
+    def loss(self, *, keep_undo: bool) -> Loss:
+        """What it takes away, before it is carried out; `keep_undo`: a journal keeps what goes."""
+        if keep_undo:
             return Loss(self.messages_gone, skipped=self.messages_skipped)
         gone = [(operation.path, _gone_bytes(operation)) for operation in self.operations]
         files = {file for path, _ in gone for file in _files_at(path)}

@@ -58,33 +58,32 @@ from rmqctl.store.journal.log import (
     unmend,
     way_out,
 )
-from rmqctl.store.journal.plan import Agree, Loss
 from rmqctl.store.journal.used import LATER, marks_with_lock, refuse_used
+from rmqctl.store.options import ChangeOptions, Loss
 
 _AGAIN = "nothing is lost: run `rmqctl undo` or `rmqctl resume` again when the disk is well"
 
 
-def undo(
-    layout: StoreLayout, wanted: str | None = None, *, dry_run: bool = False, agree: Agree | None = None
-) -> Change:
+def undo(layout: StoreLayout, wanted: str | None = None, change: ChangeOptions = ChangeOptions()) -> Change:
     """Take back the last change, or the one with the id `wanted`, which must be the last; byte for byte, times and
     directories included. An interrupted change, or an interrupted undo of one, is taken back as well.
 
     NotFoundError if there is none; RefusedError if later changes stand or the store has been used since; CorruptError
-    if what was kept is damaged; StoreInUseError. `agree` is asked where messages are there only by the change.
+    if what was kept is damaged; StoreInUseError. `dry_run` of `change` only checks that it can be done;
+    `confirm` is asked where messages are there only by the change.
     """
-    change, folder = _to_undo(layout, wanted)
-    if dry_run:
-        _usable(layout, change, folder, for_redo=False)
-        return change
-    lock = take_lock(_remembered(layout, change, folder))
+    record, folder = _to_undo(layout, wanted)
+    if change.dry_run:
+        _usable(layout, record, folder, for_redo=False)
+        return record
+    lock = take_lock(_remembered(layout, record, folder))
     try:
-        change, folder = _to_undo(layout, wanted)
-        with named(folder), held(folder), _naming_the_way_out(layout, change):
-            journal = _usable(layout, change, folder, for_redo=False)
-            _ask(agree, journal, "messages_made")
+        record, folder = _to_undo(layout, wanted)
+        with named(folder), held(folder), _naming_the_way_out(layout, record):
+            journal = _usable(layout, record, folder, for_redo=False)
+            _ask(change, journal, "messages_made")
             with begun(_AGAIN, layout.root):
-                unmend(layout, change.id, int(journal.head["started"]))
+                unmend(layout, record.id, int(journal.head["started"]))
                 tell_begun(layout, folder, True)
                 write_state(folder, UNDOING)
                 roll_back(folder, journal.entries)
@@ -92,7 +91,7 @@ def undo(
                 tell_begun(layout, folder, False)
     finally:
         lock.release()
-    return change._replace(state=UNDONE)
+    return record._replace(state=UNDONE)
 
 
 def _to_undo(layout: StoreLayout, wanted: str | None) -> tuple[Change, Path]:
@@ -121,29 +120,29 @@ def _to_undo(layout: StoreLayout, wanted: str | None) -> tuple[Change, Path]:
     return change, Path(change.folder)
 
 
-def resume(layout: StoreLayout, *, dry_run: bool = False, agree: Agree | None = None) -> Change:
+def resume(layout: StoreLayout, change: ChangeOptions = ChangeOptions()) -> Change:
     """Finish the change that was interrupted; an interrupted undo is finished as such.
 
     First everything is taken back, then carried out anew, so that it does not matter how far it had come.
-    NotFoundError if nothing is unfinished; CorruptError, RefusedError and StoreInUseError as for `undo`. `agree` is
-    asked where the change takes messages away.
+    NotFoundError if nothing is unfinished; CorruptError, RefusedError and StoreInUseError as for `undo`. `confirm`
+    is asked where the change takes messages away.
     """
-    change, folder = _to_resume(layout)
-    if dry_run:
-        _usable(layout, change, folder, for_redo=True)
-        return change
-    lock = take_lock(_remembered(layout, change, folder))
+    record, folder = _to_resume(layout)
+    if change.dry_run:
+        _usable(layout, record, folder, for_redo=True)
+        return record
+    lock = take_lock(_remembered(layout, record, folder))
     try:
-        change, folder = _to_resume(layout)
-        with named(folder), held(folder), _naming_the_way_out(layout, change):
-            journal = _usable(layout, change, folder, for_redo=True)
-            _ask(agree, journal, "messages_made" if change.state == UNDOING else "messages_gone")
+        record, folder = _to_resume(layout)
+        with named(folder), held(folder), _naming_the_way_out(layout, record):
+            journal = _usable(layout, record, folder, for_redo=True)
+            _ask(change, journal, "messages_made" if record.state == UNDOING else "messages_gone")
             with begun(_AGAIN, layout.root):
                 roll_back(folder, journal.entries)
-                if change.state == UNDOING:
+                if record.state == UNDOING:
                     write_state(folder, UNDONE)
                     tell_begun(layout, folder, False)
-                    return change._replace(state=UNDONE)
+                    return record._replace(state=UNDONE)
                 for entry in journal.entries:
                     _require_staged(journal, entry)
                 carry_out(folder, journal.entries, journal.moment_ns, journal.times)
@@ -151,7 +150,7 @@ def resume(layout: StoreLayout, *, dry_run: bool = False, agree: Agree | None = 
                 tell_begun(layout, folder, False)
     finally:
         lock.release()
-    return change._replace(state=APPLIED)
+    return record._replace(state=APPLIED)
 
 
 def _to_resume(layout: StoreLayout) -> tuple[Change, Path]:
@@ -208,10 +207,10 @@ def _naming_the_way_out(layout: StoreLayout, change: Change) -> Iterator[None]:
         raise
 
 
-def _ask(agree: Agree | None, journal: Journalled, which: str) -> None:
+def _ask(change: ChangeOptions, journal: Journalled, which: str) -> None:
     count = journal.head.get(which)
-    if agree is not None and isinstance(count, int) and count > 0:
-        agree(Loss(messages=count))
+    if change.confirm is not None and isinstance(count, int) and count > 0:
+        change.confirm(Loss(messages=count))
 
 
 def _require_staged(journal: Journalled, entry: Entry) -> None:
@@ -278,10 +277,10 @@ def _remove_leftovers(layout: StoreLayout) -> None:
 _KEPT = ("id", "verb", "arguments", "started", "paths", "bytes", "version")
 
 
-def give_up(layout: StoreLayout, *, dry_run: bool = False) -> Change:
+def give_up(layout: StoreLayout, change: ChangeOptions = ChangeOptions()) -> Change:
     """Give up the change that was interrupted, or whose state is damaged. NotFoundError if there is none; RefusedError
     if it is given up already; StoreInUseError."""
-    if dry_run:
+    if change.dry_run:
         return change_in(_to_give_up(layout))._replace(state=GIVEN_UP)
     lock = take_lock(layout)
     try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from rmqctl.formats.errors import CorruptError, RmqctlError, UsageError
 from rmqctl.store.files.lock import refuse_server
 from rmqctl.store.methods.reading import ReadableStore, now_ms, raised
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from rmqctl.store.answers.dead_letters import DeadChoice, Redrive
     from rmqctl.store.clean import CleanOptions, CleanReport, Forecast, Unread
     from rmqctl.store.journal.log import Change
-    from rmqctl.store.journal.plan import Agree
-    from rmqctl.store.log.walk import Progress
     from rmqctl.store.offsets.change import Decision, OffsetsReport, Preference, ResetTo
     from rmqctl.store.offsets.show import KeptOffset, OffsetProblem
     from rmqctl.store.recover.rebuild import RebuildReport
@@ -37,10 +36,7 @@ class ChangeableStore(ReadableStore):
     I/O error, after which `undo` or `resume` ends the change; UnsupportedError for queues in a RocksDB. After an error
     the store can be looked at as before.
 
-    `dry_run`: only plan, and say what would change. `keeps`: keep what goes; without it there is no undo. `arguments`:
-    what `rmqctl log` is to show as the command line. `journal_in`: the directory that keeps what goes, for one on
-    another disk; None for beside the store. `agree`: called with the Loss where a change takes messages away, or
-    anything for good, under the lock and before anything changes; raise in it what is to stop that.
+    `change` says how it is made: see ChangeOptions.
     """
 
     @contextlib.contextmanager
@@ -73,12 +69,7 @@ class ChangeableStore(ReadableStore):
         bridge: bool = False,
         cut: bool = False,
         full: bool = False,
-        dry_run: bool = False,
-        keeps: bool = True,
-        arguments: list[str] | None = None,
-        journal_in: Path | None = None,
-        progress: Progress | None = None,
-        agree: Agree | None = None,
+        change: ChangeOptions = ChangeOptions(),
     ) -> RecoverReport:
         """End the log where it is valid, and make queues and index complete for it.
 
@@ -92,39 +83,16 @@ class ChangeableStore(ReadableStore):
             if bridge:
                 from rmqctl.store.recover.bridge import recover_bridging
 
-                return recover_bridging(
-                    files,
-                    dry_run=dry_run,
-                    keeps=keeps,
-                    arguments=arguments,
-                    journal_in=journal_in,
-                    progress=progress,
-                    agree=agree,
-                )
+                return recover_bridging(files, change)
             from rmqctl.store.recover.recover import recover
 
-            return recover(
-                files,
-                cut=cut,
-                full=full,
-                dry_run=dry_run,
-                keeps=keeps,
-                arguments=arguments,
-                journal_in=journal_in,
-                progress=progress,
-                agree=agree,
-            )
+            return recover(files, change, cut=cut, full=full)
 
     def repair(
         self,
         *,
         only: Iterable[str] = (),
-        dry_run: bool = False,
-        keeps: bool = True,
-        arguments: list[str] | None = None,
-        journal_in: Path | None = None,
-        progress: Progress | None = None,
-        agree: Agree | None = None,
+        change: ChangeOptions = ChangeOptions(),
     ) -> RepairReport:
         """Check the store and mend what is found; with `only` findings of these codes. What needs a decision is `left`
         in the report. UsageError for a code that is none."""
@@ -132,55 +100,35 @@ class ChangeableStore(ReadableStore):
 
         only = tuple(only)
         with self._changing() as files:
-            return repair(
-                files,
-                only=only,
-                dry_run=dry_run,
-                keeps=keeps,
-                arguments=arguments,
-                journal_in=journal_in,
-                progress=progress,
-                agree=agree,
-            )
+            return repair(files, change, only=only)
 
     def purge(
         self,
         topics: Iterable[str] = (),
         *,
         orphans: bool = False,
-        dry_run: bool = False,
-        arguments: list[str] | None = None,
-        journal_in: Path | None = None,
-        progress: Progress | None = None,
-        agree: Agree | None = None,
+        change: ChangeOptions = ChangeOptions(),
     ) -> PurgeReport:
         """Remove `topics`, or all `orphans`: their queues, entries in topics.json and offsets. Messages stay in the
         log. RefusedError for topics of the broker itself; NotFoundError for one that the store does not know."""
-        from rmqctl.store.journal.change import Terms
         from rmqctl.store.repair.entries import purge_topics
 
-        terms = Terms(dry_run, arguments=arguments, journal_in=journal_in, agree=agree)
         with self._changing() as files:
-            return purge_topics(files, topics, terms, orphans=orphans, progress=progress)
+            return purge_topics(files, topics, change, orphans=orphans)
 
     def change_entry(
         self,
         wanted: EntryChange,
         *,
-        dry_run: bool = False,
-        arguments: list[str] | None = None,
-        journal_in: Path | None = None,
-        agree: Agree | None = None,
+        change: ChangeOptions = ChangeOptions(),
     ) -> EntryReport:
         """Create, change or delete the entry of a topic or group in topics.json or subscriptionGroup.json. Queues,
         messages and offsets stay. RefusedError for names and attributes that RocketMQ refuses, and for an entry that is
         there already; NotFoundError for one that is not."""
-        from rmqctl.store.journal.change import Terms
         from rmqctl.store.repair.entries import change_entry
 
-        terms = Terms(dry_run, arguments=arguments, journal_in=journal_in, agree=agree)
         with self._changing() as files:
-            return change_entry(files, wanted, terms)
+            return change_entry(files, wanted, change)
 
     def rebuild(
         self,
@@ -188,12 +136,7 @@ class ChangeableStore(ReadableStore):
         queues: bool = True,
         index: bool = True,
         topics: Sequence[str] | None = None,
-        dry_run: bool = False,
-        keeps: bool = True,
-        arguments: list[str] | None = None,
-        journal_in: Path | None = None,
-        progress: Progress | None = None,
-        agree: Agree | None = None,
+        change: ChangeOptions = ChangeOptions(),
     ) -> RebuildReport:
         """Make consume queues (of `topics`, None: of all) and index anew from the commitlog. The report counts damaged
         spans, which gave no messages. UsageError for `topics` with `index`, which is one for all of them; NotFoundError
@@ -201,47 +144,22 @@ class ChangeableStore(ReadableStore):
         from rmqctl.store.recover.rebuild import rebuild
 
         with self._changing() as files:
-            return rebuild(
-                files,
-                queues=queues,
-                index=index,
-                topics=None if topics is None else list(topics),
-                dry_run=dry_run,
-                keeps=keeps,
-                arguments=arguments,
-                journal_in=journal_in,
-                progress=progress,
-                agree=agree,
-            )
+            return rebuild(files, change, queues=queues, index=index, topics=topics)
 
     def truncate(
         self,
         at: int,
         *,
-        dry_run: bool = False,
-        keeps: bool = True,
-        arguments: list[str] | None = None,
-        journal_in: Path | None = None,
-        progress: Progress | None = None,
-        agree: Agree | None = None,
+        change: ChangeOptions = ChangeOptions(),
     ) -> RecoverReport:
         """End the log at physical offset `at`, where a record begins or ends; queues, index and checkpoint follow.
         RefusedError, with the nearest offsets, for any other place."""
         from rmqctl.store.recover.recover import truncate
 
         with self._changing() as files:
-            return truncate(
-                files,
-                at,
-                dry_run=dry_run,
-                keeps=keeps,
-                arguments=arguments,
-                journal_in=journal_in,
-                progress=progress,
-                agree=agree,
-            )
+            return truncate(files, at, change)
 
-    def undo(self, change_id: str | None = None, *, dry_run: bool = False, agree: Agree | None = None) -> Change:
+    def undo(self, change_id: str | None = None, change: ChangeOptions = ChangeOptions()) -> Change:
         """Take back the last change, or an interrupted one: every byte, every file, every time.
 
         `change_id`: the id that the last change must have. NotFoundError if there is none; RefusedError if later ones
@@ -250,23 +168,23 @@ class ChangeableStore(ReadableStore):
         from rmqctl.store.journal.undo import undo
 
         with self._ending() as files:
-            return undo(files.layout, change_id, dry_run=dry_run, agree=agree)
+            return undo(files.layout, change_id, change)
 
-    def resume(self, *, dry_run: bool = False, agree: Agree | None = None) -> Change:
+    def resume(self, change: ChangeOptions = ChangeOptions()) -> Change:
         """Finish the change that was interrupted. NotFoundError if there is none; RefusedError if the store was used
         since (`give_up` is the way out); CorruptError."""
         from rmqctl.store.journal.undo import resume
 
         with self._ending() as files:
-            return resume(files.layout, dry_run=dry_run, agree=agree)
+            return resume(files.layout, change)
 
-    def give_up(self, *, dry_run: bool = False) -> Change:
+    def give_up(self, change: ChangeOptions = ChangeOptions()) -> Change:
         """End the change that was interrupted where it stands: neither finish it nor take it back. What it took out is
         kept; `recover` makes the store whole then. NotFoundError if there is none."""
         from rmqctl.store.journal.undo import give_up
 
         with self._ending() as files:
-            return give_up(files.layout, dry_run=dry_run)
+            return give_up(files.layout, change)
 
     def forget(self, chosen: Iterable[Change]) -> int:
         """Remove for good what these changes kept, and return the bytes freed; no undo from then on. RefusedError for
@@ -280,8 +198,7 @@ class ChangeableStore(ReadableStore):
         options: CleanOptions | None = None,
         *,
         now: int | None = None,
-        dry_run: bool = False,
-        arguments: list[str] | None = None,
+        change: ChangeOptions = ChangeOptions(),
     ) -> CleanReport:
         """Remove expired files for good, by the store's configuration unless `options` are given: see
         rmqctl.store.clean. `now` in ms. RefusedError for a store that was not closed cleanly.
@@ -292,7 +209,7 @@ class ChangeableStore(ReadableStore):
         """
         from rmqctl.store.clean import clean
 
-        return clean(self.files, options, now=now, dry_run=dry_run, arguments=arguments)
+        return clean(self.files, options, now=now, change=change)
 
     def forecast_clean(self, options: CleanOptions | None = None, *, now: int | None = None) -> Forecast:
         """When each file is going to be removed by a broker, by its age and by how full the disk is; `now` in ms.
@@ -323,8 +240,8 @@ class OffsetStore(ChangeableStore):
     """What config/consumerOffset.json says of groups. `tell` takes sentences that belong to an answer as a whole;
     damage is told to `on_damage` and passed, without it the first is raised.
 
-    The changes are made as ChangeableStore has it. `agree` is called with the Loss where unread messages are passed
-    over (`skipped`). `new_group`: also for a group that nobody knows yet, else NotFoundError. Clients of the group that
+    The changes are made as ChangeableStore has it. `confirm` gets the Loss where unread messages are passed over
+    (`skipped`). `new_group`: also for a group that nobody knows yet, else NotFoundError. Clients of the group that
     run would commit their own offsets over those that are set here.
     """
 
@@ -360,16 +277,13 @@ class OffsetStore(ChangeableStore):
         *,
         new_group: bool = False,
         anywhere: bool = False,
-        dry_run: bool = False,
-        arguments: list[str] | None = None,
-        journal_in: Path | None = None,
-        agree: Agree | None = None,
+        change: ChangeOptions = ChangeOptions(),
     ) -> OffsetsReport:
         """Set a group in one queue. RefusedError outside of the queue, unless `anywhere`."""
         from rmqctl.store.offsets.change import set_offset
 
         decide = set_offset(group, topic, queue_id, offset, new_group=new_group, anywhere=anywhere)
-        return self._change_offsets(decide, dry_run, arguments, journal_in, agree)
+        return self._change_offsets(decide, change)
 
     def set_delay_offset(
         self,
@@ -377,19 +291,14 @@ class OffsetStore(ChangeableStore):
         offset: int,
         *,
         anywhere: bool = False,
-        dry_run: bool = False,
-        arguments: list[str] | None = None,
-        journal_in: Path | None = None,
-        agree: Agree | None = None,
+        change: ChangeOptions = ChangeOptions(),
     ) -> OffsetsReport:
         """Set a delay level to the next message that the broker delivers. RefusedError outside of its queue and for a
         level that messageDelayLevel lacks, unless `anywhere`."""
-        from rmqctl.store.journal.change import Terms
         from rmqctl.store.offsets.delay_level import set_delay_offset
 
-        terms = Terms(dry_run, arguments=arguments, journal_in=journal_in, agree=agree)
         with self._changing() as files:
-            return set_delay_offset(files, level, offset, terms, anywhere=anywhere)
+            return set_delay_offset(files, level, offset, change, anywhere=anywhere)
 
     def reset_offsets(
         self,
@@ -399,17 +308,14 @@ class OffsetStore(ChangeableStore):
         queue_id: int | None = None,
         *,
         new_group: bool = False,
-        dry_run: bool = False,
-        arguments: list[str] | None = None,
-        journal_in: Path | None = None,
-        agree: Agree | None = None,
+        change: ChangeOptions = ChangeOptions(),
     ) -> OffsetsReport:
         """Set a group in all queues of a topic, or in one, to a time, an offset or either end. RefusedError for an
         offset outside of a queue and for a store that was not closed cleanly."""
         from rmqctl.store.offsets.change import reset_offsets
 
         decide = reset_offsets(group, topic, to, queue_id, new_group=new_group)
-        return self._change_offsets(decide, dry_run, arguments, journal_in, agree)
+        return self._change_offsets(decide, change)
 
     def copy_offsets(
         self,
@@ -418,16 +324,13 @@ class OffsetStore(ChangeableStore):
         topic: str | None = None,
         *,
         new_group: bool = False,
-        dry_run: bool = False,
-        arguments: list[str] | None = None,
-        journal_in: Path | None = None,
-        agree: Agree | None = None,
+        change: ChangeOptions = ChangeOptions(),
     ) -> OffsetsReport:
         """Give the group `target` the offsets of `source`, in all its topics but its retry topic, or in one."""
         from rmqctl.store.offsets.change import copy_offsets
 
         decide = copy_offsets(source, target, topic, new_group=new_group)
-        return self._change_offsets(decide, dry_run, arguments, journal_in, agree)
+        return self._change_offsets(decide, change)
 
     def merge_offsets(
         self,
@@ -436,17 +339,14 @@ class OffsetStore(ChangeableStore):
         group: str | None = None,
         topic: str | None = None,
         *,
-        dry_run: bool = False,
-        arguments: list[str] | None = None,
-        journal_in: Path | None = None,
-        agree: Agree | None = None,
+        change: ChangeOptions = ChangeOptions(),
     ) -> OffsetsReport:
         """Take what another consumerOffset.json says: what is missing here, and by `prefer` what differs. RefusedError
         where anything differs and `prefer` is not given, but in a dry run."""
         from rmqctl.store.offsets.change import merge_offsets
 
-        decide = merge_offsets(Path(other), prefer, group, topic, only_shown=dry_run)
-        return self._change_offsets(decide, dry_run, arguments, journal_in, agree)
+        decide = merge_offsets(Path(other), prefer, group, topic, only_shown=change.dry_run)
+        return self._change_offsets(decide, change)
 
     def delete_offsets(
         self,
@@ -454,10 +354,7 @@ class OffsetStore(ChangeableStore):
         topic: str | None = None,
         queue_id: int | None = None,
         *,
-        dry_run: bool = False,
-        arguments: list[str] | None = None,
-        journal_in: Path | None = None,
-        agree: Agree | None = None,
+        change: ChangeOptions = ChangeOptions(),
     ) -> OffsetsReport:
         """Remove the offsets of a group: all, or those of a topic or queue. Without a group those of orphans: groups
         and topics that the configuration does not name. NotFoundError where none of the group is kept; RefusedError
@@ -465,7 +362,7 @@ class OffsetStore(ChangeableStore):
         from rmqctl.store.offsets.change import delete_offsets, delete_orphans
 
         decide = delete_orphans() if group is None else delete_offsets(group, topic, queue_id)
-        return self._change_offsets(decide, dry_run, arguments, journal_in, agree)
+        return self._change_offsets(decide, change)
 
     def redrive(
         self,
@@ -484,17 +381,8 @@ class OffsetStore(ChangeableStore):
         chosen = DeadChoice() if choice is None else choice
         return redrives(self.reader, group, chosen, Into(into), on_damage or raised, again=again)
 
-    def _change_offsets(
-        self,
-        decide: Decision,
-        dry_run: bool,
-        arguments: list[str] | None,
-        journal_in: Path | None,
-        agree: Agree | None,
-    ) -> OffsetsReport:
-        from rmqctl.store.journal.change import Terms
+    def _change_offsets(self, decide: Decision, change: ChangeOptions) -> OffsetsReport:
         from rmqctl.store.offsets.change import change_offsets
 
-        terms = Terms(dry_run, arguments=arguments, journal_in=journal_in, agree=agree)
         with self._changing() as files:
-            return change_offsets(files, decide, terms)
+            return change_offsets(files, decide, change)

@@ -31,8 +31,9 @@ from rmqctl.store.config.config_files import (
     offsets_home,
     refuse_database,
 )
-from rmqctl.store.journal.change import PlannedChange, Terms, changing
+from rmqctl.store.journal.change import PlannedChange, changing
 from rmqctl.store.journal.plan import install_config
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.queues.dispatch import LMQ_PREFIX
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.reader import StoreReader
@@ -249,23 +250,23 @@ def bounds_of(reader: StoreReader, queue: AnyConsumeQueue) -> tuple[int, int]:
 Decision = Callable[[Deciding], list[OffsetChange]]
 
 
-def change_offsets(files: StoreFiles, decide: Decision, terms: Terms) -> OffsetsReport:
+def change_offsets(files: StoreFiles, decide: Decision, change: ChangeOptions) -> OffsetsReport:
     """Change offsets in the store opened as `files`, as `decide` says. What the file held goes to its backup, as a
     broker does it (MixAll#string2File), and both as they were into the journal.
 
     StoreInUseError; CorruptError where offsets are kept that cannot be read; what `decide` raises.
     """
-    report = OffsetsReport(dry_run=terms.dry_run)
-    with changing(files, "offsets", terms, mends=False) as change:
-        file = offset_file_of(change.files)
+    report = OffsetsReport(dry_run=change.dry_run)
+    with changing(files, "offsets", change, mends=False) as planned:
+        file = offset_file_of(planned.files)
         if file.note:
             report.notes.append(file.note)
         if file.source not in (None, file.path):
             report.notes.append(f"{file.path} is missing, empty or damaged: its backup is what is changed")
-        report.rows = decide(Deciding(StoreReader(change.files), file, report.notes.append))
-        _plan(change, file, report)
-        report.operations = change.rows()
-    report.journal = change.kept_in
+        report.rows = decide(Deciding(StoreReader(planned.files), file, report.notes.append))
+        _plan(planned, file, report)
+        report.operations = planned.rows()
+    report.journal = planned.kept_in
     return report
 
 

@@ -11,8 +11,9 @@ from rmqctl.formats.errors import CorruptError, RefusedError
 from rmqctl.store.answers.config_offsets import DELAY_FILE, OFFSET_TABLE, offsets_of
 from rmqctl.store.answers.delays import unknown_level
 from rmqctl.store.config.config_files import load_config, next_version
-from rmqctl.store.journal.change import Terms, changing
+from rmqctl.store.journal.change import changing
 from rmqctl.store.offsets.change import OffsetChange, OffsetsReport, plan_file, require_inside, with_bounds
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
@@ -21,7 +22,7 @@ _VERSION = "dataVersion"
 
 
 def set_delay_offset(
-    files: StoreFiles, level: int, offset: int, terms: Terms, *, anywhere: bool = False
+    files: StoreFiles, level: int, offset: int, change: ChangeOptions, *, anywhere: bool = False
 ) -> OffsetsReport:
     """Set a delay level, the queue `level` - 1 of SCHEDULE_TOPIC_XXXX, to `offset`. The file's content goes to its
     backup, as a broker does it, and both as they were into the journal.
@@ -29,25 +30,25 @@ def set_delay_offset(
     RefusedError for an offset outside of the queue and for a level that messageDelayLevel lacks, unless `anywhere`.
     StoreInUseError; CorruptError where the file and its backup cannot be read.
     """
-    report = OffsetsReport(dry_run=terms.dry_run)
-    with changing(files, "offsets", terms, mends=False) as change:
-        path = change.files.layout.config / DELAY_FILE
+    report = OffsetsReport(dry_run=change.dry_run)
+    with changing(files, "offsets", change, mends=False) as planned:
+        path = planned.files.layout.config / DELAY_FILE
         loaded = load_config(path)
         content = _table_in(loaded.content) if loaded is not None else {}
         if loaded is not None and loaded.source != path:
             report.notes.append(f"{path} is missing, empty or damaged: its backup is what is changed")
         table = content.get(OFFSET_TABLE) or {}
-        row = _row(StoreReader(change.files), level, offsets_of(table).get(level), offset)
+        row = _row(StoreReader(planned.files), level, offsets_of(table).get(level), offset)
         if not anywhere:
-            _require_level(change.files, level)
+            _require_level(planned.files, level)
             require_inside(row, "set-delay")
         report.rows = [row]
         if row.is_change:
             report.changed, report.skipped, report.again = 1, row.skipped or 0, row.again or 0
-            change.plan.messages_skipped = report.skipped
-            plan_file(change, path, _content_with(content, level, offset))
-        report.operations = change.rows()
-    report.journal = change.kept_in
+            planned.plan.messages_skipped = report.skipped
+            plan_file(planned, path, _content_with(content, level, offset))
+        report.operations = planned.rows()
+    report.journal = planned.kept_in
     return report
 
 

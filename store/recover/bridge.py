@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.formats.checksums import PROPERTY_CRC_SIZE, parse_property_crc
@@ -21,10 +20,11 @@ from rmqctl.formats.properties import (
     encode_properties,
 )
 from rmqctl.store.files.reading import end_of_nonzero
-from rmqctl.store.journal.change import PlannedChange, Terms
-from rmqctl.store.journal.plan import Agree, ClearRange, CreateFile, Resize, WriteRange
+from rmqctl.store.journal.change import PlannedChange
+from rmqctl.store.journal.plan import ClearRange, CreateFile, Resize, WriteRange
 from rmqctl.store.log.implied import Run
 from rmqctl.store.log.walk import Progress, message_without_crc
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.recover.ext_units import Spill
 from rmqctl.store.recover.lost import LogMap, Lost, Span, find_lost, survey_damage
 from rmqctl.store.recover.recover import recover_with, refuse_strangers
@@ -184,25 +184,16 @@ class FramePlace(NamedTuple):
     lost: Lost | None
 
 
-def recover_bridging(
-    files: StoreFiles,
-    *,
-    dry_run: bool = False,
-    keeps: bool = True,
-    arguments: list[str] | None = None,
-    journal_in: Path | None = None,
-    progress: Progress | None = None,
-    agree: Agree | None = None,
-) -> RecoverReport:
+def recover_bridging(files: StoreFiles, change: ChangeOptions = ChangeOptions()) -> RecoverReport:
     """`recover`, but damage with good records behind it is replaced by fillers, wherever in the log it is.
 
     The report's `bridged` has a row for each span. RefusedError where that cannot be; otherwise as `recover`.
     """
 
-    def goal(change: PlannedChange) -> Goal:
-        return Goal(bridges=plan_bridges(change.files, change.spill, progress))
+    def goal(planned: PlannedChange) -> Goal:
+        return Goal(bridges=plan_bridges(planned.files, planned.spill, change.progress))
 
-    return recover_with(files, goal, "recover", Terms(dry_run, keeps, arguments, journal_in, agree), progress)
+    return recover_with(files, goal, "recover", change)
 
 
 def plan_bridges(files: StoreFiles, spill: Spill, progress: Progress | None = None) -> Bridges:

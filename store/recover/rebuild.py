@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,14 +13,15 @@ from rmqctl.store.files import io
 from rmqctl.store.files.layout import file_name, topic_directory
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import is_directory
-from rmqctl.store.journal.change import Terms, changing
+from rmqctl.store.journal.change import changing
 from rmqctl.store.journal.journal import Journal
-from rmqctl.store.journal.plan import Agree, Install, MoveAway, Plan
+from rmqctl.store.journal.plan import Install, MoveAway, Plan
 from rmqctl.store.log.columns import Int64s
 from rmqctl.store.log.implied import Digest, QueueRun, Run, Units, route
 from rmqctl.store.log.lives import Lives, LiveSlots, held_by, superseded
 from rmqctl.store.log.survey import new_survey, survey_runs
 from rmqctl.store.log.walk import Progress
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, BatchConsumeQueue, QueueKey, QueueUnit, pack_batch_unit
 from rmqctl.store.queues.dispatch import QueueSlot
 from rmqctl.store.queues.queue_table import QueueTable, has_rocksdb_queues, is_in_rocksdb_alone, rocksdb_error
@@ -316,23 +317,18 @@ class RebuildWork(Protocol):
 
 def rebuild(
     files: StoreFiles,
+    change: ChangeOptions = ChangeOptions(),
     *,
     queues: bool = True,
     index: bool = True,
-    topics: list[str] | None = None,
-    dry_run: bool = False,
-    keeps: bool = True,
-    arguments: list[str] | None = None,
-    journal_in: Path | None = None,
-    progress: Progress | None = None,
-    agree: Agree | None = None,
+    topics: Sequence[str] | None = None,
     work: RebuildWork | None = None,
 ) -> RebuildReport:
     """Rebuild queues and/or index of the store opened as `files`, which is stale afterwards: open it again.
 
-    `topics` restricts the queues; the index is one for all topics. Without `keeps` the old files go for good. `work`
-    does it, by default in this process, as a dry run always is: which units have a place, and so which files there will
-    be, shows only where the units of a queue come together. Damage in the log is passed over and counted.
+    `topics` restricts the queues; the index is one for all topics. `work` does it, by default in this process, as a dry
+    run always is: which units have a place, and so which files there will be, shows only where the units of a queue
+    come together. Damage in the log is passed over and counted.
     UsageError, NotFoundError for a topic without messages, RefusedError without a log, StoreInUseError.
     """
     if topics and index:
@@ -340,20 +336,21 @@ def rebuild(
     if queues and has_rocksdb_queues(files.layout):
         raise rocksdb_error(files.layout)
     is_all = queues and index
+    chosen = None if topics is None else list(topics)
 
     def ends(head: dict[str, Any]) -> bool:
-        return head.get("verb") == "rebuild" and (is_all or head.get("arguments") == arguments)
+        return head.get("verb") == "rebuild" and (is_all or head.get("arguments") == change.command_line)
 
-    with changing(files, "rebuild", Terms(dry_run, keeps, arguments, journal_in, agree), ends) as change:
-        _require_log(change.files)
+    with changing(files, "rebuild", change, ends) as planned:
+        _require_log(planned.files)
         # others make no ext units
         with_ext = queues and files.config.enable_consume_queue_ext
-        if change.journal is None or work is None or with_ext:
-            report = _rebuild(change.files, change.journal, change.plan, queues, index, topics, progress)
+        if planned.journal is None or work is None or with_ext:
+            report = _rebuild(planned.files, planned.journal, planned.plan, queues, index, chosen, change.progress)
         else:
-            report = work(change.files, change.journal, change.plan, queues, index, topics, progress)
-        report.operations = change.rows()
-    report.journal = change.kept_in
+            report = work(planned.files, planned.journal, planned.plan, queues, index, chosen, change.progress)
+        report.operations = planned.rows()
+    report.journal = planned.kept_in
     return report
 
 

@@ -13,10 +13,9 @@ from rmqctl.store.files.layout import StoreLayout, file_name
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue, stranger_error
 from rmqctl.store.files.reading import end_of_nonzero, exists, is_directory
-from rmqctl.store.journal.change import PlannedChange, Terms, changing
+from rmqctl.store.journal.change import PlannedChange, changing
 from rmqctl.store.journal.log import waits_for_mend
 from rmqctl.store.journal.plan import (
-    Agree,
     ClearRange,
     CreateFile,
     Install,
@@ -32,6 +31,7 @@ from rmqctl.store.log.lives import Lives, LiveSlots
 from rmqctl.store.log.parallel import walk_parallel
 from rmqctl.store.log.survey import LogSurvey, new_survey, start_after_clean_stop, start_after_crash, survey_runs
 from rmqctl.store.log.walk import Blank, Empty, Progress, is_left_over, walk
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.queues.consumequeue import QueueKey
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues, rocksdb_error
 from rmqctl.store.recover.ext_units import plan_empty_ext
@@ -393,52 +393,40 @@ __all__ = ["RecoverReport", "recover", "recover_with"]
 
 
 def recover(
-    files: StoreFiles,
-    *,
-    cut: bool = False,
-    full: bool = False,
-    dry_run: bool = False,
-    keeps: bool = True,
-    arguments: list[str] | None = None,
-    journal_in: Path | None = None,
-    progress: Progress | None = None,
-    agree: Agree | None = None,
+    files: StoreFiles, change: ChangeOptions = ChangeOptions(), *, cut: bool = False, full: bool = False
 ) -> RecoverReport:
     """Recover the store opened as `files`, which is stale afterwards: open it again.
 
     `full` lets damage anywhere end the log, not only where a broker would look; without `cut` that is so as well where
-    an interrupted change has to be made good. `cut` ends the log at damage even where good messages follow. Without
-    `keeps` nothing of what goes is kept, and there is no undo. `agree`: as of Terms.
+    an interrupted change has to be made good. `cut` ends the log at damage even where good messages follow.
     RefusedError where a decision is needed; StoreInUseError; UnsupportedError for RocksDB queues.
     """
-    terms = Terms(dry_run, keeps, arguments, journal_in, agree)
 
-    def goal(change: PlannedChange) -> Goal:
+    def goal(planned: PlannedChange) -> Goal:
         # what an interrupted change left is no damage that a broker has lived with
-        return Goal(cut, full or (not cut and waits_for_mend(change.files.layout)))
+        return Goal(cut, full or (not cut and waits_for_mend(planned.files.layout)))
 
-    return recover_with(files, goal, "recover", terms, progress)
+    return recover_with(files, goal, "recover", change)
 
 
 def recover_with(
     files: StoreFiles,
     goal: Callable[[PlannedChange], Goal],
     verb: str,
-    terms: Terms,
-    progress: Progress | None,
+    change: ChangeOptions,
 ) -> RecoverReport:
     """Plan, journal, apply, verify: what `recover` does, for any goal. `goal` is asked under the store's lock, and
     gets the change to plan. It makes good what was interrupted unless it leaves damage in the log."""
     if has_rocksdb_queues(files.layout):
         raise rocksdb_error(files.layout)
     left: list[dict[str, Any]] = []
-    with changing(files, verb, terms, lambda head: not left) as change, _naming_rebuild(files.layout):
-        recovery = Recovery(change, goal(change))
-        report = recovery.plan(progress)
-        change.plan = recovery.operations
-        report.operations = change.rows()
+    with changing(files, verb, change, lambda head: not left) as planned, _naming_rebuild(files.layout):
+        recovery = Recovery(planned, goal(planned))
+        report = recovery.plan(change.progress)
+        planned.plan = recovery.operations
+        report.operations = planned.rows()
         left += report.damaged
-    report.journal = change.kept_in
+    report.journal = planned.kept_in
     return report
 
 
@@ -465,31 +453,20 @@ def _naming_rebuild(layout: StoreLayout) -> Iterator[None]:
 # Ends the commitlog at an offset of the user's choice; queues, index and checkpoint follow.
 
 
-def truncate(
-    files: StoreFiles,
-    at: int,
-    *,
-    dry_run: bool = False,
-    keeps: bool = True,
-    arguments: list[str] | None = None,
-    journal_in: Path | None = None,
-    progress: Progress | None = None,
-    agree: Agree | None = None,
-) -> RecoverReport:
+def truncate(files: StoreFiles, at: int, change: ChangeOptions = ChangeOptions()) -> RecoverReport:
     """End the log of the store opened as `files`, which is stale afterwards, at physical offset `at`, where a record
     must begin or end.
 
-    What follows is cleared or moved away and kept in the journal (not without `keeps`). Damage before `at` stays.
-    `agree`: as of Terms.
+    What follows is cleared or moved away and kept in the journal. Damage before `at` stays.
     RefusedError if `at` is inside a record or outside the log, with the nearest offsets; StoreInUseError;
     UnsupportedError for RocksDB queues.
     """
 
-    def goal(change: PlannedChange) -> Goal:
-        require_boundary(change.files.log, at)
-        return Goal(at=at, messages_cut=count_messages(change.files.log, at))
+    def goal(planned: PlannedChange) -> Goal:
+        require_boundary(planned.files.log, at)
+        return Goal(at=at, messages_cut=count_messages(planned.files.log, at))
 
-    return recover_with(files, goal, "truncate", Terms(dry_run, keeps, arguments, journal_in, agree), progress)
+    return recover_with(files, goal, "truncate", change)
 
 
 def require_boundary(log: MappedFileQueue, at: int) -> None:

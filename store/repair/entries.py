@@ -42,10 +42,11 @@ from rmqctl.store.config.config_tables import (
 from rmqctl.store.files.layout import StoreLayout, topic_directory
 from rmqctl.store.files.reading import is_there
 from rmqctl.store.info.counts import count_topics
-from rmqctl.store.journal.change import PlannedChange, Terms, changing
+from rmqctl.store.journal.change import PlannedChange, changing
 from rmqctl.store.journal.plan import MoveAway, Plan
 from rmqctl.store.log.walk import Progress, message_if_any
 from rmqctl.store.offsets.change import OffsetFile, content_with, offset_file_of, plan_file
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.queues.dispatch import LMQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.store_files import StoreFiles
 
@@ -131,18 +132,18 @@ class EntryReport:
     operations: list[dict[str, Any]] = field(default_factory=list)
 
 
-def change_entry(files: StoreFiles, wanted: EntryChange, terms: Terms) -> EntryReport:
+def change_entry(files: StoreFiles, wanted: EntryChange, change: ChangeOptions) -> EntryReport:
     """Create, change or delete an entry, and keep the files before in a journal.
 
     UsageError, RefusedError and NotFoundError as `entry_after`. StoreInUseError; CorruptError; UnsupportedError for
     tables in a RocksDB.
     """
     require_possible(wanted)
-    report = EntryReport(wanted.name, dry_run=terms.dry_run)
-    with changing(files, f"{wanted.kind}s", terms, mends=False) as change:
-        _plan(change, wanted, report)
-        report.operations = change.rows()
-    report.journal = change.kept_in
+    report = EntryReport(wanted.name, dry_run=change.dry_run)
+    with changing(files, f"{wanted.kind}s", change, mends=False) as planned:
+        _plan(planned, wanted, report)
+        report.operations = planned.rows()
+    report.journal = planned.kept_in
     return report
 
 
@@ -320,12 +321,7 @@ class PurgeReport:
 
 
 def purge_topics(
-    files: StoreFiles,
-    topics: Iterable[str],
-    terms: Terms,
-    *,
-    orphans: bool = False,
-    progress: Progress | None = None,
+    files: StoreFiles, topics: Iterable[str], change: ChangeOptions, *, orphans: bool = False
 ) -> PurgeReport:
     """Remove `topics`, or with `orphans` those that are configured without queues and messages, and those with queues
     that topics.json does not name.
@@ -333,17 +329,17 @@ def purge_topics(
     RefusedError for a topic of the broker's own and for a store that was not closed cleanly; NotFoundError for a topic
     that the store does not know. StoreInUseError; CorruptError; UnsupportedError for tables in a RocksDB.
     """
-    report = PurgeReport(dry_run=terms.dry_run)
-    with changing(files, "purge", terms, mends=False) as change:
-        _require_at_rest(change.files)
-        purge = _Purge(change, report)
+    report = PurgeReport(dry_run=change.dry_run)
+    with changing(files, "purge", change, mends=False) as planned:
+        _require_at_rest(planned.files)
+        purge = _Purge(planned, report)
         if orphans:
-            purge.add_orphans(progress)
+            purge.add_orphans(change.progress)
         for topic in dict.fromkeys(topics):
             purge.add(topic, "named")
         purge.plan()
-        report.operations = change.rows()
-    report.journal = change.kept_in
+        report.operations = planned.rows()
+    report.journal = planned.kept_in
     return report
 
 

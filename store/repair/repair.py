@@ -23,9 +23,10 @@ from rmqctl.store.check.config import ConfigFiles, OffsetCheck
 from rmqctl.store.check.cross import Level
 from rmqctl.store.check.state import misdated_files
 from rmqctl.store.config.config_files import OWN_TABLES, backup_of, in_database, load_config, look_at, offsets_home
-from rmqctl.store.journal.change import PlannedChange, Terms, changing
-from rmqctl.store.journal.plan import Agree, MoveAway, Plan, Resize, SetTime, Staging, WriteRange, install_config
-from rmqctl.store.log.walk import Progress, frame_without_crc
+from rmqctl.store.journal.change import PlannedChange, changing
+from rmqctl.store.journal.plan import MoveAway, Plan, Resize, SetTime, Staging, WriteRange, install_config
+from rmqctl.store.log.walk import frame_without_crc
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.read.frames import message_at
 from rmqctl.store.recover.bridge import plan_bridges
@@ -340,17 +341,7 @@ class RepairReport:
     notes: list[str] = field(default_factory=list)
 
 
-def repair(
-    files: StoreFiles,
-    *,
-    only: Iterable[str] = (),
-    dry_run: bool = False,
-    keeps: bool = True,
-    arguments: list[str] | None = None,
-    journal_in: Path | None = None,
-    progress: Progress | None = None,
-    agree: Agree | None = None,
-) -> RepairReport:
+def repair(files: StoreFiles, change: ChangeOptions = ChangeOptions(), *, only: Iterable[str] = ()) -> RepairReport:
     """Check the store opened as `files`, which is stale afterwards, and mend what is found; with `only`
     findings of these codes.
 
@@ -361,22 +352,21 @@ def repair(
     if unknown:
         raise UsageError(f"{unknown[0]} is no code of a finding", hint="docs/findings.md lists them")
     chosen = frozenset(only)
-    terms = Terms(dry_run, keeps, arguments, journal_in, agree)
     left: list[dict[str, Any]] = []
 
     def ends(_head: dict[str, Any]) -> bool:
         # with `only` some findings are left, and what is left may be what an interrupted change has done
         return not chosen and not left
 
-    with changing(files, "repair", terms, ends) as change:
+    with changing(files, "repair", change, ends) as planned:
         level = Level.FULL if chosen & _SEEN_BY_A_FULL_CHECK else Level.DEFAULT
-        findings = list(check(change.files, level, progress=progress))
+        findings = list(check(planned.files, level, progress=change.progress))
         _refuse_doubtful(findings, chosen)
-        report = _Repair(change, chosen).plan(findings, progress)
+        report = _Repair(planned, chosen).plan(findings)
         left += report.left
-        report.operations = change.rows()
-    report.journal = change.kept_in
-    if report.queues_changed and not dry_run and any(finding.code == "RMQ-OFF-030" for finding in findings):
+        report.operations = planned.rows()
+    report.journal = planned.kept_in
+    if report.queues_changed and not change.dry_run and any(finding.code == "RMQ-OFF-030" for finding in findings):
         with StoreFiles(files.root, files.config) as now:
             offsets = OffsetCheck(now, ConfigFiles(now.layout.config)).findings()
             report.left += [finding.row() for finding in offsets if finding.severity.is_alarm]
@@ -403,7 +393,7 @@ class _Repair:
         self.only = only
         self.operations = change.plan
 
-    def plan(self, findings: list[Finding], progress: Progress | None) -> RepairReport:
+    def plan(self, findings: list[Finding]) -> RepairReport:
         """Decide everything; nothing of the store is touched."""
         report = RepairReport(dry_run=self.change.is_dry)
         chosen: list[Finding] = []
@@ -431,9 +421,9 @@ class _Repair:
         report.notes += consequences(self.files, gone)
         old_tails = [finding for finding in chosen if mend_of(finding) is Mend.OLD_TAIL]
         if old_tails:
-            self._end_log(old_tails, list(gone), report, progress)
+            self._end_log(old_tails, list(gone), report)
         else:
-            self._recover(chosen, mends, list(gone), report, progress)
+            self._recover(chosen, mends, list(gone), report)
         for finding in chosen:
             if mend_of(finding) is Mend.CHECKSUM:
                 mend_checksum(self.files, finding, self.operations)
@@ -473,7 +463,6 @@ class _Repair:
         mends: set[Mend | None],
         gone: list[Path],
         report: RepairReport,
-        progress: Progress | None,
     ) -> None:
         """The part of the plan that one recovery makes, as far as it is wanted."""
         # without a stray file a store may need nothing else; but its recovery must not stumble over it
@@ -483,22 +472,20 @@ class _Repair:
         self._forget(gone)
         bridges: Bridges | None = None
         if any("--bridge" in (finding.fix or "") for finding in chosen):
-            bridges = plan_bridges(self.files, self.change.spill, progress)
+            bridges = plan_bridges(self.files, self.change.spill, self.change.options.progress)
         # what lies in the log decides what all else has to hold
         leave, new_checkpoint = Part.LOG not in parts, Part.CHECKPOINT in parts
         goal = Goal(bridges=bridges, leave=leave, new_checkpoint=new_checkpoint, parts=parts if leave else ALL_PARTS)
         recovery = Recovery(self.change, goal)
-        _copy(recovery.plan(progress), report)
+        _copy(recovery.plan(self.change.options.progress), report)
         self.operations.add_all(recovery.operations)
 
-    def _end_log(
-        self, old_tails: list[Finding], gone: list[Path], report: RepairReport, progress: Progress | None
-    ) -> None:
+    def _end_log(self, old_tails: list[Finding], gone: list[Path], report: RepairReport) -> None:
         """Plan that the log ends before the first of the old messages; what follows the log is cut with it."""
         self._forget(gone)
         at = min(_end_before(finding) for finding in old_tails)
         recovery = Recovery(self.change, Goal(at=at, messages_cut=count_messages(self.files.log, at)))
-        _copy(recovery.plan(progress), report)
+        _copy(recovery.plan(self.change.options.progress), report)
         self.operations.add_all(recovery.operations)
 
     def _forget(self, gone: list[Path]) -> None:

@@ -14,6 +14,7 @@ from rmqctl.store.clean import Cleaner, CleanOptions, CleanReport, clean, clean_
 from rmqctl.store.compiled.notices import notice
 from rmqctl.store.files.background import Background, Failure
 from rmqctl.store.log.append import LogFlusher
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.queues.queue_table import QueueFlusher
 from rmqctl.store.store_files import Checkpoint, StoreFiles, read_checkpoint, write_checkpoint
 from rmqctl.store.write.dispatch import Follower
@@ -227,7 +228,7 @@ class CleanService:
         """One cleaning that somebody asked for. RefusedError, WriteFailedError; see rmqctl.store.clean.clean."""
         options = options or options_from_config(self._files.config)
         if dry_run:
-            return clean(self._files, options, now=self._clock(), dry_run=True)
+            return clean(self._files, options, now=self._clock(), change=ChangeOptions(dry_run=True))
         return self._run(Cleaner(self._files, options, sleep=lambda _: None))
 
     def _scheduled_options(self) -> CleanOptions:

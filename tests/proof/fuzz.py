@@ -35,6 +35,7 @@ from rmqctl.output import outcome as exit_codes
 from rmqctl.output.times import parse_span, parse_time
 from rmqctl.store.check.cross import ScrubState, load_state, save_state
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.salvage.salvage import salvage
 from rmqctl.store.store_files import read_checkpoint
 from tests.proof import small_store
@@ -168,8 +169,8 @@ _LOOKS: tuple[Callable[[MessageStore, StoredMessage], object], ...] = (
     lambda store, _: list(store.offsets(on_damage=lambda _: None)),
     lambda store, _: store.changes(),
     lambda store, _: store.predict(),
-    lambda store, _: store.undo(dry_run=True),
-    lambda store, _: store.recover(dry_run=True),
+    lambda store, _: store.undo(change=ChangeOptions(dry_run=True)),
+    lambda store, _: store.recover(change=ChangeOptions(dry_run=True)),
 )
 
 

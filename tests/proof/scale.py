@@ -19,6 +19,7 @@ from rmqctl.formats.layouts import BLANK_FRAME
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.options import ChangeOptions
 from tests.formats.frames import frame_of, new_message
 from tests.processes import start
 from tests.proof.proving import Case
@@ -80,7 +81,7 @@ def make(root: Path, queues: int) -> None:
             if number + 1 < FILES:
                 file.write(BLANK_FRAME.struct.pack(FILE_SIZE - len(frame), _BLANK_MAGIC))
     with MessageStore.open(root, config=_CONFIG) as store:
-        store.recover(keeps=False)
+        store.recover(change=ChangeOptions(keep_undo=False))
     with MessageStore.open(root, "rw", _CONFIG) as store:
         for begin in range(0, queues, _AT_ONCE):
             numbers = range(begin, min(begin + _AT_ONCE, queues))

@@ -19,6 +19,7 @@ from rmqctl.store.clean import CleanOptions, clean
 from rmqctl.store.journal.undo import resume, undo
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.offsets.change import ResetTo
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.recover.bridge import recover_bridging
 from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover, truncate
@@ -194,7 +195,7 @@ WORKS: dict[str, Work] = {
     "bridge": Work("damaged", on_files(recover_bridging)),
     "rebuild": Work("broken", on_files(rebuild)),
     "repair": Work("broken", on_files(repair)),
-    "no-journal": Work("broken", on_files(recover, keeps=False)),
+    "no-journal": Work("broken", on_files(recover, change=ChangeOptions(keep_undo=False))),
     "truncate": Work("broken", _truncate, keeps=False),
     "clean": Work("whole", on_files(clean, _AT_ONCE), keeps=False),
     "undo": Work("applied", undone),

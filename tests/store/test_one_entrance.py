@@ -22,6 +22,7 @@ from rmqctl.store import (
     UsageError,
 )
 from rmqctl.store.files.lock import lock_holder
+from rmqctl.store.options import ChangeOptions
 from tests.goldens import golden
 from tests.processes import run
 
@@ -130,7 +131,7 @@ def test_after_an_error_the_store_can_be_looked_at_as_before(written: Path) -> N
 
         last = store.get("Topic", 0, 9).messages[0].physical_offset
         with pytest.raises(KeyError):
-            store.truncate(last, agree=stop)
+            store.truncate(last, change=ChangeOptions(confirm=stop))
         assert asked == [Loss(messages=1)]
         assert store.get("Topic", 0, 9).messages[0].body == b"9"
         with pytest.raises(NotFoundError):
@@ -184,7 +185,18 @@ def test_a_writer_cleans_by_its_own_clock(written: Path) -> None:
     with MessageStore.open(written, "rw") as store:
         with pytest.raises(UsageError, match="own clock"):
             store.clean(now=0)
-        assert store.clean(dry_run=True).removed == []
+        assert store.clean(change=ChangeOptions(dry_run=True)).removed == []
+
+
+def test_what_cannot_be_asked_or_kept_is_refused(written: Path) -> None:
+    never = ChangeOptions(keep_undo=False)
+    with MessageStore.open(written) as store:
+        with pytest.raises(UsageError, match="asks nothing"):
+            store.clean(change=ChangeOptions(confirm=lambda loss: None))
+        with pytest.raises(UsageError, match="`purge` always keeps"):
+            store.purge(["Orders"], change=never)
+        with pytest.raises(UsageError, match="`offsets` always keeps"):
+            store.set_offset("payer", "Orders", 0, 0, new_group=True, change=never)
 
 
 def imported(paths: Iterable[Path]) -> dict[str, str]:

@@ -25,6 +25,7 @@ from rmqctl.reports.changes import ToldUnread, print_forecast, told_users
 from rmqctl.store.clean import CleanReport, options_from_config
 from rmqctl.store.clean.plan import Because, FileDecision, messages_before
 from rmqctl.store.info.info import FileInUse, files_in_use
+from rmqctl.store.options import ChangeOptions
 
 if TYPE_CHECKING:
     from rmqctl.store.message_store import MessageStore
@@ -140,7 +141,7 @@ def clean(
             print_forecast(opened.forecast_clean(options, now=now), output, store.path)
         return
     with open_store(store) as opened:
-        plan = opened.clean(options, now=now, dry_run=True)
+        plan = opened.clean(options, now=now, change=ChangeOptions(dry_run=True))
         loss, in_use = _loss(opened, plan), _in_use(opened, plan)
     if dry_run or not plan.removed:
         _show(store.path, plan._replace(dry_run=dry_run), output, loss, in_use)
@@ -152,7 +153,7 @@ def clean(
         return
     # opened anew: under the lock the plan is made again from what is there then
     with open_store(store) as opened:
-        report = opened.clean(options, now=now, arguments=sys.argv[1:])
+        report = opened.clean(options, now=now, change=ChangeOptions(command_line=sys.argv[1:]))
     if report.removed:
         what = counted(len(report.removed), "file was", "files were")
         note_done(f"{what} removed", files_removed=len(report.removed), min_offset=report.min_offset)

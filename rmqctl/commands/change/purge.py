@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.confirm import agree_to_loss
 from rmqctl.flags.options import (
     StoreLocation,
-    dry_run_option,
+    change_options,
     journal_option,
     output_options,
     store_options,
     topic_option,
-    yes_option,
 )
 from rmqctl.formats.errors import counted
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.output import note_change
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rmqctl.output.output import Output
+    from rmqctl.store.options import ChangeOptions
     from rmqctl.store.repair.entries import PurgeReport
 
 _COLUMNS = ("topic", "reason", "configured", "queues", "messages", "offsets")
@@ -47,9 +43,7 @@ Exit code 1: the store does not know the topic. 5: refused, or a decision is nee
 @store_options
 @topic_option.but(multiple=True, help="Remove this topic. Repeatable.")
 @click.option("--orphans", is_flag=True, help="Remove all orphaned topics.")
-@dry_run_option
-@journal_option
-@yes_option
+@change_options(journal_option, unread="that consumers cannot get any more")
 @output_options
 def purge(
     store: StoreLocation,
@@ -57,9 +51,7 @@ def purge(
     *,
     topic: tuple[str, ...],
     orphans: bool,
-    dry_run: bool,
-    journal_in: Path | None,
-    yes: bool,
+    change: ChangeOptions,
 ) -> int:
     """Remove topics: their queues, their entries in topics.json and the offsets of groups.
 
@@ -77,17 +69,13 @@ def purge(
     if orphans == bool(topic):
         raise click.UsageError("name topics with -t, or --orphans alone")
     with open_store(store) as opened:
-        if dry_run:
+        if change.dry_run:
             tell_if_open(opened)
         with progress("reading the commitlog", log_bytes(opened.files), "bytes") as bar:
             report = opened.purge(
                 topic,
                 orphans=orphans,
-                dry_run=dry_run,
-                arguments=sys.argv[1:],
-                journal_in=journal_in,
-                progress=bar.advance,
-                agree=agree_to_loss(yes, "that consumers cannot get any more"),
+                change=change.reporting(bar.advance),
             )
     note_change(report, "the topics were removed")
     _print(report, output, store)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.confirm import agree_to_loss, require_one_way
 from rmqctl.flags.options import (
     StoreLocation,
-    dry_run_option,
+    change_options,
     index_size_option,
     journal_option,
     no_journal_option,
@@ -20,7 +18,6 @@ from rmqctl.flags.options import (
     queue_file_size_option,
     store_options,
     topic_option,
-    yes_option,
 )
 from rmqctl.flags.spark_options import SparkChoice, spark_options
 from rmqctl.formats.errors import counted
@@ -29,9 +26,9 @@ from rmqctl.output.output import note_change
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from rmqctl.output.output import Output
+    from rmqctl.store.options import ChangeOptions
     from rmqctl.store.recover.rebuild import RebuildReport
 
 
@@ -53,10 +50,7 @@ changed. --no-journal asks before it removes the old files, and where there is n
 @spark_options
 @queue_file_size_option
 @index_size_option
-@dry_run_option
-@no_journal_option
-@journal_option
-@yes_option
+@change_options(no_journal_option, journal_option)
 @output_options
 def rebuild(
     store: StoreLocation,
@@ -67,10 +61,7 @@ def rebuild(
     topic: tuple[str, ...],
     queue_file_size: int | None,
     index_size: tuple[int, int] | None,
-    dry_run: bool,
-    no_journal: bool,
-    journal_in: Path | None,
-    yes: bool,
+    change: ChangeOptions,
 ) -> int:
     """Make consume queues and index anew from the commitlog.
 
@@ -84,13 +75,12 @@ def rebuild(
 
     if index and topic:
         raise click.UsageError("the index holds the keys of all topics: --index takes no -t")
-    require_one_way(no_journal, journal_in)
     both = not queues and not index and not topic
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(open_store(store))
         makes = NewFiles(queues=queues or bool(topic) or both, index=index or both, is_asked_for=index)
         assumes_index = decide_sizes(opened.files, queue_file_size, index_size, makes)
-        if dry_run:
+        if change.dry_run:
             tell_if_open(opened)
         how: Callable[..., RebuildReport] = opened.rebuild
         if spark.master is not None:
@@ -99,23 +89,18 @@ def rebuild(
             how = partial(rebuild_with, stack.enter_context(job_engine(spark)), opened.files)
         with progress("reading the commitlog", log_bytes(opened.files), "bytes") as bar:
             report = how(
+                change=change.reporting(bar.advance),
                 queues=makes.queues,
                 index=makes.index,
                 topics=list(topic),
-                dry_run=dry_run,
-                keeps=not no_journal,
-                arguments=sys.argv[1:],
-                journal_in=journal_in,
-                progress=bar.advance,
-                agree=agree_to_loss(yes),
             )
     note_change(report, "queues or index were rebuilt")
-    tell_index_size(assumes_index, report.index_files_rebuilt, dry_run=dry_run)
-    _print(report, output, store, dry_run, no_journal)
+    tell_index_size(assumes_index, report.index_files_rebuilt, dry_run=change.dry_run)
+    _print(report, output, store, change)
     return exit_codes.DAMAGE_OR_NOTHING if report.damaged_spans else exit_codes.OK
 
 
-def _print(report: RebuildReport, output: Output, store: StoreLocation, dry_run: bool, no_journal: bool) -> None:
+def _print(report: RebuildReport, output: Output, store: StoreLocation, change: ChangeOptions) -> None:
     from rmqctl.reports.changes import print_operations, tell_deleted, undo_advice, without_deleted
     from rmqctl.store.recover.rebuild import report_row
 
@@ -125,13 +110,13 @@ def _print(report: RebuildReport, output: Output, store: StoreLocation, dry_run:
         del record["operations"]
         without_deleted(record)
     output.record(record)
-    if dry_run and not output.is_json:
+    if change.dry_run and not output.is_json:
         print_operations(report.operations, output)
     tell_deleted(report.deleted_topic_messages, output)
     if report.damaged_spans:
         spans = counted(report.damaged_spans, "span of the log is damaged", "spans of the log are damaged")
         output.talk(f"{spans} and gave no messages: `rmqctl check` names every one")
-    if no_journal and not dry_run:
+    if not change.keep_undo and not change.dry_run:
         output.talk("nothing of the old files was kept: this cannot be undone")
     if report.journal:
         output.talk(f"the old files are kept in {report.journal}; {undo_advice(store)} brings them back")

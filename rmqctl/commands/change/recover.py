@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.confirm import agree_to_loss, require_one_way
 from rmqctl.flags.options import (
     StoreLocation,
-    dry_run_option,
+    change_options,
     index_size_option,
     journal_option,
     no_journal_option,
     output_options,
     queue_file_size_option,
     store_options,
-    yes_option,
 )
 from rmqctl.formats.errors import UsageError
 from rmqctl.output.output import note_change
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rmqctl.output.output import Output
+    from rmqctl.store.options import ChangeOptions
 
 
 @click.command(
@@ -51,10 +47,7 @@ that needs --yes."""
 @click.option("--full", is_flag=True, help="Let damage anywhere count, not only in the files a broker would check.")
 @queue_file_size_option
 @index_size_option
-@dry_run_option
-@no_journal_option
-@journal_option
-@yes_option
+@change_options(no_journal_option, journal_option)
 @output_options
 def recover(
     store: StoreLocation,
@@ -65,10 +58,7 @@ def recover(
     full: bool,
     queue_file_size: int | None,
     index_size: tuple[int, int] | None,
-    dry_run: bool,
-    no_journal: bool,
-    journal_in: Path | None,
-    yes: bool,
+    change: ChangeOptions,
 ) -> int:
     """Make a store whole after a crash.
 
@@ -84,10 +74,9 @@ def recover(
 
     if bridge and (cut or full):
         raise UsageError("--bridge is for all damage and cuts none", hint="leave out --cut and --full, or --bridge")
-    require_one_way(no_journal, journal_in)
     with open_store(store) as opened:
         assumes_index = decide_sizes(opened.files, queue_file_size, index_size)
-        if dry_run:
+        if change.dry_run:
             tell_if_open(opened)
         total = log_bytes(opened.files, passes=2 if bridge else 1)
         with progress("reading the commitlog", total, "bytes") as bar:
@@ -95,13 +84,8 @@ def recover(
                 bridge=bridge,
                 cut=cut,
                 full=full,
-                dry_run=dry_run,
-                keeps=not no_journal,
-                arguments=sys.argv[1:],
-                journal_in=journal_in,
-                progress=bar.advance,
-                agree=agree_to_loss(yes),
+                change=change.reporting(bar.advance),
             )
     note_change(report, "the store was recovered")
-    tell_index_size(assumes_index, report.index_files_rebuilt, dry_run=dry_run)
-    return print_report(report, output, store, no_journal=no_journal)
+    tell_index_size(assumes_index, report.index_files_rebuilt, dry_run=change.dry_run)
+    return print_report(report, output, store, no_journal=not change.keep_undo)

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.confirm import agree_to_loss, require_one_way
 from rmqctl.flags import options as completing
 from rmqctl.flags.options import (
     StoreLocation,
-    dry_run_option,
+    change_options,
     journal_option,
     no_journal_option,
     output_options,
     queue_file_size_option,
     store_options,
-    yes_option,
 )
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.output import note_change
 from rmqctl.reports.changes import SHOWN_BRIDGES, print_operations, undo_advice
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rmqctl.output.output import Output
+    from rmqctl.store.options import ChangeOptions
     from rmqctl.store.repair.repair import RepairReport
 
 _SHOWN_FINDINGS = ("code", "message", "fix")
@@ -56,10 +52,7 @@ decision is needed. --no-journal asks before it removes anything for good, and w
     help="Only findings of this code; may be repeated.",
 )
 @queue_file_size_option
-@dry_run_option
-@no_journal_option
-@journal_option
-@yes_option
+@change_options(no_journal_option, journal_option)
 @output_options
 def repair(
     store: StoreLocation,
@@ -67,10 +60,7 @@ def repair(
     *,
     only: tuple[str, ...],
     queue_file_size: int | None,
-    dry_run: bool,
-    no_journal: bool,
-    journal_in: Path | None,
-    yes: bool,
+    change: ChangeOptions,
 ) -> int:
     """Check a store, and fix what is found.
 
@@ -84,27 +74,21 @@ def repair(
     from rmqctl.output.progress import progress
     from rmqctl.store.repair.repair import may_make_queues
 
-    require_one_way(no_journal, journal_in)
     with open_store(store) as opened:
         assumes_index = decide_sizes(
             opened.files, queue_file_size, makes=NewFiles(queues=may_make_queues(only), index=False)
         )
-        if dry_run:
+        if change.dry_run:
             tell_if_open(opened)
         total = log_bytes(opened.files, passes=2)
         with progress("checking and planning", total, "bytes") as bar:
             report = opened.repair(
                 only=only,
-                dry_run=dry_run,
-                keeps=not no_journal,
-                arguments=sys.argv[1:],
-                journal_in=journal_in,
-                progress=bar.advance,
-                agree=agree_to_loss(yes),
+                change=change.reporting(bar.advance),
             )
     note_change(report, "the store was repaired")
-    tell_index_size(assumes_index, report.index_files_rebuilt, dry_run=dry_run)
-    _print(report, output, store, no_journal)
+    tell_index_size(assumes_index, report.index_files_rebuilt, dry_run=change.dry_run)
+    _print(report, output, store, not change.keep_undo)
     return exit_codes.DAMAGE_OR_NOTHING if report.left else exit_codes.OK
 
 

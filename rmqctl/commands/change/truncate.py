@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.confirm import agree_to_loss, require_one_way
 from rmqctl.flags.options import (
     StoreLocation,
-    dry_run_option,
+    change_options,
     index_size_option,
     journal_option,
     no_journal_option,
     output_options,
     queue_file_size_option,
     store_options,
-    yes_option,
 )
 from rmqctl.flags.types import OFFSET
 from rmqctl.output.output import note_change
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rmqctl.output.output import Output
+    from rmqctl.store.options import ChangeOptions
 
 
 @click.command(
@@ -42,10 +38,7 @@ terminal to ask at, if messages would be removed."""
 @click.option("--at", type=OFFSET, required=True, metavar="OFFSET", help="Physical offset where the log is to end.")
 @queue_file_size_option
 @index_size_option
-@dry_run_option
-@no_journal_option
-@journal_option
-@yes_option
+@change_options(no_journal_option, journal_option)
 @output_options
 def truncate(
     store: StoreLocation,
@@ -54,10 +47,7 @@ def truncate(
     at: int,
     queue_file_size: int | None,
     index_size: tuple[int, int] | None,
-    dry_run: bool,
-    no_journal: bool,
-    journal_in: Path | None,
-    yes: bool,
+    change: ChangeOptions,
 ) -> int:
     """End the commitlog at OFFSET, where a message begins or ends.
 
@@ -70,22 +60,16 @@ def truncate(
     from rmqctl.output.progress import progress
     from rmqctl.reports.changes import print_report
 
-    require_one_way(no_journal, journal_in)
     with open_store(store) as opened:
         assumes_index = decide_sizes(opened.files, queue_file_size, index_size)
-        if dry_run:
+        if change.dry_run:
             tell_if_open(opened)
         total = sum(file.size for file in opened.files.log.files if file.start_offset < at)
         with progress("reading the commitlog", total, "bytes") as bar:
             report = opened.truncate(
                 at,
-                dry_run=dry_run,
-                keeps=not no_journal,
-                arguments=sys.argv[1:],
-                journal_in=journal_in,
-                progress=bar.advance,
-                agree=agree_to_loss(yes),
+                change=change.reporting(bar.advance),
             )
     note_change(report, "the store was truncated")
-    tell_index_size(assumes_index, report.index_files_rebuilt, dry_run=dry_run)
-    return print_report(report, output, store, no_journal=no_journal)
+    tell_index_size(assumes_index, report.index_files_rebuilt, dry_run=change.dry_run)
+    return print_report(report, output, store, no_journal=not change.keep_undo)

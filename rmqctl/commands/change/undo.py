@@ -9,11 +9,12 @@ import click
 
 from rmqctl.commands.change.log import outcome
 from rmqctl.flags import options as completing
-from rmqctl.flags.options import StoreLocation, dry_run_option, output_options, store_options, yes_option
+from rmqctl.flags.options import StoreLocation, change_options, output_options, store_options
 from rmqctl.output.output import note_done
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
+    from rmqctl.store.options import ChangeOptions
 
 
 @click.command(
@@ -34,10 +35,9 @@ would be neither old nor new. And without --yes where there is no terminal to as
     is_flag=True,
     help="End an interrupted change where it stands: neither finish it nor take it back. Then run `rmqctl recover`.",
 )
-@dry_run_option
-@yes_option
+@change_options()
 @output_options
-def undo(store: StoreLocation, output: Output, change_id: str | None, gives_up: bool, dry_run: bool, yes: bool) -> None:
+def undo(store: StoreLocation, output: Output, change_id: str | None, gives_up: bool, change: ChangeOptions) -> None:
     """Put a store back to before its last change: every byte, every file, every time.
 
     What the change kept in DIR.rmqctl is checked first, and that the store is as the change left it. Further changes
@@ -47,29 +47,25 @@ def undo(store: StoreLocation, output: Output, change_id: str | None, gives_up: 
     stored meanwhile. --give-up leaves the store as it is, keeps what the change took out, and lets `rmqctl recover`
     make the store whole.
     """
-    from rmqctl.confirm import agree_to_loss
     from rmqctl.opening import open_store
 
     if gives_up and change_id is not None:
         raise click.UsageError("only what was interrupted can be given up: --give-up takes no ID")
 
     with open_store(store) as opened:
-        if gives_up:
-            change = opened.give_up(dry_run=dry_run)
-        else:
-            change = opened.undo(change_id, dry_run=dry_run, agree=agree_to_loss(yes))
-    if not dry_run:
-        note_done(f"change {change.id} was {'given up' if gives_up else 'undone'}", change=change.id)
-    output.record(outcome(change, dry_run))
+        done = opened.give_up(change) if gives_up else opened.undo(change_id, change)
+    if not change.dry_run:
+        note_done(f"change {done.id} was {'given up' if gives_up else 'undone'}", change=done.id)
+    output.record(outcome(done, change.dry_run))
     if gives_up:
-        if not dry_run:
-            output.talk(f"the change is given up; what it took out is kept in {change.folder}")
+        if not change.dry_run:
+            output.talk(f"the change is given up; what it took out is kept in {done.folder}")
             output.talk(f"now let `rmqctl recover -s {shlex.quote(str(store.path))}` make the store whole")
         return
-    if dry_run:
+    if change.dry_run:
         output.talk("it can be undone: the store is as this change left it, and what it kept is whole")
     else:
-        output.talk(f"the store is as it was before; `rmqctl log --prune {change.id}` frees what is left of the change")
+        output.talk(f"the store is as it was before; `rmqctl log --prune {done.id}` frees what is left of the change")
 
 
 # `rmqctl resume`: finishes a change that was interrupted.
@@ -85,26 +81,24 @@ Exit code 1 if there is nothing to finish. 5 if the store was used since (`rmqct
 without --yes where there is no terminal to ask at, if messages would be removed."""
 )
 @store_options
-@dry_run_option
-@yes_option
+@change_options()
 @output_options
-def resume(store: StoreLocation, output: Output, dry_run: bool, yes: bool) -> None:
+def resume(store: StoreLocation, output: Output, change: ChangeOptions) -> None:
     """Finish a change that was interrupted by a crash, a kill or a full disk.
 
     Everything that it needs was on disk before it began. An interrupted undo is finished as an undo. If that takes
     messages away it asks first.
     """
-    from rmqctl.confirm import agree_to_loss
     from rmqctl.opening import open_store
 
     with open_store(store) as opened:
-        change = opened.resume(dry_run=dry_run, agree=agree_to_loss(yes))
-    if not dry_run:
-        note_done(f"change {change.id} was finished", change=change.id)
-    output.record(outcome(change, dry_run))
-    if dry_run:
+        done = opened.resume(change)
+    if not change.dry_run:
+        note_done(f"change {done.id} was finished", change=done.id)
+    output.record(outcome(done, change.dry_run))
+    if change.dry_run:
         output.talk("this is what was interrupted")
-    elif change.state == "undone":
+    elif done.state == "undone":
         output.talk("the undo is finished: the store is as it was before the change")
     else:
         output.talk("the change is complete")

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from rmqctl.confirm import agree_to_loss
 from rmqctl.flags.options import (
     StoreLocation,
-    dry_run_option,
+    change_options,
     group_option,
     journal_option,
     offset_option,
@@ -21,7 +19,6 @@ from rmqctl.flags.options import (
     queue_option,
     store_options,
     topic_option,
-    yes_option,
     zone_option,
 )
 from rmqctl.flags.types import COUNT, PLACE
@@ -33,6 +30,7 @@ if TYPE_CHECKING:
     from rmqctl.output.output import Output
     from rmqctl.store.message_store import MessageStore
     from rmqctl.store.offsets.change import OffsetsReport, Preference, ResetTo
+    from rmqctl.store.options import ChangeOptions
 
 _COLUMNS = ("group", "topic", "queue_id", "before", "after", "skipped", "again", "max_offset", "detail")
 _DROPPABLE = ("detail", "max_offset")
@@ -56,9 +54,9 @@ _OF_LEVELS = _Words("never delivered", "delivered again", None)
 new_group_option = click.option("--new-group", is_flag=True, help="The group need not be known yet.")
 
 
-def change_options(command: Callable[..., int]) -> Callable[..., int]:
-    """What every change of offsets takes."""
-    return dry_run_option(journal_option(yes_option(output_options(command))))
+def _change_options(command: Callable[..., int]) -> Callable[..., int]:
+    """What every change of the offsets of groups takes."""
+    return change_options(journal_option)(output_options(command))
 
 
 @click.command(
@@ -77,7 +75,7 @@ While the broker runs:
 @offset_option.but(required=True, help="The next message that the group is to get.")
 @click.option("--anywhere", is_flag=True, help="Also outside of the queue, or of one that has no files.")
 @new_group_option
-@change_options
+@_change_options
 def set_one(
     store: StoreLocation,
     output: Output,
@@ -88,9 +86,7 @@ def set_one(
     offset: int,
     anywhere: bool,
     new_group: bool,
-    dry_run: bool,
-    journal_in: Path | None,
-    yes: bool,
+    change: ChangeOptions,
 ) -> int:
     """Set a group to an offset in one queue."""
     live = f"mqadmin resetOffsetByTime -g {group} -t {topic} -b BROKER -q {queue_id} -o {offset} -s now"
@@ -105,12 +101,9 @@ def set_one(
             offset,
             new_group=new_group,
             anywhere=anywhere,
-            dry_run=dry_run,
-            arguments=sys.argv[1:],
-            journal_in=journal_in,
-            agree=agree_to_loss(yes),
+            change=change,
         ),
-        dry_run,
+        change,
     )
 
 
@@ -128,7 +121,8 @@ Stop the broker first: it writes config/delayOffset.json every 10 s.""",
 @click.option("--level", type=COUNT, required=True, metavar="N", help="The delay level, from 1.")
 @offset_option.but(required=True, help="The next message that the broker delivers.")
 @click.option("--anywhere", is_flag=True, help="Accept an offset outside of the queue, or an unknown level.")
-@change_options
+@change_options(journal_option, unread="that the broker has not delivered")
+@output_options
 def set_delay(
     store: StoreLocation,
     output: Output,
@@ -136,9 +130,7 @@ def set_delay(
     level: int,
     offset: int,
     anywhere: bool,
-    dry_run: bool,
-    journal_in: Path | None,
-    yes: bool,
+    change: ChangeOptions,
 ) -> int:
     """Set the offset of a delay level in config/delayOffset.json.
 
@@ -153,12 +145,9 @@ def set_delay(
             level,
             offset,
             anywhere=anywhere,
-            dry_run=dry_run,
-            arguments=sys.argv[1:],
-            journal_in=journal_in,
-            agree=agree_to_loss(yes, "that the broker has not delivered"),
+            change=change,
         ),
-        dry_run,
+        change,
         _OF_LEVELS,
     )
 
@@ -188,7 +177,7 @@ While the broker runs:
 )
 @zone_option
 @new_group_option
-@change_options
+@_change_options
 def reset(
     store: StoreLocation,
     output: Output,
@@ -198,9 +187,7 @@ def reset(
     queue_id: int | None,
     to: ResetTo,
     new_group: bool,
-    dry_run: bool,
-    journal_in: Path | None,
-    yes: bool,
+    change: ChangeOptions,
 ) -> int:
     """Set a group in all queues of a topic, or in one, to a time, an offset, or either end.
 
@@ -218,12 +205,9 @@ def reset(
             to,
             queue_id,
             new_group=new_group,
-            dry_run=dry_run,
-            arguments=sys.argv[1:],
-            journal_in=journal_in,
-            agree=agree_to_loss(yes),
+            change=change,
         ),
-        dry_run,
+        change,
     )
 
 
@@ -241,7 +225,7 @@ While the broker runs:
 @click.option("--to", "target", required=True, metavar="OTHER", help="The group that gets them.")
 @topic_option
 @new_group_option
-@change_options
+@_change_options
 def copy(
     store: StoreLocation,
     output: Output,
@@ -250,9 +234,7 @@ def copy(
     target: str,
     topic: str | None,
     new_group: bool,
-    dry_run: bool,
-    journal_in: Path | None,
-    yes: bool,
+    change: ChangeOptions,
 ) -> int:
     """Give a group the offsets of another one, in all of its topics or in one. Its retry topic is left out."""
     return _changed(
@@ -264,12 +246,9 @@ def copy(
             target,
             topic,
             new_group=new_group,
-            dry_run=dry_run,
-            arguments=sys.argv[1:],
-            journal_in=journal_in,
-            agree=agree_to_loss(yes),
+            change=change,
         ),
-        dry_run,
+        change,
     )
 
 
@@ -290,7 +269,7 @@ Examples:
 )
 @group_option
 @topic_option
-@change_options
+@_change_options
 def merge(
     store: StoreLocation,
     output: Output,
@@ -299,9 +278,7 @@ def merge(
     prefer: Preference | None,
     group: str | None,
     topic: str | None,
-    dry_run: bool,
-    journal_in: Path | None,
-    yes: bool,
+    change: ChangeOptions,
 ) -> int:
     """Take over the offsets of FILE, another consumerOffset.json: what is missing here, and what differs as you say.
 
@@ -316,12 +293,9 @@ def merge(
             prefer,
             group,
             topic,
-            dry_run=dry_run,
-            arguments=sys.argv[1:],
-            journal_in=journal_in,
-            agree=agree_to_loss(yes),
+            change=change,
         ),
-        dry_run,
+        change,
     )
 
 
@@ -342,7 +316,7 @@ While the broker runs:
 @topic_option.but(help="Only its offsets in this topic.")
 @queue_option.but(help="Only that of this queue; goes with -t.")
 @click.option("--orphans", is_flag=True, help="Those of groups and topics that the configuration does not name.")
-@change_options
+@_change_options
 def delete(
     store: StoreLocation,
     output: Output,
@@ -351,9 +325,7 @@ def delete(
     topic: str | None,
     queue_id: int | None,
     orphans: bool,
-    dry_run: bool,
-    journal_in: Path | None,
-    yes: bool,
+    change: ChangeOptions,
 ) -> int:
     """Remove the offsets of a group, or those of all orphans.
 
@@ -373,12 +345,9 @@ def delete(
             group,
             topic,
             queue_id,
-            dry_run=dry_run,
-            arguments=sys.argv[1:],
-            journal_in=journal_in,
-            agree=agree_to_loss(yes),
+            change=change,
         ),
-        dry_run,
+        change,
     )
 
 
@@ -405,17 +374,17 @@ def _changed(
     store: StoreLocation,
     output: Output,
     live: str | None,
-    change: Callable[[MessageStore], OffsetsReport],
-    dry_run: bool,
+    make: Callable[[MessageStore], OffsetsReport],
+    change: ChangeOptions,
     words: _Words = _OF_GROUPS,
 ) -> int:
     """Make a change, and print it."""
     from rmqctl.opening import open_store, tell_if_open
 
     with _naming_live(live), open_store(store) as opened:
-        if dry_run:
+        if change.dry_run:
             tell_if_open(opened)
-        report = change(opened)
+        report = make(opened)
     note_change(report, "the offsets were changed")
     _print(report, output, store, words)
     return exit_codes.OK

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from click.core import ParameterSource
 
-from rmqctl.confirm import agree_to_loss, agrees
+from rmqctl.confirm import agrees
 from rmqctl.flags.options import (
     StoreLocation,
-    dry_run_option,
+    change_options,
     group_option,
     journal_option,
     namesrv_option,
@@ -23,7 +21,6 @@ from rmqctl.flags.options import (
     store_options,
     tls_options,
     topic_option,
-    yes_option,
 )
 from rmqctl.flags.types import WholeNumber
 from rmqctl.formats.errors import counted
@@ -36,6 +33,7 @@ if TYPE_CHECKING:
     from rmqctl.network.clients.channel import Dial
     from rmqctl.network.clients.survey import EntryAt
     from rmqctl.output.output import Output
+    from rmqctl.store.options import ChangeOptions
     from rmqctl.store.repair.entries import EntryReport
 
 _LARGEST = (1 << 31) - 1
@@ -49,39 +47,34 @@ Command = Callable[..., int]
 
 
 class _Place(NamedTuple):
-    """Where a change is made: in `store`, or with `namesrv` on masters of a cluster, all or those of these names."""
+    """Where a change is made: in `store`, or with `namesrv` on masters of a cluster, all or those of these names.
+    `yes`: nothing is asked."""
 
     store: StoreLocation
     namesrv: str | None
     dial: Dial | None
     cluster: str | None
     brokers: tuple[str, ...]
-
-
-class _Terms(NamedTuple):
-    """How a change is made."""
-
-    dry_run: bool
-    journal_in: Path | None
     yes: bool
 
 
 def _place_options(command: Command) -> Command:
-    """Add the options that say where and how the change is made; the command gets `place` and `terms`."""
+    """Add the options that say where and how the change is made; the command gets `place` and `change`."""
 
     @functools.wraps(command)
     def placed(
         *args: Any, store: StoreLocation, namesrv: str | None, dial: Dial | None, cluster: str | None,
-        brokers: tuple[str, ...], dry_run: bool, journal_in: Path | None, yes: bool, **options: Any,
+        brokers: tuple[str, ...], change: ChangeOptions, **options: Any,
     ) -> int:  # fmt: skip
-        source = click.get_current_context().get_parameter_source
+        context = click.get_current_context()
+        source = context.get_parameter_source
         of_a_store = [name for name in ("store_path", "config_path") if source(name) == ParameterSource.COMMANDLINE]
-        if namesrv is not None and (of_a_store or journal_in is not None):
+        if namesrv is not None and (of_a_store or change.journal_in is not None):
             raise click.UsageError("-n changes brokers that run: it goes without -s, -c and --journal")
         if namesrv is None and (cluster or brokers):
             raise click.UsageError("--cluster and --broker go with -n")
-        place, terms = _Place(store, namesrv, dial, cluster, brokers), _Terms(dry_run, journal_in, yes)
-        return command(*args, place=place, terms=terms, **options)
+        place = _Place(store, namesrv, dial, cluster, brokers, context.params["yes"])
+        return command(*args, place=place, change=change, **options)
 
     options = (
         store_options,
@@ -89,9 +82,7 @@ def _place_options(command: Command) -> Command:
         tls_options,
         click.option("--cluster", metavar="NAME", help="With -n: the masters of this cluster."),
         click.option("--broker", "brokers", metavar="NAME", multiple=True, help="With -n: only this one. Repeatable."),
-        dry_run_option,
-        journal_option,
-        yes_option,
+        change_options(journal_option),
         output_options,
     )
     for option in reversed(options):
@@ -167,13 +158,13 @@ Exit code 5: refused: the topic is there, or RocketMQ does not take the name."""
 @_topic_settings
 @_place_options
 def create_topic(
-    place: _Place, output: Output, *, topic: str, settings: dict[str, Any], attributes: str, terms: _Terms
+    place: _Place, output: Output, *, topic: str, settings: dict[str, Any], attributes: str, change: ChangeOptions
 ) -> int:
     """Create a topic: in topics.json of a store whose broker is stopped, or with -n on running brokers.
 
     Without other settings it has 8 queues for reading and for writing, and both permissions.
     """
-    return _done(EntryChange("topic", "create", topic, _queues_of(settings), attributes), place, terms, output)
+    return _done(EntryChange("topic", "create", topic, _queues_of(settings), attributes), place, change, output)
 
 
 @click.command(
@@ -190,14 +181,14 @@ Exit code 1: there is no such topic.""",
 @_topic_settings
 @_place_options
 def change_topic(
-    place: _Place, output: Output, *, topic: str, settings: dict[str, Any], attributes: str, terms: _Terms
+    place: _Place, output: Output, *, topic: str, settings: dict[str, Any], attributes: str, change: ChangeOptions
 ) -> int:
     """Change settings of a topic; the others stay."""
     _require_some(settings, attributes)
     if place.brokers and settings.get("order") is False:
         # brokers take `order` from the name servers' list, which the other brokers are still in
         raise click.UsageError("--no-order is for all brokers of a topic: leave out --broker")
-    return _done(EntryChange("topic", "change", topic, _queues_of(settings), attributes), place, terms, output)
+    return _done(EntryChange("topic", "change", topic, _queues_of(settings), attributes), place, change, output)
 
 
 @click.command(
@@ -212,12 +203,12 @@ Exit code 1: there is no such topic.""",
 )
 @_topic
 @_place_options
-def delete_topic(place: _Place, output: Output, *, topic: str, terms: _Terms) -> int:
+def delete_topic(place: _Place, output: Output, *, topic: str, change: ChangeOptions) -> int:
     """Delete a topic: from topics.json of a store, or with -n from running brokers and name servers.
 
     A running broker removes its queues, and consumers cannot get its messages any more.
     """
-    return _done(EntryChange("topic", "delete", topic), place, terms, output)
+    return _done(EntryChange("topic", "delete", topic), place, change, output)
 
 
 @click.command(
@@ -233,10 +224,10 @@ Exit code 5: refused: the group is there, or RocketMQ does not take the name."""
 @_group_settings
 @_place_options
 def create_group(
-    place: _Place, output: Output, *, group: str, settings: dict[str, Any], attributes: str, terms: _Terms
+    place: _Place, output: Output, *, group: str, settings: dict[str, Any], attributes: str, change: ChangeOptions
 ) -> int:
     """Create a consumer group: in subscriptionGroup.json of a store, or with -n on running brokers."""
-    return _done(EntryChange("group", "create", group, settings, attributes), place, terms, output)
+    return _done(EntryChange("group", "create", group, settings, attributes), place, change, output)
 
 
 @click.command(
@@ -252,11 +243,11 @@ Exit code 1: there is no such group.""",
 @_group_settings
 @_place_options
 def change_group(
-    place: _Place, output: Output, *, group: str, settings: dict[str, Any], attributes: str, terms: _Terms
+    place: _Place, output: Output, *, group: str, settings: dict[str, Any], attributes: str, change: ChangeOptions
 ) -> int:
     """Change settings of a consumer group; the others stay."""
     _require_some(settings, attributes)
-    return _done(EntryChange("group", "change", group, settings, attributes), place, terms, output)
+    return _done(EntryChange("group", "change", group, settings, attributes), place, change, output)
 
 
 @click.command(
@@ -272,11 +263,11 @@ Exit code 1: there is no such group. 5: a broker makes the group itself, as TOOL
 @_group
 @click.option("--offsets", "removes_offsets", is_flag=True, help="With -n: its offsets too.")
 @_place_options
-def delete_group(place: _Place, output: Output, *, group: str, removes_offsets: bool, terms: _Terms) -> int:
+def delete_group(place: _Place, output: Output, *, group: str, removes_offsets: bool, change: ChangeOptions) -> int:
     """Delete a consumer group: from subscriptionGroup.json of a store, or with -n from running brokers."""
     if removes_offsets and place.namesrv is None:
         raise click.UsageError("--offsets goes with -n: of a store `rmqctl offsets delete -g` removes them")
-    return _done(EntryChange("group", "delete", group), place, terms, output, removes_offsets=removes_offsets)
+    return _done(EntryChange("group", "delete", group), place, change, output, removes_offsets=removes_offsets)
 
 
 def _queues_of(settings: dict[str, Any]) -> dict[str, Any]:
@@ -294,21 +285,17 @@ def _require_some(settings: dict[str, Any], attributes: str) -> None:
         raise click.UsageError("name at least one setting to change")
 
 
-def _done(wanted: EntryChange, place: _Place, terms: _Terms, output: Output, *, removes_offsets: bool = False) -> int:
+def _done(
+    wanted: EntryChange, place: _Place, change: ChangeOptions, output: Output, *, removes_offsets: bool = False
+) -> int:
     if place.namesrv is not None:
-        return _on_brokers(wanted, place, terms, output, removes_offsets)
+        return _on_brokers(wanted, place, change, output, removes_offsets)
     from rmqctl.opening import open_store, tell_if_open
 
     with open_store(place.store) as opened:
-        if terms.dry_run:
+        if change.dry_run:
             tell_if_open(opened)
-        report = opened.change_entry(
-            wanted,
-            dry_run=terms.dry_run,
-            arguments=sys.argv[1:],
-            journal_in=terms.journal_in,
-            agree=agree_to_loss(terms.yes),
-        )
+        report = opened.change_entry(wanted, change=change)
     note_change(report, f"{wanted.kind} {wanted.name} was {_PAST[wanted.action]}")
     _print(wanted, report, output, place.store)
     return exit_codes.OK
@@ -337,7 +324,9 @@ def _differences(before: dict[str, Any] | None, after: dict[str, Any] | None) ->
     return [{"setting": name, "before": old.get(name), "after": new.get(name)} for name in names]
 
 
-def _on_brokers(wanted: EntryChange, place: _Place, terms: _Terms, output: Output, removes_offsets: bool) -> int:
+def _on_brokers(
+    wanted: EntryChange, place: _Place, change: ChangeOptions, output: Output, removes_offsets: bool
+) -> int:
     from rmqctl.network.clients.channel import SocketChannel
     from rmqctl.network.clients.client import Client
     from rmqctl.network.clients.survey import carried_out, chosen_masters, planned_at
@@ -346,16 +335,16 @@ def _on_brokers(wanted: EntryChange, place: _Place, terms: _Terms, output: Outpu
         masters = chosen_masters(client, place.cluster, place.brokers)
         planned = planned_at(client, wanted, masters)
         rows: list[EntryAt] = planned
-        if not terms.dry_run:
+        if not change.dry_run:
             on = counted(sum(row.state == "planned" for row in planned), "broker")
             what = f"deletes the {wanted.kind} {wanted.name} on {on}"
-            if wanted.action == "delete" and not agrees(what, yes=terms.yes):
+            if wanted.action == "delete" and not agrees(what, yes=place.yes):
                 raise click.Abort
             rows = list(carried_out(client, wanted, planned, removes_offsets=removes_offsets))
     _note_brokers(wanted, rows)
     _print_rows(rows, output)
     failed = [row for row in rows if row.state == "failed"]
-    if not output.is_json and not terms.dry_run:
+    if not output.is_json and not change.dry_run:
         done = sum(row.state == "done" for row in rows)
         output.talk(f"{wanted.kind} {wanted.name} {_PAST[wanted.action]} on {done} of {counted(len(rows), 'broker')}")
         if failed:

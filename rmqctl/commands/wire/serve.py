@@ -30,17 +30,19 @@ def recover_first(store: StoreLocation, tell: Callable[[str], None]) -> None:
     It is the recovery of `rmqctl recover`, with its journal. Raises what that raises: RefusedError where damage has
     good messages behind it, StoreInUseError. A store that was closed, or is not there, is left to `serve`.
     """
-    from rmqctl.confirm import agree_to_loss
+    from rmqctl.confirm import confirm_loss
     from rmqctl.flags.types import decide_sizes, tell_index_size
     from rmqctl.opening import log_bytes, open_store
     from rmqctl.output.progress import progress
+    from rmqctl.store.options import ChangeOptions
 
     with contextlib.suppress(NotAStoreError), open_store(store, tell) as opened:
         if not opened.files.has_abort():
             return
         assumes_index = decide_sizes(opened.files, None, None)
         with progress("recovering the store", log_bytes(opened.files, passes=1), "bytes") as bar:
-            report = opened.recover(arguments=sys.argv[1:], progress=bar.advance, agree=agree_to_loss(False))
+            change = ChangeOptions(command_line=sys.argv[1:], progress=bar.advance, confirm=confirm_loss(False))
+            report = opened.recover(change=change)
         tell_index_size(assumes_index, report.index_files_rebuilt, dry_run=False)
         tell(_outcome(report, store))
 

@@ -13,6 +13,7 @@ from rmqctl.pipeline.engine import LocalEngine
 from rmqctl.pipeline.jobs import rebuild as job
 from rmqctl.pipeline.jobs.rebuild import KeyRange, key_ranges, rebuild_with
 from rmqctl.store.config.config import StoreConfig, read_broker_conf
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.recover.rebuild import rebuild, report_row
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, broker_conf, golden, is_broken
@@ -79,8 +80,8 @@ def _queues(store: Path) -> dict[str, str]:
         {"queues": False},
         {"index": False},
         {"index": False, "topics": ["BigQueues", "OrderTopic"]},
-        {"dry_run": True},
-        {"keeps": False},
+        {"change": ChangeOptions(dry_run=True)},
+        {"change": ChangeOptions(keep_undo=False)},
     ],
 )
 def test_options_mean_the_same(options: dict[str, Any], tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from pyspark.errors import StreamingQueryException
 from rmqctl.formats.message import Message
 from rmqctl.store.clean.options import CleanOptions
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.recover.recover import truncate
 from rmqctl.store.store_files import StoreFiles
 from tests.pipeline.cluster import wait_for
@@ -67,7 +68,7 @@ class Writing:
         self.store.close()
         at = sorted(self.keys)[-messages]
         with StoreFiles(self._root, SMALL) as files:
-            truncate(files, at, keeps=False)
+            truncate(files, at, change=ChangeOptions(keep_undo=False))
         self.store = MessageStore.open(self._root, "rw", SMALL)
         return [self.keys.pop(offset) for offset in sorted(self.keys) if offset >= at]
 

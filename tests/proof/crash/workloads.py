@@ -13,8 +13,9 @@ from typing import NamedTuple
 from unittest import mock
 
 from rmqctl.store.config.config import StoreConfig
-from rmqctl.store.journal.change import Terms, changing
+from rmqctl.store.journal.change import changing
 from rmqctl.store.journal.plan import CreateFile, MoveAway, WriteRange
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.recover.bridge import recover_bridging
 from rmqctl.store.store_files import StoreFiles
 from tests.proof.crash import appending, copying
@@ -108,7 +109,7 @@ def _unmade(root: Path) -> None:
 
 def _replaced(root: Path) -> None:
     """The index is moved away and made anew in its place: operations of which each needs the one before it."""
-    with StoreFiles(root, CONFIG) as files, changing(files, "rebuild", Terms()) as change:
+    with StoreFiles(root, CONFIG) as files, changing(files, "rebuild", ChangeOptions()) as change:
         index = root / "index"
         change.plan.add(MoveAway(index))
         for path in sorted(index.iterdir()):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.options import ChangeOptions
 from tests.goldens import GoldenStore, tree_state
 from tests.rmqctl.looking import run
 from tests.store.files.crashing import crashed, recorded
@@ -248,7 +249,7 @@ def test_a_change_without_a_journal_that_was_interrupted(golden_store: GoldenSto
 
     def work(path: Path) -> None:
         with StoreFiles(path) as files:
-            recover(files, keeps=False, arguments=["recover", "--no-journal"])
+            recover(files, change=ChangeOptions(keep_undo=False, command_line=["recover", "--no-journal"]))
 
     copy = shutil.copytree(store, store.with_name("copy"))
     total = len(recorded(lambda: work(copy)))

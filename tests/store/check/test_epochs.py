@@ -12,6 +12,7 @@ from rmqctl.store.check.catalogue.catalogue import Finding
 from rmqctl.store.check.check import check
 from rmqctl.store.config.epoch_file import Epoch, epoch_bytes, read_epochs, readable_epochs
 from rmqctl.store.journal.undo import undo
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.repair.repair import repair
 from rmqctl.store.store_files import StoreFiles
@@ -27,7 +28,7 @@ def _found(store: Path) -> list[Finding]:
 
 def _end(store: Path) -> int:
     with StoreFiles(store) as files:
-        end = recover(files, dry_run=True).end_offset
+        end = recover(files, change=ChangeOptions(dry_run=True)).end_offset
     assert end is not None
     return end
 

@@ -16,6 +16,7 @@ from rmqctl.store.check.cross import Level
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.config.epoch_file import EPOCH_FILE, Epoch, epoch_bytes, read_epochs
 from rmqctl.store.journal.undo import undo
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.recover.recover import recover, truncate
 from rmqctl.store.repair.repair import RepairReport, repair
 from rmqctl.store.store_files import StoreFiles
@@ -45,7 +46,7 @@ def with_an_old_tail(folder: Path, new_messages: int = 12, host: int = _NEW_MAST
     left_behind = get(store, at, end - at)
     # queues, index and checkpoint follow the cut at once
     with StoreFiles(store, CONFIG) as files:
-        truncate(files, at, keeps=False)
+        truncate(files, at, change=ChangeOptions(keep_undo=False))
     put(store, at, left_behind)
     (store / EPOCH_FILE).write_bytes(epoch_bytes([Epoch(3, 0), Epoch(7, 231_829), Epoch(11, _LAST_EPOCH)]))
     (store / "abort").touch()
@@ -65,7 +66,7 @@ def _found(store: Path, code: str, config: StoreConfig | None = CONFIG) -> Findi
 
 def _repaired(store: Path, code: str, config: StoreConfig | None = CONFIG, *, dry_run: bool = False) -> RepairReport:
     with StoreFiles(store, config) as files:
-        return repair(files, only=[code], dry_run=dry_run)
+        return repair(files, only=[code], change=ChangeOptions(dry_run=dry_run))
 
 
 def test_the_epoch_file_tells_whose_messages_they_are(tmp_path: Path) -> None:
@@ -81,7 +82,7 @@ def test_recovery_would_bring_them_back_and_does_not_after_the_repair(tmp_path: 
     store, end = with_an_old_tail(tmp_path)
     before = tree_state(store)
     with StoreFiles(store, CONFIG) as files:
-        assert recover(files, dry_run=True).end_offset > end
+        assert recover(files, change=ChangeOptions(dry_run=True)).end_offset > end
     planned = _repaired(store, CODE, dry_run=True)
     assert tree_state(store) == before
     assert planned.operations
@@ -91,7 +92,7 @@ def test_recovery_would_bring_them_back_and_does_not_after_the_repair(tmp_path: 
     assert read_epochs(store / EPOCH_FILE) == [Epoch(3, 0), Epoch(7, 231_829), Epoch(11, _LAST_EPOCH)]
     (store / "abort").touch()
     with StoreFiles(store, CONFIG) as files:
-        assert recover(files, dry_run=True).end_offset == end
+        assert recover(files, change=ChangeOptions(dry_run=True)).end_offset == end
     (store / "abort").unlink()
     assert alarms(checked(store, config=CONFIG)[0]) == set()
     with StoreFiles(store, CONFIG) as files:

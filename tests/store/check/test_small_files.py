@@ -14,6 +14,7 @@ from rmqctl.store.check.check import check
 from rmqctl.store.files import lock
 from rmqctl.store.info.info import info
 from rmqctl.store.journal.undo import undo
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.predict.prediction import predict
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.repair.repair import repair
@@ -72,7 +73,7 @@ def test_small_file_that_is_not_regular(name: str, make: Callable[[Path], None],
     with StoreFiles(store) as files:
         assert info(files)["commitlog"]["messages"] == 2500
         predict(files, "5.3.3")
-        recover(files, dry_run=True)
+        recover(files, change=ChangeOptions(dry_run=True))
     assert tree_state(store) == before
 
 
@@ -214,4 +215,4 @@ def test_without_permission(name: str, golden_store: GoldenStore, monkeypatch: p
         assert found.file == path
         assert "Permission denied" in found.message
         assert run.summary.messages == 2500
-        recover(files, dry_run=True)
+        recover(files, change=ChangeOptions(dry_run=True))

@@ -16,6 +16,7 @@ from rmqctl.store.check.catalogue.catalogue import Finding
 from rmqctl.store.check.check import check
 from rmqctl.store.check.cross import Level
 from rmqctl.store.journal.undo import undo
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.predict.prediction import predict
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.read.reader import StoreReader
@@ -169,7 +170,7 @@ def test_without_its_wheel_some_are_lost_and_a_fix_puts_them_there(tmp_path: Pat
     assert _codes(store) == {"RMQ-TMR-003", "RMQ-TMR-006"}
     with StoreFiles(store) as files:
         before = tree_state(store)
-        assert repair(files, only=["RMQ-TMR-003"], dry_run=True).operations
+        assert repair(files, only=["RMQ-TMR-003"], change=ChangeOptions(dry_run=True)).operations
         assert tree_state(store) == before
     with _undone(store):
         _repair(store, "RMQ-TMR-003")

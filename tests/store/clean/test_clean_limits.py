@@ -17,6 +17,7 @@ from rmqctl.store.clean.plan import measure_usage, messages_before, plan_clean
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import file_name
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, tree_state
 from tests.processes import start
@@ -30,7 +31,7 @@ def test_a_dry_run_changes_nothing_and_tells_what_the_run_then_does(golden_store
     before = tree_state(store)
     options = CleanOptions(batch_maximum=5, pause=0)
     with StoreFiles(store) as files:
-        planned = clean(files, options, now=NOW, usage=IDLE, dry_run=True)
+        planned = clean(files, options, now=NOW, usage=IDLE, change=ChangeOptions(dry_run=True))
     assert tree_state(store) == before
     done = run(store, options)
     assert [(d.path, d.because) for d in planned.decisions] == [(d.path, d.because) for d in done.decisions]
@@ -48,8 +49,12 @@ def test_a_store_that_was_not_closed_cleanly_is_refused(golden_store: GoldenStor
     assert "recover" in str(caught.value.hint)
     assert {path: state for path, state in tree_state(store).items() if path not in ("lock", ".")} == before
     with StoreFiles(store) as files:
-        assert "abort" in " ".join(clean(files, NO_PAUSE, now=NOW, usage=IDLE, dry_run=True).notes)
-        report = clean(files, CleanOptions(pause=0, crashed=True), now=NOW, usage=IDLE, dry_run=True)
+        assert "abort" in " ".join(
+            clean(files, NO_PAUSE, now=NOW, usage=IDLE, change=ChangeOptions(dry_run=True)).notes
+        )
+        report = clean(
+            files, CleanOptions(pause=0, crashed=True), now=NOW, usage=IDLE, change=ChangeOptions(dry_run=True)
+        )
     assert "queues and index are kept as they are" in " ".join(report.notes)
 
 
@@ -195,7 +200,7 @@ def test_where_a_file_is_missing_nothing_is_cleaned(golden_store: GoldenStore, d
     age_all(store)
     log_files(store)[3].unlink()
     with StoreFiles(store) as files, pytest.raises(RefusedError):
-        clean(files, NO_PAUSE, now=NOW, usage=IDLE, dry_run=dry_run)
+        clean(files, NO_PAUSE, now=NOW, usage=IDLE, change=ChangeOptions(dry_run=dry_run))
     assert len(log_files(store)) == 8
 
 

@@ -28,6 +28,7 @@ from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout, file_name
 from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore
@@ -276,6 +277,6 @@ def test_a_run_goes_by_the_clock_of_the_wall_where_no_time_is_given(
     age(log_files(store)[0], 72 * HOUR)
     monkeypatch.setattr("rmqctl.store.clean.cleaner.time.time_ns", lambda: NOW * 1_000_000)
     with StoreFiles(store) as files:
-        planned = clean(files, NO_PAUSE, usage=IDLE, dry_run=True)
+        planned = clean(files, NO_PAUSE, usage=IDLE, change=ChangeOptions(dry_run=True))
         report = Cleaner(files, NO_PAUSE, sleep=lambda _: None).run(usage=IDLE)
     assert reasons(planned)[:2] == reasons(report)[:2] == ["expired", "young"]

@@ -11,6 +11,7 @@ from rmqctl.formats.errors import RemovedError
 from rmqctl.store.clean import CleanOptions
 from rmqctl.store.log.walk import walk
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.options import ChangeOptions
 from tests.store.write.writing import FILE_SIZE, SMALL, message, small
 
 ALL = CleanOptions(at_once=True, batch_maximum=100)
@@ -94,7 +95,7 @@ def test_a_store_that_is_open_for_writing_is_cleaned_and_goes_on(tmp_path: Path)
     filled(root)
     with MessageStore.open(root, "rw", SMALL) as store:
         store.put_many([message(500, queue_id=number % 2) for number in range(100)])
-        plan = store.clean(ALL, dry_run=True)
+        plan = store.clean(ALL, change=ChangeOptions(dry_run=True))
         assert not [note for note in plan.notes if "abort" in note]
         report = store.clean(ALL)
         assert [one.path for one in report.removed] == [one.path for one in plan.removed]

@@ -11,6 +11,7 @@ import pytest
 from rmqctl.output import outcome as exit_codes
 from rmqctl.store.clean import CleanOptions, Unread, clean, unread_before
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, truth
 from tests.quick import sample
@@ -100,7 +101,7 @@ def test_without_offsets_nothing_is_known(store: Path) -> None:
 def test_a_clean_says_so_before_it_asks(store: Path) -> None:
     age_all(store)
     with StoreFiles(store) as files:
-        planned = clean(files, CleanOptions(), now=NOW, usage=IDLE, dry_run=True)
+        planned = clean(files, CleanOptions(), now=NOW, usage=IDLE, change=ChangeOptions(dry_run=True))
         told: list[object] = []
         rows = unread_before(files, planned.min_offset, told.append, told.append)
     lost = sum(row.messages for row in rows if row.state == "lost")

@@ -16,6 +16,7 @@ from rmqctl.store.files.outputs import new_directory, new_file
 from rmqctl.store.journal.log import changes
 from rmqctl.store.journal.undo import forget, resume, undo
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover, truncate
 from rmqctl.store.repair.repair import repair
@@ -225,7 +226,7 @@ def run(root: Path, verb: Callable[..., object], *arguments: object, **options: 
 
 def truncate_half(files: StoreFiles, *, keeps: bool) -> object:
     middle = stored_messages(files.root, SMALL)[150]
-    return truncate(files, middle.physical_offset, keeps=keeps)
+    return truncate(files, middle.physical_offset, change=ChangeOptions(keep_undo=keeps))
 
 
 @pytest.mark.parametrize("keeps", [True, False])

@@ -12,6 +12,7 @@ from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.journal.log import changes
 from rmqctl.store.journal.undo import forget, give_up, resume, undo
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.recover.bridge import recover_bridging
 from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover, truncate
@@ -100,24 +101,39 @@ COMMANDS: dict[str, Command] = {
     "recover --bridge": _on_files(recover_bridging),
     "recover --cut": _on_files(lambda files: recover(files, cut=True, full=True)),
     "recover --cut --no-journal": _on_files(
-        lambda files: recover(files, cut=True, full=True, keeps=False, arguments=["recover", "--cut", "--no-journal"])
+        lambda files: recover(
+            files,
+            cut=True,
+            full=True,
+            change=ChangeOptions(keep_undo=False, command_line=["recover", "--cut", "--no-journal"]),
+        )
     ),
-    "a broker's recovery": _on_files(lambda files: recover(files, cut=True, keeps=False)),
-    "recover --no-journal": _on_files(lambda files: recover(files, keeps=False, arguments=["recover", "--no-journal"])),
-    "recover --journal": _on_files(lambda files: recover(files, journal_in=disk_of(files.root))),
+    "a broker's recovery": _on_files(lambda files: recover(files, cut=True, change=ChangeOptions(keep_undo=False))),
+    "recover --no-journal": _on_files(
+        lambda files: recover(files, change=ChangeOptions(keep_undo=False, command_line=["recover", "--no-journal"]))
+    ),
+    "recover --journal": _on_files(lambda files: recover(files, change=ChangeOptions(journal_in=disk_of(files.root)))),
     "rebuild": _on_files(rebuild),
     "rebuild --queues": _on_files(lambda files: rebuild(files, index=False)),
-    "rebuild --no-journal": _on_files(lambda files: rebuild(files, keeps=False, arguments=["rebuild", "--no-journal"])),
-    "rebuild --journal": _on_files(lambda files: rebuild(files, journal_in=disk_of(files.root))),
+    "rebuild --no-journal": _on_files(
+        lambda files: rebuild(files, change=ChangeOptions(keep_undo=False, command_line=["rebuild", "--no-journal"]))
+    ),
+    "rebuild --journal": _on_files(lambda files: rebuild(files, change=ChangeOptions(journal_in=disk_of(files.root)))),
     "repair": _on_files(repair),
-    "repair --no-journal": _on_files(lambda files: repair(files, keeps=False, arguments=["repair", "--no-journal"])),
-    "repair --journal": _on_files(lambda files: repair(files, journal_in=disk_of(files.root))),
+    "repair --no-journal": _on_files(
+        lambda files: repair(files, change=ChangeOptions(keep_undo=False, command_line=["repair", "--no-journal"]))
+    ),
+    "repair --journal": _on_files(lambda files: repair(files, change=ChangeOptions(journal_in=disk_of(files.root)))),
     "truncate": _on_files(lambda files: truncate(files, truncated_at(files.root))),
     "truncate --no-journal": _on_files(
-        lambda files: truncate(files, truncated_at(files.root), keeps=False, arguments=["truncate", "--no-journal"])
+        lambda files: truncate(
+            files,
+            truncated_at(files.root),
+            change=ChangeOptions(keep_undo=False, command_line=["truncate", "--no-journal"]),
+        )
     ),
     "truncate --journal": _on_files(
-        lambda files: truncate(files, truncated_at(files.root), journal_in=disk_of(files.root))
+        lambda files: truncate(files, truncated_at(files.root), change=ChangeOptions(journal_in=disk_of(files.root)))
     ),
     "clean": _on_files(lambda files: clean(files, CleanOptions(pause=0, at_once=True))),
     "undo": lambda root: undo(layout_of(root)),

@@ -17,6 +17,7 @@ from rmqctl.store.journal.folder import held
 from rmqctl.store.journal.log import changes, unfinished_change
 from rmqctl.store.journal.undo import give_up, resume, undo
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover, truncate
 from rmqctl.store.repair.repair import repair
@@ -164,12 +165,12 @@ def test_an_error_of_the_disk(fresh: Callable[[], Path], name: str, kind: str) -
 
 
 _DRY_RUNS: dict[str, tuple[Verb, Verb]] = {
-    "recover": (lambda root: None, on_files(partial(recover, dry_run=True))),
-    "rebuild": (lambda root: None, on_files(partial(rebuild, dry_run=True))),
-    "repair": (lambda root: None, on_files(partial(repair, dry_run=True))),
-    "clean": (on_files(recover), on_files(partial(clean, dry_run=True))),
-    "undo": (interrupted, lambda root: undo(StoreFiles(root, SMALL).layout, dry_run=True)),
-    "resume": (interrupted, lambda root: resume(StoreFiles(root, SMALL).layout, dry_run=True)),
+    "recover": (lambda root: None, on_files(partial(recover, change=ChangeOptions(dry_run=True)))),
+    "rebuild": (lambda root: None, on_files(partial(rebuild, change=ChangeOptions(dry_run=True)))),
+    "repair": (lambda root: None, on_files(partial(repair, change=ChangeOptions(dry_run=True)))),
+    "clean": (on_files(recover), on_files(partial(clean, change=ChangeOptions(dry_run=True)))),
+    "undo": (interrupted, lambda root: undo(StoreFiles(root, SMALL).layout, change=ChangeOptions(dry_run=True))),
+    "resume": (interrupted, lambda root: resume(StoreFiles(root, SMALL).layout, change=ChangeOptions(dry_run=True))),
 }
 
 

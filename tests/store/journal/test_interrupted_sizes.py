@@ -14,6 +14,7 @@ from rmqctl.store.files import io, lock
 from rmqctl.store.journal.journal import keep_interrupted_sizes
 from rmqctl.store.journal.log import changes
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
@@ -63,12 +64,12 @@ def _killed_without(folder: Path, work: Callable[[], object]) -> None:
 
 def _recovered(root: Path, config: StoreConfig | None) -> None:
     with StoreFiles(root, config) as files:
-        recover(files, keeps=False)
+        recover(files, change=ChangeOptions(keep_undo=False))
 
 
 def _rebuilt(root: Path, config: StoreConfig | None) -> None:
     with StoreFiles(root, config) as files:
-        rebuild(files, keeps=False)
+        rebuild(files, change=ChangeOptions(keep_undo=False))
 
 
 @pytest.mark.parametrize("again", [_recovered, _rebuilt])

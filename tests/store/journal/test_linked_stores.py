@@ -14,6 +14,7 @@ from rmqctl.store.files import io, lock
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.journal.log import changes, unfinished_change
 from rmqctl.store.journal.undo import resume, undo
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover, truncate
 from rmqctl.store.store_files import StoreFiles
@@ -74,7 +75,7 @@ def test_a_change_through_a_link_is_undone(golden_store: GoldenStore, name: str,
         assert (store / name).is_symlink()  # what is behind it is where its owner wants it
     # done once more it changes nothing, so it was complete
     with StoreFiles(store) as files:
-        assert recover(files, dry_run=True).operations == []
+        assert recover(files, change=ChangeOptions(dry_run=True)).operations == []
     undo(StoreLayout(store, (store / "commitlog",)))
     assert _state(store) == before
 

@@ -8,9 +8,10 @@ import pytest
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.store.files import lock
-from rmqctl.store.journal.change import Terms, changing
+from rmqctl.store.journal.change import changing
 from rmqctl.store.journal.plan import CreateFile, MoveAway, Operation, WriteRange
 from rmqctl.store.journal.undo import undo
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import tree_state
 from tests.store.files.crashing import crashed, recorded
@@ -21,7 +22,7 @@ from tests.store.journal.test_underway import killed_at
 
 
 def index_made_anew(root: Path) -> None:
-    with StoreFiles(root, CONFIG) as files, changing(files, "rebuild", Terms()) as change:
+    with StoreFiles(root, CONFIG) as files, changing(files, "rebuild", ChangeOptions()) as change:
         change.plan.add(MoveAway(root / "index"))
         change.plan.add(CreateFile(root / "index" / "20990101000000000", 400))
 

@@ -12,6 +12,7 @@ from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.files import io
 from rmqctl.store.journal.log import changes
 from rmqctl.store.journal.undo import forget, resume, undo
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.snapshot.snapshot import take_snapshot, verify_snapshot
@@ -128,6 +129,6 @@ def test_a_rebuild_closes_what_it_replaces(
     with StoreFiles(store) as files:
         assert files.index.files
         assert list(files.queues.all())
-        rebuild(files, journal_in=elsewhere)
+        rebuild(files, change=ChangeOptions(journal_in=elsewhere))
     undo(files.layout)
     assert not list(store.rglob(".*"))

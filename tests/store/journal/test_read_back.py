@@ -19,6 +19,7 @@ from rmqctl.store.journal.journal import Journal
 from rmqctl.store.journal.log import changes, refuse_unfinished, unfinished
 from rmqctl.store.journal.plan import ClearRange, MoveAway, Plan, WriteRange
 from rmqctl.store.journal.undo import forget, resume, undo
+from rmqctl.store.options import ChangeOptions
 from tests.goldens import tree_state
 from tests.store.files.crashing import crashed
 from tests.store.journal.changing import MOMENT, content, small_store, start
@@ -135,12 +136,12 @@ def test_whose_the_journal_is_must_be_known(tmp_path: Path) -> None:
     path = journal.folder / JOURNAL
     before = tree_state(tmp_path)
     with failing(path, "look") as disk:
-        undo(layout, dry_run=True)
+        undo(layout, change=ChangeOptions(dry_run=True))
     unreadable = 0
     for at in range(1, disk.count + 1):
         # and not that it belongs to somebody else
         with contextlib.suppress(UnreadableError), failing(path, "look", at):
-            undo(layout, dry_run=True)
+            undo(layout, change=ChangeOptions(dry_run=True))
             continue
         unreadable += 1
     assert unreadable >= 2

@@ -15,11 +15,12 @@ from rmqctl.formats.errors import CorruptError, RefusedError, RmqctlError, Unrea
 from rmqctl.store.clean import clean
 from rmqctl.store.files import io, lock
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.journal.change import Terms, changing
+from rmqctl.store.journal.change import changing
 from rmqctl.store.journal.journal import Journal
 from rmqctl.store.journal.log import changes, unfinished_change
 from rmqctl.store.journal.plan import ClearRange, CreateFile, MoveAway, Operation, Plan, WriteRange
 from rmqctl.store.journal.undo import resume, undo
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, tree_state
 from tests.store.files.crashing import CrashError
@@ -100,7 +101,7 @@ def test_a_change_that_finds_the_disk_full_halfway_is_ended_first(golden_store: 
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def overwrite() -> None:
-        with StoreFiles(store) as files, changing(files, "test", Terms()) as planned:
+        with StoreFiles(store) as files, changing(files, "test", ChangeOptions()) as planned:
             planned.plan.add(WriteRange(files.log.files[0].path, 0, b"new"))
 
     with observed(full), pytest.raises(WriteFailedError, match="No space left") as failed:
@@ -183,7 +184,7 @@ def test_a_file_that_cannot_be_opened_to_be_compared(tmp_path: Path) -> None:
     change(layout, WriteRange(path, 5, b"new"))
     before = tree_state(tmp_path)
     with failing(path, "open") as disk:
-        undo(layout, dry_run=True)
+        undo(layout, change=ChangeOptions(dry_run=True))
     assert disk.count > 0
     for at in range(1, disk.count + 1):
         with failing(path, "open", at), pytest.raises(UnreadableError, match="Input/output error") as unreadable:

@@ -13,6 +13,7 @@ from rmqctl.store.files import io
 from rmqctl.store.journal.folder import read_state
 from rmqctl.store.journal.log import changes, refuse_unfinished, unfinished_change
 from rmqctl.store.journal.undo import resume, undo
+from rmqctl.store.options import ChangeOptions
 from tests.goldens import TreeState, tree_state
 from tests.quick import shares
 from tests.store.files.crashing import Observed, crashed, recorded
@@ -42,7 +43,7 @@ def test_an_applied_change_is_undone(tmp_path: Path, states: tuple[TreeState, Tr
     before = tree_state(layout.root)
     journal = work()
     assert tree_state(layout.root) == states[1] != before
-    assert undo(layout, dry_run=True).state == "applied"
+    assert undo(layout, change=ChangeOptions(dry_run=True)).state == "applied"
     assert tree_state(layout.root) == states[1]
     assert undo(layout).state == "undone"
     assert tree_state(layout.root) == before == states[0]

@@ -24,6 +24,7 @@ from rmqctl.store.journal.journal import Journal
 from rmqctl.store.journal.log import changes, end_interrupted, refuse_unfinished, unfinished_change
 from rmqctl.store.journal.plan import ClearRange, MoveAway, Plan, Resize
 from rmqctl.store.journal.undo import forget, give_up, resume, undo
+from rmqctl.store.options import ChangeOptions
 from tests.goldens import TreeState, tree_state
 from tests.store.files.crashing import Observed, crashed, recorded
 from tests.store.journal.changing import MOMENT, copied, start
@@ -107,7 +108,7 @@ def _refused_with_a_way_out(layout: StoreLayout, folder: Path) -> None:
         assert "rmqctl recover" in str(refused.value.hint)
     assert tree_state(folder) == before
     store = tree_state(layout.root)
-    assert give_up(layout, dry_run=True).state == "given-up"
+    assert give_up(layout, change=ChangeOptions(dry_run=True)).state == "given-up"
     assert tree_state(folder) == before
     assert give_up(layout).state == "given-up"
     # all that was stored since is there, and all that was taken out

@@ -10,6 +10,7 @@ from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.errors import RefusedError, UnsupportedError
 from rmqctl.store import Loss, MessageStore
 from rmqctl.store.offsets.change import OffsetFile, ResetTo, content_with, read_offset_file
+from rmqctl.store.options import ChangeOptions
 from tests.goldens import GoldenStore
 
 NOW = 1_800_000_000_000
@@ -58,7 +59,7 @@ def test_whoever_does_not_agree_stops_it(golden_store: GoldenStore) -> None:
     before = (store / "config/consumerOffset.json").read_bytes()
     with MessageStore.open(store) as opened:
         with pytest.raises(RefusedError):
-            opened.reset_offsets("g-retry", "Events", ResetTo("latest"), agree=refuse)
+            opened.reset_offsets("g-retry", "Events", ResetTo("latest"), change=ChangeOptions(confirm=refuse))
         assert losses == [Loss(skipped=46)]
         assert opened.changes() == []
         assert (store / "config/consumerOffset.json").read_bytes() == before

@@ -12,6 +12,7 @@ from rmqctl.formats.errors import UnsupportedError, UsageError
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.queues.consumequeue import BatchConsumeQueue, ConsumeQueue, QueueUnit
 from rmqctl.store.queues.queue_table import QueueTable, list_queues
 from rmqctl.store.recover.recover import recover
@@ -153,7 +154,7 @@ def test_a_folder_that_no_broker_opens_is_no_queue(golden_store: GoldenStore, na
     with StoreFiles(store) as files:
         queues = [queue for queue in files.queues.all() if queue.topic == "Events"]
         assert [(queue.queue_id, queue.directory.name) for queue in queues] == [(n, str(n)) for n in range(8)]
-        assert not recover(files, dry_run=True).operations
+        assert not recover(files, change=ChangeOptions(dry_run=True)).operations
 
 
 def test_the_largest_queue_id(golden_store: GoldenStore) -> None:

@@ -14,6 +14,7 @@ from rmqctl.pipeline.jobs.rebuild import rebuild_with
 from rmqctl.store import Message, MessageStore
 from rmqctl.store.check.catalogue.catalogue import Finding
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
@@ -130,7 +131,7 @@ def test_rebuild_gives_the_queue_to_the_newest_life(store: Path, loses: bool) ->
         shutil.rmtree(store / "consumequeue")
         (store / "consumequeue").mkdir()
     with StoreFiles(store, CONFIG) as files:
-        planned = rebuild(files, index=False, dry_run=True)
+        planned = rebuild(files, index=False, change=ChangeOptions(dry_run=True))
     with StoreFiles(store, CONFIG) as files:
         report = rebuild(files, index=False)
     assert _content(store) == right

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.errors import RefusedError
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.predict import predict
 from rmqctl.store.recover.bridge import recover_bridging
 from rmqctl.store.recover.recover import RecoverReport, recover
@@ -27,7 +28,7 @@ def assert_keeps_all(store: Path) -> None:
     with StoreFiles(store) as files:
         found = predict(files, "4.9.8")
     assert (found.loads, found.messages_lost, found.queues_changed) == (True, 0, [])
-    assert recovered(store, dry_run=True).operations == []
+    assert recovered(store, change=ChangeOptions(dry_run=True)).operations == []
 
 
 def test_damage_where_the_next_broker_looks_counts_after_a_crash_too(golden_store: GoldenStore) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from rmqctl.formats.errors import NotFoundError, RefusedError, UnsupportedError, UsageError
 from rmqctl.store.config.config import read_broker_conf
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.recover.rebuild import RebuildReport, rebuild, report_row
 from rmqctl.store.store_files import StoreFiles
 from tests import goldens
@@ -68,7 +69,7 @@ def test_lost_ext_units_come_back(golden_store: GoldenStore) -> None:
     folder = store / "consumequeue_ext"
     for path in folder.glob("*/*/*"):
         path.write_bytes(b"")
-    shown = run(store, index=False, dry_run=True)
+    shown = run(store, index=False, change=ChangeOptions(dry_run=True))
     done = run(store, index=False)
     assert contents(store, "consumequeue") == whole
     places = [[operation["path"] for operation in report.operations] for report in (shown, done)]
@@ -136,7 +137,7 @@ def test_damage_is_passed_over_and_counted(golden_store: GoldenStore) -> None:
 def test_dry_run_changes_nothing(golden_store: GoldenStore) -> None:
     store = golden_store("cq-lost")
     before = tree_state(store)
-    report = run(store, dry_run=True)
+    report = run(store, change=ChangeOptions(dry_run=True))
     assert (report.queues_rebuilt, report.units, report.index_files_rebuilt) == (41, 2500, 3)
     assert tree_state(store) == before
     assert not store.with_name("cq-lost.rmqctl").exists()
@@ -151,7 +152,7 @@ def test_a_dry_run_tells_what_is_then_done(name: str, golden_store: GoldenStore)
         with (store / "commitlog" / f"{0:020d}").open("r+b") as file:
             file.seek(20)
             file.write((1 << 40).to_bytes(8, "big"))
-    planned, done = (report_row(run(store, dry_run=dry_run)) for dry_run in (True, False))
+    planned, done = (report_row(run(store, change=ChangeOptions(dry_run=dry_run))) for dry_run in (True, False))
     assert planned["slot_conflicts"] == (name == "log-with-a-wrong-slot")
     assert planned | {"dry_run": False, "journal": done["journal"]} == done
     installed = {row["path"]: row["bytes"] for row in planned["operations"] if row["operation"] == "install"}

@@ -14,6 +14,7 @@ from rmqctl.formats.properties import has_queue_slot, transaction_type
 from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.lock import StoreLock
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.recover.recover import RecoverReport, recover
 from rmqctl.store.store_files import StoreFiles
 from tests import goldens
@@ -278,7 +279,7 @@ def test_dry_run_changes_nothing(golden_store: GoldenStore, name: str) -> None:
     before["."] = tree_state(store.parent)["."]
     try:
         with StoreFiles(store, read_broker_conf(conf)) as files:
-            recover(files, dry_run=True)
+            recover(files, change=ChangeOptions(dry_run=True))
     except (RefusedError, UnsupportedError):
         pass
     assert tree_state(store.parent) == before
@@ -286,7 +287,7 @@ def test_dry_run_changes_nothing(golden_store: GoldenStore, name: str) -> None:
 
 def test_dry_run_says_what_recovery_does(golden_store: GoldenStore) -> None:
     store = golden_store("crash")
-    planned = run(store, dry_run=True)
+    planned = run(store, change=ChangeOptions(dry_run=True))
     done = run(store)
     for name in ("end_offset", "queues_changed", "units_added", "units_removed", "index_files_rebuilt", "messages"):
         assert getattr(planned, name) == getattr(done, name), name
@@ -336,14 +337,14 @@ def test_as_a_library(golden_store: GoldenStore) -> None:
     store = golden_store("crash")
     config = read_broker_conf(broker_conf("crash", store.parent))
     with MessageStore.open(store, "r", config) as opened:
-        assert opened.recover(dry_run=True).units_added == 400
+        assert opened.recover(change=ChangeOptions(dry_run=True)).units_added == 400
         assert opened.recover().units_added == 400
         # the objects describe the store as it is now
         assert opened.get("BigQueues", 11, 0).messages
         assert opened.rebuild(index=False).units == 2500
         # a golden is older than what a broker keeps
-        assert opened.clean(CleanOptions(), dry_run=True).removed
+        assert opened.clean(CleanOptions(), change=ChangeOptions(dry_run=True)).removed
         now = opened.last_messages(1)[0].store_timestamp
-        assert opened.clean(CleanOptions(), now=now, dry_run=True).removed == []
+        assert opened.clean(CleanOptions(), now=now, change=ChangeOptions(dry_run=True)).removed == []
     with MessageStore.open(store, "rw", config) as opened, pytest.raises(RefusedError, match="open for writing"):
         opened.recover()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rmqctl.store.config.config import read_broker_conf
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
@@ -60,7 +61,7 @@ def test_stopped_by_hand_it_leaves_nothing(verb: Callable[..., Any], golden_stor
             raise KeyboardInterrupt
 
     with _opened(store) as files, pytest.raises(KeyboardInterrupt):
-        verb(files, progress=progress)
+        verb(files, change=ChangeOptions(progress=progress))
     after = _contents(store)
     after.pop("lock", None)
     before.pop("lock", None)
@@ -72,5 +73,5 @@ def test_stopped_by_hand_it_leaves_nothing(verb: Callable[..., Any], golden_stor
 def test_progress_tells_every_byte_once(golden_store: GoldenStore) -> None:
     told: list[int] = []
     with _opened(golden_store("clean")) as files:
-        recover(files, dry_run=True, progress=told.append)
+        recover(files, change=ChangeOptions(dry_run=True, progress=told.append))
         assert sum(told) == sum(file.size for file in files.log.files)

@@ -16,6 +16,7 @@ from rmqctl.store.files import io
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_file import Geometry, IndexFile
 from rmqctl.store.journal.undo import undo
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.recover import rebuild as rebuild_module
 from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover, truncate
@@ -70,7 +71,7 @@ def test_an_index_that_is_wrong_is_made_anew(indexed: Path, number: int, broken:
         assert recover(files).index_files_rebuilt == 3
     assert contents(indexed, "index/") == before
     with opened(indexed) as files:
-        assert recover(files, dry_run=True).operations == []
+        assert recover(files, change=ChangeOptions(dry_run=True)).operations == []
 
 
 def test_an_index_that_shrinks_while_it_is_compared_is_made_anew(indexed: Path) -> None:
@@ -82,7 +83,7 @@ def test_an_index_that_shrinks_while_it_is_compared_is_made_anew(indexed: Path) 
         last.write_bytes(whole_file[: GEOMETRY.entry_position(5)])
 
     with opened(indexed) as files:
-        assert recover(files, progress=another_program).index_files_rebuilt == 3
+        assert recover(files, change=ChangeOptions(progress=another_program)).index_files_rebuilt == 3
     assert contents(indexed, "index/") == before
 
 
@@ -181,7 +182,7 @@ def test_a_queue_that_goes_while_it_is_compared(golden_store: GoldenStore) -> No
         shutil.rmtree(store / "consumequeue" / "BigQueues", ignore_errors=True)
 
     with StoreFiles(store) as files, pytest.raises(RemovedError) as told:
-        recover(files, progress=another_program)
+        recover(files, change=ChangeOptions(progress=another_program))
     assert "rebuild" not in (told.value.hint or "")
     assert "BigQueues" in str(told.value.file)
     left = {path: state for path, state in before.items() if "BigQueues" not in path}
@@ -226,7 +227,7 @@ def test_a_queue_of_no_message_may_go_meanwhile(golden_store: GoldenStore) -> No
         shutil.rmtree(folder.parent, ignore_errors=True)
 
     with StoreFiles(store) as files:
-        report = rebuild(files, index=False, progress=another_program)
+        report = rebuild(files, index=False, change=ChangeOptions(progress=another_program))
     assert (report.units, report.kept_queues) == (2500, 0)
     assert contents(store, "consumequeue/") == {path: data for path, data in before.items() if "Nobody" not in path}
 

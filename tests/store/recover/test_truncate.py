@@ -12,6 +12,7 @@ from rmqctl.formats.message import Message
 from rmqctl.formats.properties import has_queue_slot
 from rmqctl.store.journal.undo import undo
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.queues.consumequeue import ConsumeQueue, QueueUnit
 from rmqctl.store.recover.recover import recover, truncate
 from rmqctl.store.recover.report import RecoverReport
@@ -22,7 +23,7 @@ from tests.store.journal.commands import CONFIG, put
 
 def run(store: Path, at: int, *, dry_run: bool = False, keeps: bool = True) -> RecoverReport:
     with StoreFiles(store) as files:
-        return truncate(files, at, dry_run=dry_run, keeps=keeps)
+        return truncate(files, at, change=ChangeOptions(dry_run=dry_run, keep_undo=keeps))
 
 
 def changes(report: RecoverReport) -> list[Row]:
@@ -47,8 +48,8 @@ def assert_ends_at(store: Path, golden: str, end: int) -> None:
         assert checkpoint is not None
         assert checkpoint.physic_msg_timestamp == (rows[-1]["storeTimestamp"] if rows else 0)
         # recovery has nothing to add
-        assert recover(files, dry_run=True).operations == []
-        assert recover(files, dry_run=True).end_offset == end
+        assert recover(files, change=ChangeOptions(dry_run=True)).operations == []
+        assert recover(files, change=ChangeOptions(dry_run=True)).end_offset == end
 
 
 @pytest.mark.parametrize("name", ["clean", "crash", "v4-clean"])
@@ -174,7 +175,7 @@ def emptied(root: Path) -> set[str]:
     with MessageStore.open(root, config=CONFIG) as store:
         store.truncate(store.files.log.min_offset)
     with MessageStore.open(root, config=CONFIG) as store:
-        assert store.recover(dry_run=True).operations == []
+        assert store.recover(change=ChangeOptions(dry_run=True)).operations == []
         return {finding.code for finding in store.check("full") if finding.severity.is_alarm}
 
 

@@ -12,8 +12,9 @@ from rmqctl.formats.errors import NotFoundError, RefusedError, StoreInUseError, 
 from rmqctl.network.broker.members import system_groups
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.lock import StoreLock
-from rmqctl.store.journal.change import Terms, changing
+from rmqctl.store.journal.change import changing
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.repair.entries import EntryChange, EntryReport, change_entry, require_possible
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, tree_state
@@ -30,7 +31,7 @@ def _do(store: Path, kind: str, action: str, name: str, *, dry_run: bool = False
     files = StoreFiles(store, StoreConfig())
     try:
         attributes = settings.pop("attributes", "")
-        return change_entry(files, EntryChange(kind, action, name, settings, attributes), Terms(dry_run))
+        return change_entry(files, EntryChange(kind, action, name, settings, attributes), ChangeOptions(dry_run))
     finally:
         files.close()
 
@@ -142,7 +143,7 @@ def test_attributes_are_changes(store: Path) -> None:
 
 def test_a_verb_that_log_and_undo_would_not_find_is_refused(store: Path) -> None:
     files = StoreFiles(store, StoreConfig())
-    with pytest.raises(ValueError, match="topic-create"), changing(files, "topic-create", Terms()):
+    with pytest.raises(ValueError, match="topic-create"), changing(files, "topic-create", ChangeOptions()):
         pass
     files.close()
 

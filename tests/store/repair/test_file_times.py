@@ -12,6 +12,7 @@ from rmqctl.formats.errors import RefusedError
 from rmqctl.store.check.check import check
 from rmqctl.store.files import io
 from rmqctl.store.journal.undo import undo
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.read.frames import store_time_at
 from rmqctl.store.repair.repair import repair
 from rmqctl.store.store_files import StoreFiles
@@ -49,7 +50,7 @@ def test_times_are_set_where_their_code_is_named(golden_store: GoldenStore, days
     assert _codes(store) == {code}
     before, last = tree_state(store), _times(store)[-1]
     with StoreFiles(store) as files:
-        planned = repair(files, only=[code], dry_run=True)
+        planned = repair(files, only=[code], change=ChangeOptions(dry_run=True))
     assert {row["operation"] for row in planned.operations} == {"set time"}
     assert tree_state(store) == before
     with StoreFiles(store) as files:

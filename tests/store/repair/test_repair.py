@@ -15,6 +15,7 @@ from rmqctl.store.files import io, lock
 from rmqctl.store.journal.log import changes
 from rmqctl.store.journal.plan import Plan
 from rmqctl.store.journal.undo import undo
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.repair.repair import Mend, RepairReport, mend_checksum, mend_of, repair
@@ -35,7 +36,7 @@ def files_of(store: Path, name: str) -> StoreFiles:
 
 def run(store: Path, name: str, *only: str, dry_run: bool = False) -> RepairReport:
     with files_of(store, name) as files:
-        return repair(files, only=only, dry_run=dry_run)
+        return repair(files, only=only, change=ChangeOptions(dry_run=dry_run))
 
 
 def alarms(store: Path, name: str) -> set[str]:
@@ -331,7 +332,7 @@ def test_an_interrupted_change_is_over_when_nothing_is_left(golden_store: Golden
         io.observer = kill
         try:
             with pytest.raises(CrashError):
-                recover(files, keeps=False)
+                recover(files, change=ChangeOptions(keep_undo=False))
         finally:
             io.observer = None
             lock._held.clear()

@@ -14,6 +14,7 @@ from rmqctl.formats.errors import NotAStoreError, NotFoundError, RefusedError, U
 from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.store.config.config import StoreConfig, read_broker_conf
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.predict import predict
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.salvage.salvage import salvage
@@ -47,7 +48,7 @@ def _rows(report: SalvageReport) -> list[dict[str, Any]]:
 def _is_whole(root: Path, config: StoreConfig | None = None) -> None:
     """Recovery finds nothing to do, and no broker would lose or misplace anything."""
     with StoreFiles(root, config) as files:
-        report = recover(files, dry_run=True)
+        report = recover(files, change=ChangeOptions(dry_run=True))
         assert (report.operations, report.queues_changed, report.damaged) == ([], 0, [])
     with StoreFiles(root, config) as files:
         found = predict(files, "5.3.3")

@@ -17,6 +17,7 @@ from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.journal.undo import undo
 from rmqctl.store.log.walk import Damage, Empty, walk
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.recover.bridge import DAMAGED_PROPERTY, PADDING_TOPIC, recover_bridging
 from rmqctl.store.recover.report import RecoverReport
 from rmqctl.store.store_files import StoreFiles
@@ -29,7 +30,7 @@ FILE = 262144
 def bridge(store: Path, golden: str, *, dry_run: bool = False) -> RecoverReport:
     conf = read_broker_conf(broker_conf(golden, store.parent))
     with StoreFiles(store, conf) as files:
-        return recover_bridging(files, dry_run=dry_run)
+        return recover_bridging(files, change=ChangeOptions(dry_run=dry_run))
 
 
 def zero(store: Path, begin: int, end: int) -> None:

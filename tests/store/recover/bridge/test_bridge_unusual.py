@@ -17,6 +17,7 @@ from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.journal.undo import undo
 from rmqctl.store.log.walk import Damage
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.recover.bridge import DAMAGED_PROPERTY, recover_bridging
 from rmqctl.store.recover.report import RecoverReport
 from rmqctl.store.store_files import StoreFiles
@@ -173,7 +174,7 @@ def test_a_batch_with_a_queue_offset_below_zero_bounds_no_gap(golden_store: Gold
 
 def bridging(store: Path, config: StoreConfig, at_each: Callable[[int], None]) -> RecoverReport:
     with StoreFiles(store, config) as files:
-        return recover_bridging(files, progress=at_each)
+        return recover_bridging(files, change=ChangeOptions(progress=at_each))
 
 
 def test_a_gap_that_is_no_whole_file_is_refused(golden_store: GoldenStore) -> None:

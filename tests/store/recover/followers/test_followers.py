@@ -16,6 +16,7 @@ from rmqctl.store import Message, MessageStore
 from rmqctl.store.config.config_files import read_config, write_config
 from rmqctl.store.config.epoch_file import Epoch, epoch_bytes, read_epochs
 from rmqctl.store.journal.undo import undo
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.recover.recover import recover, truncate
@@ -56,7 +57,7 @@ def test_the_timer_ends_with_the_log_and_undo_brings_it_back(golden_store: Golde
     assert max(timer.known) < CUT
     with StoreFiles(store) as files:
         assert slots_from(store / "timerwheel", files.descriptors, timer.log_end) == []
-        assert recover(files, dry_run=True).operations == []
+        assert recover(files, change=ChangeOptions(dry_run=True)).operations == []
         undo(files.layout)
     assert tree_state(store) == before
 
@@ -148,10 +149,10 @@ def test_epochs_that_begin_past_the_end_go(golden_store: GoldenStore) -> None:
 def test_an_epoch_that_begins_at_the_end_of_a_sound_log_stays(golden_store: GoldenStore) -> None:
     store = golden_store("broker-real")
     with StoreFiles(store) as files:
-        end = recover(files, dry_run=True).end_offset
+        end = recover(files, change=ChangeOptions(dry_run=True)).end_offset
     (store / "epochFileCheckpoint").write_bytes(epoch_bytes([Epoch(1, 0), Epoch(2, end)]))
     with StoreFiles(store) as files:
-        assert recover(files, dry_run=True).operations == []
+        assert recover(files, change=ChangeOptions(dry_run=True)).operations == []
 
 
 @pytest.mark.parametrize(
@@ -209,4 +210,4 @@ def test_what_was_past_the_end_before_a_sound_log_stays_for_a_person(golden_stor
     content["offsetTable"]["Events@g-past"] = {1: 9_000}
     (store / "config" / "consumerOffset.json").write_text(json.dumps(content), encoding="utf-8")
     with StoreFiles(store) as files:
-        assert recover(files, dry_run=True).operations == []
+        assert recover(files, change=ChangeOptions(dry_run=True)).operations == []
