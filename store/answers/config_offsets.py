@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,8 +26,10 @@ from rmqctl.store.config.config_files import (
     why_unknown,
 )
 from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.log.walk import message_if_any
 from rmqctl.store.queues.dispatch import LMQ_PREFIX
-from rmqctl.store.queues.queue_table import AnyConsumeQueue
+from rmqctl.store.queues.queue_table import AnyConsumeQueue, beginning, has_units
+from rmqctl.store.read.frames import store_time_at
 from rmqctl.store.read.select import OnDamage
 from rmqctl.store.store_files import StoreFiles
 
@@ -45,6 +48,9 @@ _OWN_GROUPS = frozenset(
     "CID_ONSAPI_PULL CID_ONSAPI_PERMISSION CID_ONSAPI_OWNER CID_DefaultHeartBeatSyncerTopic".split()
 )
 _SEPARATOR = "@"
+_NO_UNIT = 1 << 63
+# in the dataVersion of 5.x
+_STATE_VERSION = "stateVersion"
 _BROADCAST_PARTS = 3
 
 Say = Callable[[str], None]
@@ -258,6 +264,8 @@ class KnownNames:
     groups: set[str] | None
     topics: dict[str, int] | None
     deleted: frozenset[str] = frozenset()
+    data_version: Mapping[Any, Any] = field(default_factory=dict)
+    """That of topics.json."""
 
     @classmethod
     def of(cls, files: StoreFiles) -> KnownNames:
@@ -267,7 +275,7 @@ class KnownNames:
             content = read_config(files.layout.config / TOPICS)
         except (CorruptError, UnreadableError):
             content = None
-        return cls(files, groups, _read_queues(content) or None, frozenset(deleted_in(content)))
+        return cls(files, groups, _read_queues(content) or None, frozenset(deleted_in(content)), _version_in(content))
 
     def why_unknown(self) -> str:
         """Return which of the two files names nothing, and why; only where one of them does."""
@@ -296,6 +304,11 @@ class KnownNames:
         still hold its messages. The broker's own topics never are. UnreadableError."""
         return not is_brokers_own(topic) and self.lacks_topic(topic)
 
+    def earlier_life(self) -> Callable[[str, int], bool]:
+        """Return a judge of queues without files: whether the message of a topic at a physical offset may be from
+        before the topic was deleted, and perhaps created again. See `_EarlierLife`."""
+        return _EarlierLife(self).holds
+
     def is_unconfigured(self, topic: str) -> bool:
         """Return whether topics.json certainly does not name a topic that is not the broker's own or a light one."""
         if self.topics is None or topic in self.topics or is_brokers_own(topic):
@@ -307,6 +320,77 @@ class KnownNames:
         if self.lacks_group(owner.group):
             return UNKNOWN_GROUP
         return UNKNOWN_TOPIC if self.lacks_topic(owner.topic) else None
+
+
+class _EarlierLife:
+    """Messages of queues without files that need no unit: the topic was deleted, and perhaps created again.
+
+    A broker that deletes a topic removes all of its queues; a new topic makes a queue with the queue's first message.
+    So these were not deleted after a message: a topic that has a unit of an earlier message, one whose topics.json was
+    last changed before, and one with an offset of a group in a queue without files, which 5.x deletes with the topic.
+    UnreadableError.
+    """
+
+    def __init__(self, names: KnownNames) -> None:
+        self._names = names
+        self._begins = functools.cache(self._find_begin)
+
+    def holds(self, topic: str, physical_offset: int) -> bool:
+        """Return whether the message of the topic may belong to an earlier life."""
+        names, begin = self._names, self._begins(topic)
+        if physical_offset >= begin:
+            return False
+        if topic not in (names.topics or {}):
+            return True
+        changed, stored = names.data_version.get("timestamp"), store_time_at(names.files.log, physical_offset)
+        return isinstance(changed, int) and stored is not None and stored <= changed
+
+    def _find_begin(self, topic: str) -> int:
+        """Return before which physical offset no unit of the topic leads to a message."""
+        names = self._names
+        if names.is_removed(topic):
+            return _NO_UNIT
+        if is_brokers_own(topic) or topic.startswith(LMQ_PREFIX):
+            return 0
+        queues = names.files.queues.of_topics(topic.__eq__)
+        if topic not in names.deleted and (topic not in (names.topics or {}) or self._must_be_there(topic, queues)):
+            return 0
+        log, found = names.files.log, _NO_UNIT
+        for queue in queues:
+            first = beginning(queue, functools.partial(message_if_any, log))
+            if first is None and (queue.files.files or queue.files.problems):
+                return 0
+            found = min(found, first.physical_offset if first is not None else found)
+        return found
+
+    def _must_be_there(self, topic: str, queues: list[AnyConsumeQueue]) -> bool:
+        """Return whether queues of the topic were lost for certain: no queue of the store has a unit, as one of another
+        topic would, or a group has consumed from one."""
+        if not self._has_units:
+            return True
+        if _STATE_VERSION not in self._names.data_version:
+            return False  # 4.x deletes no offsets
+        there = {queue.queue_id for queue in queues}
+        return any(
+            offset > 0 and queue_id not in there
+            for key, offsets in self._consumed.items()
+            if (owner := offset_key(key)) is not None and owner.topic == topic and isinstance(offsets, Mapping)
+            for queue_id, offset in offsets_of(offsets).items()
+        )
+
+    @functools.cached_property
+    def _has_units(self) -> bool:
+        return any(has_units(queue) for queue in self._names.files.queues.all())
+
+    @functools.cached_property
+    def _consumed(self) -> Mapping[Any, Any]:
+        files = self._names.files
+        return consumer_table(files.layout.config, files.config, lambda _: None, lambda _: None).table or {}
+
+
+def _version_in(content: Any) -> Mapping[Any, Any]:
+    version = content.get("dataVersion") if isinstance(content, Mapping) else None
+    return version if isinstance(version, Mapping) else {}
 
 
 def _read(read: Callable[[], set[str]]) -> set[str] | None:

@@ -26,7 +26,7 @@ from rmqctl.formats.errors import (
 )
 from rmqctl.formats.message import StoredMessage, unread_body
 from rmqctl.formats.properties import has_queue_slot
-from rmqctl.store.answers.config_offsets import table_in
+from rmqctl.store.answers.config_offsets import KnownNames, table_in
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX, pop_retry_topics
 from rmqctl.store.answers.delays import waiting_for
 from rmqctl.store.answers.steps import Stage, Step, step_at
@@ -113,6 +113,10 @@ def _slot_step(reader: StoreReader, message: StoredMessage, slot: QueueSlot) -> 
         where = f"{slot.topic} queue {slot.queue_id} has no slot for it"
         return step._replace(state=IMPOSSIBLE, detail=f"{what}: {where}; no consumer gets it")
     if queue is None:
+        names = KnownNames.of(reader.files)
+        if not names.is_removed(slot.topic) and names.earlier_life()(slot.topic, message.physical_offset):
+            why = "the topic was created after it, or changed since, and the queue has no files"
+            return step._replace(state=SUPERSEDED, detail=f"{name} is not there: {why}; no consumer gets it")
         return step._replace(state=MISSING, detail=f"{name} is missing: the queue has no files; no consumer gets it")
     read = partial(message_if_any, reader.files.log)
     later = superseding(queue, number, message.physical_offset, read)

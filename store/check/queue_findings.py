@@ -18,7 +18,7 @@ from rmqctl.store.log.implied import Run, read_units
 from rmqctl.store.log.walk import message_if_any
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, BatchConsumeQueue, ConsumeQueue, QueueKey, QueueUnit
 from rmqctl.store.queues.dispatch import queue_slots
-from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues, is_in_rocksdb_alone
+from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues, has_units, is_in_rocksdb_alone
 from rmqctl.store.store_files import StoreFiles
 
 _IMPLAUSIBLE = "RMQ-CQ-018"
@@ -169,6 +169,28 @@ def removed_topics(files: StoreFiles, tally: QueuesTally, removed: frozenset[Que
             None if file is None else file.path,
             begin,
             topic,
+            bytes=sum(stretches.bytes for stretches in several),
+            messages=messages,
+        )
+
+
+def earlier_messages(files: StoreFiles, tally: QueuesTally, earlier: frozenset[QueueKey]) -> Iterator[Finding]:
+    """Return a finding for each configured topic whose messages may be from before it was created again."""
+    by_topic: dict[str, list[Stretches]] = {}
+    for key in sorted(earlier):
+        by_topic.setdefault(key[0], []).append(tally.queues[key].of(SlotState.IMPLIED))
+    for topic, several in by_topic.items():
+        messages = sum(stretches.units for stretches in several)
+        begin = min(stretch.first_offset for stretches in several for stretch in stretches)
+        file = files.log.find(begin)
+        yield Finding(
+            "RMQ-CQ-032",
+            f"{counted(messages, 'message')} of {topic} in {counted(len(several), 'queue')} without files are older "
+            "than the last change of topics.json",
+            None if file is None else file.path,
+            begin,
+            topic,
+            found=len(several),
             bytes=sum(stretches.bytes for stretches in several),
             messages=messages,
         )
@@ -437,10 +459,12 @@ class QueueCheck:
 
     def _finish(self, files: StoreFiles, seen: LogSeen) -> Iterator[Finding]:
         queues: dict[QueueKey, AnyConsumeQueue] = {(queue.topic, queue.queue_id): queue for queue in files.queues.all()}
-        removed = _removed_keys(files, queues, self.tally)
+        removed, earlier = _keys_without_queues(files, queues, self.tally)
         yield from removed_topics(files, self.tally, removed)
+        yield from earlier_messages(files, self.tally, earlier)
+        removed |= earlier
         implied = self.tally.queues.keys() - removed
-        if implied and not any(_has_units(queue) for queue in queues.values()) and not seen.is_live:
+        if implied and not any(has_units(queue) for queue in queues.values()) and not seen.is_live:
             yield gone(files, self.tally)
             return
         reached = self._dispatched(queues, seen)
@@ -480,21 +504,29 @@ class QueueCheck:
         """Physical offset of the last message that reached its queue; all messages before it should have."""
         if seen.is_whole:
             return self.tally.last_matched()
-        last = [queue.unit(queue.max_offset - 1) for queue in queues.values() if _has_units(queue)]
+        last = [queue.unit(queue.max_offset - 1) for queue in queues.values() if has_units(queue)]
         known = [unit.physical_offset for unit in last if unit is not None and unit.is_written]
         return max((offset for offset in known if offset < seen.log_end), default=-1)
 
 
-def _removed_keys(
+def _keys_without_queues(
     files: StoreFiles, queues: dict[QueueKey, AnyConsumeQueue], tally: QueuesTally
-) -> frozenset[QueueKey]:
-    """Return the queues that only the log knows, because their topics were removed."""
+) -> tuple[frozenset[QueueKey], frozenset[QueueKey]]:
+    """Return the queues that only the log knows and that need no files: those of removed topics, and those whose
+    messages may be from before their topic was created again."""
     absent = {key for key in tally.queues if key not in queues}
     if not absent:
-        return frozenset()
+        return frozenset(), frozenset()
     names = KnownNames.of(files)
     topics = {topic for topic in {topic for topic, _ in absent} if names.is_removed(topic)}
-    return frozenset(key for key in absent if key[0] in topics)
+    removed = frozenset(key for key in absent if key[0] in topics)
+    is_earlier = names.earlier_life()
+    earlier = set()
+    for key in absent - removed:
+        last = tally.queues[key].of(SlotState.IMPLIED).last
+        if last is not None and is_earlier(key[0], last.last_offset):
+            earlier.add(key)
+    return removed, frozenset(earlier)
 
 
 def _ends(files: StoreFiles, seen: LogSeen) -> Iterator[Finding]:
@@ -504,12 +536,6 @@ def _ends(files: StoreFiles, seen: LogSeen) -> Iterator[Finding]:
         yield from look_findings(files, queue, look.look_at_end(queue), seen)
         if not seen.is_live:
             yield from end_findings(queue)
-
-
-def _has_units(queue: AnyConsumeQueue) -> bool:
-    if isinstance(queue, BatchConsumeQueue):
-        return queue.max_offset > 0
-    return queue.max_offset > queue.first_slot
 
 
 def _all_still_missing(queue: AnyConsumeQueue | None, stretches: Stretches) -> Stretches:

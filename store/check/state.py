@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 from collections import Counter
@@ -169,12 +168,13 @@ def _queued(files: StoreFiles) -> _Queued | None:
     timestamp = store_time_at(files.log, newest) if newest >= 0 else None
     if timestamp is None:
         return None
-    is_removed = functools.cache(KnownNames.of(files).is_removed)
+    is_earlier = KnownNames.of(files).earlier_life()
     following = (record for record in walk(files.log, newest) if isinstance(record, StoredMessage))
     for number, message in enumerate(following):
         if number == 0:
             continue
-        if has_queue_slot(message.sys_flag) and is_safe_topic(message.topic) and not is_removed(message.topic):
+        takes_slot = has_queue_slot(message.sys_flag) and is_safe_topic(message.topic)
+        if takes_slot and not is_earlier(message.topic, message.physical_offset):
             return _Queued(timestamp, is_complete=False)
         if number > _MOST_WITHOUT_SLOT:
             return None

@@ -23,6 +23,7 @@ _WIDTH = 4
 # units of a queue that are read to see which life it holds, at each end of the slots in question
 _READ_AT_MOST = 1 << 16
 
+IsEarlier = Callable[[str, int, int], bool]
 HeldUnits = Callable[[int, int], Int64s]
 """Physical offsets in the units of slots [begin, end) of a queue, those of written units only."""
 
@@ -284,15 +285,19 @@ class _Settling:
 class LiveSlots:
     """Passes the slots of a run on to `target`, without the superseded messages of some queues.
 
+    `is_earlier`: whether the message of a topic and queue at a physical offset is from before the topic was created.
     `deleted`: how many messages of deleted topics were left out; `twice`: how many whose queue offsets were given
     twice.
     """
 
-    def __init__(self, target: SlotTarget, lives: Mapping[QueueKey, Lives]) -> None:
+    def __init__(
+        self, target: SlotTarget, lives: Mapping[QueueKey, Lives], is_earlier: IsEarlier = lambda *_: False
+    ) -> None:
         self.deleted = 0
         self.twice = 0
         self._target = target
         self._lives = lives
+        self._is_earlier = is_earlier
 
     def is_batch_topic(self, topic: str, queue_id: int) -> bool:
         """Return whether the queue has 46-byte units already."""
@@ -300,6 +305,9 @@ class LiveSlots:
 
     def add(self, slot: QueueSlot) -> None:
         """Pass a slot on unless its message is superseded."""
+        if self._is_earlier(slot.topic, slot.queue_id, slot.unit.physical_offset):
+            self.deleted += 1
+            return
         lives = self._lives.get((slot.topic, slot.queue_id))
         found = lives.find(slot.unit.queue_offset, slot.unit.physical_offset) if lives else None
         if found is None:
@@ -311,6 +319,10 @@ class LiveSlots:
 
     def add_units(self, run: QueueRun) -> None:
         """Pass units on but those of superseded messages."""
+        # units are in the order of the log
+        if self._is_earlier(run.topic, run.queue_id, int(run.units["physical_offset"][-1])):
+            self.deleted += len(run.units)
+            return
         lives = self._lives.get((run.topic, run.queue_id))
         if not lives:
             self._target.add_units(run)

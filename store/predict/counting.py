@@ -80,7 +80,7 @@ class _Unqueued:
         self._queues = queues
         self._dispatch = dispatch
         self._files = names.files
-        self._is_removed = functools.cache(names.is_removed)
+        self._is_earlier = names.earlier_life()
         self._beginning = functools.cache(self._find_beginning)
         self.count = 0
 
@@ -93,7 +93,7 @@ class _Unqueued:
         queue = self._queues.by_key.get((slot.topic, slot.queue_id, slot.is_batch))
         unit = slot.unit
         if queue is None:
-            self.count += int(not self._is_removed(slot.topic))
+            self.count += int(not self._is_earlier(slot.topic, unit.physical_offset))
         elif queue.is_batch:
             self.count += int(unit.physical_offset not in queue.all_offsets())
         else:
@@ -104,7 +104,9 @@ class _Unqueued:
         """Slots of one queue, those before its minimum included: they are not served."""
         queue = self._queues.by_key.get((run.topic, run.queue_id, False))
         if queue is None:
-            self.count += 0 if self._is_removed(run.topic) else len(run.slots)
+            # a run is in the order of the log: where its last message belongs to an earlier life, all do
+            last = int(run.units["physical_offset"][-1])
+            self.count += 0 if self._is_earlier(run.topic, last) else len(run.slots)
             return
         self._count_wrong(queue, run.slots, run.units["physical_offset"].astype(np.int64))
 

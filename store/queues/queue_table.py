@@ -434,6 +434,13 @@ class QueueFlusher:
             self._known.add(path)
 
 
+def has_units(queue: AnyConsumeQueue) -> bool:
+    """Return whether the files of a queue hold a unit."""
+    if isinstance(queue, BatchConsumeQueue):
+        return queue.max_offset > 0
+    return queue.max_offset > queue.first_slot
+
+
 # Whether a message belongs to an earlier life of its queue: the topic was deleted and created again since.
 #
 # Units of a queue lead to places that rise along the log. So a message before the one that a lower slot of its queue

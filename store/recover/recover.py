@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqctl.formats.errors import RefusedError, RemovedError, UnreadableError, counted
+from rmqctl.store.answers.config_offsets import KnownNames
 from rmqctl.store.config.epoch_file import is_under_controller
 from rmqctl.store.files.layout import StoreLayout, file_name
 from rmqctl.store.files.mapped_file import MappedFile
@@ -27,13 +28,13 @@ from rmqctl.store.journal.plan import (
 )
 from rmqctl.store.log.columns import ColumnRecord, MessageColumns
 from rmqctl.store.log.implied import Digest, Run, route
-from rmqctl.store.log.lives import Lives, LiveSlots
+from rmqctl.store.log.lives import IsEarlier, Lives, LiveSlots
 from rmqctl.store.log.parallel import walk_parallel
 from rmqctl.store.log.survey import LogSurvey, new_survey, start_after_clean_stop, start_after_crash, survey_runs
 from rmqctl.store.log.walk import Blank, Empty, Progress, is_left_over, walk
 from rmqctl.store.options import ChangeOptions
 from rmqctl.store.queues.consumequeue import QueueKey
-from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues, rocksdb_error
+from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues, has_units, rocksdb_error
 from rmqctl.store.recover.ext_units import plan_empty_ext
 from rmqctl.store.recover.followers import plan_followers
 from rmqctl.store.recover.index import IndexRecovery, TagRule, tag_rule
@@ -114,7 +115,7 @@ class Recovery:
         levels = self.files.config.delay_levels_to_write()
 
         fillers = list(self.bridges.runs)
-        slots = None if queues is None else LiveSlots(queues, self._lives or {})
+        slots = None if queues is None else LiveSlots(queues, self._lives or {}, self._is_earlier())
 
         def on_run(run: Run) -> None:
             while fillers and fillers[0].physical_offset < run.physical_offset:
@@ -161,6 +162,16 @@ class Recovery:
         self.operations.messages_gone = report.messages_cut
         self.operations.messages_made = sum(row["fillers"] for row in report.bridged)
         return report
+
+    def _is_earlier(self) -> IsEarlier:
+        """After a clean stop a broker dispatches nothing again as long as a queue has a unit: queues that a deleted
+        topic lacks are not made."""
+        table = self.files.queues
+        if self.files.has_abort() or not any(has_units(queue) for queue in table.all()):
+            return lambda *_: False
+        is_earlier = KnownNames.of(self.files).earlier_life()
+        present = {(queue.topic, queue.queue_id) for queue in table.all()}
+        return lambda topic, queue_id, offset: (topic, queue_id) not in present and is_earlier(topic, offset)
 
     def _report(self, survey: LogSurvey, unplaceable: int, slots: LiveSlots | None) -> RecoverReport:
         """What the survey says; what is planned is added to it."""

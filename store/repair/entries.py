@@ -244,8 +244,11 @@ def _plan(change: PlannedChange, wanted: EntryChange, report: EntryReport) -> No
 
 
 def _keep_deleted(content: dict[Any, Any], report: EntryReport, queues: int) -> None:
-    """Keep the names of deleted topics whose queues stay: `serve` makes topics of queues that are not among them."""
-    deleted = deleted_in(content) - {report.name}
+    """Keep the names of deleted topics whose queues stay: `serve` makes topics of queues that are not among them. And
+    those that are created again without a queue: their earlier messages need none."""
+    deleted = deleted_in(content)
+    if queues or report.after is None:
+        deleted.discard(report.name)
     content.pop(DELETED_TOPICS, None)
     if report.after is None and queues:
         deleted.add(report.name)
@@ -453,7 +456,7 @@ class _Purge:
         if messages:
             notes.append(
                 f"{counted(messages, 'message')} of these topics stay in the commitlog until its files expire. "
-                "A recovery after a crash, `rmqctl recover` and `rmqctl rebuild` make queues for them again"
+                "A recovery after a crash and `rmqctl rebuild` make queues for them again"
             )
             gone = {one.topic for one in self._report.topics}
             if not any(queue.max_offset for queue in self._files.queues.of_topics(lambda topic: topic not in gone)):

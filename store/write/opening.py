@@ -71,8 +71,8 @@ class QueueEndCheck:
         self.delay_levels = files.config.delay_levels_to_write()
         self._cursors: dict[tuple[str, int], Cursor] = {}
         self._per_file = files.queues.consumequeue_file_size() // UNIT_SIZE
-        # a topic that was removed has no queue, and needs none
-        self._is_removed = functools.cache(KnownNames.of(files).is_removed)
+        # a topic that was removed has no queue, and needs none; so is one that was created again since
+        self._is_earlier = functools.cache(lambda: KnownNames.of(files).earlier_life())
         self.batch_topics = {queue.topic for queue in files.queues.all() if queue.kind == "BatchCQ"}
 
     def check(self, message: StoredMessage) -> None:
@@ -93,7 +93,7 @@ class QueueEndCheck:
             return
         cursor = self.cursor(slot.topic, slot.queue_id, slot.is_batch)
         if cursor is None:
-            if self._is_superseded(slot) or self._is_removed(slot.topic):
+            if self._is_superseded(slot) or self._is_earlier()(slot.topic, slot.unit.physical_offset):
                 return
             raise self._missing(slot)
         found = cursor.next(slot.unit.queue_offset)

@@ -55,9 +55,9 @@ def purge(
 ) -> int:
     """Remove topics: their queues, their entries in topics.json and the offsets of groups.
 
-    Messages stay in the commitlog until its files expire. Until then a recovery after a crash, `recover` and `rebuild`
-    make the queues again; `check` (RMQ-CFG-043) and `predict` name such topics. Delayed and half messages of a topic
-    are not removed.
+    Messages stay in the commitlog until its files expire. Until then a recovery after a crash and `rebuild` make the
+    queues again; `check` (RMQ-CFG-043) and `predict` name such topics. Delayed and half messages of a topic are not
+    removed. A topic that is created again begins at queue offset 0 (RMQ-CQ-032).
 
     Orphans are topics with queues that topics.json does not name, and entries of topics.json without a queue, a message
     or a delayed message. Topics of the broker itself, retry topics and dead-letter topics without queues stay. Offsets

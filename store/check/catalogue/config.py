@@ -117,8 +117,8 @@ KINDS: tuple[Kind, ...] = (
         Severity.NOTICE,
         "messages of a removed topic",
         "topics.json does not have the topic, and it has no queue: a broker leaves this when it deletes a topic. "
-        "The messages stay in the log until their files expire. A recovery after a crash, `recover` and `rebuild` "
-        "create the queues again.",
+        "The messages stay in the log until their files expire. A recovery after a crash and `rebuild` create "
+        "the queues again.",
         "A deleted topic. Or an older topics.json together with lost queue files.",
         "Nothing if the topic was deleted. Otherwise run `rmqctl rebuild --queues -t TOPIC` and create the topic "
         "again (`mqadmin updateTopic`).",

@@ -291,4 +291,15 @@ KINDS: tuple[Kind, ...] = (
         "`recover` points the queue at the later messages.",
         _RECOVER,
     ),
+    Kind(
+        "RMQ-CQ-032",
+        Severity.NOTICE,
+        "messages from before a topic was created",
+        "The topic is configured, these queues have no files, and topics.json was changed after the messages. A broker "
+        "leaves this when a topic is deleted and created again: its queues start at 0, and the log keeps the old "
+        "messages until their files expire. A recovery after a crash dispatches them again.",
+        "A topic that was deleted and created again. Or queue files that were lost before topics.json was changed.",
+        "Nothing if the topic was deleted. Otherwise run `rmqctl rebuild --queues -t TOPIC`.",
+        None,
+    ),
 )

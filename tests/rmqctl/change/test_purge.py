@@ -197,3 +197,62 @@ def test_a_lost_topics_json_stays_a_finding_after_a_purge(store: Path) -> None:
     codes = _codes(store)
     assert {"RMQ-CFG-043": "Audit", "RMQ-CFG-050": None}.items() <= codes.items()
     assert "RMQ-CQ-001" not in codes
+
+
+def test_a_topic_that_is_created_again_after_a_purge_begins_at_zero(store: Path) -> None:
+    assert run("purge", "-s", store, "-t", "Events", "-y").code == exit_codes.OK
+    assert run("topics", "create", "-s", store, "-t", "Events", "-y").code == exit_codes.OK
+    checked = run("check", "-s", store, "--json")
+    found = [(row["code"], row["severity"], row["messages"]) for row in checked.objects if row.get("topic") == "Events"]
+    assert (checked.code, found) == (exit_codes.OK, [("RMQ-CQ-032", "notice", 237)])
+    assert run("predict", "-s", store, "--json").objects[0]["messages_unqueued"] == 0
+    place = run("where", "-s", store, "Events", "1", "0", "--json").objects[0]
+    assert "superseded" in str(place)
+    before = tree_state(store)
+    recovered = run("recover", "-s", store, "-y", "--json").objects[0]
+    assert (recovered["units_added"], recovered["deleted_topic_messages"]) == (0, 237)
+    assert tree_state(store) == before
+    done = run("append", "-s", store, "-t", "Events", "-q", "0", "--body", "new", "--json")
+    assert (done.code, done.objects[0]["queue_offset"]) == (exit_codes.OK, 0), done.err
+    # queue 0 leads to a message of the new life; the other queues have none yet
+    checked = run("check", "-s", store, "--json")
+    rows = {row["code"]: row["messages"] for row in checked.objects if row.get("topic") == "Events"}
+    assert (checked.code, set(rows), sum(rows.values())) == (exit_codes.OK, {"RMQ-CQ-030", "RMQ-CQ-032"}, 237)
+    assert run("predict", "-s", store, "--json").objects[0]["messages_unqueued"] == 0
+    again = run("append", "-s", store, "-t", "Events", "-q", "1", "--body", "new", "--json")
+    assert (again.code, again.objects[0]["queue_offset"]) == (exit_codes.OK, 0), again.err
+
+
+def test_a_recovery_after_a_crash_dispatches_what_was_purged_as_a_broker_does(store: Path) -> None:
+    assert run("purge", "-s", store, "-t", "Events", "-y").code == exit_codes.OK
+    assert run("topics", "create", "-s", store, "-t", "Events", "-y").code == exit_codes.OK
+    (store / "abort").touch()
+    assert run("recover", "-s", store, "-y", "--json").objects[0]["units_added"] == 237
+
+
+def test_a_lost_queue_of_a_topic_that_has_earlier_messages_elsewhere_is_damage(store: Path) -> None:
+    shutil.rmtree(store / "consumequeue" / "Events" / "1")
+    assert run("topics", "create", "-s", store, "-t", "Later2", "-y").code == exit_codes.OK
+    assert "RMQ-CQ-001" in _codes(store)
+    assert run("append", "-s", store, "-t", "Events", "--body", "new").code == exit_codes.REFUSED
+    assert run("recover", "-s", store, "-y").code == exit_codes.OK
+    assert "RMQ-CQ-001" not in _codes(store)
+
+
+def test_all_queues_lost_is_damage_though_topics_json_is_newer(store: Path) -> None:
+    assert run("topics", "create", "-s", store, "-t", "Later2", "-y").code == exit_codes.OK
+    for path in (store / "consumequeue").iterdir():
+        shutil.rmtree(path)
+    assert run("check", "-s", store).code == exit_codes.DAMAGE_OR_NOTHING
+    recovered = run("recover", "-s", store, "--queue-file-size", 2000, "-y", "--json")
+    assert recovered.objects[0]["units_added"] > 700
+
+
+def test_the_only_topics_of_a_store_are_created_again_after_a_purge(library_store: Path) -> None:
+    assert run("purge", "-s", library_store, "-t", "A", "-t", "B", "-y").code == exit_codes.OK
+    assert run("topics", "create", "-s", library_store, "-t", "A", "-y").code == exit_codes.OK
+    checked = run("check", "-s", library_store, "--json")
+    found = [(row["code"], row["topic"], row["messages"]) for row in checked.objects if "code" in row]
+    assert (checked.code, found) == (exit_codes.OK, [("RMQ-CFG-043", "B", 2), ("RMQ-CQ-032", "A", 2)])
+    done = run("append", "-s", library_store, "-t", "A", "--body", "new", "--json")
+    assert (done.code, done.objects[0]["queue_offset"]) == (exit_codes.OK, 0), done.err
