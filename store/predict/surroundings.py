@@ -26,6 +26,7 @@ from rmqctl.store.config.config_files import (
     look_at_pair,
 )
 from rmqctl.store.config.config_tables import missing_table
+from rmqctl.store.config.epoch_file import EPOCH_FILE, IDENTITY_FILE
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import exists, has_entries, is_directory, is_file, is_link, is_there, status_of
@@ -285,7 +286,7 @@ def start_of_config(layout: StoreLayout, config: StoreConfig, version: str) -> C
         if waits is not None or pair.source_for(version) is None:
             found.error = waits or _error(pair)
             return found
-    found.steps += _gone(layout)
+    found.steps += [*_gone(layout), *_in_the_way(layout, config, version)]
     found.error_after = next(filter(None, _waits_for_metrics(layout, config, version)), None)
     pair = look_at_pair(layout.config / _DELAY)
     waits = _waits_for(pair, version)
@@ -297,6 +298,27 @@ def start_of_config(layout: StoreLayout, config: StoreConfig, version: str) -> C
     else:
         found.delay_offsets = source.table() if source.state == GOOD else {}
     return found
+
+
+def _in_the_way(layout: StoreLayout, config: StoreConfig, version: str) -> Iterator[ConfigStep]:
+    """Yield directories and the like in places of files that a start does not need, and the broker writes later."""
+    for table in (*_BEFORE[version], _DELAY):
+        name = _LMQ if table == _CONSUMER and config.enable_lmq else table
+        backup = backup_of(layout.config / name)
+        if is_there(backup) and not is_file(backup):
+            text = f"{backup.name} is not a regular file: the broker loads {name} and cannot save it any more"
+            yield ConfigStep(backup.name, "file", True, text)
+    if version == "4.9.8":
+        return
+    for path, text in (
+        (layout.config / "timermetrics", "the timer's counts are those of the backup, and are not saved any more"),
+        (layout.config / "transactionMetrics", "counts of half messages are those of the backup, and are not saved"),
+        (layout.root / EPOCH_FILE, "under a controller a broker takes the backup, or no epochs, and cannot save any"),
+        (layout.root / IDENTITY_FILE, "under a controller a broker does not register"),
+    ):
+        for one, said in ((path, text), (backup_of(path), "the broker cannot save the file any more")):
+            if is_there(one) and not is_file(one):
+                yield ConfigStep(one.name, "nothing", True, f"{one.name} is not a regular file: {said}")
 
 
 def _gone(layout: StoreLayout) -> Iterator[ConfigStep]:

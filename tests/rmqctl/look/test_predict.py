@@ -148,3 +148,26 @@ def test_it_only_looks(golden_store: GoldenStore) -> None:
     before = tree_state(store.parent)
     run("predict", "-s", store)
     assert tree_state(store.parent) == before
+
+
+_PLACES = (
+    "abort", "checkpoint", "timerwheel", "config/timercheck", "config/timermetrics", "config/timermetrics.bak",
+    "config/transactionMetrics", "config/transactionMetrics.bak", "epochFileCheckpoint", "epochFileCheckpoint.bak",
+    "brokerIdentity", "lock", "config/topics.json", "config/topics.json.bak", "config/consumerOffset.json",
+    "config/consumerOffset.json.bak", "config/subscriptionGroup.json.bak", "config/consumerFilter.json.bak",
+    "config/consumerOrderInfo.json.bak", "config/delayOffset.json", "config/delayOffset.json.bak",
+    "config/topicQueueMapping.json", "config/topicQueueMapping.json.bak",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _PLACES)
+def test_a_directory_in_the_place_of_a_file_weighs_as_much_as_check_says(golden_store: GoldenStore, name: str) -> None:
+    store = golden_store("broker-real")
+    (store / name).unlink(missing_ok=True)
+    (store / name).mkdir()
+    checked = run("check", "-s", store, "--json")
+    errors = [row for row in checked.objects if row.get("severity") == "error"]
+    assert (checked.code, [row["file"] for row in errors]) == (exit_codes.DAMAGE_OR_NOTHING, [name])
+    start = run("predict", "-s", store, "--json")
+    assert start.code == exit_codes.DAMAGE_OR_NOTHING
+    assert Path(name).name in str(start.objects[0]["error"] or start.objects[0]["config"])
