@@ -1,1 +1,1 @@
-"""What the bytes of a RocketMQ store mean: schemas and what is derived from them. No files, no clock."""
+"""Byte layouts: construct schemas and code derived from them. No files, no clock."""

@@ -1,1 +1,1 @@
-"""The store on the wire: RocketMQ's remoting protocol, a name server and a broker over one store."""
+"""The wire: remoting protocol, name server, broker and clients over one store."""

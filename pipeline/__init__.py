@@ -1,1 +1,1 @@
-"""The work on whole stores over many processes or many machines: splits, engines, jobs, SQL. Knows no terminal."""
+"""Work on whole stores in many processes or on many machines: splits, engines, views."""

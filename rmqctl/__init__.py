@@ -1,1 +1,1 @@
-"""The command line of rmqctl: the only floor that prints or asks."""
+"""The command line: the only package that prints or prompts."""

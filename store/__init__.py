@@ -1,4 +1,4 @@
-"""One RocketMQ store on one machine: look, put, check, recover, salvage. What a program imports is listed here.
+"""The engine for one store on one machine. Public names are listed here.
 
 from rmqctl.store import Message, MessageStore
 with MessageStore.open("/data/store") as store: ...

@@ -1,1 +1,1 @@
-"""A broker over one store, as requests and answers: no socket is needed for any of it."""
+"""A broker over one store, as requests and answers without a socket."""

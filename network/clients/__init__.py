@@ -1,1 +1,1 @@
-"""Our own producer and consumer, against any broker: over sockets, or in the same process by the same code."""
+"""Producer and consumer for any broker, over sockets or in one process."""

@@ -1,1 +1,1 @@
-"""High availability: a master that slaves follow, and a mirror that follows a master as its slave does."""
+"""High availability: a master that slaves follow, a mirror that follows a master."""

@@ -1,1 +1,1 @@
-"""RocketMQ's remoting protocol: frames and commands as bytes (no I/O), and the server that speaks them."""
+"""Remoting protocol: frames and commands as bytes, and the server that speaks it."""

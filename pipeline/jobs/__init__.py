@@ -1,1 +1,1 @@
-"""Jobs over the splits of a store: each the same on the local engine and on Spark."""
+"""Jobs over splits, with the same result on the local engine and on Spark."""

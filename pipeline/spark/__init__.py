@@ -1,1 +1,1 @@
-"""A quiet Spark session: which Java, which classes are kept, how it ends without a trace."""
+"""Spark: session, Java runtime, data source, streams, sink."""

@@ -1,1 +1,1 @@
-"""SQL over the views of a store: what is allowed, and errors in plain words."""
+"""SQL over the views of a store, by DuckDB or Spark."""

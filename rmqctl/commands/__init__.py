@@ -1,1 +1,1 @@
-"""One verb, one module. rmqctl/main.py names them all and imports each only when it is called."""
+"""Verbs, one module each. rmqctl/main.py imports a verb only when it is called."""

@@ -1,1 +1,1 @@
-"""The generated part of docs/: command reference, findings, error codes."""
+"""Generated documents: command reference, findings, error codes, manual pages."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections import Counter
@@ -243,6 +244,24 @@ def _spelling(names: str) -> str:
     return f"`{re.findall(r'--[a-z-]+', names)[0]}`"
 
 
+_PACKAGES = ("<!-- packages -->\n", "<!-- end of packages -->")
+_TOPS = ("formats", "store", "network", "pipeline", "rmqctl")
+
+
+def architecture_document() -> str:
+    """Return docs/architecture.md with the list of packages as their docstrings have it."""
+    before, begin, rest = (ROOT / "docs/architecture.md").read_text(encoding="utf-8").partition(_PACKAGES[0])
+    _, end, after = rest.partition(_PACKAGES[1])
+    lines = []
+    for top in _TOPS:
+        for path in sorted((ROOT / top).rglob("__init__.py")):
+            name = f"{path.parent.relative_to(ROOT).as_posix()}/"
+            docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+            lines.append(f"{name:<28}{docstring.splitlines()[0]}\n")
+        lines.append("\n")
+    return "".join([before, begin, "```\n", *lines[:-1], "```\n", end, after])
+
+
 def _load_everything() -> None:
     """Import every module that defines an error: classes are found by looking at what is loaded."""
     for top in ("formats", "store", "network", "pipeline", "rmqctl"):
@@ -286,6 +305,7 @@ def errors_document() -> str:
 def main(arguments: list[str]) -> int:
     """Write the documents, or with `--check` return 1 if one of them is stale."""
     texts = {
+        ROOT / "docs/architecture.md": architecture_document(),
         ROOT / "docs/commands.md": commands_document(),
         ROOT / "docs/config.md": config_document(),
         ROOT / "docs/errors.md": errors_document(),

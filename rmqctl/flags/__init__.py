@@ -1,1 +1,1 @@
-"""The flags of the command line, what their values may be, and what a shell completes them to."""
+"""Shared options, their value types and shell completion."""

@@ -1,1 +1,1 @@
-"""A message in JSON, CSV, Parquet and Arrow, both ways."""
+"""Messages in JSON, CSV, Parquet and Arrow, both ways."""

@@ -1,1 +1,1 @@
-"""What reaches a terminal or a pipe: tables, cells, times, progress, sanitised."""
+"""Sanitised output to terminal or pipe: tables, cells, times, progress."""

@@ -1,1 +1,1 @@
-"""How findings, changes and outcomes are told."""
+"""Printed reports of findings, changes and results."""

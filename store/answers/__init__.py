@@ -1,1 +1,1 @@
-"""Answers to questions of consumers, from the store and its config folder alone: what is not known is said."""
+"""Consumer questions: where a message is, groups, delays, half messages, dead letters."""

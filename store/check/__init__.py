@@ -1,1 +1,1 @@
-"""Looking for everything that is wrong with a store: findings, checkers for each kind of file, cross checks."""
+"""Damage detection: checkers for each kind of file, and cross checks."""

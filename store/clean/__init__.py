@@ -1,4 +1,4 @@
-"""Cleaning: removing what has expired, the commitlog's oldest files first, then what pointed into them."""
+"""Removal of expired files, oldest first, then the files that depend on them."""
 
 from rmqctl.store.clean.cleaner import Cleaner, CleanReport, Unread, clean, clean_locked, unread_before
 from rmqctl.store.clean.forecast import Forecast, forecast_clean

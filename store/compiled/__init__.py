@@ -1,1 +1,1 @@
-"""How code is compiled, kept, tried and told about; the helpers that all kernels share."""
+"""Compiled code: build, cache, self test, shared helpers."""

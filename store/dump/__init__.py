@@ -1,1 +1,1 @@
-"""Any file of a store, recognised and shown field by field."""
+"""Field-by-field view of any store file."""

@@ -1,1 +1,1 @@
-"""Files of a store: paths, reading, the one module that writes, and queues of files of equal size."""
+"""Files: paths, locks, reading, and `io`, the one module that writes. Remote stores."""

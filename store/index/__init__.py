@@ -1,1 +1,1 @@
-"""The key index: its files and the service that keeps them."""
+"""Key index: files, geometry and service."""

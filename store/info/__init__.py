@@ -1,1 +1,1 @@
-"""Numbers about a store: the look of `info` and `ls`."""
+"""Numbers about a store for `info`, `ls` and `du`."""

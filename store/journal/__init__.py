@@ -1,1 +1,1 @@
-"""The frame of every change: taken, planned as data, journalled, carried out, taken back, gone on with."""
+"""The frame of every change: plan, journal, apply, verify, undo, resume."""

@@ -1,1 +1,1 @@
-"""What a MessageStore can do, by what it is about: each class adds its methods to the one before."""
+"""Methods of MessageStore, grouped by subject."""

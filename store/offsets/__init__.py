@@ -1,1 +1,1 @@
-"""Offsets of consumer groups as config/consumerOffset.json keeps them: shown, looked through, and changed."""
+"""Consumer offsets in config/consumerOffset.json: show, check, change."""

@@ -1,4 +1,4 @@
-"""What the next start of a broker will do to a store, without doing it.
+"""Simulation of a broker's next start.
 
 from rmqctl.store.predict import predict
 prediction = predict(files, "5.3.3")

@@ -1,1 +1,1 @@
-"""Consume queues: units, the table of next offsets, offsets by time."""
+"""Consume queues: units, next offsets, offsets by time."""

@@ -1,1 +1,1 @@
-"""Reading: queues, keys, offsets, times, messages one after the other, and numbers about a store."""
+"""Reading: by queue, key, offset and time; iteration, filters, follow."""

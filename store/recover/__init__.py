@@ -1,1 +1,1 @@
-"""`recover`: what a recovery decides, plans and carries out."""
+"""Recovery: decision, plan, execution."""

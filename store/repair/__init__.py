@@ -1,1 +1,1 @@
-"""Changes of a damaged store beyond its recovery: ending the log at will, bridging damage, mending findings."""
+"""Changes beyond recovery: truncate, bridge, repair of findings."""

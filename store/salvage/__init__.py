@@ -1,1 +1,1 @@
-"""`salvage`: the good messages of any bytes into a new store."""
+"""Extraction of valid messages from any bytes into a new store."""

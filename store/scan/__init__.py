@@ -1,1 +1,1 @@
-"""The commitlog as Arrow record batches: the columns of a message's JSON, made from runs of messages at once."""
+"""The commitlog as Arrow record batches."""

@@ -1,1 +1,1 @@
-"""`snapshot`: copies of a store that can be verified."""
+"""Verifiable copies of a store."""

@@ -1,1 +1,1 @@
-"""Where the valid log ends, what is damaged in it, and what its messages imply for queues and index."""
+"""End of the valid log, its damage, and the queue units and index entries it implies."""

@@ -1,1 +1,1 @@
-"""The timer: messages with a delivery time of their own; what is kept of it, and which of its messages still wait."""
+"""Timer messages: stored state and pending deliveries."""

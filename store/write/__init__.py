@@ -1,1 +1,1 @@
-"""Writing: checks, puts, the services that run while a store is open, and opening it."""
+"""Writing: checks, puts, services of an open store."""

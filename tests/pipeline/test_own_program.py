@@ -1,4 +1,4 @@
-"""The program of docs/deployment.md runs as it stands there: from a plain interpreter, with no variable set."""
+"""The program of docs/spark.md runs as it stands there: from a plain interpreter, with no variable set."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from tests import processes
 from tests.goldens import truth
 from tests.opened import store_path
 
-DOCUMENT = (Path(__file__).parents[2] / "docs/deployment.md").read_text(encoding="utf-8")
+DOCUMENT = (Path(__file__).parents[2] / "docs/spark.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.jvm
 def test_a_plain_program_finds_its_python(tmp_path: Path) -> None:
-    (program,) = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
+    (program,) = (one for one in blocks if "SparkSession.builder" in one)
     assert program.count('"/data/store"') == 1
     path = tmp_path / "job.py"
     path.write_text(program.replace("/data/store", str(store_path("clean"))), encoding="utf-8")

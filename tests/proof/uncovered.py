@@ -7,28 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-_ONLY_HERE = "stands here alone; only `__CRC32#` covers it (enabledAppendPropCRC, 5.x)"
-_WITHIN = "told only where it becomes impossible: it lies before or behind what it has to"
-_JSON = "told where it is no JSON any more, or not possible in this store; another value that is possible is not"
-_TIMER = "the timer's own file, which check does not read"
+_ONLY_HERE = "no second copy; only `__CRC32#` covers it (enabledAppendPropCRC, 5.x)"
+_WITHIN = "reported only if the value becomes impossible"
+_JSON = "reported if it is invalid JSON or impossible in this store; another possible value is not"
+_TIMER = "the timer's own file, which `check` does not cover"
 
 UNCOVERED: dict[tuple[str, str], str] = {
     ("message", "flag"): _ONLY_HERE,
-    ("message", "sys_flag"): f"{_ONLY_HERE}, but the bits that change the frame's shape or take it out of its queue",
+    ("message", "sys_flag"): f"{_ONLY_HERE}, except bits that change the frame's shape or its queue",
     ("message", "born_timestamp"): f"{_ONLY_HERE}; {_WITHIN}",
     ("message", "born_host"): _ONLY_HERE,
-    ("message", "store_timestamp"): f"{_ONLY_HERE}; {_WITHIN}, or the index has another second",
+    ("message", "store_timestamp"): f"{_ONLY_HERE}; {_WITHIN}, or differs from the index by a second or more",
     ("message", "store_host"): _ONLY_HERE,
     ("message", "reconsume_times"): _ONLY_HERE,
     ("message", "prepared_transaction_offset"): _ONLY_HERE,
-    ("message", "properties"): f"{_ONLY_HERE}; tag and keys stand in queue and index as well, and are told",
+    ("message", "properties"): f"{_ONLY_HERE}; tag and keys are also in queue and index, and are reported",
     ("checkpoint", "physic_msg_timestamp"): _WITHIN,
     ("checkpoint", "logics_msg_timestamp"): _WITHIN,
     ("checkpoint", "index_msg_timestamp"): _WITHIN,
-    ("checkpoint", "master_flushed_offset"): "of replicas; nothing here says what it should be",
+    ("checkpoint", "master_flushed_offset"): "a value of replicas; the store has nothing to compare it with",
     ("checkpoint", "confirm_physical_offset"): _WITHIN,
-    ("unit with an ext address", "tags_code"): "told unless it leads to another ext unit with the same code",
-    ("ext unit", "store_timestamp"): "the broker filters by it; nothing reads it afterwards",
+    ("unit with an ext address", "tags_code"): "reported unless it points at another ext unit with the same code",
+    ("ext unit", "store_timestamp"): "used by the broker to filter; not read afterwards",
     ("index header", "begin_timestamp"): "to the second only: entries count seconds from it",
     ("index header", "end_timestamp"): _WITHIN,
     ("index entry 0", ""): "never used: entries are numbered from 1",
@@ -36,34 +36,38 @@ UNCOVERED: dict[tuple[str, str], str] = {
     ("config/delayOffset.json", ""): _JSON,
     ("config/subscriptionGroup.json", ""): _JSON,
     ("config/topics.json", ""): _JSON,
-    ("config/timermetrics", ""): "numbers that the broker shows, and counts anew",
-    ("config/transactionMetrics", ""): "numbers that the broker shows, and counts anew",
+    ("config/timermetrics", ""): "statistics that the broker recounts",
+    ("config/transactionMetrics", ""): "statistics that the broker recounts",
     ("config/timercheck", ""): _TIMER,
     ("timerlog", ""): _TIMER,
     ("timerwheel", ""): _TIMER,
-    ("lock", ""): "a word that a broker leaves there; nobody reads it",
+    ("lock", ""): "a word that a broker writes and no program reads",
 }
-"""(structure, field) -> why a change of it may go unseen by `check --full`."""
+"""(structure, field) -> why `check --full` may miss a change of it."""
 
 MISSED_BY_KEY: dict[tuple[str, str], str] = {
-    ("index slot", "entry"): "a slot that is zero, or leads to an older entry of its chain, looks like one",
+    ("index slot", "entry"): "a zero slot, or one that points at an older entry of its chain, looks valid",
     ("index entry", "key_hash"): "another hash of the same slot looks like another key",
-    ("index entry", "previous_entry"): "a chain that ends early, or leaves entries of its own out, looks like one",
+    ("index entry", "previous_entry"): "a chain that ends early or skips its own entries looks valid",
 }
-"""(structure, field) -> why a query by key can miss a message after a change of it, which `check` tells."""
+"""(structure, field) -> why a query by key can miss a message after a change that `check` reports."""
 
 
 def table() -> Iterator[str]:
-    """Both lists as tables of Markdown."""
-    yield "| of | field | why a change may go unseen by `check --full` |"
-    yield "|---|---|---|"
-    for (structure, field), why in UNCOVERED.items():
-        yield f"| {structure} | {f'`{field}`' if field else 'all of it'} | {why} |"
-    yield ""
-    yield "| of | field | why a query by key can miss a message after a change of it, which `check` tells |"
-    yield "|---|---|---|"
-    for (structure, field), why in MISSED_BY_KEY.items():
-        yield f"| {structure} | `{field}` | {why} |"
+    """Yield both lists as Markdown tables, fields with one reason in one row."""
+    for head, found in (
+        ("a change may be missed by `check --full`", UNCOVERED),
+        ("a query by key can miss a message after a change that `check` reports", MISSED_BY_KEY),
+    ):
+        yield f"| fields | why {head} |"
+        yield "|---|---|"
+        for why in dict.fromkeys(found.values()):
+            fields: dict[str, list[str]] = {}
+            for structure, field in (place for place, reason in found.items() if reason == why):
+                fields.setdefault(structure, []).append(f"`{field}`" if field else "all bytes")
+            places = "; ".join(f"{one}: {', '.join(names)}" for one, names in fields.items())
+            yield f"| {places} | {why} |"
+        yield ""
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""Parts of a producer: settings and checks, life cycle, routes, fault strategy, requests, sends, selectors, batches."""
+"""Parts of a producer: settings, life cycle, routes, fault strategy, sends, batches."""

@@ -1,1 +1,1 @@
-"""A push consumer: pulls messages ahead, hands them to a callback (DefaultMQPushConsumerImpl)."""
+"""Push consumer: pulls in advance and calls a callback (DefaultMQPushConsumerImpl)."""

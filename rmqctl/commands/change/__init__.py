@@ -1,1 +1,1 @@
-"""Verbs that change a store: one verb, one module."""
+"""Verbs that change a store."""

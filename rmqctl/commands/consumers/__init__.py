@@ -1,1 +1,1 @@
-"""Verbs about consumers and the messages that wait for them: one verb, one module."""
+"""Verbs about consumer groups and pending messages."""

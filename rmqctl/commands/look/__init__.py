@@ -1,1 +1,1 @@
-"""Verbs that look and never change a store: one verb, one module."""
+"""Verbs that read a store and never change it."""

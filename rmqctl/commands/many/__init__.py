@@ -1,1 +1,1 @@
-"""Verbs for many messages and many machines: one verb, one module."""
+"""Verbs for many messages and many machines."""

@@ -1,1 +1,1 @@
-"""Verbs about rmqctl itself: one verb, one module."""
+"""Verbs about rmqctl itself."""

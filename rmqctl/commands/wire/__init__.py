@@ -1,1 +1,1 @@
-"""Verbs that speak to brokers, or as one: one verb, one module."""
+"""Verbs that talk to brokers, or act as one."""

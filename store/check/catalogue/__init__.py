@@ -1,1 +1,1 @@
-"""What may be wrong, by stable code; docs/findings.md is made of it."""
+"""Kinds of findings by stable code; source of docs/findings.md."""

@@ -1,1 +1,1 @@
-"""Many messages at once, as rows and columns."""
+"""Puts of many messages as rows and columns."""

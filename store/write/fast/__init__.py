@@ -1,1 +1,1 @@
-"""One message like others before it, without looking anything up again."""
+"""Puts of ordinary messages without repeated lookups."""

@@ -124,5 +124,5 @@ def test_what_spark_is_given(tmp_path: Path) -> None:
 
 
 def test_every_option_is_documented() -> None:
-    text = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
     assert [name for name in SINK_OPTIONS if f"| `{name}` |" not in text] == []

@@ -189,14 +189,14 @@ def test_a_store_in_use_ends_the_query_which_goes_on_later(query: Query, source:
 
 
 def test_the_example_of_the_document_runs(spark: SparkSession, tmp_path: Path, conf: str) -> None:
-    (code,) = (one for one in blocks((ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")) if ".write" in one)
+    (code,) = (one for one in blocks((ROOT / "docs" / "spark.md").read_text(encoding="utf-8")) if ".write" in one)
     with MessageStore.open(tmp_path / "store", "rw", SMALL, create=True) as store:
         for number in range(20):
             tags = "paid" if number % 4 else "open"
             store.put(Message("Orders", b"%d" % number, number % 3, properties={"KEYS": f"k{number}", "TAGS": tags}))
         store.put(Message("Others", b"x", properties={"TAGS": "paid"}))
     code = code.replace("/data/", f"{tmp_path}/").replace('"rocketmq")', f'"rocketmq").option("config", "{conf}")')
-    exec(compile(code, "docs/pipeline.md", "exec"), {"spark": spark})
+    exec(compile(code, "docs/spark.md", "exec"), {"spark": spark})
     wanted = [(b"%d" % number, number % 3) for number in range(20) if number % 4]
     for name in ("replay", "copy"):
         found = whole(tmp_path / name)

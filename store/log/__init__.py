@@ -1,0 +1,1 @@
+"""The commitlog: walk, damage, end of log, appends to the last file."""
