@@ -15,7 +15,7 @@ from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.master_broker import MasterBroker
 from rmqctl.network.broker.query import runtime_info
 from rmqctl.network.broker.settings import is_changeable, is_cleaning
-from rmqctl.network.broker.tables import NO_VERSION, is_legal_group, is_system_topic
+from rmqctl.network.broker.tables import NO_VERSION, is_system_topic
 from rmqctl.network.config_defaults import broker_defaults, rocketmq_home
 from rmqctl.network.ha.master import IN_SYNC_BYTES
 from rmqctl.network.remoting import requests as fields
@@ -33,7 +33,14 @@ from rmqctl.network.remoting.codec import (
 from rmqctl.network.remoting.requests import Caller, Promised, Reply, RequestError, Service, oneway
 from rmqctl.network.topic_config import TopicConfig, topic_from_bean
 from rmqctl.store.config.config import DEFAULT_RELEASE, parse_properties
-from rmqctl.store.config.config_files import MOST_QUEUES, ROCKSDB_TOPICS, SYSTEM_TOPICS, read_config, topic_problem
+from rmqctl.store.config.config_files import (
+    MOST_QUEUES,
+    ROCKSDB_TOPICS,
+    SYSTEM_TOPICS,
+    brokers_group_problem,
+    read_config,
+    topic_problem,
+)
 from rmqctl.store.config.config_tables import (
     BATCH_QUEUES,
     MESSAGE_TYPE,
@@ -151,10 +158,9 @@ def update_groups(broker: MasterBroker, request: RemotingCommand, caller: Caller
 
 def _put_groups(broker: MasterBroker, groups: list[dict[str, Any]]) -> Reply:
     for settings in groups:
-        if not is_legal_group(text_of(settings, "groupName")):
-            raise RequestError(
-                ResponseCode.INVALID_PARAMETER, f"{text_of(settings, 'groupName')!r} is no name of a group"
-            )
+        problem = brokers_group_problem(text_of(settings, "groupName"), broker.identity.release)
+        if problem is not None:
+            raise RequestError(ResponseCode.INVALID_PARAMETER, problem)
     changed = [{**settings, "attributes": _group_attributes(broker, settings)} for settings in groups]
     for settings in changed:
         broker.groups.put(text_of(settings, "groupName"), settings)

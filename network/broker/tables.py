@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +19,7 @@ from rmqctl.store.config.config import DEFAULT_RELEASE, Release
 from rmqctl.store.config.config_files import (
     DELETED_TOPICS,
     LMQ_OFFSETS,
+    brokers_group_problem,
     deleted_in,
     is_brokers_own,
     next_version,
@@ -198,8 +198,6 @@ __all__ = [
 
 # The consumer groups of a store: those configured, and any other as a broker would create it.
 
-# Validators: letters, digits and % | _ -
-_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 _MOST_GROUPS = 100_000
 # MixAll#isSysConsumerGroup
 _SYSTEM_PREFIX = "CID_RMQ_SYS_"
@@ -223,11 +221,6 @@ def default_group(name: str) -> dict[str, Any]:
         retryQueueNums=1,
         whichBrokerWhenConsumeSlowly=1,
     )
-
-
-def is_legal_group(name: str) -> bool:
-    """Whether a group can have this name (Validators#checkGroup)."""
-    return _LEGAL.fullmatch(name) is not None
 
 
 class GroupTable:
@@ -262,7 +255,7 @@ class GroupTable:
             if isinstance(topics, dict)
         }
         self.may_create = may_create
-        self._checks_names = not release.is_of_4
+        self._release = release
         self._groups: dict[str, dict[str, Any]] = {
             name: {**default_group(name), **one}
             for name, one in table.items()
@@ -278,7 +271,7 @@ class GroupTable:
         (SubscriptionGroupManager#findSubscriptionGroupConfig). RequestError for a name that none can have."""
         found = self._groups.get(name)
         if found is None:
-            is_legal = is_legal_group(name) or not self._checks_names
+            is_legal = self._release.is_of_4 or brokers_group_problem(name, self._release) is None
             may_create = self.may_create or name.startswith(_SYSTEM_PREFIX)
             if not may_create or not is_legal or len(self._groups) >= _MOST_GROUPS:
                 remark = f"subscription group [{name}] does not exist, \n{FAQ}"

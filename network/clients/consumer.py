@@ -35,8 +35,10 @@ from rmqctl.network.clients.membership import (
     running_info_answer,
     status_answer,
 )
+from rmqctl.network.clients.producing.settings import check_group
 from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode, ResponseCode, parse_body
 from rmqctl.network.topic_config import retry_topic
+from rmqctl.store.config.config import DEFAULT_RELEASE
 from rmqctl.store.read.filter import SUBSCRIBE_ALL, TagFilter
 
 Where = Literal["first", "last"] | int
@@ -101,9 +103,11 @@ class Consumer:
         unit_name: str = "",
         unit_mode: bool = False,
         failing_seconds: float | None = None,
+        client_version: str = DEFAULT_RELEASE.name,
     ) -> None:
-        """Tags that are none are a UsageError. `begin` counts for queues in which the group has no offset. An onlooker,
-        who does not join the group, gets all queues of the topic and begins there in each of them.
+        """Illegal tags are a UsageError, as is a group that RocketMQ's clients of `client_version` refuse. `begin`
+        counts for queues in which the group has no offset. An onlooker, who does not join the group, gets all queues of
+        the topic and begins there in each of them.
 
         The first call for messages joins. It raises RefusedError where live members of the group subscribe otherwise,
         unless `force`; `warn` takes a line where there are live members. Topic and group are those of `namespace`, else
@@ -114,6 +118,8 @@ class Consumer:
         """
         namespace = namespace or namespace_of(namesrv)
         group, topic = with_namespace(namespace, group), with_namespace(namespace, topic)
+        if joins:
+            check_group(group, "consumer", client_version)
         self._namespace = namespace
         self.hooks: list[ConsumeHook] = []
         """Hooks: those of `poll` get its messages, those of `messages` one at a time."""
@@ -132,17 +138,14 @@ class Consumer:
         self.warn = warn
         self._warned: set[str] = set()
         self._has_joined = False
-        self._subscribed = {topic: tags}
-        if joins:
-            self._subscribed.setdefault(retry_topic(group), SUBSCRIBE_ALL)
+        self._subscribed = {**({retry_topic(group): SUBSCRIBE_ALL} if joins else {}), topic: tags}
         self._offsets: dict[MessageQueue, int] = {}
         self._unsaved: set[MessageQueue] = set()
         self._committed: set[MessageQueue] = set()
         self._balance_at = 0.0
         self._failing_seconds = failing_seconds
         self._failing_since: float | None = None
-        self._failed_at = 0.0
-        self._saved_at = time.monotonic()
+        self._failed_at, self._saved_at = 0.0, time.monotonic()
         self._changed = threading.Event()
         self._pulls: dict[MessageQueue, _Pull] = {}
         self._nodes = PullNodes()

@@ -186,7 +186,7 @@ class Producer:
         """
 
         def checked() -> Hashable:
-            check_group(self.group)
+            check_group(self.group, version=self.settings.client_version)
             return self._key
 
         self._lifecycle.start(checked, self.group)

@@ -443,7 +443,7 @@ class Release(NamedTuple):
     `message_types`: values of the topic attribute message.type; none before 5.0 had attributes. `has_recall`: timed
     messages can be taken back by a handle (5.3.1). `has_tag_queries`: QUERY_MESSAGE asks for tags too (5.4).
     `has_lite_topics`: topics may expire by lite.topic.expiration (5.5). `shows_number`: brokerStatus has brokerVersion
-    (not in 5.5).
+    (not in 5.5). `longest_group`: most characters of a group's name.
     """
 
     name: str
@@ -453,6 +453,7 @@ class Release(NamedTuple):
     has_tag_queries: bool = False
     has_lite_topics: bool = False
     shows_number: bool = True
+    longest_group: int = 255
 
     @property
     def is_of_4(self) -> bool:
@@ -471,7 +472,14 @@ RELEASES = {
         Release("4.9.8", 409, ()),
         Release("5.3.3", 479, _TYPES_5_0, has_recall=True),
         Release(
-            "5.5.0", 513, _TYPES_5_4, has_recall=True, has_tag_queries=True, has_lite_topics=True, shows_number=False
+            "5.5.0",
+            513,
+            _TYPES_5_4,
+            has_recall=True,
+            has_tag_queries=True,
+            has_lite_topics=True,
+            shows_number=False,
+            longest_group=120,
         ),
     )
 }

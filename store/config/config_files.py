@@ -278,7 +278,8 @@ NOT_ALLOWED_TO_SEND = frozenset(
 _SYSTEM_PREFIX = "rmq_sys_"
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 _LEGAL_TEXT = "^[%|a-zA-Z0-9_-]+$"
-_LONGEST, _LONGEST_GROUP = 127, 255
+_LONGEST, _LONGEST_OF_GROUPS = 127, 255
+_GROUP_TOPICS = ("%RETRY%", "%DLQ%")
 MOST_QUEUES = 10_000
 """Queues for reading, and for writing, that a topic may have here."""
 
@@ -296,25 +297,44 @@ def has_legal_characters(name: str) -> bool:
     return _LEGAL.fullmatch(name) is not None
 
 
-def group_problem(name: str) -> str | None:
-    """Return what is wrong with the name of a group, None for a good one (Validators#checkGroup)."""
+def group_problem(name: str, release: Release = DEFAULT_RELEASE) -> str | None:
+    """Return what is wrong with the name of a group, None for a good one (Validators#checkGroup of `release`)."""
     if not name.strip():
         return "the specified group is blank"
-    if len(name) > _LONGEST_GROUP:
-        return f"the specified group is longer than group max length {_LONGEST_GROUP}."
+    longest = release.longest_group
+    if len(name) > longest:
+        if release.has_lite_topics:
+            return f"the specified group[{name}] is longer than group max length: {longest}."
+        return f"the specified group is longer than group max length {longest}."
     if not has_legal_characters(name):
         return f"the specified group[{name}] contains illegal characters, allowing only {_LEGAL_TEXT}"
     return None
+
+
+def brokers_group_problem(name: str, release: Release) -> str | None:
+    """Return why a broker does not create a group of this name (TopicValidator#validateGroup of 5.5.0)."""
+    if not name.strip():
+        return "The specified group is blank."
+    if not has_legal_characters(name):
+        return f"The specified group: {name}, contains illegal characters, allowing only {_LEGAL_TEXT}"
+    longest = release.longest_group
+    return f"The specified group: {name}, is longer than group max length: {longest}" if len(name) > longest else None
 
 
 def topic_problem(name: str, release: Release = DEFAULT_RELEASE) -> str | None:
     """What is wrong with the name of a topic, None if nothing is (TopicValidator#validateTopic of `release`)."""
     if not name.strip():
         return "The specified topic is blank."
+    is_of_5_5 = release.has_lite_topics
     if not has_legal_characters(name):
-        which = f": {name}," if release.has_lite_topics else ""
+        which = f": {name}," if is_of_5_5 else ""
         return f"The specified topic{which} contains illegal characters, allowing only {_LEGAL_TEXT}"
-    return "The specified topic is longer than topic max length." if len(name) > _LONGEST else None
+    if is_of_5_5 and name.startswith(_GROUP_TOPICS):
+        which, longest = f" is DLQ or Retry topic: {name}, and it's", _LONGEST_OF_GROUPS
+    else:
+        which, longest = f": {name}, is" if is_of_5_5 else " is", _LONGEST
+    limit = f": {longest}" if is_of_5_5 else "."
+    return f"The specified topic{which} longer than topic max length{limit}" if len(name) > longest else None
 
 
 # Which of a config file and its backup a broker takes at its start, by version (ConfigManager#load).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import random
 import socket
 from pathlib import Path
@@ -16,7 +17,7 @@ from rmqctl.network.clients.client import Client
 from rmqctl.network.clients.consumer import Consumer
 from rmqctl.network.clients.producer import Producer
 from rmqctl.network.clients.producing.settings import ProducerSettings
-from rmqctl.network.remoting.codec import RequestCode, parse_body
+from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, parse_body
 from tests.interop.brokers import java, mqadmin, real_broker, rmqctl
 from tests.interop.members import wait_for
 
@@ -161,3 +162,31 @@ def test_units_mark_topics_as_they_do_at_ours(tmp_path: Path) -> None:
                 )
             ]
             assert lists == [["Orders"], ["%RETRY%polls", "%RETRY%sent"], ["%RETRY%polls", "%RETRY%sent"]]
+
+
+def test_names_of_groups_and_topics_are_as_long_as_at_ours(tmp_path: Path) -> None:
+    """The real broker's words are those that tests/network/test_of_versions.py expects of `serve --as 5.5.0`."""
+    with real_broker("5.5.0", tmp_path / "real", tmp_path / "store", {}) as real:
+        client = Client(real.namesrv)
+        with contextlib.closing(client):
+            for name, remark in (
+                ("g" * 120, None),
+                ("g" * 121, "The specified group: GROUP, is longer than group max length: 120"),
+                ("a b", "The specified group: GROUP, contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"),
+            ):
+                command = RemotingCommand(
+                    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, json.dumps({"groupName": name}).encode()
+                )
+                answer = client.connection(real.broker).request(command, 10)
+                assert (answer.code, answer.remark) == (29, remark.replace("GROUP", name)) if remark else (0, None)
+            for length, code in ((120, 0), (121, 26)):
+                fields = {"group": "h" * length}
+                answer = client.ask(real.broker, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, fields, allowed=(26,))
+                assert answer.code == code
+            topic = "t" * 128
+            fields = {
+                "topic": topic, "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6",
+                "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
+            }  # fmt: skip
+            answer = client.ask(real.broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields, allowed=(29,))
+            assert answer.remark == f"The specified topic: {topic}, is longer than topic max length: 127"

@@ -156,3 +156,41 @@ def test_a_reset_makes_no_retry_topic(make: Make, version: str) -> None:
     assert topics & {"%RETRY%g-fresh", "%RETRY%g-cloned"} == set()
     broker.ask(Request.HEART_BEAT, heartbeat("me@1", "g-fresh", Orders="*"))
     assert "%RETRY%g-fresh" in broker.broker.routes()
+
+
+@pytest.mark.parametrize(("version", "longest"), [("4.9.8", 255), ("5.3.3", 255), ("5.5.0", 120)])
+def test_names_of_groups_are_as_long_as_in_the_version(make: Make, version: str, longest: int) -> None:
+    """As TopicValidator#validateGroup of 5.5.0 says it; a client's group is created without words."""
+    broker = make(version)
+    good, long = "g" * longest, "g" * (longest + 1)
+    assert broker.ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {"groupName": good}).code == 0
+    refused = broker.ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {"groupName": long})
+    assert refused.code == (1 if version == "4.9.8" else 29)
+    assert refused.remark == f"The specified group: {long}, is longer than group max length: {longest}"
+    if version != "4.9.8":
+        assert broker.ask(Request.GET_SUBSCRIPTIONGROUP_CONFIG, group="h" * longest).code == 0
+        assert broker.ask(Request.GET_SUBSCRIPTIONGROUP_CONFIG, group="h" * (longest + 1)).code == 26
+
+
+@pytest.mark.parametrize(
+    ("version", "topic", "remark"),
+    [
+        ("5.3.3", "t" * 128, "The specified topic is longer than topic max length."),
+        ("5.3.3", "%DLQ%" + "t" * 123, "The specified topic is longer than topic max length."),
+        ("5.5.0", "t" * 128, "The specified topic: TOPIC, is longer than topic max length: 127"),
+        ("5.5.0", "%DLQ%" + "t" * 250, None),
+        (
+            "5.5.0",
+            "%DLQ%" + "t" * 251,
+            "The specified topic is DLQ or Retry topic: TOPIC, and it's longer than topic max length: 255",
+        ),
+    ],
+)
+def test_names_of_topics_are_as_long_as_in_the_version(
+    make: Make, version: str, topic: str, remark: str | None
+) -> None:
+    answer = make(version).ask(
+        Request.UPDATE_AND_CREATE_TOPIC, topic=topic, defaultTopic="TBW102", readQueueNums=1, writeQueueNums=1, perm=6,
+        topicFilterType="SINGLE_TAG", topicSysFlag=0, order=False,
+    )  # fmt: skip
+    assert answer.remark == (remark and remark.replace("TOPIC", topic))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rmqctl.formats.errors import UsageError
 from rmqctl.formats.message import Message
 from rmqctl.network.clients.channel import Answers, Channel
 from rmqctl.network.clients.client import Client, name_server_addresses, namespace_of
@@ -134,3 +135,31 @@ def test_units_are_part_of_client_ids_and_mark_topics(cluster: Cluster, tmp_path
     assert cluster.ask(RequestCode.GET_UNIT_TOPIC_LIST)["topicList"] == ["Orders"]
     assert cluster.ask(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST)["topicList"] == retries
     assert cluster.ask(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST)["topicList"] == retries
+
+
+@pytest.mark.parametrize(("version", "longest"), [("5.3.3", 255), ("5.5.0", 120)])
+def test_clients_refuse_groups_that_are_too_long_for_their_version(
+    cluster: Cluster, version: str, longest: int
+) -> None:
+    """Validators#checkGroup of each version."""
+    group = "g" * (longest + 1)
+    said = (
+        f"the specified group[{group}] is longer than group max length: 120."
+        if version == "5.5.0"
+        else ("the specified group is longer than group max length 255.")
+    )
+    at, dial = cluster.local.namesrv, cluster.local.dial
+    with pytest.raises(UsageError) as refused:
+        Producer(at, group, dial, settings_from({"clientVersion": version})).start()
+    assert refused.value.message == said
+    with pytest.raises(UsageError) as refused:
+        Consumer(at, group, "Orders", dial=dial, client_version=version)
+    assert refused.value.message == said
+    options = MemberOptions(dial=dial, client_version=version)
+    with pytest.raises(UsageError) as refused:
+        PushConsumer(at, group, {"Orders": "*"}, lambda *_: ConsumeStatus.CONSUME_SUCCESS, options=options)
+    assert refused.value.message == said
+    with Producer(at, group[:-1], dial, settings_from({"clientVersion": version})) as producer:
+        producer.send(Message("Orders", b"x"))
+    with pytest.raises(UsageError, match="clientVersion is one of"):
+        settings_from({"clientVersion": "5.4"})

@@ -15,6 +15,7 @@ from rmqctl.formats.message import Message
 from rmqctl.formats.properties import BUILT, encode_properties, in_java_order
 from rmqctl.network.topic_config import DEFAULT_TOPIC
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX
+from rmqctl.store.config.config import DEFAULT_RELEASE, RELEASES
 from rmqctl.store.config.config_files import NOT_ALLOWED_TO_SEND, group_problem, has_legal_characters
 
 _COMPRESSION_TYPES = ("LZ4", "ZSTD", "ZLIB")
@@ -23,7 +24,7 @@ _TRUE, _FALSE = "true", "false"
 
 class ProducerSettings(NamedTuple):
     """Settings of a producer, named as in RocketMQ: `send_msg_timeout` is sendMsgTimeout. Times are in milliseconds,
-    sizes in bytes; -1 is no limit for a request."""
+    sizes in bytes; -1 is no limit for a request. `client_version`: the version whose names of groups are legal."""
 
     create_topic_key: str = DEFAULT_TOPIC
     default_topic_queue_nums: int = 4
@@ -53,6 +54,7 @@ class ProducerSettings(NamedTuple):
     unit_mode: bool = False
     poll_name_server_interval: int = 30_000
     heartbeat_broker_interval: int = 30_000
+    client_version: str = DEFAULT_RELEASE.name
 
 
 DEFAULTS = ProducerSettings()
@@ -104,6 +106,8 @@ def _value(name: str, text: str) -> Any:
         if not is_number or not least <= int(text) <= most:
             raise UsageError(f"{name} is a number from {least} to {most}, not {text!r}")
         return int(text)
+    if name == "clientVersion" and text not in RELEASES:
+        raise UsageError(f"clientVersion is one of {', '.join(RELEASES)}, not {text!r}")
     if name == "compressType" and text not in _COMPRESSION_TYPES:
         raise UsageError(f"compressType is one of {', '.join(_COMPRESSION_TYPES)}, not {text!r}")
     return text
@@ -116,9 +120,11 @@ _LEGAL = "^[%|a-zA-Z0-9_-]+$"
 _DEFAULT_GROUPS = {"producer": "DEFAULT_PRODUCER", "consumer": "DEFAULT_CONSUMER"}
 
 
-def check_group(group: str, kind: str = "producer") -> None:
-    """Raises: UsageError where no client of the kind, a producer or a consumer, may have the group."""
-    problem = group_problem(group)
+def check_group(group: str, kind: str = "producer", version: str = DEFAULT_RELEASE.name) -> None:
+    """Raises: UsageError where no client of the kind, a producer or a consumer, and version may have the group."""
+    if version not in RELEASES:
+        raise UsageError(f"clientVersion is one of {', '.join(RELEASES)}, not {version!r}")
+    problem = group_problem(group, RELEASES[version])
     if problem is not None:
         raise UsageError(problem)
     if group == _DEFAULT_GROUPS[kind]:

@@ -32,6 +32,7 @@ from rmqctl.network.clients.push.tasks import CallbackThreads, Tasks, Warn
 from rmqctl.network.clients.tracing import ConsumeTrace, TraceDispatcher, TraceOptions
 from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode
 from rmqctl.network.topic_config import retry_topic
+from rmqctl.store.config.config import DEFAULT_RELEASE
 from rmqctl.store.read.filter import SUBSCRIBE_ALL, TagFilter
 
 _FIRST_PERSIST_SECONDS = 10.0
@@ -48,7 +49,8 @@ class MemberOptions:
     `offsets_directory`/client id/group/offsets.json (None: ~/.rocketmq_offsets, as RocketMQ's clients) under the client
     id of `instance`, which members on one host must not share. `force`: join although live members subscribe otherwise.
     `namespace`: that of topics and group, which callbacks do not see; else that of the name server's address. `warn`
-    gets a line for what goes wrong. `unit_name`: part of the client id.
+    gets a line for what goes wrong. `unit_name`: part of the client id. `client_version`: the version whose
+    names of groups are legal.
     """
 
     begin: Where = "last"
@@ -63,6 +65,7 @@ class MemberOptions:
     namespace: str = ""
     unit_name: str = ""
     unit_mode: bool = False
+    client_version: str = DEFAULT_RELEASE.name
 
 
 class PushConsumer:
@@ -88,8 +91,8 @@ class PushConsumer:
         options = options or MemberOptions()
         self._options = options = replace(options, namespace=options.namespace or namespace_of(namesrv))
         self.settings = settings = settings or PushSettings()
-        _check(group, subscriptions, options)
         group = with_namespace(options.namespace, group)
+        _check(group, subscriptions, options)
         self._own = {with_namespace(options.namespace, topic): tags for topic, tags in subscriptions.items()}
         subscribed = dict(self._own)
         if not options.broadcast:
@@ -321,7 +324,7 @@ def _check(group: str, subscriptions: Mapping[str, str], options: MemberOptions)
         raise UsageError("a push consumer subscribes at least one topic")
     for tags in subscriptions.values():
         TagFilter(tags)
-    check_group(group, "consumer")
+    check_group(group, "consumer", options.client_version)
     if "/" in options.instance or not options.instance:
         raise UsageError(f"instance {options.instance!r} is not a legal name")
 
