@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -289,11 +290,15 @@ def _settings() -> Iterator[str]:
 
 
 def _table(services: Mapping[int, Service[Any]]) -> Iterator[str]:
-    """Yield the requests with their answers; those with one answer share a row."""
-    yield "| request | answer |"
-    yield "|---|---|"
+    """Yield the requests that are answered as by a broker, then a table of the others; one answer has one row."""
+    usual: list[str] = []
     answers: dict[str, list[str]] = {}
     for code, service in sorted(services.items()):
-        answers.setdefault(service.about, []).append(f"{code} {RequestCode(code).name}")
+        name = f"{code} {RequestCode(code).name}"
+        is_other = re.match(r"refused|-?\d+:|no |always", service.about)
+        answers.setdefault(service.about, []).append(name) if is_other else usual.append(name)
+    yield from textwrap.wrap(f"Answered: {', '.join(usual)}.", 120, break_long_words=False)
+    if answers:
+        yield from ("", "| request | answer |", "|---|---|")
     for about, requests in answers.items():
         yield f"| {', '.join(requests)} | {about} |"
