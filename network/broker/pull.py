@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.network.broker.broker import Broker
@@ -38,6 +38,15 @@ _CODES = {
     GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
     GetStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
 }
+
+
+# statuses of pulls that looked at units of the queue
+_LOOKED_AT = (
+    GetStatus.FOUND,
+    GetStatus.NO_MATCHED_MESSAGE,
+    GetStatus.MESSAGE_WAS_REMOVING,
+    GetStatus.OFFSET_FOUND_NULL,
+)
 
 
 def pull_message(broker: Broker, request: RemotingCommand, caller: Caller) -> Reply:
@@ -76,10 +85,10 @@ def pull_message(broker: Broker, request: RemotingCommand, caller: Caller) -> Re
         return Suspended(
             wait / 1000,
             (topic_name, queue_id),
-            lambda: _answer(broker, topic, settings, _read(broker, pull), pull.offset),
+            lambda: _answer(broker, topic, settings, _read(broker, pull), pull),
             news.have_come,
         )
-    return _answer(broker, topic, settings, result, pull.offset)
+    return _answer(broker, topic, settings, result, pull)
 
 
 class _Pull(NamedTuple):
@@ -201,13 +210,13 @@ def _messages_in(piece: bytes) -> int:
 
 
 def _answer(
-    broker: Broker, topic: TopicConfig, settings: dict[str, object], result: GetResult, offset: int
+    broker: Broker, topic: TopicConfig, settings: dict[str, Any], result: GetResult, pull: _Pull
 ) -> RemotingCommand:
     is_found = result.status is GetStatus.FOUND
     return RemotingCommand(
-        _FOUND if is_found else _code(result, offset),
+        _FOUND if is_found else _code(result, pull.offset),
         {
-            "suggestWhichBrokerId": str(broker.identity.broker_id),
+            "suggestWhichBrokerId": str(_suggested(broker, settings, result, pull)),
             "nextBeginOffset": str(result.next_offset),
             "minOffset": str(result.min_offset),
             "maxOffset": str(result.max_offset),
@@ -217,6 +226,24 @@ def _answer(
         b"".join(result.frames),
         _FOUND_REMARK if is_found else result.status.name,
     )
+
+
+def _suggested(broker: Broker, settings: dict[str, Any], result: GetResult, pull: _Pull) -> int:
+    """Return the id of the broker to pull from next: with slaveReadEnable that which the group's settings name, for
+    messages that are in memory and for older ones (composeResponseHeader)."""
+    if not broker.settings.slave_read_enable:
+        return broker.identity.broker_id
+    return int(settings["whichBrokerWhenConsumeSlowly" if _is_slow(broker, result, pull) else "brokerId"])
+
+
+def _is_slow(broker: Broker, result: GetResult, pull: _Pull) -> bool:
+    """Return whether the last message that was looked at is too old to be in memory (isSuggestPullingFromSlave)."""
+    if result.status not in _LOOKED_AT:
+        return False
+    queue = broker.queue(pull.topic, pull.queue_id)
+    unit = None if queue is None else queue.unit(result.next_offset - 1)
+    last = 0 if unit is None else unit.physical_offset
+    return broker.log_end - last > broker.settings.bytes_in_memory
 
 
 def _finds_nothing(result: GetResult, offset: int) -> bool:

@@ -149,7 +149,6 @@ SERVICES: dict[int, Service[Broker]] = {
 _UPPER = "UPPER"
 # Long.MAX_VALUE
 _NO_OFFSET = (1 << 63) - 1
-_YOUNG_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 40 // 100
 
 
 def _offset(offset: int) -> RemotingCommand:
@@ -209,11 +208,15 @@ def query_consumer_offset(broker: Broker, request: RemotingCommand, caller: Call
 
 
 def _is_young(broker: Broker, topic: str, queue_id: int) -> bool:
-    """Whether the first message that a queue ever had is near the end of the log: within 40 % of the memory
+    """Whether the first message that a queue ever had is near the end of the log: within that part of the memory
     (accessMessageInMemoryMaxRatio), where the system is likely to have it."""
     queue = broker.queue(topic, queue_id)
     first = queue.unit(0) if queue is not None and queue.min_offset(broker.files.log.min_offset) == 0 else None
-    return first is not None and first.is_written and broker.log_end - first.physical_offset <= _YOUNG_BYTES
+    return (
+        first is not None
+        and first.is_written
+        and broker.log_end - first.physical_offset <= broker.settings.bytes_in_memory
+    )
 
 
 def update_consumer_offset(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:

@@ -4,6 +4,7 @@ be changed while it runs.
 
 from __future__ import annotations
 
+import os
 import time
 from bisect import bisect_left
 from collections import deque
@@ -17,7 +18,8 @@ from rmqctl.store.config.config import CLEANING, DEFAULT_RELEASE, KEYS, Release,
 
 
 class BrokerSettings(NamedTuple):
-    """Keys of BrokerConfig in snake_case, and the one that the timer has of MessageStoreConfig; intervals in ms."""
+    """Keys of BrokerConfig in snake_case, and of MessageStoreConfig those of the timer, of slaves and of memory;
+    intervals in ms, ratios in percent."""
 
     broker_permission: int = 6
     auto_create_topic_enable: bool = True
@@ -40,11 +42,21 @@ class BrokerSettings(NamedTuple):
     store_reply_message_enable: bool = True
     enable_mixed_message_type: bool = False
     recall_message_enable: bool = False
+    slave_read_enable: bool = False
+    access_message_in_memory_max_ratio: int = 40
 
     @property
     def slaves_to_wait_for(self) -> int:
         """How many slaves have to have a message of a SYNC_MASTER; inSyncReplicas counts the master."""
         return max(1, self.in_sync_replicas - 1)
+
+    @property
+    def bytes_in_memory(self) -> int:
+        """Bytes at the end of the log that are taken to be in memory (estimateInMemByCommitOffset)."""
+        return _PHYSICAL_MEMORY * self.access_message_in_memory_max_ratio // 100
+
+
+_PHYSICAL_MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 _NAMES = {name.replace("_", ""): name for name in BrokerSettings._fields}

@@ -12,7 +12,7 @@ from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
 from tests import goldens, opened
-from tests.network.callers import Asking, frames, heartbeat, pulling
+from tests.network.callers import Asking, Writing, frames, heartbeat, pulling
 
 EDGES = ("suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset")
 
@@ -165,3 +165,34 @@ def test_damaged_messages_are_passed_over_and_told(tmp_path: Path) -> None:
     assert damaged == 1
     assert [line for line in asking.told if "passed over" in line and "CRC" in line]
     assert len(asking.told) == 1
+
+
+@pytest.mark.parametrize(
+    ("properties", "suggested"),
+    [
+        ({}, (0, 0, 0)),
+        ({"accessMessageInMemoryMaxRatio": "0"}, (0, 0, 0)),
+        # messages are young; or all are older than what is in memory
+        ({"slaveReadEnable": "true"}, (2, 2, 2)),
+        ({"slaveReadEnable": "true", "accessMessageInMemoryMaxRatio": "0"}, (3, 3, 2)),
+    ],
+)
+def test_slaves_are_suggested_for_old_messages(
+    tmp_path: Path, properties: dict[str, str], suggested: tuple[int, int, int]
+) -> None:
+    """The group's brokerId, and whichBrokerWhenConsumeSlowly for what is not in memory; a queue's end is young."""
+    asking = Writing(tmp_path / "store", **properties)
+    try:
+        for number in range(3):
+            asking.send("Read", b"%d" % number)
+        group = {"groupName": "g", "brokerId": 2, "whichBrokerWhenConsumeSlowly": 3}
+        assert asking.ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, group).code == 0
+        asking.step()
+        pulls = [
+            asking.ask(Request.PULL_MESSAGE, **pulling("Read", 0, offset, **more))
+            for offset, more in ((0, {}), (1, {"subscription": "none"}), (3, {}))
+        ]
+        assert [pull.code for pull in pulls] == [0, 20, 19]
+        assert tuple(int(pull.fields["suggestWhichBrokerId"]) for pull in pulls) == suggested
+    finally:
+        asking.close()
