@@ -29,7 +29,7 @@ from rmqctl.network.nameserver import SERVICES as NAME_SERVER_SERVICES
 from rmqctl.network.nameserver import NameServer
 from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, bean, fastjson
 from rmqctl.network.remoting.requests import Caller, Processor, Session, Shared, Tell, Waiting
-from rmqctl.network.remoting.server import Address, Limits, RemotingServer, bound
+from rmqctl.network.remoting.server import VIP_PORTS_BELOW, Address, Limits, RemotingServer, bound
 from rmqctl.network.remoting.tls import Admission, connections_left
 from rmqctl.network.topic_config import TopicConfig
 from rmqctl.network.unique_ids import own_address
@@ -123,7 +123,6 @@ _STEP_SECONDS = 0.1
 # between two steps clients have their turn
 _SOON_SECONDS = 0.005
 _LARGEST_PORT = 65535
-_VIP_PORTS_BELOW = 2
 
 
 class Ready(NamedTuple):
@@ -232,7 +231,7 @@ async def _serve_slaves(
     master = MasterServer(taken, source, broker.slaves, tell)
     try:
         if own is not None:
-            await server.listen(own[0], own[1] - _VIP_PORTS_BELOW)
+            await server.listen(own[0], own[1] - VIP_PORTS_BELOW)
     except (RefusedError, OverflowError) as error:
         tell(f"slaves of RocketMQ cannot ask for topics, groups and offsets: {error}")
     broker.identity = broker.identity._replace(ha_host=master.address[0], ha_port=master.address[1])

@@ -98,6 +98,30 @@ def bound(host: str, port: int) -> socket.socket:
         ) from error
 
 
+VIP_PORTS_BELOW = 2
+"""Where clients with the VIP channel send: below the broker's own port (MixAll#brokerVIPChannel)."""
+_TRIES = 50
+
+
+def bound_pair(host: str, port: int) -> tuple[socket.socket, socket.socket | None, str]:
+    """A socket at a broker's address and one at its VIP channel, or None and the reason why that cannot be had. Port 0
+    is a free port whose VIP channel is free, too, where there is one. RefusedError as for `bound`."""
+    problem = ""
+    for attempt in range(1 if port else _TRIES):
+        own = bound(host, port)
+        below = int(own.getsockname()[1]) - VIP_PORTS_BELOW
+        if below <= 0:
+            return own, None, f"port {below + VIP_PORTS_BELOW} has no port {VIP_PORTS_BELOW} below"
+        try:
+            return own, bound(host, below), ""
+        except RefusedError as error:
+            problem = error.message
+        if port or attempt == _TRIES - 1:
+            return own, None, problem
+        own.close()
+    raise AssertionError("one attempt is made")
+
+
 class RemotingServer:
     """Serves what a processor answers at any number of addresses."""
 

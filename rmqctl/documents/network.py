@@ -181,6 +181,8 @@ A master (`--ha-listen`)
 
 - sends files from the kernel to the socket, in frames of 32 KiB, one thread per slave.
 - answers slaves (906, 103, 21, 43, 45, 201, 402), also two ports below the broker's port.
+- suggests slaves as RocketMQ does (slaveReadEnable, accessMessageInMemoryMaxRatio, and the group's brokerId and
+  whichBrokerWhenConsumeSlowly): consumers go on there.
 - with `--writable` and `brokerRole=SYNC_MASTER` waits for inSyncReplicas - 1 slaves, at least one: 12
   (FLUSH_SLAVE_TIMEOUT) after slaveTimeout, 11 (SLAVE_NOT_AVAILABLE) without a slave. The message is stored anyway.
 """

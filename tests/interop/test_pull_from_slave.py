@@ -86,8 +86,8 @@ def test_ours_suggests_a_real_slave(tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
     settings = {"brokerRole": "ASYNC_MASTER", "brokerName": "broker-a", "timerWheelEnable": "false", **SIZES, **old}
     conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="ascii")
-    options = ("--writable", "--create", "-c", str(conf), "--ha-listen", ANY)
-    with serving(tmp_path / "master-store", *options) as master:
+    serve_options = ("--writable", "--create", "-c", str(conf), "--ha-listen", ANY)
+    with serving(tmp_path / "master-store", *serve_options) as master:
         at = ("-n", master.namesrv)
         rmqctl("topics", "create", *at, "-t", "Read", "--write-queues", "1", "--read-queues", "1")
         slave_settings = {"brokerId": "1", "brokerRole": "SLAVE", "namesrvAddr": master.namesrv, **SIZES, **old}
@@ -104,10 +104,8 @@ def test_ours_suggests_a_real_slave(tmp_path: Path) -> None:
                 assert given - before == COUNT - 32, (group, given, before)
                 before = given
             for kind in ("lite", "push"):
-                lines = java(
-                    version, tmp_path, "Consume", master.namesrv, kind, "Read", f"java-{kind}", "*", str(COUNT)
-                )
-                assert sum(line.startswith("message") for line in lines) == COUNT
+                told = java(version, tmp_path, "Consume", master.namesrv, kind, "Read", f"java-{kind}", "*", str(COUNT))
+                assert sum(line.startswith("message") for line in told) == COUNT
                 given = _given(client, slave.broker)
                 assert given - before >= COUNT - 64, (kind, given, before)
                 before = given

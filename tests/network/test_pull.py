@@ -181,7 +181,7 @@ def test_slaves_are_suggested_for_old_messages(
     tmp_path: Path, properties: dict[str, str], suggested: tuple[int, int, int]
 ) -> None:
     """The group's brokerId, and whichBrokerWhenConsumeSlowly for what is not in memory; a queue's end is young."""
-    asking = Writing(tmp_path / "store", **properties)
+    asking = Writing(tmp_path / "store", None, **properties)
     try:
         for number in range(3):
             asking.send("Read", b"%d" % number)

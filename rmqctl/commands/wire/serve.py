@@ -92,7 +92,6 @@ else:
 
 _HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):([0-9]{1,5})")
 _LARGEST_PORT = 65535
-VIP_PORTS_BELOW = 2
 # how often it is looked whether more was loaded, and how often while that goes on
 _SETTLE_SECONDS = 1.0
 _LOADING_SECONDS = 0.1
@@ -211,13 +210,14 @@ def serve(
         def take(address: tuple[str, int] | None) -> socket.socket | None:
             return None if address is None else taken.enter_context(bound(*address))
 
-        name_server_on, broker_on = taken.enter_context(bound(*namesrv)), taken.enter_context(bound(*listen))
+        name_server_on = taken.enter_context(bound(*namesrv))
+        broker_on, vip_on = _taken_pair(listen, taken, tell)
         places = _Places(
             name_server_on,
             broker_on,
             take(metrics),
             take(ha_listen),
-            _vip_channel(listen, taken, tell),
+            vip_on,
             register_at,
             tls,
         )
@@ -242,22 +242,19 @@ class _Places(NamedTuple):
     tls: ssl.SSLContext | None
 
 
-def _vip_channel(
+def _taken_pair(
     listen: tuple[str, int], taken: contextlib.ExitStack, tell: Callable[[str], None]
-) -> socket.socket | None:
-    """Take the port two below the broker's, where clients with the VIP channel send (MixAll#brokerVIPChannel); None
-    where it cannot be taken, which is said, and beside a port that the system chose."""
-    from rmqctl.formats.errors import RefusedError
-    from rmqctl.network.remoting.server import bound
+) -> tuple[socket.socket, socket.socket | None]:
+    """Take the broker's address and, where it is free, its VIP channel's; say why it is not there."""
+    from rmqctl.network.remoting.server import bound_pair
 
-    host, port = listen
-    if port <= VIP_PORTS_BELOW:
-        return None
-    try:
-        return taken.enter_context(bound(host, port - VIP_PORTS_BELOW))
-    except RefusedError as error:
-        tell(f"clients with the VIP channel on cannot send: {error.message}")
-        return None
+    own, vip, problem = bound_pair(*listen)
+    taken.enter_context(own)
+    if vip is None:
+        tell(f"clients with the VIP channel on cannot send: {problem}")
+    else:
+        taken.enter_context(vip)
+    return own, vip
 
 
 class _Teller:

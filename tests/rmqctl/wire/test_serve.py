@@ -20,8 +20,10 @@ import pytest
 
 from rmqctl.commands.wire import serve
 from rmqctl.formats.config_json import parse_config_json
+from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.message import Message
 from rmqctl.network.clients.producer import Producer
+from rmqctl.network.remoting import server
 from rmqctl.network.remoting.codec import FrameDecoder, RemotingCommand, RequestCode, encode_frame
 from rmqctl.network.remoting.codec import ResponseCode as Response
 from rmqctl.output.output import Output
@@ -143,6 +145,38 @@ def test_the_vip_channel_is_two_ports_below(golden_store: GoldenStore) -> None:
         assert ask(served.broker, RequestCode.GET_BROKER_RUNTIME_INFO).code == 0
         assert served.end() == 0
     assert f"clients with the VIP channel on cannot send: cannot listen at 127.0.0.1:{vip}" in served.errors
+
+
+def test_a_port_that_the_system_chooses_has_a_vip_channel_too(golden_store: GoldenStore) -> None:
+    with serving(golden_store("clean"), "--listen", "127.0.0.1:0") as served:
+        host, _, port = served.broker.rpartition(":")
+        assert ask(f"{host}:{int(port) - 2}", RequestCode.GET_BROKER_RUNTIME_INFO).code == 0
+        assert served.end() == 0
+    assert "VIP" not in served.errors
+
+
+def test_another_port_is_tried_where_the_vip_channel_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, asked = server.bound, list[int]()
+
+    def bound(host: str, port: int) -> socket.socket:
+        asked.append(port)
+        if port and sum(map(bool, asked)) <= refused:
+            raise RefusedError(f"cannot listen at {host}:{port}")
+        return plain(host, port)
+
+    monkeypatch.setattr(server, "bound", bound)
+    refused = 2
+    own, vip, problem = server.bound_pair("127.0.0.1", 0)
+    assert vip is not None
+    with own, vip:
+        assert own.getsockname()[1] - vip.getsockname()[1] == 2
+        assert problem == ""
+        assert [bool(port) for port in asked] == [False, True] * 3
+    refused = 1 << 30
+    own, vip, problem = server.bound_pair("127.0.0.1", 0)
+    with own:
+        assert vip is None
+        assert problem.startswith("cannot listen at 127.0.0.1:")
 
 
 def test_a_broker_whose_process_dies_leaves_the_routes_at_once(golden_store: GoldenStore, tmp_path: Path) -> None:
