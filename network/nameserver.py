@@ -12,7 +12,15 @@ from rmqctl.formats.checksums import body_crc
 from rmqctl.formats.errors import CorruptError, UsageError
 from rmqctl.network.config_defaults import name_server_defaults, name_server_paths
 from rmqctl.network.remoting import requests as fields
-from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode, bean, fastjson, parse_body
+from rmqctl.network.remoting.codec import (
+    MessageQueue,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    bean,
+    fastjson,
+    parse_body,
+)
 from rmqctl.network.remoting.requests import FAQ, Caller, RequestError, Service
 from rmqctl.network.topic_config import (
     ORDER_TOPIC_CONFIG,
@@ -277,6 +285,11 @@ class RouteTable:
         """Brokers that have `topic`, with their settings for it."""
         found = ((broker, broker.topic_table().get(topic)) for broker in self.all())
         return [(broker, config) for broker, config in found if config is not None]
+
+    def queues_of(self, topic: str) -> list[MessageQueue] | None:
+        """Queues of `topic` that can be read; None for a topic that no broker has."""
+        found = self.of_topic(topic)
+        return [queue for broker, config in found for queue in config.readable_queues(broker.name)] if found else None
 
 
 _MOST_SETTINGS = 100_000

@@ -27,7 +27,7 @@ from rmqctl.network.clients.client import Client
 from rmqctl.network.ha.master import LogSource, MasterServer
 from rmqctl.network.nameserver import SERVICES as NAME_SERVER_SERVICES
 from rmqctl.network.nameserver import NameServer
-from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, bean, fastjson
+from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode, bean, fastjson
 from rmqctl.network.remoting.requests import Caller, Processor, Session, Shared, Tell, Waiting
 from rmqctl.network.remoting.server import VIP_PORTS_BELOW, Address, Limits, RemotingServer, bound
 from rmqctl.network.remoting.tls import Admission, connections_left
@@ -71,6 +71,14 @@ class Registrar:
                 told_at = time.monotonic()
                 await asyncio.to_thread(self._register, self._body())
             await asyncio.sleep(_LOOK_SECONDS)
+
+    def queues_of(self, topic: str) -> list[MessageQueue] | None:
+        """Return the queues of a topic in the cluster; those of the broker alone where no name server knows it."""
+        with contextlib.suppress(RemoteError):
+            route = self._client.route(topic)
+            if route is not None:
+                return list(route.readable)
+        return self._broker.own_queues_of(topic)
 
     def _fields(self) -> dict[str, Any]:
         identity = self._broker.identity
@@ -184,6 +192,7 @@ async def serve(
         name_server.routes.add_own(identity.cluster, identity.name, identity.address, broker.routes, ha_address)
         at = await name_servers.listen_on(name_server_on)
         name_server.host, name_server.port = at
+        broker.queues_of = name_server.routes.queues_of
         broker.name_servers = ";".join([host_and_port(at), *([register_at] if register_at else [])])
         await _listen_where_ids_point(broker, brokers, own, tell)
         if vip_on is not None:
@@ -201,6 +210,7 @@ async def serve(
         if register_at:
             registrar = Registrar(register_at, broker, _address_for_others(own, broker.properties.get("brokerIP1")))
             ticking.append(registrar.keep_on())
+            broker.queues_of = registrar.queues_of
         metrics_at = None if metrics_on is None else host_and_port(metrics_on.getsockname()[:2])
         slaves_at = None if master is None else host_and_port(master.address)
         on_ready(Ready(host_and_port(at), host_and_port(own), metrics_at, slaves_at))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from rmqctl.network.remoting.codec import bean, integer_of, text_of
+from rmqctl.network.remoting.codec import MessageQueue, bean, integer_of, text_of
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX
 
 PERM_READ = 4
@@ -41,6 +41,11 @@ class TopicConfig(NamedTuple):
     def is_readable(self) -> bool:
         """Whether consumers may pull from it."""
         return bool(self.perm & PERM_READ)
+
+    def readable_queues(self, broker: str) -> list[MessageQueue]:
+        """The queues at a broker of this name that consumers may pull from."""
+        count = self.read_queue_nums if self.is_readable else 0
+        return [MessageQueue(broker, number, self.name) for number in range(count)]
 
     def as_bean(self) -> dict[str, Any]:
         """The topic as it stands in topics.json and in answers."""

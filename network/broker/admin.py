@@ -26,12 +26,14 @@ from rmqctl.network.remoting.codec import (
     ResponseCode,
     bean,
     fastjson,
+    integer_of,
     objects,
     parse_body,
     text_of,
 )
 from rmqctl.network.remoting.requests import Caller, Promised, Reply, RequestError, Service, oneway
 from rmqctl.network.topic_config import TopicConfig, topic_from_bean
+from rmqctl.store.answers.dead_letters import RETRY_PREFIX
 from rmqctl.store.config.config import DEFAULT_RELEASE, parse_properties
 from rmqctl.store.config.config_files import (
     MOST_QUEUES,
@@ -165,6 +167,40 @@ def _put_groups(broker: MasterBroker, groups: list[dict[str, Any]]) -> Reply:
     for settings in changed:
         broker.groups.put(text_of(settings, "groupName"), settings)
     return _when_written(broker.save_groups())
+
+
+_REQUEST_MODES, _MODE_TABLE, _PULL = "messageRequestMode.json", "messageRequestModeMap", "PULL"
+
+
+def set_request_mode(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> Reply:
+    """Set how a group asks for the messages of a topic (QueryAssignmentProcessor#setMessageRequestMode)."""
+    content = parse_body(request.body)
+    topic, group = text_of(content, "topic"), text_of(content, "consumerGroup")
+    if topic.startswith(RETRY_PREFIX):
+        raise RequestError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
+    if broker.topics.find(topic) is None:
+        raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+    try:
+        broker.group(group)
+    except RequestError as error:
+        raise RequestError(error.code, "subscription group does not exist") from error
+    mode = text_of(content, "mode") or _PULL
+    if mode != _PULL:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"mode {mode} is not served: consumers of this broker pull")
+    known = _known_modes(broker) if broker.request_modes is None else broker.request_modes
+    count = integer_of(content, "popShareQueueNum")
+    entry = bean(consumerGroup=group, mode=mode, popShareQueueNum=count, topic=topic)
+    broker.request_modes = modes = {**known, topic: {**known.get(topic, {}), group: entry}}
+    return _when_written(broker.saver.save(_REQUEST_MODES, lambda: {_MODE_TABLE: broker.request_modes or modes}))
+
+
+def _known_modes(broker: Broker) -> dict[str, dict[str, Any]]:
+    try:
+        content = read_config(broker.files.layout.config / _REQUEST_MODES)
+    except (CorruptError, UnreadableError) as error:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from error
+    table = content.get(_MODE_TABLE) if isinstance(content, dict) else None
+    return {str(topic): groups for topic, groups in (table or {}).items() if isinstance(groups, dict)}
 
 
 def _group_attributes(broker: MasterBroker, settings: dict[str, Any]) -> dict[str, Any]:
@@ -304,6 +340,9 @@ SERVICES: dict[int, Service[MasterBroker]] = {
         delete_topic, "nobody sees it any more, its offsets are gone; created again it goes on behind its old messages"
     ),
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Service(update_group, "a group, answered when it is written"),
+    RequestCode.SET_MESSAGE_REQUEST_MODE: Service(
+        set_request_mode, "a group pulls a topic (mode PULL), answered when it is written; POP is refused"
+    ),
     RequestCode.DELETE_SUBSCRIPTIONGROUP: Service(delete_group, "a group, and its offsets if asked for"),
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: Service(
         reset_offset, "a group's next pulls begin at a time or an offset (21)", is_slow=True
@@ -392,11 +431,7 @@ def config_services_get_all_delay_offset(broker: Broker, request: RemotingComman
 
 def get_all_request_mode(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
     """Which groups pop, as the store has it: slaves of 5.x ask."""
-    try:
-        content = read_config(broker.files.layout.config / "messageRequestMode.json")
-    except (CorruptError, UnreadableError) as error:
-        raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from error
-    return _body(content if isinstance(content, dict) else bean(messageRequestModeMap={}))
+    return _body({_MODE_TABLE: _known_modes(broker)})
 
 
 def get_broker_config(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:

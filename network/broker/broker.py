@@ -14,7 +14,7 @@ from rmqctl.network.broker.members import ClientManager, QueueLocks, system_grou
 from rmqctl.network.broker.settings import BrokerIdentity, Counts, changed, settings_from_properties
 from rmqctl.network.broker.tables import ConfigSaver, ConsumerOffsets, GroupTable, TopicTable, is_system_topic
 from rmqctl.network.ha.master import Slaves
-from rmqctl.network.remoting.codec import RemotingCommand, ResponseCode
+from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, ResponseCode
 from rmqctl.network.remoting.requests import FAQ, Caller, Promised, Reply, RequestError, Tell
 from rmqctl.network.topic_config import UNIT_SUBSCRIPTION, TopicConfig, retry_topic
 from rmqctl.store.files.layout import is_safe_topic
@@ -79,6 +79,8 @@ class Broker:
         self.slow_requests: Callable[[], int] = lambda: 0
         self.name_servers = ""
         """Addresses of the name servers that know this broker, separated by `;`."""
+        self.queues_of: Callable[[str], list[MessageQueue] | None] = self.own_queues_of
+        """Return the queues of a topic in the whole cluster that can be read; None for an unknown topic."""
         self.reader = StoreReader(files)
         # loaded before anybody asks: the first pull would wait for it, and all others with it
         frame_checks()
@@ -228,6 +230,11 @@ class Broker:
         """All topics as name servers show them (BrokerController#registerBrokerAll)."""
         return self.topics.routes(self.settings.broker_permission)
 
+    def own_queues_of(self, topic: str) -> list[MessageQueue] | None:
+        """Return the queues of a topic at this broker that can be read; None for a topic without a route."""
+        config = self.routes().get(topic)
+        return None if config is None else config.readable_queues(self.identity.name)
+
     def is_system_topic(self, name: str) -> bool:
         """Whether the broker has a topic for itself; asked for each message."""
         found = self._system_topics.get(name)
@@ -349,6 +356,8 @@ class WritableBroker(Broker):
         super().__init__(store.files, identity, tell, clock, properties, elapsed)
         self.store = store
         self.saver = ConfigSaver(store.files.layout.config, tell)
+        self.request_modes: dict[str, dict[str, Any]] | None = None
+        """Content of messageRequestMode.json: how groups ask for messages of topics, once one was set."""
         self.steps: list[Callable[[int], None]] = []
         self._put_waits: dict[PutWait, None] = {}
         self._saved_at = elapsed()

@@ -12,6 +12,7 @@ from rmqctl.formats.hosts import parse_offset_message_id
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.members import ConsumerGroup, heartbeat_from_body, subscription_from_bean
 from rmqctl.network.broker.query import frame_at
+from rmqctl.network.clients.membership import BROADCASTING, CLUSTERING, Allocate, averagely, by_circle
 from rmqctl.network.remoting import requests as fields
 from rmqctl.network.remoting.codec import (
     MessageQueue,
@@ -129,7 +130,41 @@ def query_subscription(broker: Broker, request: RemotingCommand, caller: Caller)
     return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(content))
 
 
+# Queues that the broker shares out among the members of a group (QueryAssignmentProcessor).
+
+_STRATEGIES: dict[str, Allocate] = {"AVG": averagely, "AVG_BY_CIRCLE": by_circle}
+_PULL = "PULL"
+
+
+def query_assignment(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    """The queues of a topic that a member of a group is to pull; no list where that is not known, as in RocketMQ. Modes
+    are those of groups that pull: POP is not offered."""
+    content = parse_body(request.body)
+    topic, model = text_of(content, "topic"), text_of(content, "messageModel")
+    queues = broker.queues_of(topic)
+    if queues is not None and model == CLUSTERING and broker.settings.server_load_balancer_enable:
+        queues = _share(broker, content, queues)
+    elif model not in (CLUSTERING, BROADCASTING):
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"messageModel {model!r} is not known")
+    found = None if queues is None else [bean(messageQueue=queue, mode=_PULL) for queue in queues]
+    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(bean(messageQueueAssignments=found)))
+
+
+def _share(broker: Broker, content: dict[str, Any], queues: list[MessageQueue]) -> list[MessageQueue] | None:
+    """Return the share of one client; None where the group, the strategy or the client is not known."""
+    group = broker.clients.consumer_group(text_of(content, "consumerGroup"))
+    allocate = _STRATEGIES.get(text_of(content, "strategyName"))
+    client_id = text_of(content, "clientId")
+    if group is None or allocate is None or not client_id or not queues:
+        return None
+    members = sorted({channel.client_id for channel in list(group.channels.values())})
+    return allocate(sorted(queues), members, client_id)
+
+
 SERVICES: dict[int, Service[Broker]] = {
+    RequestCode.QUERY_ASSIGNMENT: Service(
+        query_assignment, "a member's share of the queues, by AVG or AVG_BY_CIRCLE; mode PULL", is_slow=True
+    ),
     RequestCode.HEART_BEAT: Service(heart_beat, "remembered for 120 s; the other members of a group are told (40)"),
     RequestCode.UNREGISTER_CLIENT: Service(unregister_client, "the client leaves its groups"),
     RequestCode.CHECK_CLIENT_CONFIG: Service(check_client_config, "SQL92 is refused, tags are taken as they are"),

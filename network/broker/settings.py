@@ -44,6 +44,7 @@ class BrokerSettings(NamedTuple):
     recall_message_enable: bool = False
     slave_read_enable: bool = False
     access_message_in_memory_max_ratio: int = 40
+    server_load_balancer_enable: bool = True
 
     @property
     def slaves_to_wait_for(self) -> int:

@@ -258,6 +258,10 @@ def by_circle(queues: Sequence[MessageQueue], members: Sequence[str], who: str) 
     return [queue for number, queue in enumerate(queues) if number % len(members) == index]
 
 
+STRATEGY_NAMES: dict[Allocate, str] = {averagely: "AVG", by_circle: "AVG_BY_CIRCLE"}
+"""Strategies that brokers have as well, with RocketMQ's names."""
+
+
 def by_config(mine: Collection[MessageQueue]) -> Allocate:
     """Those that are named, whoever else is there (AllocateMessageQueueByConfig)."""
     return lambda queues, members, who: list(mine)

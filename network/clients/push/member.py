@@ -61,6 +61,7 @@ class PushMember:
     namespace: str = ""
     unit_name: str = ""
     unit_mode: bool = False
+    client_rebalance: bool = True
     announced: list[Any] = field(default_factory=list)
     figures: ConsumeFigures = field(default_factory=ConsumeFigures)
 

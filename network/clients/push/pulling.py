@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -12,11 +13,23 @@ from rmqctl.formats.errors import RemoteError, RmqctlError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.network.clients.channel import messages_of
 from rmqctl.network.clients.client import BrokerError, PullNodes, Route, texts
+from rmqctl.network.clients.membership import CLUSTERING, STRATEGY_NAMES
 from rmqctl.network.clients.push.consume_services import HeldLocks
 from rmqctl.network.clients.push.member import PushMember
 from rmqctl.network.clients.push.process_queue import ProcessQueue
 from rmqctl.network.clients.push.tasks import Tasks
-from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode, ResponseCode, parse_body
+from rmqctl.network.remoting.codec import (
+    MessageQueue,
+    RemotingCommand,
+    RequestCode,
+    ResponseCode,
+    bean,
+    fastjson,
+    integer_of,
+    objects,
+    parse_body,
+    text_of,
+)
 from rmqctl.store.read.filter import TagFilter
 
 # PullSysFlag: commit the offset of the request, wait for messages, the subscription is in the request
@@ -242,6 +255,7 @@ _ANSWERS = (
 
 # The member's share of the queues, as members come and go (RebalanceImpl, RebalancePushImpl).
 
+_POP = "POP"
 _UNBALANCED_SECONDS = 1.0
 _NOT_LOCKED_SECONDS = 0.5
 # a callback in order is waited for so long at a time, and in all since the lock was renewed last
@@ -280,7 +294,9 @@ class Rebalance:
         if route is None or not route.readable:
             # a retry topic that the broker has just made is routed a little later
             return _UNBALANCED_SECONDS
-        share = self._share(route)
+        share = self._share(route) if member.client_rebalance else self._assigned(topic, route)
+        if share is None:
+            return _UNBALANCED_SECONDS
         is_changed = self._give_up(topic, share)
         added, is_locked = self._take(share)
         if is_changed or added:
@@ -299,6 +315,30 @@ class Rebalance:
         answer = member.client.ask(next(iter(route.addresses.values())), RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields)
         members = sorted(str(one) for one in parse_body(answer.body).get("consumerIdList", []))
         return set(member.allocate(sorted(route.readable), members, member.client.client_id))
+
+    def _assigned(self, topic: str, route: Route) -> set[MessageQueue] | None:
+        """Return the queues of a topic that a broker assigns to this member; None where it does not know."""
+        member = self._member
+        wanted = bean(
+            clientId=member.client.client_id,
+            consumerGroup=member.group,
+            messageModel=CLUSTERING,
+            strategyName=STRATEGY_NAMES[member.allocate],
+            topic=topic,
+        )
+        address = random.choice(sorted(route.addresses.values()))
+        answer = parse_body(member.client.ask(address, RequestCode.QUERY_ASSIGNMENT, body=fastjson(wanted)).body)
+        if answer.get("messageQueueAssignments") is None:
+            return None
+        found: set[MessageQueue] = set()
+        for one in objects(answer["messageQueueAssignments"]):
+            if text_of(one, "mode") == _POP:
+                raise RemoteError(f"{address} assigns queues by POP, which is not supported here")
+            queue = one.get("messageQueue")
+            if isinstance(queue, dict):
+                name, number = text_of(queue, "brokerName"), integer_of(queue, "queueId")
+                found.add(MessageQueue(name, number, text_of(queue, "topic")))
+        return found
 
     def _give_up(self, topic: str, share: set[MessageQueue]) -> bool:
         """Give up queues that belong to others by now, or stand still. Return whether there were any."""

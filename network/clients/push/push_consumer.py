@@ -13,7 +13,14 @@ from rmqctl.formats.errors import RefusedError, RemoteError, UsageError
 from rmqctl.network.clients.channel import Answered, Dial, SocketChannel
 from rmqctl.network.clients.client import Client, namespace_of, with_namespace
 from rmqctl.network.clients.consumer import Where
-from rmqctl.network.clients.membership import BROADCASTING, CLUSTERING, Allocate, averagely, live_group
+from rmqctl.network.clients.membership import (
+    BROADCASTING,
+    CLUSTERING,
+    STRATEGY_NAMES,
+    Allocate,
+    averagely,
+    live_group,
+)
 from rmqctl.network.clients.producer import trace_dispatcher
 from rmqctl.network.clients.producing.settings import check_group
 from rmqctl.network.clients.push.consume_services import ConcurrentService, HeldLocks, OrderlyService, SendBack
@@ -50,7 +57,8 @@ class MemberOptions:
     id of `instance`, which members on one host must not share. `force`: join although live members subscribe otherwise.
     `namespace`: that of topics and group, which callbacks do not see; else that of the name server's address. `warn`
     gets a line for what goes wrong. `unit_name`: part of the client id. `client_version`: the version whose
-    names of groups are legal.
+    names of groups are legal. `client_rebalance`: share out queues here; False: ask brokers for them, but in
+    order and in a broadcast.
     """
 
     begin: Where = "last"
@@ -66,6 +74,7 @@ class MemberOptions:
     unit_name: str = ""
     unit_mode: bool = False
     client_version: str = DEFAULT_RELEASE.name
+    client_rebalance: bool = True
 
 
 class PushConsumer:
@@ -104,6 +113,7 @@ class PushConsumer:
             self._client, group, subscribed, settings, options.warn, options.begin, options.allocate,
             is_orderly, options.broadcast, self._offsets(group), options.commit,
             namespace=options.namespace, unit_name=options.unit_name, unit_mode=options.unit_mode,
+            client_rebalance=options.client_rebalance or is_orderly or options.broadcast,
         )  # fmt: skip
         self.hooks = self._member.hooks
         """Hooks: append to the list before `start`."""
@@ -324,6 +334,8 @@ def _check(group: str, subscriptions: Mapping[str, str], options: MemberOptions)
         raise UsageError("a push consumer subscribes at least one topic")
     for tags in subscriptions.values():
         TagFilter(tags)
+    if not options.client_rebalance and options.allocate not in STRATEGY_NAMES:
+        raise UsageError(f"brokers share out queues by {' or '.join(STRATEGY_NAMES.values())} only")
     check_group(group, "consumer", options.client_version)
     if "/" in options.instance or not options.instance:
         raise UsageError(f"instance {options.instance!r} is not a legal name")
