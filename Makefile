@@ -33,7 +33,7 @@ help:
 	@echo "make any-day   every verb by a clock that is set: month ends, 29 February, 2038 and more, in four time zones"
 	@echo "make test-any-day  the quick run on a day drawn from a whole year; it prints how to repeat that day"
 	@echo "make coverage  the lines and branches that the tests run, by room (ARGS=--quick: those of the quick run)"
-	@echo "make lint      ruff (rules and format), mypy, and whether generated documents are fresh"
+	@echo "make lint      ruff (rules and format), mypy, banned words, and whether generated documents are fresh"
 	@echo "make interop   the tests that start the real RocketMQ (Maven and a JDK 11+; skipped with a reason without)"
 	@echo "make interop-ci  those of interop that CI runs: every test, with a drawn quarter of its versions and cases"
 	@echo "make proof     power cuts, kills, errors of the disk, flipped bytes and more, at length; then a table"
@@ -99,6 +99,7 @@ lint: install
 	$(BIN)/mypy
 	$(BIN)/python -m rmqctl.formats.generate --check
 	$(BIN)/python -m rmqctl.documents.document --check
+	$(BIN)/python -m tests.vocabulary
 
 # they wait for brokers half of their time
 interop: WORKERS = 4

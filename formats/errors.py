@@ -81,7 +81,7 @@ def told(text: str) -> str:
 
 
 class RmqctlError(Exception):
-    """Root of all errors of the project.
+    """Base class of all errors.
 
     `file` and `physical_offset` name the place, `hint` says what to do next. `code` is stable across releases.
     `notes` are further lines for people, `details` further fields for programs.
@@ -118,63 +118,63 @@ class RmqctlError(Exception):
 
 
 class UsageError(RmqctlError):
-    """The call itself cannot be carried out as given: a malformed id, time, option or input line."""
+    """Invalid call: a malformed id, time, option or input line."""
 
     code = "RMQ-E-002"
 
 
 class NotAStoreError(RmqctlError):
-    """The path is missing, empty, or holds nothing of a RocketMQ store."""
+    """The path is missing, empty, or not a RocketMQ store."""
 
     code = "RMQ-E-003"
 
 
 class UnreadableError(RmqctlError):
-    """A file of the store cannot be read (permissions, I/O error, it shrank while being read)."""
+    """A store file cannot be read (permissions, I/O error, it shrank during reading)."""
 
     code = "RMQ-E-004"
 
 
 class RemovedError(UnreadableError):
-    """A file was removed while the store was read. Where the log's beginning has moved on, that is a cleaner's work and
-    whoever reads goes on there: neither damage nor an I/O error."""
+    """A file was removed during reading. If the log's beginning has moved, a cleaner removed it, and the reader
+    continues there: neither damage nor an I/O error."""
 
     code = "RMQ-E-016"
 
 
 class CorruptError(RmqctlError):
-    """Bytes that must have a meaning have none: damage, which is never reported as absence."""
+    """Damaged data. Never reported as absence."""
 
     code = "RMQ-E-005"
 
 
 class UncertainError(CorruptError):
-    """A part of the store that an answer depends on is not read, or lags behind the log: nothing is damaged, but the
-    answer may be wrong. It comes where damage would come, as it stands in the way like damage."""
+    """The answer depends on a part of the store that was not read or lags the log. Nothing is damaged, but the answer
+    may be wrong."""
 
     code = "RMQ-E-040"
 
 
 class UnreadPartError(CorruptError):
-    """A small file beside the messages cannot be read: the answer lacks what it holds, and nothing else."""
+    """A small file beside the messages cannot be read. The answer lacks only its content."""
 
     code = "RMQ-E-050"
 
 
 class NotFoundError(RmqctlError):
-    """What was asked for is not in the store, and nothing damaged was in the way of knowing so."""
+    """The store does not have it, and no damage could hide it."""
 
     code = "RMQ-E-006"
 
 
 class HiddenByDamageError(CorruptError):
-    """What was asked for was not found, and damage may hide it: neither found nor absent."""
+    """It was not found, and damage may hide it."""
 
     code = "RMQ-E-020"
 
 
 class UnsupportedError(RmqctlError):
-    """A format that is recognised and named but not read or written yet (RocksDB queues, DLedger, ...)."""
+    """A recognised format that is not supported (RocksDB queues, DLedger, ...)."""
 
     code = "RMQ-E-007"
 
@@ -186,25 +186,25 @@ class StoreInUseError(RmqctlError):
 
 
 class RefusedError(RmqctlError):
-    """The work is possible but needs a decision or a flag of the user first."""
+    """The operation needs a decision or a flag of the user."""
 
     code = "RMQ-E-009"
 
 
 class WriteFailedError(RmqctlError):
-    """An I/O error while writing (disk full, failed fsync): loud, and nothing half-written is left visible."""
+    """An I/O error while writing (disk full, failed fsync). No partial output is visible."""
 
     code = "RMQ-E-010"
 
 
 class DiskFullError(WriteFailedError):
-    """There is no space left, or a quota is used up: nothing is wrong with the disk itself."""
+    """No space left, or the quota is exhausted."""
 
     code = "RMQ-E-013"
 
 
 class EngineError(RmqctlError):
-    """Spark could not be started, or lost the machines that worked for it; the store is as it was."""
+    """Spark did not start or lost its executors. The store is unchanged."""
 
     code = "RMQ-E-015"
 
@@ -224,8 +224,7 @@ _SIGNS_OF_LOADING = ("failed to map segment", "annot allocate memory", "oo many 
 
 
 class ExhaustedError(WriteFailedError):
-    """The process or the machine lacks file descriptors, memory or threads. Nothing is wrong with the store, and the
-    same call works once there are some."""
+    """Too few file descriptors, too little memory or no thread. The store is unaffected: raise the limit."""
 
     code = "RMQ-E-021"
 

@@ -126,9 +126,7 @@ class Session(NamedTuple):
     steps: list[tuple[str, str]]
 
 
-SESSION = re.compile(
-    r"<!-- a copy of the golden store ([\w-]+) lies at /data/store -->\n```console\n(.*?)```", re.DOTALL
-)
+SESSION = re.compile(r"<!-- a copy of the golden store ([\w-]+) is at /data/store -->\n```console\n(.*?)```", re.DOTALL)
 STORE = "/data/store"
 
 

@@ -53,7 +53,7 @@ of 5.5.0, 5.3.3 and 4.9.8 are part of the tests (`tests/interop/test_served.py`,
 - `--as VERSION` selects headers, configuration keys, topic attributes and remarks of that version; as 5.5.0 also
   queries for tags (`indexType=T`). As 4.9.8 requests of 5.x are answered with 3, and a reset of a group without
   members is left to mqadmin (206). The offset for a time is the first message at or after it, where 4.x takes the
-  nearest one. The black list is that of 4.9.8. A batch for a retry topic is refused with 13, where 4.x tells of a
+  nearest one. The black list is that of 4.9.8. A batch for a retry topic is refused with 13, where 4.x reports a
   BufferUnderflow.
 - KV settings and write permissions of brokers last until the name server ends.
 - A reply (324, 325) is pushed to the producer (326), and stored unless `storeReplyMessageEnable=false`.
@@ -216,17 +216,17 @@ _DIFFERENCES = """\
 remarks, fields and bodies. These differ:
 
 - Every group that has offsets has its retry topic; a broker makes it when the first member comes.
-- A field that is missing is named, where a broker tells of a NullPointerException.
-- A message that is not there is told apart from one that lies beyond the log.
-- Units of a queue that is not there are refused with 1; a broker says 0 and gives no body.
-- In 317 pullOffset is given to all groups at once, too; a broker leaves it 0, and the sum negative.
-- Remarks of sends name the status of the put and what is wrong.
-- A setting that cannot be changed while it runs is refused with 16; a broker says 0, and ignores it.
-- 223 for a group without members says so; a broker tells of a NullPointerException.
-- What would have no effect here is an error, where a broker says 0: a limit of cold data (2001), a check of queues in a
+- A missing field is named; a broker reports a NullPointerException.
+- A missing message and one past the end of the log have different answers.
+- Units of a missing queue are refused with 1; a broker answers 0 without a body.
+- In 317 pullOffset is set for all groups; a broker leaves it 0, and the sum negative.
+- Remarks of sends name the status of the put and the error.
+- A setting that cannot be changed at run time is refused with 16; a broker answers 0 and ignores it.
+- 223 names a group without members; a broker reports a NullPointerException.
+- A request without effect here is an error; a broker answers 0: a limit of cold data (2001), a check of queues in a
   RocksDB (354), and, without `--clean`, the removal of expired files (306, 329).
 - 308 leaves the groups of `filterGroups` out; a broker forgets their offsets.
-- A topic is deleted without a timer wheel, too, where a broker fails with 1.
+- A topic is deleted without a timer wheel too; a broker fails with 1.
 """
 
 

@@ -162,14 +162,10 @@ topics_option = Flag(
     metavar="TOPIC",
     multiple=True,
     shell_complete=topics,
-    help="Only this topic, or those of a pattern such as 'Order*'; may be repeated.",
+    help="Topic name or glob ('Order*'). Repeatable.",
 )
-no_system_topics_option = Flag(
-    "--no-system-topics", is_flag=True, help="Without the topics that a broker has for itself (rmq_sys_… and the like)."
-)
-columns_option = Flag(
-    "--columns", metavar="NAME,…", help="Only these columns, in this order; the names are those of `cat --json`."
-)
+no_system_topics_option = Flag("--no-system-topics", is_flag=True, help="Exclude system topics (rmq_sys_* and others).")
+columns_option = Flag("--columns", metavar="NAME,…", help="Print these columns, named as in `cat --json`.")
 group_option = Flag("-g", "--group", metavar="GROUP", help="Only this consumer group.", shell_complete=groups)
 queue_option = Flag("-q", "--queue", "queue_id", type=QUEUE_ID, metavar="N", help="Only this queue of the topic.")
 offset_option = Flag("-o", "--offset", type=OFFSET, metavar="OFFSET", help="An offset.")
@@ -184,14 +180,14 @@ first_or_last_option = Flag(
     "--limit",
     type=COUNT_FROM_AN_END,
     metavar="N",
-    help="Stop after N; -N: only the last N, without reading all before them.",
+    help="Print at most N messages; -N prints the last N.",
 )
 begin_option = Flag(
     "-b",
     "--begin",
     type=TIME,
     metavar="TIME",
-    help="From this time on: ISO 8601, 'today 9:00', yesterday, '2h ago', -2h, ms or seconds.",
+    help="Start time: ISO 8601, 'today 9:00', yesterday, '2h ago', -2h, ms or seconds.",
 )
 zone_option = Flag(
     "--tz",
@@ -199,35 +195,33 @@ zone_option = Flag(
     is_eager=True,
     expose_value=False,
     callback=keep_zone,
-    help="Zone of times that name none: Europe/Berlin, +08:00, local.  [default: UTC]",
+    help="Time zone for times given without one: Europe/Berlin, +08:00, local.  [default: UTC]",
 )
-end_option = Flag("-e", "--end", type=TIME, metavar="TIME", help="Up to this time.")
-yes_option = Flag("-y", "--yes", is_flag=True, help="Do not ask.")
+end_option = Flag("-e", "--end", type=TIME, metavar="TIME", help="End time.")
+yes_option = Flag("-y", "--yes", is_flag=True, help="Skip the confirmation prompt.")
 no_journal_option = Flag(
-    "--no-journal", "no_journal", is_flag=True, help="Keep nothing of what is removed: no undo, and its space is free."
+    "--no-journal", "no_journal", is_flag=True, help="Do not keep removed data: frees the space, cannot be undone."
 )
 queue_file_size_option = Flag(
     "--queue-file-size",
     type=QUEUE_FILE_SIZE,
     metavar="BYTES",
-    help="Of new consume queue files (mappedFileSizeConsumeQueue), or `default`: RocketMQ's own. Needed where no queue "
-    "file is left and -c does not say it.",
+    help="Size of new consume queue files, or `default`. Needed if no queue file is left and -c does not give it.",
 )
 index_size_option = Flag(
     "--index-size",
     type=INDEX_SIZE,
     metavar="SLOTS,ENTRIES",
-    help="Of new index files (maxHashSlotNum, maxIndexNum), or `default`: RocketMQ's own. Needed where no index file "
-    "is left and -c does not give them.",
+    help="Size of new index files, or `default`. Needed if no index file is left and -c does not give it.",
 )
 journal_option = Flag(
     "--journal",
     "journal_in",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Keep what is removed or overwritten below DIR, which may be on another disk, not beside the store.",
+    help="Keep undo data below DIR, for example on another disk.",
 )
-dry_run_option = Flag("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+dry_run_option = Flag("--dry-run", is_flag=True, help="Print the plan and change nothing.")
 
 namesrv_option = Flag(
     "-n",
@@ -246,9 +240,7 @@ source_option = Flag(
     metavar="FILE",
     help="JSON Lines as cat --json prints, Parquet or Arrow as export writes.",
 )
-keep_going_option = Flag(
-    "--keep-going", is_flag=True, help="With --from: leave out bad lines, else one of them stops it all."
-)
+keep_going_option = Flag("--keep-going", is_flag=True, help="With --from: skip invalid lines instead of stopping.")
 
 _store_option = Flag(
     "-s",
@@ -257,7 +249,7 @@ _store_option = Flag(
     envvar=STORE_VARIABLE,
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help=f"The store; else ${STORE_VARIABLE}, else what broker.conf says, else ~/store.",
+    help=f"Store directory; else ${STORE_VARIABLE}, else broker.conf, else ~/store.",
 )
 config_option = Flag(
     "-c",
@@ -273,13 +265,15 @@ _format_option = Flag(
     "output_format",
     type=click.Choice(FORMATS),
     default="table",
-    help="How to print data.",
+    help="Output format.",
     show_default=True,
 )
 
 
-_no_pager_option = Flag(NO_PAGER, is_flag=True, expose_value=False, help="On a terminal: all at once, not by $PAGER.")
-_bytes_option = Flag("--bytes", "digits", is_flag=True, help="Tables: bytes and ms as digits, not 1.2 GiB and 2d 4h.")
+_no_pager_option = Flag(NO_PAGER, is_flag=True, expose_value=False, help="Do not use a pager.")
+_bytes_option = Flag(
+    "--bytes", "digits", is_flag=True, help="Print exact bytes and milliseconds instead of 1.2 GiB and 2d 4h."
+)
 
 
 def store_options(command: Command) -> Command:
@@ -340,8 +334,8 @@ def tls_options(command: Command) -> Command:
         return command(*args, dial=encrypted or SocketChannel, **options)
 
     flag = Flag("--tls", is_flag=True, help="Use TLS without verifying certificates.")
-    signed = Flag("--tls-ca", type=PEM, metavar="FILE", help="The same, with servers that these authorities signed.")
-    name = Flag("--tls-check-name", is_flag=True, help="And made for the hosts that are dialled.")
+    signed = Flag("--tls-ca", type=PEM, metavar="FILE", help="Use TLS and verify certificates with this CA file.")
+    name = Flag("--tls-check-name", is_flag=True, help="Also verify the host name in the certificate.")
     return flag(signed(name(dialling)))  # type: ignore[return-value]
 
 
@@ -349,8 +343,8 @@ def message_options(command: Command) -> Command:
     """Add what describes one message but for its topic and queue; `one_message` makes it of them."""
     flags = (
         Flag("--tags", metavar="TAG", help="Tag of the message."),
-        key_option.but(multiple=True, help="A key of the message; may be repeated."),
-        Flag("--property", "properties", metavar="NAME=VALUE", multiple=True, help="A property; may be repeated."),
+        key_option.but(multiple=True, help="Key of the message. Repeatable."),
+        Flag("--property", "properties", metavar="NAME=VALUE", multiple=True, help="Property. Repeatable."),
         Flag("--flag", type=JAVA_INT, default=0, metavar="N", help="The producer's own flag."),
         Flag("--body", type=click.UNPROCESSED, metavar="TEXT", help="The body, as UTF-8."),
         Flag("--body-file", type=InputFile(), metavar="FILE", help="The body from a file, `-` for stdin."),

@@ -24,9 +24,9 @@ IN_PROCESS = "in-process"
 master_option = Flag(
     "--master",
     metavar="URL",
-    help="Run on Spark: local[*], local[4], spark://host:7077; without it in this process.",
+    help="Run on Spark: local[*], local[4], spark://host:7077.",
 )
-conf_option = Flag("--conf", "conf", metavar="NAME=VALUE", multiple=True, help="A setting of Spark; may be repeated.")
+conf_option = Flag("--conf", "conf", metavar="NAME=VALUE", multiple=True, help="Spark setting. Repeatable.")
 
 
 class SparkChoice(NamedTuple):

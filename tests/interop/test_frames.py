@@ -94,23 +94,23 @@ def _sorted(value: Any, without: tuple[str, ...]) -> Any:
     return value
 
 
-NO_EFFECT = "what would have no effect here is an error, where a broker says 0"
-STATUS = "remarks of sends name the status of the put and what is wrong"
+NO_EFFECT = "a request without effect here is an error; a broker answers 0"
+STATUS = "remarks of sends name the status of the put and the error"
 DIFFERENCES = {
-    "pull without a topic": "a field that is missing is named, where a broker tells of a NullPointerException",
-    "message beyond the log": "a message that is not there is told apart from one that lies beyond the log",
-    "units of no queue": "units of a queue that is not there are refused with 1; a broker says 0 and gives no body",
-    "stats of all groups": "pullOffset is given to all groups at once, too; a broker leaves it 0, and the sum negative",
+    "pull without a topic": "a missing field is named; a broker reports a NullPointerException",
+    "message beyond the log": "a missing message and one past the end of the log have different answers",
+    "units of no queue": "units of a missing queue are refused with 1; a broker answers 0 without a body",
+    "stats of all groups": "pullOffset is set for all groups; a broker leaves it 0, and the sum negative",
     "send to a missing queue": STATUS,
     "send too far away": STATUS,
     "send with a bad time": STATUS,
-    "change what is no setting": "a setting that cannot be changed while it runs is refused with 16; a broker says 0",
-    "status of nobody": "223 for a group without members says so; a broker tells of a NullPointerException",
+    "change what is no setting": "a setting that cannot be changed at run time is refused with 16; a broker answers 0",
+    "status of nobody": "223 names a group without members; a broker reports a NullPointerException",
     "limit of cold data": NO_EFFECT,
     "check RocksDB": NO_EFFECT,
     "clean queues": NO_EFFECT,
     "clean the log": NO_EFFECT,
-    "delete a topic of the broker": "a topic is deleted without a timer wheel, too, where a broker fails with 1",
+    "delete a topic of the broker": "a topic is deleted without a timer wheel too; a broker fails with 1",
 }
 """Why an answer is not that of the real broker, by the name of the request; docs/network.md has the same sentences."""
 
@@ -126,7 +126,7 @@ _DIFFERENCES_OF: dict[str, dict[str, str]] = {
         "change the home": "the black list is that of 4.9.8",
         "offset of a queue at 1795218540000 UPPER": OF_TIME,
         "offset of a queue at 1900000000000 LOWER": OF_TIME,
-        "send a batch to retries": "a batch for a retry topic is refused with 13, where 4.x tells of a BufferUnderflow",
+        "send a batch to retries": "a batch for a retry topic is refused with 13, where 4.x reports a BufferUnderflow",
     },
 }
 # what differs from a broker of 5.x alone, by the release that it does not differ from

@@ -51,10 +51,10 @@ The store must be whole and not in use: append never repairs. Exit code 5 names 
 @keep_going_option
 @click.option(
     "--anywhere", is_flag=True,
-    help="Also into a topic that only the broker writes, or of a name that it refuses, or a queue that no topic has.",
+    help="Allow system topics, invalid topic names and unknown queues.",
 )  # fmt: skip
-@click.option("--no-unique-key", is_flag=True, help="Give no unique id to new messages, which a producer does.")
-@click.option("--create", is_flag=True, help="Make a new store if there is none.")
+@click.option("--no-unique-key", is_flag=True, help="Do not add a unique id to new messages.")
+@click.option("--create", is_flag=True, help="Create a new store if none exists.")
 @output_options
 def append(
     store: StoreLocation,
@@ -76,9 +76,8 @@ def append(
 ) -> int:
     """Store one message, or many from JSON Lines, Parquet or Arrow.
 
-    What a producer sets is kept: topic, queue, flag, properties, body, born time and host. A new message gets a unique
-    id, as a producer gives it one; a line that `cat` printed keeps the one it has, or none. The message ends in the
-    commitlog, its consume queue and the index, flushed to disk, before the command returns.
+    Fields of the producer are kept: topic, queue, flag, properties, body, born time and host. A new message gets a
+    unique id; a line of `cat` keeps its own. Commitlog, consume queue and index are on disk when the command returns.
     """
     from rmqctl.opening import noting_stored
 

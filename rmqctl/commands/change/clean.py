@@ -61,7 +61,7 @@ _KEPT = {
 @click.option(
     "--older-than", type=SPAN, metavar="SPAN", help="Age of files that are removed, by their mtime.  [default: 72h]"
 )
-@click.option("--at-once", is_flag=True, help="Files of any age are removed, up to --batch-max and but the last.")
+@click.option("--at-once", is_flag=True, help="Remove files of any age, up to --batch-max, except the last.")
 @click.option("--batch-max", type=COUNT, metavar="N", help="Commitlog files per run.  [default: 10]")
 @click.option("--scheduled", is_flag=True, help="The broker's own rule: only at --delete-when or with full disks.")
 @click.option("--delete-when", metavar="HOURS", help="With --scheduled: local hours, as 04;16.  [default: 04]")
@@ -75,16 +75,16 @@ _KEPT = {
     "--interval-forcibly",
     type=SPAN,
     metavar="SPAN",
-    help="How long a reader in this process may hold a file back.  [default: 120s]",
+    help="How long a reader in this process may delay a removal.  [default: 120s]",
 )
-@click.option("--accept-gaps", is_flag=True, help="Files missing inside the commitlog are gone for good.")
+@click.option("--accept-gaps", is_flag=True, help="Accept files missing inside the commitlog.")
 @click.option(
     "--crashed",
     is_flag=True,
-    help="Even of a store that was not closed cleanly: then only expired commitlog files that `recover` does not need.",
+    help="Also clean a store that crashed; removes only expired commitlog files that recovery does not need.",
 )
-@click.option("--now", "at", type=TIME, metavar="TIME", help="With --dry-run, --forecast: as if it were this time.")
-@click.option("--forecast", is_flag=True, help="Say when each file goes, by age and by the disk; change nothing.")
+@click.option("--now", "at", type=TIME, metavar="TIME", help="With --dry-run, --forecast: use this time as now.")
+@click.option("--forecast", is_flag=True, help="Print when each file expires; change nothing.")
 @zone_option
 @dry_run_option
 @yes_option
@@ -108,16 +108,15 @@ def clean(
 ) -> None:
     """Remove expired files for good, and free their space. This cannot be undone.
 
-    Commitlog files are removed by age, the oldest first, up to the first that is young or --batch-max; the last one is
-    always kept. Then queue and index files that only point before the commitlog's new beginning are removed as well.
-    It says how many messages that takes away, which groups have not read them, and asks, on a terminal; elsewhere it
-    needs --yes. Defaults are those of -c broker.conf, else the broker's. Without --scheduled neither the hour nor the
-    disks matter.
+    The oldest commitlog files go first, up to the first young one or --batch-max; the last file always stays. Queue
+    and index files that only point at removed messages follow. The command prints the number of messages and the
+    groups that have not read them, and prompts; without a terminal it needs --yes. Defaults come from -c broker.conf,
+    else from RocketMQ. Without --scheduled, hour and disk usage do not matter.
 
-    --forecast says when a broker would remove each file: by age, at its hour, and by how full the disk is.
+    --forecast prints when a broker would remove each file, by age, hour and disk usage.
 
-    A store that was not closed cleanly has to be recovered first. Where its disk is too full for that, --crashed frees
-    space without needing any: queues and index are kept, and a later `rmqctl clean` takes their files.
+    Recover a crashed store first. If its disk is too full for that, --crashed frees space and needs none; a later
+    `rmqctl clean` removes queue and index files.
     """
     _require_sense(scheduled, forecast, delete_when, disk_ratio, at, at_once=at_once, crashed=crashed, dry_run=dry_run)
     given: dict[str, Any] = {

@@ -47,7 +47,7 @@ States:
 )
 @store_options
 @click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=completing.changes)
-@click.option("--prune", is_flag=True, help="Remove what these changes kept (all without ID): no undo from then on.")
+@click.option("--prune", is_flag=True, help="Delete the undo data of these changes (without ID: of all).")
 @click.option("--older-than", type=SPAN, metavar="SPAN", help="With --prune: only changes of this age, as 30d.")
 @dry_run_option
 @yes_option
@@ -61,11 +61,10 @@ def log(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """List the changes made to a store, and what they keep.
+    """List the changes made to a store and their undo data.
 
-    Each change by recover, rebuild, truncate, repair or offsets keeps what it took out or overwrote in DIR.rmqctl
-    beside the store, so that it can be undone. Delete that with --prune once you no longer need the undo. Stored
-    messages and files that `clean` removed are listed too, but cannot be undone.
+    Each change keeps what it removed or overwrote in DIR.rmqctl beside the store. Delete that with --prune once you
+    no longer need the undo. Stored messages and files removed by `clean` are listed too, but cannot be undone.
     """
     from rmqctl.opening import open_store
     from rmqctl.reports.changes import tell_left_behind

@@ -63,7 +63,7 @@ def rebuild(
     index_size: tuple[int, int] | None,
     change: ChangeOptions,
 ) -> int:
-    """Make consume queues and index anew from the commitlog.
+    """Rebuild consume queues and index from the commitlog.
 
     New files are written beside the store, flushed, then swapped in. The old ones are kept in DIR.rmqctl for `undo`.
     Queues whose messages have all expired stay, because only they know their next offset.

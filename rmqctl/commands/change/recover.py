@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 Examples:
   rmqctl recover -s /data/store --dry-run     what would change
   rmqctl recover -s /data/store               after a crash
-  rmqctl recover -s /data/store --bridge      keep what lies behind damage
-  rmqctl recover -s /data/store --cut         give it up, as a broker would
+  rmqctl recover -s /data/store --bridge      keep the messages after damage
+  rmqctl recover -s /data/store --cut         drop them, as a broker would
 
 Exit code 0: the store is whole. 1: it is usable, but damage that no broker looks at is left in the log. 5: a decision
 is needed, or an earlier change was interrupted; nothing was changed. --cut asks before it
@@ -38,13 +38,9 @@ takes messages away, --no-journal before it removes anything for good, and both 
 that needs --yes."""
 )
 @store_options
-@click.option(
-    "--bridge", is_flag=True, help="Replace damage, wherever it is, by filler messages; all that follows it is kept."
-)
-@click.option(
-    "--cut", is_flag=True, help="End the log at damage even where good messages follow; they are kept beside."
-)
-@click.option("--full", is_flag=True, help="Let damage anywhere count, not only in the files a broker would check.")
+@click.option("--bridge", is_flag=True, help="Replace damage anywhere by filler messages and keep all later messages.")
+@click.option("--cut", is_flag=True, help="End the log at damage, even if valid messages follow.")
+@click.option("--full", is_flag=True, help="Treat damage in any file, not only in those a broker checks.")
 @queue_file_size_option
 @index_size_option
 @change_options(no_journal_option, journal_option)
@@ -60,12 +56,12 @@ def recover(
     index_size: tuple[int, int] | None,
     change: ChangeOptions,
 ) -> int:
-    """Make a store whole after a crash.
+    """Recover a store after a crash.
 
-    After a clean stop the last three commitlog files count, after a crash those that the checkpoint does not cover.
-    A torn tail is cut. Damage with good messages behind it is refused until you say --bridge or --cut. Then consume
-    queues and index are made complete for the whole log. What is taken out or overwritten is kept in DIR.rmqctl
-    beside the store, and `rmqctl undo` brings it back.
+    A torn tail is cut. Damage with valid messages after it is refused until you give --bridge or --cut. Only damage
+    counts that a broker would see: after a clean stop in the last three commitlog files, after a crash in those that
+    the checkpoint does not cover. Then consume queues and index are completed for the whole log. Removed and
+    overwritten data is kept in DIR.rmqctl beside the store; `rmqctl undo` restores it.
     """
     from rmqctl.flags.types import decide_sizes, tell_index_size
     from rmqctl.opening import log_bytes, open_store, tell_if_open

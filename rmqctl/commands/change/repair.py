@@ -34,7 +34,7 @@ Examples:
   rmqctl repair -s /data/store --dry-run                    what would be fixed, and how
   rmqctl repair -s /data/store
   rmqctl repair -s /data/store --only RMQ-CFG-001           put a backup in the place of a damaged config file
-  rmqctl repair -s /data/store --only RMQ-OFF-001           consumer offsets behind the end of their queues
+  rmqctl repair -s /data/store --only RMQ-OFF-001           consumer offsets past the end of their queues
   rmqctl repair -s /data/store --only RMQ-TIME-001          file times, by which a broker deletes
   rmqctl repair -s /data/store --only RMQ-EPO-004           clear what a slave's truncation left after the log's end
   rmqctl undo -s /data/store                                take it back
@@ -49,7 +49,7 @@ decision is needed. --no-journal asks before it removes anything for good, and w
     multiple=True,
     metavar="CODE",
     shell_complete=completing.codes,
-    help="Only findings of this code; may be repeated.",
+    help="Only findings of this code. Repeatable.",
 )
 @queue_file_size_option
 @change_options(no_journal_option, journal_option)
@@ -62,12 +62,12 @@ def repair(
     queue_file_size: int | None,
     change: ChangeOptions,
 ) -> int:
-    """Check a store, and fix what is found.
+    """Check a store and fix the findings.
 
-    Damage inside the log is replaced by filler messages (as `recover --bridge` does), a torn tail is cut, queues, index
-    and checkpoint are made right, stray files are moved beside the store, damaged config files replaced by their good
-    backups. Consumer offsets, file times and whole messages after the log's end are changed only if you name their
-    code. What is removed or overwritten is kept in DIR.rmqctl beside the store, and `rmqctl undo` brings it back.
+    It replaces damage inside the log by filler messages (as `recover --bridge`), cuts a torn tail, fixes queues,
+    index and checkpoint, moves stray files beside the store and restores config files from intact backups. Consumer
+    offsets, file times and old messages after the log's end change only if you name their code. Removed and
+    overwritten data is kept in DIR.rmqctl beside the store; `rmqctl undo` restores it.
     """
     from rmqctl.flags.types import NewFiles, decide_sizes, tell_index_size
     from rmqctl.opening import log_bytes, open_store, tell_if_open

@@ -31,7 +31,7 @@ Examples:
   rmqctl salvage /data/store --to /data/new           a store with damage anywhere in it
   rmqctl salvage a.bin b.bin found/ --to /data/new    loose, renamed or cut commitlog files
   rmqctl salvage disk.img --to /data/new --offsets renumber
-  rmqctl salvage /data/store --to /data/new --stale   also what lies behind a truncation
+  rmqctl salvage /data/store --to /data/new --stale   also messages after a truncation
 
 Exit code 0: everything was understood and stored. 1: something was not, or no message was found; the lost and found
 beside the new store names every span. 3: FROM is not there or cannot be read. 6: an I/O error, such as a full disk;
@@ -46,19 +46,19 @@ nothing is left."""
     type=click.Choice(("keep", "renumber")),
     default="keep",
     show_default=True,
-    help="Give messages their old queue offsets, so that consumers go on where they were, or count from 0.",
+    help="Keep queue offsets, so that consumers continue, or count from 0.",
 )
-@click.option("--stale", is_flag=True, help="Also messages that an earlier truncation left behind the log's end.")
+@click.option("--stale", is_flag=True, help="Also extract messages that a truncation left after the log's end.")
 @config_option
 @output_options
 def salvage(
     output: Output, source: tuple[Path, ...], target: Path, offsets: Any, stale: bool, config_path: Path | None
 ) -> int:
-    """Put every good message of FROM into a new store.
+    """Extract every valid message of FROM into a new store.
 
-    FROM are stores, folders, files or block devices; of a store its commitlog is read. A message counts if all its
-    checks hold, wherever it lies. It is stored once, even if several copies are found. FROM is only read. Queues and
-    index of the new store are complete; sizes of its files are those of FROM, or what -c says.
+    FROM are stores, directories, files or block devices. They are only read. A message counts if all its checks hold,
+    wherever it is found; copies are stored once. Queues and index of the new store are complete. File sizes are those
+    of FROM, or of -c.
     """
     from rmqctl.opening import broker_config
     from rmqctl.output.progress import progress

@@ -28,7 +28,7 @@ Examples:
   rmqctl snapshot --verify /backup/store-1
   rmqctl snapshot /backup/store-1 -s /data/store --hard-links
 
-A snapshot of a live store holds the log up to the offset that is told, and an `abort` file: `rmqctl recover -s DIR`,
+A snapshot of a live store holds the log up to the printed offset, and an `abort` file: `rmqctl recover -s DIR`,
 or the start of a broker on it, completes its queues. With --hard-links full commitlog files are not copied but get a
 second name. A broker removes such files but never rewrites them, and rmqctl gives them bytes of their own first.
 
@@ -36,15 +36,15 @@ Exit code 1: --verify found something that is not as in the manifest, or the cop
 )
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @store_options
-@click.option("--verify", is_flag=True, help="Hold the snapshot DIR against its manifest; nothing is changed.")
+@click.option("--verify", is_flag=True, help="Verify DIR against its manifest.")
 @click.option(
     "--reflink",
     type=click.Choice(("auto", "always", "never")),
     default="auto",
     show_default=True,
-    help="Share blocks with the store until one of the two is written to, on file systems that can.",
+    help="Share blocks with the store, on file systems that can.",
 )
-@click.option("--hard-links", is_flag=True, help="Do not copy full commitlog files, give them a second name.")
+@click.option("--hard-links", is_flag=True, help="Hard-link full commitlog files instead of copying them.")
 @dry_run_option
 @output_options
 def snapshot(
@@ -62,7 +62,7 @@ def snapshot(
     --dry-run copies nothing. It compares sizes with free space, and names and sizes with the file system's limits. It
     reports a running broker, links, other owners, and with -c paths of broker.conf in the old place.
 
-    DIR appears when all of it is on disk. The manifest, rmqctl-snapshot.json in DIR, disturbs no broker.
+    DIR appears when it is complete on disk. Brokers ignore the manifest, DIR/rmqctl-snapshot.json.
     """
     if dry_run and verify:
         raise click.UsageError("--verify changes nothing: leave out --dry-run")

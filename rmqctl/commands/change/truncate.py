@@ -35,7 +35,7 @@ Exit code 5 if a record is cut by the offset: the nearest possible ones are name
 terminal to ask at, if messages would be removed."""
 )
 @store_options
-@click.option("--at", type=OFFSET, required=True, metavar="OFFSET", help="Physical offset where the log is to end.")
+@click.option("--at", type=OFFSET, required=True, metavar="OFFSET", help="Physical offset of the new end of the log.")
 @queue_file_size_option
 @index_size_option
 @change_options(no_journal_option, journal_option)
@@ -51,9 +51,9 @@ def truncate(
 ) -> int:
     """End the commitlog at OFFSET, where a message begins or ends.
 
-    All messages from there on are removed: it says how many and asks, on a terminal; elsewhere it needs --yes. Queues,
-    index and checkpoint are made what the rest implies. What is removed is kept in DIR.rmqctl beside the store, and
-    `rmqctl undo` brings it back.
+    All later messages are removed. The command prints their number and prompts; without a terminal it needs --yes.
+    Queues, index and checkpoint follow. Removed data is kept in DIR.rmqctl beside the store; `rmqctl undo` restores
+    it.
     """
     from rmqctl.flags.types import decide_sizes, tell_index_size
     from rmqctl.opening import open_store, tell_if_open

@@ -33,19 +33,18 @@ would be neither old nor new. And without --yes where there is no terminal to as
     "--give-up",
     "gives_up",
     is_flag=True,
-    help="End an interrupted change where it stands: neither finish it nor take it back. Then run `rmqctl recover`.",
+    help="End an interrupted change without finishing or undoing it. Then run `rmqctl recover`.",
 )
 @change_options()
 @output_options
 def undo(store: StoreLocation, output: Output, change_id: str | None, gives_up: bool, change: ChangeOptions) -> None:
-    """Put a store back to before its last change: every byte, every file, every time.
+    """Undo the last change: restore every byte, file and file time.
 
-    What the change kept in DIR.rmqctl is checked first, and that the store is as the change left it. Further changes
-    can be undone one after the other, the last one first. If that takes messages away it asks first.
+    The data in DIR.rmqctl and the state of the store are checked first. Run it again for earlier changes. If messages
+    are removed, it prompts.
 
-    A change that was interrupted, and whose store has been used since, cannot be taken back without losing what was
-    stored meanwhile. --give-up leaves the store as it is, keeps what the change took out, and lets `rmqctl recover`
-    make the store whole.
+    An interrupted change cannot be undone once the store was used: newer messages would be lost. --give-up then
+    leaves the store as it is and keeps the saved data; run `rmqctl recover` next.
     """
     from rmqctl.opening import open_store
 
@@ -86,8 +85,7 @@ without --yes where there is no terminal to ask at, if messages would be removed
 def resume(store: StoreLocation, output: Output, change: ChangeOptions) -> None:
     """Finish a change that was interrupted by a crash, a kill or a full disk.
 
-    Everything that it needs was on disk before it began. An interrupted undo is finished as an undo. If that takes
-    messages away it asks first.
+    An interrupted undo is finished as an undo. If messages are removed, it prompts.
     """
     from rmqctl.opening import open_store
 

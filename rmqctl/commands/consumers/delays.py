@@ -75,7 +75,7 @@ hide it."""
 )
 @output_options
 def delays(store: StoreLocation, output: Output, *, undelivered: bool) -> int:
-    """Say which delayed messages wait for their time: by delay level, and in the timer by the queue they are for.
+    """List pending delayed messages, by delay level and in the timer by target queue.
 
     Pending are messages from the offset in config/delayOffset.json on; a running broker writes it every 10 s. In the
     timer those are pending that a broker has on its wheel once it has recovered it from timerwheel, timerlog/ and
@@ -84,8 +84,7 @@ def delays(store: StoreLocation, output: Output, *, undelivered: bool) -> int:
     With --undelivered, the command lists delayed messages before the offset of their level, and messages of the timer
     that were due before the time in config/timercheck, that have no copy with the same unique key, birth time and
     retries in their topic. It reads the log from the first such message on. Broker defects, a broker that was down for
-    a week, a deleted topic or delivery to another broker leave such messages. Messages that were taken back are not
-    among them.
+    a week, a deleted topic or delivery to another broker leave such messages. Recalled messages are not listed.
     """
     if undelivered:
         return _list_undelivered(store, output)

@@ -63,10 +63,9 @@ Exit code 1: no dead letter matched, or damage beside the answer; 7: damage may 
 @topic_option.but(help="Only messages that came from this topic.")
 @output_options
 def list_letters(store: StoreLocation, output: Output, group: str | None, topic: str | None) -> int:
-    """List the messages that consumer groups gave up (topics %DLQ%GROUP).
+    """List dead-letter messages (topics %DLQ%GROUP).
 
-    Each with the topic and the id of the message that it was first, how often it was consumed in vain, and when it
-    was given up.
+    Each has the topic and id of the original message, the number of attempts and the time of the last one.
     """
     from rmqctl.formats.errors import NotFoundError
     from rmqctl.opening import open_store
@@ -90,7 +89,7 @@ dlq = VerbGroup(
         "redrive": Verb("rmqctl.commands.consumers.dlq:redrive", "change", "Give it to its group once more."),
     },
     subcommand_metavar="ACTION [ARGS]...",
-    help="Messages that consumer groups gave up (topics %DLQ%GROUP).",
+    help="Dead-letter messages (topics %DLQ%GROUP).",
 )
 
 
@@ -139,11 +138,11 @@ one that another broker got, or that has expired.
 Exit code 1: no dead letter matched, or damage beside the answer; 7: damage may hide it.""",
 )
 @store_options
-@group_option.but(required=True, help="The group that gave them up.")
+@group_option.but(required=True, help="The group of the dead letters.")
 @time_options
 @key_option.but(help="Only messages with this key or unique key.")
 @click.option("--offset", type=OFFSET, metavar="OFFSET", help="From this offset of the %DLQ% queue on.")
-@click.option("--to", "to_offset", type=OFFSET, metavar="OFFSET", help="Up to before this one.")
+@click.option("--to", "to_offset", type=OFFSET, metavar="OFFSET", help="Before this offset.")
 @limit_option.but(help="At most N that are ready, the oldest first.")
 @click.option(
     "--into",
@@ -152,7 +151,7 @@ Exit code 1: no dead letter matched, or damage beside the answer; 7: damage may 
     show_default=True,
     help="The retry topic, for this group alone; or the topic they came from, for every group of it.",
 )
-@click.option("--again", is_flag=True, help="Also those that were redriven before.")
+@click.option("--again", is_flag=True, help="Include messages redriven before.")
 @click.option(
     "-o",
     "--output",
@@ -183,12 +182,12 @@ def redrive(
     dry_run: bool,
     yes: bool,
 ) -> int:
-    """Give a group what it gave up once more: with all retries before it again.
+    """Redeliver a group's dead letters with a fresh set of retries.
 
-    Messages go to the group's retry topic, from which its clients take them by themselves, or back to the topic they
-    came from. They keep body, keys, tags, unique key and born time; what the way to here left in their properties
-    (DELAY, REAL_TOPIC, RECONSUME_TIME …) goes. They are appended to the store, with the broker stopped; or written as
-    lines for a producer (-o). The dead letters stay. It says how many and asks.
+    Messages go to the group's retry topic, or back to their original topic. They keep body, keys, tags, unique key
+    and born time; properties added on the way to the DLQ (DELAY, REAL_TOPIC, RECONSUME_TIME …) are removed. They are
+    appended to the store, with the broker stopped, or written as lines for a producer (-o). The dead letters stay.
+    The command prints their number and prompts.
     """
     from rmqctl.opening import open_store, tell_if_open
     from rmqctl.output.outcome import ToldDamage

@@ -64,7 +64,7 @@ Examples:
 \b
 States:
   caught-up         the offset is the end of the queue
-  behind            `lag` messages are not consumed; `lag_ms` lies between the first of them and the last
+  behind            `lag` messages are not consumed; `lag_ms` is the time from the first to the last
   before-beginning  `lag` messages are unread, and earlier ones expired unread
   past-end          the offset is larger than the queue's end: messages or their queue were lost
   damaged           the first message that is not consumed, or the last one, cannot be read
@@ -84,7 +84,7 @@ Exit code 1: no group matched, or damage beside the answer; 7: damage may hide i
 @group_option.but(help="Group name or glob ('order-*').")
 @topic_option.but(help="Topic name or glob ('Order*').")
 @click.option("--queues", "by_queue", is_flag=True, help="One row for each queue; the default with -g GROUP.")
-@click.option("--behind", is_flag=True, help="Only what is not caught up.")
+@click.option("--behind", is_flag=True, help="Only queues with lag.")
 @click.option("--all", "shows_all", is_flag=True, help="Include the groups of brokers and tools.")
 @click.option("--tag", metavar="TAGS", help="Tag expression that the group of -g subscribes with: 'TagA || TagB'.")
 @output_options

@@ -57,7 +57,7 @@ _VERBS = {
 @queue_option
 @output_options
 def show(store: StoreLocation, output: Output, group: str | None, topic: str | None, queue_id: int | None) -> int:
-    """Show what config/consumerOffset.json says, what its backup says, and delayOffset.json with its own.
+    """Show consumerOffset.json and delayOffset.json with their backups.
 
     `offset` is that of the next message to be consumed; of a delay level that of the next one to be delivered. How far
     behind a group is with it says `rmqctl groups`.
@@ -96,8 +96,7 @@ Exit code 1: there are errors or warnings. Notices alone are no reason to do any
 @store_options
 @output_options
 def lint(store: StoreLocation, output: Output) -> int:
-    """Say what is wrong with the files of offsets, or odd about them: the offsets of groups, those of delay levels, and
-    the backups of both."""
+    """Check the offset files: consumer offsets, delay offsets and their backups."""
     from rmqctl.opening import open_store
 
     worst = exit_codes.OK
@@ -119,9 +118,8 @@ offsets = VerbGroup(
     "offsets",
     verbs=_VERBS,
     subcommand_metavar="ACTION [ARGS]...",
-    help="Offsets of consumer groups: look at them, and change them with the broker stopped.\n\n"
-    "Every change is planned and journalled: --dry-run shows it, and `rmqctl undo` gives the old files back, byte for "
-    "byte.",
+    help="Show committed offsets, and change them with the broker stopped.\n\n"
+    "Every change has --dry-run, and `rmqctl undo` restores the old files byte for byte.",
     epilog="""\b
 Examples:
   rmqctl offsets show -s DIR -g GROUP

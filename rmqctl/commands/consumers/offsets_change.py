@@ -51,7 +51,7 @@ _OF_GROUPS = _Words(
 )
 _OF_LEVELS = _Words("never delivered", "delivered again", None)
 
-new_group_option = click.option("--new-group", is_flag=True, help="The group need not be known yet.")
+new_group_option = click.option("--new-group", is_flag=True, help="Allow an unknown group.")
 
 
 def _change_options(command: Callable[..., int]) -> Callable[..., int]:
@@ -73,7 +73,7 @@ While the broker runs:
 @topic_option.but(required=True, help="The topic.")
 @queue_option.but(required=True, help="The queue.")
 @offset_option.but(required=True, help="The next message that the group is to get.")
-@click.option("--anywhere", is_flag=True, help="Also outside of the queue, or of one that has no files.")
+@click.option("--anywhere", is_flag=True, help="Allow an offset outside the queue, or a queue without files.")
 @new_group_option
 @_change_options
 def set_one(
@@ -191,9 +191,8 @@ def reset(
 ) -> int:
     """Set a group in all queues of a topic, or in one, to a time, an offset, or either end.
 
-    A time means the first message stored at or after it, as for `rmqctl query --at`. Where that passes over messages
-    that the group has not read, it says how many and asks. The group's retry topic is another one: its messages wait
-    for it as before.
+    A time means the first message stored at or after it, as for `rmqctl query --at`. If the group skips unread
+    messages, the command prints their number and prompts. The group's retry topic does not change.
     """
     return _changed(
         store,

@@ -27,15 +27,15 @@ Examples:
 States, the gravest of those that apply:
   damaged      it cannot be read
   expired      it was removed with its old commitlog file
-  absent       no message is meant, and nothing hides one
-  no-slot      it is stored, but its queue does not lead to it: nobody gets it
+  absent       no such message, and no damage that could hide it
+  no-slot      it is stored, but its queue does not have it: no group receives it
   pending      a half message: neither committed nor rolled back
   rolled-back, gave-up   a half message that consumers never see
   cancelled, waiting, overdue   it is delayed: taken back, not due, or due
   not-delivered   it waits in the timer, and no broker delivers it
   dead         a group gave it up
   retrying     a group is to try it again
-  blocked      a group stands before a damaged message
+  blocked      a group is stuck at a damaged message
   unread       a group has not read it yet
   unknown      the sentence says what is missing
   filtered     a group's filter passes over it
@@ -59,7 +59,7 @@ A filter is known only where the broker keeps it (SQL92, or set with the group),
 
 --json prints an object for each message: what was asked, `state`, `sentence`, what names the message, `groups` (group,
 state, detail) and `evidence` (stage, state, detail, place; `timestamp` in ms: stored, due, given up, expires;
-`group_offset`, and `distance`: so many messages come before it, negative for a group that is past it).
+`group_offset`, and `distance`: the number of messages before it, negative for a group that is past it).
 
 Exit code 1: no such message, or damage beside the answer; 7: not found, and damage may hide it."""
 )
@@ -67,11 +67,11 @@ Exit code 1: no such message, or damage beside the answer; 7: not found, and dam
 @store_options
 @topic_option.but(help="Only messages that were sent to this topic.")
 @group_option.but(multiple=True, help="Only this consumer group; may be repeated.")
-@click.option("--tag", metavar="TAGS", help="What the groups of -g take, as you know it: 'TagA || TagB'.")
+@click.option("--tag", metavar="TAGS", help="Tag expression of the groups of -g: 'TagA || TagB'.")
 @click.option(
     "--by",
     type=click.Choice(["key", "offset"]),
-    help="Take a single word for a key, or for a physical offset or offset id, and for nothing else.",
+    help="Treat the argument only as a key, or only as an offset or offset id.",
 )
 @limit_option.but(default=10, help="At most N messages of a key.")
 @output_options
@@ -85,11 +85,11 @@ def where(
     by: NameKind | None,
     limit: int,
 ) -> int:
-    """Say where a message is, and why a group has it or not.
+    """Trace a message: where it is stored and which groups consumed it.
 
     One sentence, then the evidence: frame, queue, index, delay or transaction, each group's offset, filter, retries
-    and dead letter, and when it expires. Copies and retries of one message are told as one. Where the index cannot
-    be trusted the commitlog is searched.
+    and dead letter, and when it expires. Copies and retries of a message count as one. If the index is unreliable,
+    the commitlog is searched.
     """
     from rmqctl.opening import log_bytes, open_store
     from rmqctl.output.outcome import ToldDamage

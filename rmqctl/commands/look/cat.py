@@ -65,16 +65,16 @@ it with exit code 0."""
     type=click.Choice(["log", "queue"]),
     default="log",
     show_default=True,
-    help="As stored, or queue by queue as the consume queues lead to them.",
+    help="Commitlog order, or queue by queue.",
 )
 @click.option(
     "-f",
     "--follow",
     is_flag=True,
-    help="Go on with what is stored from now on; with -n 0 nothing else, with -n -N after the last N.",
+    help="Continue with new messages; -n 0: only those, -n -N: after the last N.",
 )
 @columns_option
-@click.option("--format-string", metavar="TEXT", help="Print each message by a template, in kcat's manner; see below.")
+@click.option("--format-string", metavar="TEXT", help="Print each message by a kcat-style template.")
 @click.option(
     "--stored-bodies", is_flag=True, help="With --json: compressed bodies also as stored, so that copies are exact."
 )

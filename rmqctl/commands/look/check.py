@@ -36,33 +36,33 @@ Exit code 0: nothing, or notices only. 1: errors or warnings. A store may be che
 )
 @store_options
 @click.option("--quick", "level", flag_value="quick", help="Names, sizes, heads and tails; not every message.")
-@click.option("--full", "level", flag_value="full", help="Also unpack compressed bodies and look behind every end.")
-@click.option("--subset", metavar="N/T", help="Of the commitlog's files only share N of T.")
+@click.option("--full", "level", flag_value="full", help="Also decompress bodies and read past the end of files.")
+@click.option("--subset", metavar="N/T", help="Check only the Nth of T parts of the commitlog.")
 @click.option("--max-duration", metavar="TIME", help="Stop after 90s, 10m or 2h, at the end of a commitlog file.")
 @click.option(
     "--resume",
     is_flag=True,
-    help="Go on where the last check with --resume stopped or was interrupted (DIR.check.json).",
+    help="Continue where the last check with --resume stopped (DIR.check.json).",
 )
 @click.option(
     "--state",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="The same with this file, which says how far the check came.",
+    help="As --resume, with this progress file.",
 )
 @click.option("--fail-fast", is_flag=True, help="Stop at the first error or warning.")
 @click.option(
     "--severity",
     type=click.Choice(["error", "warning", "notice"]),
     default="notice",
-    help="Print only what is at least this bad.",
+    help="Print findings of at least this severity.",
     show_default=True,
 )
-@click.option("--all", "shows_all", is_flag=True, help="Show every finding as it comes, not the first 5 of each code.")
-@click.option("--summary", is_flag=True, help="Also print what was covered, as one object at the end.")
+@click.option("--all", "shows_all", is_flag=True, help="Print every finding, not only the first 5 of each code.")
+@click.option("--summary", is_flag=True, help="Also print a summary object at the end.")
 @spark_options
 @click.option(
-    "--explain", metavar="CODE", shell_complete=completing.codes, help="Say what a code means, and look at no store."
+    "--explain", metavar="CODE", shell_complete=completing.codes, help="Explain a finding code (no store needed)."
 )
 @output_options
 def check(
@@ -80,11 +80,11 @@ def check(
     summary: bool,
     explain: str | None,
 ) -> int:
-    """Find everything that is wrong with a store.
+    """Find all damage in a store.
 
     Files, every message with its checksums, consume queues and key index against the commitlog both ways, checkpoint,
-    configuration and offsets. Each finding says what it means, what it costs and which command fixes it. Nothing of
-    the store changes. docs/findings.md has all codes.
+    configuration and offsets. Each finding says what it means, what it costs and which command fixes it. The store is
+    not changed. docs/findings.md lists all codes.
     """
     from rmqctl.opening import log_bytes, open_store
     from rmqctl.output.progress import progress

@@ -49,7 +49,7 @@ hole. Exit code 1: the log is damaged; no topic has what is damaged, and how muc
 @click.option(
     "--quick",
     is_flag=True,
-    help="Do not read the log: sizes by the units of the queues, which miss what no queue has.",
+    help="Do not read the log; sizes come from the queues.",
 )
 @click.option("--history", is_flag=True, help="Show by day which files were begun and what was removed.")
 @limit_option.but(help="Show only the N largest topics.")
@@ -57,10 +57,9 @@ hole. Exit code 1: the log is damaged; no topic has what is damaged, and how muc
 def du(
     store: StoreLocation, output: Output, *, topics: TopicFilter, quick: bool, history: bool, limit: int | None
 ) -> int:
-    """What takes up the room of a store.
+    """Show disk usage of a store.
 
-    Topics by the size of their messages in the log, and the share that each has of them all; then the files of log,
-    queues, index and the rest, by their sizes and by what they take on the disk.
+    Topics by size and share of the log; then log, queues, index and other files, by size and by space on disk.
 
     --history shows how the store grew: by day (UTC) the files that were begun and are still there, what `rmqctl clean`
     removed, and what changes of that day keep beside the store. A broker keeps no record of the files that it removes:

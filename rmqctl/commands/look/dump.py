@@ -35,14 +35,14 @@ Examples:
 Exit code 1: something in what was shown is damaged."""
 )
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--hex", "with_hex", is_flag=True, help="The bytes of each field beside it.")
-@click.option("--at", type=OFFSET, default=0, metavar="BYTE", help="Begin at this byte of the file.")
+@click.option("--hex", "with_hex", is_flag=True, help="Print the bytes of each field too.")
+@click.option("--at", type=OFFSET, default=0, metavar="BYTE", help="Start at this byte of the file.")
 @limit_option.but(help="Stop after N structures.")
 @output_options
 def dump(output: Output, file: Path, with_hex: bool, at: int, limit: int | None) -> int:
     """Show any file of a store, field by field, with byte offsets.
 
-    What FILE is, is told by where it lies, else by its content. Commitlog files are shown frame after frame, damaged
+    The file type is detected from its path, else its content. Commitlog files are shown frame after frame, damaged
     spans as far as they can be parsed; queues unit by unit; index files with header, slots in use and entries.
 
     offsets.json of a broadcasting consumer is shown queue by queue. Of a damaged one the offsets before the damage are

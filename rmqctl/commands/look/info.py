@@ -32,7 +32,7 @@ Exit code 1: the commitlog is damaged, or files are there that a broker would st
 )
 @output_options
 def info(store: StoreLocation, output: Output, quick: bool) -> int:
-    """What a store holds, and what state it is in.
+    """Show what a store holds and what state it is in.
 
     The commitlog is read from end to end and every message checked, so its numbers are exact.
 

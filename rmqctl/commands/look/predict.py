@@ -40,11 +40,11 @@ its configuration are lost, delayed messages are never delivered, or how far the
 @click.option(
     "--broker", type=click.Choice(_BROKERS), default=_BROKERS[0], show_default=True, help="The version that will start."
 )
-@click.option("--to", "target", type=click.Choice(_VERSIONS), help="List what this version treats otherwise instead.")
+@click.option("--to", "target", type=click.Choice(_VERSIONS), help="List what this version treats differently.")
 @click.option("--from", "source", type=click.Choice(_VERSIONS), help="Version that runs now. [default: by the files]")
 @output_options
 def predict(store: StoreLocation, output: Output, *, broker: str, target: str | None, source: str | None) -> int:
-    """What the next start of a broker will do to this store.
+    """Predict what the next start of a broker does to this store.
 
     Nothing is changed. The rules are those of that version, its defects included: whether it starts, where its
     recovery begins and where it ends the log, which files, messages and queue units it removes, and what it puts into

@@ -77,7 +77,7 @@ def export(
     """Write messages into files, in the order they were stored.
 
     Everything of a message is written, so that `append --from` makes the same messages of a Parquet, Arrow or JSON
-    Lines file. Timestamps are timestamps, bodies are bytes, unpacked; compressed ones also stand there as stored.
+    Lines file. Timestamps are timestamps, bodies are bytes, unpacked; compressed ones are also written as stored.
     """
     from rmqctl.confirm import require_agreed_file
     from rmqctl.exporting import export_here, export_on_spark

@@ -38,7 +38,7 @@ Examples:
   rmqctl sql -s /data/store --master spark://m:7077 "select count(*) from messages"
 
 Views: messages, consumequeue, index_entries, consumer_offsets, topics, findings. Without a query there is a prompt;
-`\\d` lists views and columns there. Queries never fail for damage: it is passed, and findings tells of it. Times are
+`\\d` lists views and columns there. Queries never fail for damage: it is passed, and findings lists it. Times are
 UTC. SQL is DuckDB's, and Spark's with --master; statements that would change anything are refused.
 
 -s may be a pattern in quotes: its stores are read as one, with the columns store and broker_name. The views of a store
@@ -62,14 +62,13 @@ that is attached are NAME.messages and so on. -c is about the store of -s."""
 @click.option(
     "--clock-tolerance",
     metavar="TIME",
-    help="How far the broker's clock was ever set back: conditions on store_timestamp skip what lies further away; "
-    "1h; none: they skip nothing.",
+    help="Largest step back of the broker's clock: conditions on store_timestamp skip parts further away; "
+    "1h; none: skip nothing.",
 )
 @click.option(
     "--key-index",
     type=click.Choice(("checked", "trusted", "off")),
-    help="How unique_key = is answered: checked, what the key index does not know is read; trusted, it alone says "
-    "where messages are, which reads less; off, the log is walked.",
+    help="Use of the key index: checked reads what it lacks; trusted uses it alone and reads less; off walks the log.",
 )
 @spark_options
 def sql(

@@ -89,7 +89,7 @@ def stats(
 
     Messages and bytes, sizes, delays from born to stored, duplicate unique keys, missing and repeated queue offsets,
     places where the broker's clock went back. Every message is checked on the way. Queue offsets and the clock are
-    looked at over the whole log, whatever -b and -e say.
+    checked over the whole log, regardless of -b and -e.
     """
     from rmqctl.opening import open_store
     from rmqctl.output.times import now_ms

@@ -31,7 +31,7 @@ Examples:
   rmqctl cluster -n 'ns1:9876;ns2:9876' --json | jq 'select(.log_disk > 0.7)'
 
 broker_id is 0 for a master. in_tps and out_tps are messages a second over the last 10 s; log_disk and queue_disk say
-how full the disks of log and queues are, from 0 to 1. Exit code 3: somebody did not answer, who is named."""
+how full the disks of log and queues are, from 0 to 1. Exit code 3: a server did not answer; it is named."""
 )
 @namesrv_option
 @tls_options
@@ -75,7 +75,7 @@ Examples:
   rmqctl topics -n 'ns1:9876;ns2:9876' -t Orders --json
   rmqctl topics -n 127.0.0.1:9876 --json | jq -r .topic | sort -u
 
-perm: R may be read, W may be written, X lends its settings to topics that are made because somebody sends to them.
+perm: R may be read, W may be written, X is a template for topics created by a send.
 A store's own topics are listed by `rmqctl ls`. Exit code 1 says that there is no such topic.""",
 )
 @namesrv_option

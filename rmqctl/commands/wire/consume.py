@@ -91,7 +91,7 @@ Exit code 1 says that there was no message."""
 @zone_option
 @click.option("--force", is_flag=True, help="Join although live members of the group subscribe otherwise.")
 @click.option("--commit/--no-commit", default=None, help="Commit what was printed; as it is with -g.")
-@click.option("-f", "--follow", is_flag=True, help="Wait for more when the queues end; Ctrl-C ends it.")
+@click.option("-f", "--follow", is_flag=True, help="Wait for new messages; Ctrl-C ends it.")
 @click.option("--limit", type=COUNT, metavar="N", help="Stop after N.")
 @click.option("--exec", "command", metavar="CMD", help="Run CMD for each message; its exit status decides.")
 @click.option("--threads", type=click.IntRange(1, 1000), default=1, metavar="N", show_default=True,
@@ -106,7 +106,7 @@ Exit code 1 says that there was no message."""
 @click.option("--strategy", type=click.Choice(sorted(STRATEGIES)), default="avg", show_default=True,
               help="How the group shares out queues; the same for all members.")  # fmt: skip
 @click.option("--assign", multiple=True, metavar="BROKER:QUEUE", help="A queue of --strategy config. Repeatable.")
-@click.option("--room", multiple=True, metavar="NAME", help="A machine room of --strategy machine-room. Repeatable.")
+@click.option("--room", multiple=True, metavar="NAME", help="Zone of --strategy machine-room. Repeatable.")
 @namespace_option
 @click.option("--unit-name", default="", metavar="NAME", help="Unit name, part of the client id.")
 @click.option("--unit-mode", is_flag=True, help="Consume in unit mode: the retry topic is marked so.")

@@ -36,8 +36,8 @@ Examples:
   rmqctl mirror 10.0.0.5:10912 /tmp/tail --from last-file --exit-at-end --json
 
 Run it again to go on: an earlier mirror, or a copy of the master's store, is continued where it ends, if the master has
-the same messages there. The master is told nothing but where to begin, unless --acknowledge is given: then it is told
-what is on disk here, and a SYNC_MASTER counts this as a slave. Without it a SYNC_MASTER of 4.x that has no other slave
+the same messages there. Without --acknowledge the master learns only where to begin. With it the mirror reports what
+is on disk, and a SYNC_MASTER counts it as a slave. Without it a SYNC_MASTER of 4.x that has no other slave
 lets all producers wait, so that with --broker such a master is refused.
 
 Exit code 0: it ended as asked, also by Ctrl-C. 1: the master's log has damage, which the mirror has too. 3: there is no
@@ -46,17 +46,17 @@ master, or it is gone for good; what came is a whole store. 5: its log and the m
 @click.argument("master", metavar="HOST:PORT", type=ADDRESS)
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--broker", type=ADDRESS, metavar="HOST:PORT",
-              help="The master's remoting port: tells where its log begins and ends and how long its files are, and "
-              "gives topics, groups and offsets, every 10 s.")  # fmt: skip
+              help="The master's remoting port: supplies log bounds, file sizes, topics, groups and offsets "
+                  "every 10 s.")  # fmt: skip
 @click.option("--from", "begin", type=click.Choice(("first", "last-file")), default="first", show_default=True,
               help="Where a new mirror begins: with all that the master has, or as a new slave.")  # fmt: skip
 @click.option("--exit-at-end", is_flag=True,
               help="End with what the master has now; without --broker when nothing came for 5 s.")  # fmt: skip
-@click.option("--acknowledge", is_flag=True, help="Tell the master what is on disk here, as a slave does.")
+@click.option("--acknowledge", is_flag=True, help="Report what is on disk to the master, as a slave does.")
 @click.option("--force", is_flag=True, help="Follow a SYNC_MASTER without --acknowledge.")
 @click.option("--give-up", type=SECONDS, default=300.0, metavar="SECONDS", show_default=True,
-              help="End when the master is gone for so long.")  # fmt: skip
-@config_option.but(help="The master's broker.conf: sizes of its files, delay levels. --broker tells them as well.")
+              help="End when the master is gone for this time.")  # fmt: skip
+@config_option.but(help="The master's broker.conf: sizes of its files, delay levels. --broker supplies them too.")
 @summary_options
 def mirror(
     output: Output,

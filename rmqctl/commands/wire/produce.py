@@ -49,7 +49,7 @@ Examples:
   rmqctl cat -s old -t Orders --json | rmqctl produce -n 127.0.0.1:9876 --from -
 
 Large bodies are compressed and every message gets a unique id, as by other producers. What --from reads is sent to the
-queues of its topic in turn, whatever queue it came from."""
+queues of its topic in turn, regardless of its original queue."""
 )
 @namesrv_option
 @tls_options

@@ -132,28 +132,29 @@ Examples:
   rmqctl serve -s /data/store --writable --recover          after a crash
 
 Without --writable not one byte of the store changes: what clients commit is kept in memory, what they send is refused.
-There is no authentication: whoever reaches the ports can read all messages, and with --writable send and delete.
+There is no authentication: any client that reaches the ports can read all messages, and with --writable send and
+delete.
 docs/network.md says what is served. On a terminal a line tells each second in which something happens; with --json all
-that is said on stderr is JSON, one object a line."""
+messages on stderr are JSON, one object a line."""
 )
 @store_options
 @click.option("--listen", type=ADDRESS, default="127.0.0.1:10911", metavar="HOST:PORT", show_default=True,
-              help="Where the broker listens.")  # fmt: skip
+              help="Address of the broker.")  # fmt: skip
 @click.option("--namesrv", type=ADDRESS, default="127.0.0.1:9876", metavar="HOST:PORT", show_default=True,
-              help="Where the name server listens.")  # fmt: skip
+              help="Address of the name server.")  # fmt: skip
 @click.option("--metrics", type=ADDRESS, metavar="HOST:PORT",
-              help="Where GET /metrics gives numbers for Prometheus; nowhere if not given.")  # fmt: skip
+              help="Address of GET /metrics for Prometheus.")  # fmt: skip
 @click.option("--register", "register_at", metavar="HOST:PORT",
               help="Register the broker with these name servers too, separated by semicolons.")  # fmt: skip
 @click.option("--tls-cert", type=PEM, metavar="FILE",
               help="Speak TLS too, at the same ports, with this certificate (PEM).")  # fmt: skip
 @click.option("--tls-key", type=PEM, metavar="FILE", help="Its key, if it is not in the same file.")
 @click.option("--ha-listen", type=ADDRESS, metavar="HOST:PORT",
-              help="Where slaves and `rmqctl mirror` follow the log; nowhere if not given.")  # fmt: skip
+              help="Address for slaves and `rmqctl mirror`.")  # fmt: skip
 @click.option("--as", "release", type=click.Choice(["4.9.8", "5.3.3", "5.5.0"]), default="5.3.3", show_default=True,
-              help="The version of RocketMQ to name, with its keys, attributes and queries.")  # fmt: skip
-@click.option("--writable", is_flag=True, help="Be a whole broker: producers, offsets, retries, delays, transactions.")
-@click.option("--create", is_flag=True, help="With --writable: make a new store if there is none.")
+              help="RocketMQ version to act as.")  # fmt: skip
+@click.option("--writable", is_flag=True, help="Accept messages and offsets; run retries, delays, transactions.")
+@click.option("--create", is_flag=True, help="With --writable: create a new store if none exists.")
 @click.option("--clean", is_flag=True, help="With --writable: remove expired files, as a broker does.")
 @click.option(
     "--recover", is_flag=True, help="With --writable: after a crash recover the store first, as a broker does."
@@ -175,7 +176,7 @@ def serve(
     clean: bool,
     recover: bool,
 ) -> int:
-    """A name server and a broker over a store, for unmodified clients and mqadmin: for reading only, or --writable.
+    """Serve a store as a name server and a broker, read-only or --writable.
 
     When both are ready one line is printed. SIGTERM and Ctrl-C end them. A writable store is locked meanwhile, as by a
     broker; after a crash it needs `rmqctl recover` first, or --recover.

@@ -178,8 +178,7 @@ KINDS: tuple[Kind, ...] = (
         "RMQ-IDX-016",
         Severity.NOTICE,
         "index file that is not full",
-        "Newer files follow an index file with free entries. Each file has its full size, so many of them fill the "
-        "disk.",
+        "Newer files follow an index file with free entries. Many of them fill the disk: each has its full size.",
         "A broker that creates a file for few keys (its clock went back, or a file could not be read).",
         "Nothing. RMQ-IDX-032 reports many of them.",
         None,
