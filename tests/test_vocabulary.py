@@ -37,8 +37,10 @@ def test_docstrings_and_messages_of_a_module_are_read(tmp_path: Path, monkeypatc
     )
     found = [(hit.kind, hit.place, hit.word) for hit in vocabulary._source(path)]
     assert found == [
-        ("docstring", "module.py:1", "nobody"), ("docstring", "module.py:1", "told"), ("message", "module.py:5", "room"),
-    ]  # fmt: skip
+        ("docstring", "module.py:1", "nobody"),
+        ("docstring", "module.py:1", "told"),
+        ("message", "module.py:5", "room"),
+    ]
 
 
 def test_more_than_allowed_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

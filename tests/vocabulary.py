@@ -18,7 +18,8 @@ _PACKAGES = ("formats", "store", "network", "pipeline", "rmqctl")
 
 BANNED = re.compile(
     r"\b(told|tells? of|anew|nobody|somebody|anybody|whoever|whatever|what is no|is none|is meant|so many|lies|stands"
-    r"|(?<!machine-)rooms?|houses?|floors?|by lot|given back|gave up|the matter|of ours|harmless|behind (?:the|its|every) end)\b",
+    r"|(?<!machine-)rooms?|houses?|floors?|by lot|given back|gave up|the matter|of ours|harmless"
+    r"|behind (?:the|its|every) end)\b",
     re.IGNORECASE,
 )
 # a state of half messages in JSON, and names of files and identifiers, are no prose
