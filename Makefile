@@ -22,10 +22,13 @@ ON_A_DAY = $(BIN)/python -m tests.anyday.at_a_date $(PYTEST)
 ON_ANY_DAY = RMQCTL_CLOCK="$${RMQCTL_CLOCK:-any}" $(ON_A_DAY)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-ci test-any-day any-day coverage lint interop interop-ci bench docs proof format clean
+.PHONY: help install native wheels sanitize demo test test-all test-ci test-any-day any-day coverage lint interop interop-ci bench docs proof format clean
 
 help:
 	@echo "make install   the environment in .venv, with .venv/bin/rmqctl"
+	@echo "make native    compile store/native anew in place, after a change there"
+	@echo "make wheels    wheels for Linux on x86_64 and aarch64, in dist/; the package ziglang compiles for both"
+	@echo "make sanitize  the tests of store/native with AddressSanitizer and UBSan, compiled beside the usual form"
 	@echo "make demo      write a store, kill the writer, then info, recover, query, cat, clean"
 	@echo "make test      the quick run: a sample of everything, in a few minutes, on a fixed day; it says what it leaves out"
 	@echo "make test-all  every test but those of interop: all golden stores, all kill points, Spark"
@@ -45,6 +48,7 @@ help:
 # compiled here, because an environment may keep Python from caching what it compiles (PYTHONDONTWRITEBYTECODE), and so
 # that no command has to wait for its kernels: some 10 seconds, once
 install: $(STAMP)
+	@$(BIN)/python -c 'from rmqctl.store import native; raise SystemExit(not native.is_compiled())' || $(MAKE) --no-print-directory native
 	@$(BIN)/python -m compileall -q $(wildcard formats store network pipeline rmqctl)
 	@$(BIN)/python -m rmqctl.warm_up
 	@$(BIN)/rmqctl help --man $(VENV)/share/man/man1 2>/dev/null
@@ -64,6 +68,23 @@ $(STAMP): pyproject.toml constraints.txt setup.py store/write/fast/fast_path.c s
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 		--config-settings editable_mode=compat -e '.[dev,fast,remote,spark,sql]'
 	@touch $@
+
+native: $(STAMP)
+	@$(BIN)/python setup.py -q build_ext --inplace
+
+# one wheel of each machine for every Python from 3.11 on, one more for each Python without GIL that is here
+MACHINES ?= x86_64-linux-gnu.2.17 aarch64-linux-gnu.2.17
+PYTHONS ?= $(BIN)/python $(foreach name,python3.14t python3.13t,$(shell command -v $(name)))
+
+wheels: install
+	set -e; for machine in $(MACHINES); do for python in $(PYTHONS); do rm -rf build; \
+		RMQCTL_BUILD=$$machine $$python -m pip wheel --quiet --disable-pip-version-check --no-deps -w dist .; done; done
+
+# Python's own allocator would hide what is read behind the end of an object
+sanitize: install
+	RMQCTL_BUILD=sanitize $(BIN)/python setup.py -q build_ext --build-lib build/sanitized --build-temp build/sanitized/objects
+	LD_PRELOAD="$$($${CC:-cc} -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
+		RMQCTL_NATIVE=build/sanitized/rmqctl/store/native $(PYTEST) -q tests/store/native $(ARGS)
 
 demo: install
 	$(BIN)/python -m rmqctl.demo $(ARGS)

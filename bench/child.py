@@ -75,9 +75,6 @@ def _status(path: str, *names: str) -> int:
 def _timed(work: Callable[[], int]) -> Outcome:
     """The time of `work` alone. Starting Python and loading what is compiled does not count, nor does, on the other
     side, the start of the JVM."""
-    from rmqctl.store.log.column_walk import speed_notice
-
-    speed_notice()
     begin = time.perf_counter()
     messages = work()
     seconds = time.perf_counter() - begin
@@ -94,7 +91,8 @@ def _check(store: Path) -> Outcome:
 
 def _scan(store: Path) -> Outcome:
     from rmqctl.store.log.column_walk import walk_columns
-    from rmqctl.store.log.columns import Columns, MessageColumns
+    from rmqctl.store.log.columns import MessageColumns
+    from rmqctl.store.native.tables import Columns
     from rmqctl.store.store_files import StoreFiles
 
     with StoreFiles(store) as files:

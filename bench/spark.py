@@ -20,7 +20,8 @@ from rmqctl.pipeline.splits import Split, open_split, plan_splits, split_columns
 from rmqctl.store.check.check import check
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.export.export import Target, export_batches
-from rmqctl.store.log.columns import Columns, MessageColumns
+from rmqctl.store.log.columns import MessageColumns
+from rmqctl.store.native.tables import Columns
 from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.scan.scan import Scan
 from rmqctl.store.scan.schema import column_names

@@ -24,9 +24,10 @@ from rmqctl.pipeline.pruning import Indexed
 from rmqctl.pipeline.splits import Split, log_parts, split_columns
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.log.column_walk import ROWS, WINDOW, ByteSpan, Request, engine, span_records
-from rmqctl.store.log.columns import ColumnRecord, Columns, Flags, Int64s, MessageColumns, TopicIds
+from rmqctl.store.log.column_walk import ROWS, WINDOW, ByteSpan, Request, span_records
+from rmqctl.store.log.columns import ColumnRecord, Flags, Int64s, MessageColumns, TopicIds
 from rmqctl.store.log.walk import Damage, walk_files
+from rmqctl.store.native.tables import Columns
 from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, UNIT_SIZE, ConsumeQueue
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.frames import frame_at, store_time_at
@@ -152,7 +153,6 @@ def span_columns(
     Damage between files is passed over.
     """
     request = Request(files.log, TopicIds() if topics is None else topics, columns, 0, split.end, None, window, rows)
-    used = engine()
 
     def one_file(file: MappedFile, start: int, end: int) -> Iterator[ColumnRecord]:
         first = file.start_offset
@@ -161,7 +161,7 @@ def span_columns(
             for begin, stop in spans
             if first <= begin < first + end and begin < split.end and stop > split.begin
         ]
-        return span_records(used, request, file, inside, end)
+        return span_records(request, file, inside, end)
 
     if not spans:
         return

@@ -22,12 +22,13 @@ from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import elsewhere_of
 from rmqctl.store.files.remote import is_address
-from rmqctl.store.log.column_walk import ROWS, WINDOW, Request, engine, file_records
-from rmqctl.store.log.columns import ColumnRecord, Columns, MessageColumns, TopicIds
+from rmqctl.store.log.column_walk import ROWS, WINDOW, FileWalk, Request
+from rmqctl.store.log.columns import ColumnRecord, MessageColumns, TopicIds
 from rmqctl.store.log.implied import Digest, RunRecord
 from rmqctl.store.log.resync import LOOK_BACK, sure_start
 from rmqctl.store.log.search import FrameSearch
 from rmqctl.store.log.walk import Blank, Damage, Empty, Progress, walk_files
+from rmqctl.store.native.tables import Columns
 from rmqctl.store.store_files import StoreFiles
 
 SPLIT_SIZE = 128 * 1024 * 1024
@@ -217,7 +218,7 @@ def first_record(files: StoreFiles, offset: int) -> int:
             behind = min(behind, search.nonzero_end)
         position = sure_start(search, start, behind, part.end - start)
         reached = start + position
-        for record in file_records(engine(), request, part.file, position, part.end - start):
+        for record in FileWalk(request, part.file).records(position, part.end - start):
             reached = record.end
     return reached
 
@@ -240,12 +241,11 @@ def split_columns(
     """
     topics = topics if topics is not None else TopicIds()
     request = Request(files.log, topics, columns, 0, split.end, progress, window, rows, stopped)
-    used = engine()
 
     def one_file(file: MappedFile, start: int, end: int) -> Iterator[ColumnRecord]:
         if file.start_offset + start >= split.end:
             return iter(())
-        return file_records(used, request, file, start, end)
+        return FileWalk(request, file).records(start, end)
 
     last: ColumnRecord | None = None
     for record in walk_files(files.log, first_record(files, split.begin), one_file):

@@ -18,7 +18,8 @@ from pyspark.sql import datasource as spark
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.hosts import parse_offset_message_id
 from rmqctl.formats.message import FrameDamage
-from rmqctl.store.log.columns import Columns, Flags, Int64s, MessageColumns
+from rmqctl.store.log.columns import Flags, Int64s, MessageColumns
+from rmqctl.store.native.tables import Columns
 from rmqctl.store.read.filter import message_keys
 from rmqctl.store.read.row_filter import KEY_NEEDS, may_have_keys, row_properties
 

@@ -13,18 +13,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 
-# In the order in which a command that does without them meanwhile misses them. The walk, which no command does without,
-# is at the end: whoever compiles it meanwhile finds all others done.
+# In the order in which a command that does without them meanwhile misses them.
 _KERNELS = {
     "rmqctl.store.scan.kernel_properties": "rmqctl.store.scan.property_engine:compiled_columns",
     "rmqctl.store.export.kernel_lines": "rmqctl.messages.text:text_kernels",
     "rmqctl.store.columns.kernel_frames": "rmqctl.store.columns.frames:frame_writer",
     "rmqctl.store.write.bulk.kernel_bulk": "rmqctl.store.write.bulk.bulk_kernels:bulk_kernels",
     "rmqctl.store.write.bulk.kernel_join": "rmqctl.store.write.bulk.property_join:join_kernel",
-    "rmqctl.store.survey.kernel_index": "rmqctl.store.log.implied:index_kernels",
-    "rmqctl.store.survey.kernel_run_units": "rmqctl.store.log.implied:unit_kernels",
     "rmqctl.store.scan.kernel_json_lines": "rmqctl.messages.lines:reader_of_lines",
-    "rmqctl.store.columns.kernel_walk": "rmqctl.store.log.column_walk:engine",
 }
 """Every module of kernels -> what loads, tries and keeps them."""
 

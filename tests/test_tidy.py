@@ -41,7 +41,8 @@ STARTERS = (
 # has no row of its own belongs to the row of its folder. A row imports from itself and from the rows before it.
 HOUSE = tuple(
     """
-    rmqctl.formats rmqctl.store.status rmqctl.store.options rmqctl.store.files rmqctl.store.config rmqctl.store.queues
+    rmqctl.formats rmqctl.store.native rmqctl.store.status rmqctl.store.options rmqctl.store.files rmqctl.store.config
+    rmqctl.store.queues
     rmqctl.store.compiled rmqctl.store.log rmqctl.store.index rmqctl.store.store_files rmqctl.store.read
     rmqctl.store.timer rmqctl.store.answers rmqctl.store.write.checks rmqctl.store.write.prepare
     rmqctl.store.write.fast.known rmqctl.store.scan rmqctl.store.log.survey rmqctl.store.journal rmqctl.store.clean
@@ -49,7 +50,7 @@ HOUSE = tuple(
     rmqctl.store.columns rmqctl.store.write.bulk rmqctl.store.offsets rmqctl.store.dump rmqctl.store.info
     rmqctl.store.check.catalogue rmqctl.store.check rmqctl.store.repair rmqctl.store.read.follow rmqctl.store.export
     rmqctl.store.write.writer rmqctl.store.salvage rmqctl.store.snapshot rmqctl.store.predict rmqctl.store.methods
-    rmqctl.store rmqctl.store.survey rmqctl.network.remoting rmqctl.network rmqctl.network.clients.channel
+    rmqctl.store rmqctl.network.remoting rmqctl.network rmqctl.network.clients.channel
     rmqctl.network.clients.client rmqctl.network.clients.producing rmqctl.network.clients.hooks
     rmqctl.network.clients.producing.sender rmqctl.network.clients rmqctl.network.ha rmqctl.network.broker
     rmqctl.network.clients.push rmqctl.network.watching rmqctl.network.serving rmqctl.network.testing

@@ -50,8 +50,9 @@ from rmqctl.store.config.config_files import GROUPS, TOPICS, offsets_home, read_
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import is_directory
 from rmqctl.store.log.column_walk import walk_columns
-from rmqctl.store.log.columns import Columns, MessageColumns
+from rmqctl.store.log.columns import MessageColumns
 from rmqctl.store.log.walk import Blank, Damage, Progress, Record
+from rmqctl.store.native.tables import Columns
 from rmqctl.store.queues.consumequeue import QueueKey
 from rmqctl.store.read.frames import message_at, span_of
 from rmqctl.store.scan.schema import require_pyarrow

@@ -17,8 +17,9 @@ from rmqctl.formats.checksums import PROPERTY_CRC_NAME, PROPERTY_CRC_SIZE
 from rmqctl.formats.layouts import FRAME_HEADS, SYS_FLAG_STORE_HOST_V6
 from rmqctl.pipeline.splits import Split, open_split, plan_splits, split_columns
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.log.columns import Bytes, Columns, Flags, Int32s, Int64s, MessageColumns, TopicIds
+from rmqctl.store.log.columns import Bytes, Flags, Int32s, Int64s, MessageColumns, TopicIds
 from rmqctl.store.log.walk import Blank, Damage
+from rmqctl.store.native.tables import Columns
 from rmqctl.store.queues.consumequeue import QueueKey
 from rmqctl.store.scan.schema import Texts
 from rmqctl.store.store_files import StoreFiles

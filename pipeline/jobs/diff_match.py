@@ -28,7 +28,8 @@ from rmqctl.pipeline.jobs.diff_compare import (
     text_digests,
 )
 from rmqctl.pipeline.splits import Split, open_split, split_columns
-from rmqctl.store.log.columns import Columns, Int32s, Int64s, MessageColumns, TopicIds
+from rmqctl.store.log.columns import Int32s, Int64s, MessageColumns, TopicIds
+from rmqctl.store.native.tables import Columns
 from rmqctl.store.queues.consumequeue import QueueKey
 from rmqctl.store.scan.property_engine import property_columns
 from rmqctl.store.scan.schema import PropertyParts

@@ -54,8 +54,9 @@ from rmqctl.pipeline.splits import (
 )
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.log.columns import Columns, Int64s, MessageColumns, NeedsPlain, TopicIds
+from rmqctl.store.log.columns import Int64s, MessageColumns, TopicIds
 from rmqctl.store.log.walk import Damage, Progress
+from rmqctl.store.native.tables import Columns, NeedsPlain
 from rmqctl.store.queues.consumequeue import QueueKey
 from rmqctl.store.queues.dispatch import queue_slots
 from rmqctl.store.read.filter import Criteria

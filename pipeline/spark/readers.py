@@ -33,8 +33,9 @@ from rmqctl.pipeline.wanted import Range, Wanted
 from rmqctl.store.check.catalogue.catalogue import Finding
 from rmqctl.store.config.config_files import read_config
 from rmqctl.store.info.counts import count_topics, is_large
-from rmqctl.store.log.columns import Columns, MessageColumns
+from rmqctl.store.log.columns import MessageColumns
 from rmqctl.store.log.walk import Progress
+from rmqctl.store.native.tables import Columns
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.store_files import StoreFiles
 

@@ -26,8 +26,9 @@ from rmqctl.pipeline.spark.readers import READERS
 from rmqctl.pipeline.splits import first_record
 from rmqctl.pipeline.views import CHEAPEST, STORE_COLUMNS, TABLES
 from rmqctl.pipeline.wanted import Wanted, understood, wanted_by
-from rmqctl.store.log.columns import Columns, Int64s, MessageColumns
+from rmqctl.store.log.columns import Int64s, MessageColumns
 from rmqctl.store.log.walk import Progress
+from rmqctl.store.native.tables import Columns
 from rmqctl.store.read.select import OnDamage
 from rmqctl.store.scan.scan import SCAN_ROWS, SCAN_WINDOW, BatchMaker, LogRange, Maker, scanned
 from rmqctl.store.scan.schema import COLUMNS, arrow_schema, needed

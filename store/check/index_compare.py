@@ -28,8 +28,9 @@ from rmqctl.store.index.index_file import (
 )
 from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.log.columns import Flags, Int32s, Int64s
-from rmqctl.store.log.implied import ENTRY, Run, index_kernels, time_differences
+from rmqctl.store.log.implied import ENTRY, Run, time_differences
 from rmqctl.store.log.walk import message_if_any
+from rmqctl.store.native.units import link_entries
 
 # Index files by themselves: header, slots and chains, and where the entries of a part of the log stand in them.
 
@@ -149,7 +150,6 @@ def survey_ends(file: IndexFile) -> FileSurvey:
 def survey_file(file: IndexFile, descriptors: Descriptors, *, is_live: bool = False) -> FileSurvey:
     """Look through one file."""
     survey = FileSurvey(file.path, file.geometry, file.header)
-    link_entries = index_kernels().link
     table: Int32s = np.zeros(file.geometry.slots, np.int32)
     last = min(survey.counted, file.geometry.entries - 1)
     for number in range(1, last + 1, _WINDOW):

@@ -18,9 +18,10 @@ from rmqctl.formats.properties import CRC32, compression_name, compression_type
 from rmqctl.store.check.catalogue.catalogue import Finding
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.log.columns import Columns, Flags, Int64s, MessageColumns, differences
+from rmqctl.store.log.columns import Flags, Int64s, MessageColumns, differences
 from rmqctl.store.log.search import MAXIMUM_FRAME_SIZE
 from rmqctl.store.log.walk import Damage, Empty, overflowed_message
+from rmqctl.store.native.tables import Columns
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.read.frames import message_at
 from rmqctl.store.store_files import StoreFiles

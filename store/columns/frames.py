@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from rmqctl.formats.hosts import LOCAL_HOST
 from rmqctl.formats.layouts import BLANK_FRAME, TOPIC_LENGTH_V1
 from rmqctl.formats.message import Message, frame_bytes, prepare_frame
+from rmqctl.store.compiled.extensions import crc_address
 from rmqctl.store.compiled.tried import loaded_once, tried_kernels
-from rmqctl.store.log.column_walk import crc_function
-from rmqctl.store.log.columns import Frame, FrameSpan, Int64s
+from rmqctl.store.log.columns import Int64s
+from rmqctl.store.native.tables import Frame, FrameSpan
 
 _Bytes = NDArray[np.uint8]
 
@@ -82,7 +83,8 @@ def topic_fields(topics: list[bytes]) -> tuple[Held, Int64s]:
 
 def frame_writer() -> FrameWriter | None:
     """The compiled kernels, None where nothing is compiled: then messages are put one by one."""
-    return _load(crc_function())
+    address = crc_address()
+    return _load(address) if address else None
 
 
 @loaded_once

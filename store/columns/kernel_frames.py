@@ -8,7 +8,7 @@ from rmqctl.formats.checksums import CRC_MASK
 from rmqctl.formats.layouts import FRAME_HEAD_44, MESSAGE_MAGIC_V1, PROPERTIES_LENGTH
 from rmqctl.store.compiled.compiling import inner, kernel
 from rmqctl.store.compiled.kernel_memory import copy_bytes, crc_by_address, set_int, set_long, set_short
-from rmqctl.store.log.columns import Frame, FrameSpan
+from rmqctl.store.native.tables import Frame, FrameSpan
 
 _AT = {name: offset for name, _, offset, _ in FRAME_HEAD_44.fields}
 _MAGIC_AT, _CRC_AT, _QUEUE_ID_AT, _FLAG_AT = _AT["magic_code"], _AT["body_crc"], _AT["queue_id"], _AT["flag"]

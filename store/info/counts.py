@@ -78,8 +78,8 @@ def plain_count_log(log: MappedFileQueue, progress: Progress | None = None) -> L
 
 def columns_count_log(log: MappedFileQueue, progress: Progress | None = None) -> LogNumbers:
     """The same on columns, on several cores."""
-    from rmqctl.store.log.columns import Columns
     from rmqctl.store.log.parallel import walk_parallel
+    from rmqctl.store.native.tables import Columns
 
     numbers = LogNumbers(end=max(log.min_offset, 0))
     for part in walk_parallel(log, _numbers_of, columns=Columns.HEAD, progress=progress):
@@ -150,8 +150,9 @@ def columns_count_topics(
     log: MappedFileQueue, progress: Progress | None = None, on_damage: OnSpan | None = None
 ) -> dict[str, TopicNumbers]:
     """The same on columns, on several cores."""
-    from rmqctl.store.log.columns import Columns, TopicIds
+    from rmqctl.store.log.columns import TopicIds
     from rmqctl.store.log.parallel import walk_parallel
+    from rmqctl.store.native.tables import Columns
 
     table = TopicIds()
     topics: dict[str, TopicNumbers] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import secrets
 import threading
 from collections.abc import Sequence
@@ -16,6 +15,8 @@ from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.properties import TRANSACTION_COMMIT, TRANSACTION_NONE
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.log.walk import Blank, Damage, Empty, message_without_crc
+from rmqctl.store.native.tables import INTS, LONGS, MAXIMUM_PROBES, Columns
+from rmqctl.store.native.text import topic_hash
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 
 Bytes = NDArray[np.uint8]
@@ -35,70 +36,6 @@ def differences(later: Int64s, earlier: Int64s) -> Int64s:
     return np.where(beyond, np.where(later < 0, _LEAST_LONG, _LARGEST_LONG), plain) if beyond.any() else plain
 
 
-class Columns(enum.IntFlag):
-    """Groups of columns to ask for. Physical offset and size are always there; what is not asked for costs nothing."""
-
-    NONE = 0
-    HEAD = 1
-    """The numbers of the frame's head."""
-    TOPIC = 2
-    """`topic_id`."""
-    TAGS = 4
-    """`tags_code`, `delay_level` and `needs_plain`: with HEAD and TOPIC all that a consume queue needs."""
-    KEYS = 8
-    """`key_hash` and `key_row`: the entries of the key index."""
-    BYTES = 16
-    """Where body, properties and hosts lie in `window`. Batches are then no longer than a window."""
-    TAG_KEYS = 32
-    """With KEYS: also the entries of tags, which RocketMQ writes since 5.4; `key_is_tag`."""
-    DISPATCH = HEAD | TOPIC | TAGS | KEYS
-    ALL = DISPATCH | BYTES
-
-
-class NeedsPlain(enum.IntFlag):
-    """Why the columns do not say all about a row: take `MessageColumns.message(row)` for what they leave open."""
-
-    NO = 0
-    MULTI_DISPATCH = 1
-    """It has slots in further queues (`INNER_MULTI_DISPATCH`)."""
-    INNER_BATCH = 2
-    """It is an inner batch, with several queue offsets and a unit of 46 bytes, or has the property INNER_NUM of one."""
-    DELAY = 4
-    """Inside this package only: the level has to be read by Python."""
-    KEYS = 8
-    """Inside this package only: more keys than the kernel compares."""
-
-
-# The 64-bit and the 32-bit columns in the order of their tables; the kernels take their row numbers from here.
-LONGS: dict[str, Columns] = {
-    "physical_offset": Columns.NONE,
-    "queue_offset": Columns.HEAD,
-    "born_timestamp": Columns.HEAD,
-    "store_timestamp": Columns.HEAD,
-    "prepared_transaction_offset": Columns.HEAD,
-    "tags_code": Columns.TAGS,
-}
-INTS: dict[str, Columns] = {
-    "size": Columns.NONE,
-    "queue_id": Columns.HEAD,
-    "flag": Columns.HEAD,
-    "sys_flag": Columns.HEAD,
-    "body_crc": Columns.HEAD,
-    "reconsume_times": Columns.HEAD,
-    "born_host_port": Columns.HEAD,
-    "store_host_port": Columns.HEAD,
-    "topic_id": Columns.TOPIC,
-    "delay_level": Columns.TAGS,
-    "needs_plain": Columns.TAGS,
-    "body_position": Columns.BYTES,
-    "body_length": Columns.BYTES,
-    "property_position": Columns.BYTES,
-    "property_length": Columns.BYTES,
-    "born_host_position": Columns.BYTES,
-    "store_host_position": Columns.BYTES,
-    "born_host_start": Columns.BYTES,
-    "store_host_start": Columns.BYTES,
-}
 _LONG_INDEX = {name: index for index, name in enumerate(LONGS)}
 _INT_INDEX = {name: index for index, name in enumerate(INTS)}
 
@@ -300,16 +237,7 @@ def start_of(record: ColumnRecord) -> int:
     return record.begin if isinstance(record, MessageColumns) else record.physical_offset
 
 
-# The topics met so far, numbered in the order they were met, and the hash table in which kernels look them up.
-
-# A kernel gives up after this many slots, and Python's own dictionary answers: names made to collide cost no more.
-MAXIMUM_PROBES = 16
-# as a signed number, because kernels compute with signed 64 bits
-HASH_MULTIPLIER = 0x9E3779B97F4A7C15 - (1 << 64)
-_MASK = (1 << 64) - 1
-# the columns of `entries`: where the topic stands in `text`, the key hash behind `topic#`, and whether it is the
-# schedule topic
-TEXT_BEGIN, TEXT_LENGTH, KEY_STATE, IS_SCHEDULE = range(4)
+# The topics met so far, numbered in the order they were met, and the hash table in which the walk looks them up.
 
 
 class TopicIds:
@@ -340,17 +268,16 @@ class TopicIds:
     def _add(self, topic: bytes) -> int:
         number = len(self.names)
         name = topic.decode("utf-8")
-        # arrays are replaced as they grow, never resized: a kernel may be reading the old ones in another thread
+        # arrays are replaced as they grow, never resized: a walk may be reading the old ones in another thread
         if number >= len(self.entries):
             self.entries = np.concatenate([self.entries, np.zeros_like(self.entries)])
         used = self._text_used
-        if used + len(topic) + 8 > len(self.text):
-            grown = np.zeros(2 * (used + len(topic) + 8), np.uint8)
+        if used + len(topic) > len(self.text):
+            grown = np.zeros(2 * (used + len(topic)), np.uint8)
             grown[:used] = self.text[:used]
             self.text = grown
         self.text[used : used + len(topic)] = np.frombuffer(topic, np.uint8)
-        # a multiple of eight, so that kernels compare whole words: what pads the last one is zero
-        self._text_used = used + (len(topic) + 7 & -8)
+        self._text_used = used + len(topic)
         self.entries[number] = used, len(topic), java_hash(name + "#"), name == SCHEDULE_TOPIC
         self.names.append(name)
         self._ids[topic] = number
@@ -367,109 +294,9 @@ class TopicIds:
         self.slots = slots
 
     def _insert(self, slots: NDArray[np.int32], topic: bytes, number: int) -> None:
-        place = self.hash_of(topic)
+        place = topic_hash(self.seed, topic)
         for probe in range(MAXIMUM_PROBES):
             slot = place + probe & len(slots) - 1
             if slots[slot] < 0:
                 slots[slot] = number
                 return
-
-    def hash_of(self, topic: bytes) -> int:
-        """Where the search for a topic begins: the plain twin of the kernel's `topic_place`."""
-        state = self.seed ^ len(topic)
-        for at in range(0, len(topic), 8):
-            word = int.from_bytes(topic[at : at + 8].ljust(8, b"\0"), "little")
-            state = (state ^ word) * HASH_MULTIPLIER & _MASK
-            state ^= state >> 32
-        return state
-
-
-# The columns that frames are written from, as numbers that kernels and Python share.
-
-
-class Frame(enum.IntEnum):
-    """Rows of a table of 64-bit integers with a column for each frame. Times in ms, sizes in bytes."""
-
-    SIZE = 0
-    QUEUE_ID = 1
-    FLAG = 2
-    SYS_FLAG = 3
-    QUEUE_OFFSET = 4
-    BORN_TIMESTAMP = 5
-    BORN_HOST = 6
-    """Number of the host."""
-    RECONSUME_TIMES = 7
-    PREPARED = 8
-    TOPIC = 9
-    """Number of the topic."""
-    STORE_TIMESTAMP = 10
-    STORE_HOST = 11
-    """Number of the host; HOST_TABLE for the store's own."""
-
-
-class FrameSpan(enum.IntEnum):
-    """Rows of the tables of where bytes begin and end."""
-
-    BODY = 0
-    PROPERTIES = 1
-
-
-HOST_TABLE = 0
-"""Where the store's own host stands among the packed hosts; all others follow it."""
-
-
-# What Python and the walk kernel tell each other: places in the kernel's `state`, and how a walk ends.
-
-# how a walk of a window ends
-STOPPED = 0
-"""No good message starts there, as far as the kernel can tell: the plain walk decides."""
-WINDOW_END = 1
-"""The next frame is not wholly in the window, or starts at or behind the place to stop at."""
-FULL = 2
-"""The arrays are."""
-NEW_TOPIC = 3
-"""The topic of the next message is not in the table: come back with its id as TOPIC_HINT."""
-
-KEYS_OF_A_ROW = 64
-"""As many keys of one message the kernel compares with one another; Python does it for messages with more."""
-PADDING = 64
-"""Spare bytes behind the end of a window: kernels load whole words."""
-SCRATCH_SHAPE = (2, KEYS_OF_A_ROW)
-
-
-class WalkState(enum.IntEnum):
-    """Places in `state`, an array of 64-bit integers. Offsets and lengths in bytes."""
-
-    WINDOW = 0
-    """Address of the window."""
-    LENGTH = 1
-    """Bytes in it."""
-    STOP = 2
-    """Position in the window where no message may start any more."""
-    PHYSICAL_OFFSET = 3
-    """That of the window's first byte."""
-    CRC_FROM = 4
-    """Physical offset from which on CRCs are checked."""
-    CRC_FUNCTION = 5
-    """Address of a C function."""
-    ASKED = 6
-    """`Columns` bits."""
-    TEXT = 7
-    """Address of the topic table's text."""
-    SEED = 8
-    """The topic table's."""
-    TOPIC_HINT = 9
-    """Id of the first message's topic, -1 if it is to be looked up."""
-    POSITION = 10
-    """In and out: position in the window."""
-    ROW = 11
-    """In and out: rows written."""
-    KEYS = 12
-    """In and out: key entries written."""
-    PLAIN_ROWS = 13
-    """Counts rows that have NeedsPlain.DELAY or NeedsPlain.KEYS."""
-    STAMP = 14
-    """Out: the stamp that the kernel was compiled with."""
-
-
-STATE_SIZE = len(WalkState)

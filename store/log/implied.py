@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT, INDEX_ENTRY
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.compiled.tried import Kernels, loaded_once, tried_kernels
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.log.columns import ColumnRecord, Columns, Flags, Int32s, Int64s, MessageColumns, NeedsPlain, TopicIds
+from rmqctl.store.log.columns import Bytes, ColumnRecord, Flags, Int32s, Int64s, MessageColumns, TopicIds
 from rmqctl.store.log.plain_walk import batch_of
 from rmqctl.store.log.refused import refused_span
 from rmqctl.store.log.walk import Blank, Damage, Empty, walked_message
+from rmqctl.store.native.tables import Columns, NeedsPlain
+from rmqctl.store.native.units import LARGEST_DIFFERENCE, count_units, pack_entries, place_units
 from rmqctl.store.queues.consumequeue import ConsumeQueue, QueueUnit
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, QueueSlot, queue_slots
 
@@ -62,14 +63,14 @@ def _between(batch: MessageColumns, begin: int, end: int) -> Iterator[MessageCol
         yield batch_of([batch.message(row) for row in range(begin, end)], batch.log, batch.topics, batch.asked)
 
 
-# The units that the messages of a run imply, brought together by queue. Compiled where that is possible.
+# The units that the messages of a run imply, brought together by queue.
 
 Units = NDArray[np.void]
 UNIT = CONSUMEQUEUE_UNIT.dtype()
 """A unit of 20 bytes as it stands in a queue file."""
 # numpy brings fields into the machine's byte order when it moves them: it must not see any
 _OPAQUE = np.dtype((np.void, UNIT.itemsize))
-# beyond so many pairs of a topic and a queue id numpy sorts them
+# beyond so many pairs of a topic and a queue id they are sorted, not counted
 _MOST_CODES = 1 << 16
 
 
@@ -123,17 +124,16 @@ def units_by_queue(parts: Sequence[UnitColumns], with_rows: bool) -> Iterator[Qu
     """The units of all parts by topic and queue, in ascending order of their numbers; queue ids are not negative."""
     if not parts:
         return
-    compiled = None if with_rows else unit_kernels()
     highest = max(int(part.queue_ids[part.taken].max(initial=0)) for part in parts)
     topics = max(int(part.topic_ids.max(initial=0)) for part in parts) + 1
-    if compiled is None or topics * (highest + 1) > _MOST_CODES:
-        yield from by_queue_plain(parts, with_rows)
+    if with_rows or topics * (highest + 1) > _MOST_CODES:
+        yield from sorted_by_queue(parts, with_rows)
     else:
-        yield from _by_queue_compiled(compiled, parts, topics, highest + 1)
+        yield from _counted_by_queue(parts, topics, highest + 1)
 
 
-def by_queue_plain(parts: Sequence[UnitColumns], with_rows: bool) -> Iterator[QueueUnits]:
-    """The plain form of `units_by_queue`: numpy sorts."""
+def sorted_by_queue(parts: Sequence[UnitColumns], with_rows: bool) -> Iterator[QueueUnits]:
+    """The same where there may be more queues than can be counted: numpy sorts."""
     taken = np.concatenate([part.taken for part in parts])
     topics, queue_ids, slots = (np.concatenate([part[at] for part in parts])[taken] for at in range(3))
     if not len(topics):
@@ -159,45 +159,19 @@ def by_queue_plain(parts: Sequence[UnitColumns], with_rows: bool) -> Iterator[Qu
         )
 
 
-def _by_queue_compiled(
-    compiled: Kernels, parts: Sequence[UnitColumns], topics: int, queues: int
-) -> Iterator[QueueUnits]:
-    count_units, place_units = compiled
+def _counted_by_queue(parts: Sequence[UnitColumns], topics: int, queues: int) -> Iterator[QueueUnits]:
     counts = np.zeros(topics * queues, np.int64)
     for part in parts:
-        count_units(part.topic_ids, part.queue_ids, part.taken, queues, counts)
+        count_units(part.topic_ids, part.queue_ids, part.taken.view(np.uint8).data, queues, counts)
     ends = np.cumsum(counts)
     places = ends - counts
     slots = np.empty(int(ends[-1]), np.int64)
     units = np.empty(int(ends[-1]), UNIT)
-    words = units.view(np.uint32).reshape(-1, UNIT.itemsize // 4)
     for part in parts:
-        place_units(*part, queues, places, slots, words)
+        place_units(*part[:-1], part.taken.view(np.uint8).data, queues, places, slots, units.view(np.uint8).data)
     for code in np.flatnonzero(counts).tolist():
         begin, end = int(ends[code] - counts[code]), int(ends[code])
         yield QueueUnits(code // queues, code % queues, slots[begin:end], units[begin:end], None)
-
-
-@loaded_once
-def unit_kernels() -> Kernels | None:
-    """The compiled ones, None where nothing is compiled."""
-    return tried_kernels("rmqctl.store.survey.kernel_run_units", _is_right)
-
-
-def _is_right(tried: Kernels) -> bool:
-    """Whether they do what the plain form does, tried on a few rows."""
-    rows = np.arange(7)
-    part = UnitColumns(
-        (rows % 2).astype(np.int32), (rows % 3).astype(np.int32), rows << 33, (rows << 40) + 5,
-        (rows * 99991).astype(np.int32), rows - (3 << 40), rows != 2,
-    )  # fmt: skip
-    found = _by_queue_compiled(tried, [part, part], 2, 3)
-    return _as_lists(found) == _as_lists(by_queue_plain([part, part], False))
-
-
-def _as_lists(found: Iterator[QueueUnits]) -> list[object]:
-    """Something that can be compared."""
-    return [(one.topic_id, one.queue_id, one.slots.tolist(), one.units.tobytes()) for one in found]
 
 
 class QueueRun(NamedTuple):
@@ -425,49 +399,10 @@ def consecutive(slots: Int64s) -> list[tuple[int, int]]:
     return list(itertools.pairwise(edges)) if len(slots) else []
 
 
-# The entries of an index file, many at once: which entry each leads on to, and its bytes. Compiled where possible.
+# The entries of an index file, many at once; native.units links and packs them.
 
 ENTRY = INDEX_ENTRY.dtype()
-LARGEST_DIFFERENCE = 0x7FFFFFFF
 _SECOND = 1000
-
-Link = Callable[[Int32s, int, Int32s, int, Int32s], int]
-Pack = Callable[[Int32s, Int64s, Int64s, int, Int32s, NDArray[np.uint32]], object]
-
-
-class IndexKernels(NamedTuple):
-    """`link`: see link_plain. `pack`: see pack_plain."""
-
-    link: Link
-    pack: Pack
-
-
-def link_plain(hashes: Int32s, slots: int, table: Int32s, number: int, previous: Int32s) -> int:
-    """Put entries `number`, `number` + 1, … with these hashes; returns how many slots they are the first of.
-
-    `table` has the newest entry of each of the `slots`, 0 for none, and is brought up to date. `previous` is filled
-    with the entry that was the newest of the slot before each one. (IndexFile#putKey)
-    """
-    used = 0
-    newest = table.data
-    for at, hashed in enumerate(hashes.tolist()):
-        slot = hashed % slots
-        before = newest[slot]
-        previous[at] = before
-        used += before == 0
-        newest[slot] = number + at
-    return used
-
-
-def pack_plain(
-    hashes: Int32s, offsets: Int64s, timestamps: Int64s, first: int, previous: Int32s, words: NDArray[np.uint32]
-) -> None:
-    """Fill `words`, the entries' bytes as one row of 32-bit words each. `first`: the time of the file's first entry."""
-    entries = words.view(ENTRY)[:, 0]
-    entries["key_hash"] = hashes
-    entries["physical_offset"] = offsets
-    entries["time_difference"] = time_differences(timestamps, first)
-    entries["previous_entry"] = previous
 
 
 def time_differences(timestamps: Int64s, first: int) -> Int64s:
@@ -480,36 +415,8 @@ def time_differences(timestamps: Int64s, first: int) -> Int64s:
     return differences
 
 
-def new_words(count: int) -> NDArray[np.uint32]:
-    """Room for the bytes of that many entries, for `pack`."""
-    return np.empty((count, ENTRY.itemsize // 4), np.uint32)
-
-
-_PLAIN = IndexKernels(link_plain, pack_plain)
-
-
-def index_kernels() -> IndexKernels:
-    """The fastest there are. Loads numba if it is used at all: ask when bulk work begins."""
-    return _load()
-
-
-@loaded_once
-def _load() -> IndexKernels:
-    found = tried_kernels(
-        "rmqctl.store.survey.kernel_index", lambda tried: _index_entries_is_right(IndexKernels(*tried))
-    )
-    return _PLAIN if found is None else IndexKernels(*found)
-
-
-def _index_entries_is_right(compiled: IndexKernels) -> bool:
-    """Whether they do what the plain ones do, tried on a few entries."""
-    hashes = np.array([3, 8, -2, 13, 3, 5], np.int32)
-    offsets = np.arange(6, dtype=np.int64) << 30
-    timestamps = np.array([5, 6000, -1, 1 << 62, 3, 7005], np.int64)
-    results = []
-    for link, pack in (compiled, _PLAIN):
-        table, previous, words = np.zeros(5, np.int32), np.zeros(6, np.int32), np.zeros_like(new_words(6))
-        used = link(hashes, 5, table, 7, previous)
-        pack(hashes, offsets, timestamps, 5, previous, words)
-        results.append((used, table.tolist(), previous.tolist(), words.tolist()))
-    return results[0] == results[1]
+def packed_entries(hashes: Int32s, offsets: Int64s, timestamps: Int64s, first: int, previous: Int32s) -> Bytes:
+    """The bytes of entries. `first`: the time of the file's first one."""
+    entries: Bytes = np.empty(len(hashes) * INDEX_ENTRY.size, np.uint8)
+    pack_entries(hashes, offsets, timestamps, first, previous, entries.data)
+    return entries

@@ -14,9 +14,10 @@ from rmqctl.formats.layouts import FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import data_extents, removed_error
-from rmqctl.store.log.column_walk import ROWS, WINDOW, Request, WalkEngine, engine, file_records
-from rmqctl.store.log.columns import ColumnRecord, Columns, MessageColumns, TopicIds
+from rmqctl.store.log.column_walk import ROWS, WINDOW, FileWalk, Request
+from rmqctl.store.log.columns import ColumnRecord, MessageColumns, TopicIds
 from rmqctl.store.log.walk import Blank, Damage, Empty, Progress, missing_file, walk_files
+from rmqctl.store.native.tables import Columns
 
 # The log cut into pieces that can be walked at the same time, and whether the walks of neighbours fit together.
 
@@ -53,7 +54,7 @@ class WalkPiece:
     after: list[Damage] = field(default_factory=list)
     reached: int = -1
 
-    def records(self, used: WalkEngine, request: Request) -> Iterator[ColumnRecord]:
+    def records(self, request: Request) -> Iterator[ColumnRecord]:
         """The records of the piece and the damage around it."""
         yield from self.before
         start = self.file.start_offset
@@ -64,7 +65,7 @@ class WalkPiece:
                 begin, self.reached = start + self.begin, self.limit
                 yield from missing_file(request.log, self.file, begin, start + self.limit)
             else:
-                for record in file_records(used, request._replace(limit=limit), self.file, self.begin, self.end):
+                for record in FileWalk(request._replace(limit=limit), self.file).records(self.begin, self.end):
                     self.reached = record.end - start
                     yield record
         yield from self.after
@@ -214,12 +215,11 @@ def walk_parallel(
 
     topics = topics if topics is not None else TopicIds()
     request = Request(log, topics, columns, crc_from, end, None, window, rows, stopped)
-    used = engine()
     telling = threading.Lock()
 
     def walked(one: WalkPiece, progress: Progress | None) -> _Result:
         with _Told(progress, telling, one.limit - one.begin) as told:
-            records = one.records(used, request._replace(progress=told.tell))
+            records = one.records(request._replace(progress=told.tell))
             result = work(records)
             deque(records, maxlen=0)  # what `work` left: the end of the walk must be known
         return result

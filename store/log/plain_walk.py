@@ -1,10 +1,10 @@
-"""The plain twin of the kernels: the same batches, made from messages that the plain walk decoded one by one; and the
-few rows of theirs whose properties they leave to it.
+"""Batches of messages that the plain walk decoded one by one, and the few rows of the walk in columns whose properties
+are left to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -23,38 +23,12 @@ from rmqctl.formats.layouts import (
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.compiled.notices import say
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.log.columns import INTS, LONGS, Bytes, Columns, MessageColumns, NeedsPlain, TopicIds
-from rmqctl.store.log.walk import Blank, Damage, Empty, Record
+from rmqctl.store.log.columns import Bytes, MessageColumns, TopicIds
+from rmqctl.store.native.tables import INTS, LONGS, Columns, NeedsPlain
 from rmqctl.store.queues import dispatch
 from rmqctl.store.queues.dispatch import index_keys
 
 _INTERNAL = NeedsPlain.DELAY | NeedsPlain.KEYS
-# Bytes of bodies and properties in a batch with BYTES, about as many as in a kernel's window.
-WINDOW_BYTES = 1 << 20
-
-
-def batches(
-    records: Iterable[Record], log: MappedFileQueue, topics: TopicIds, asked: Columns, rows: int
-) -> Iterator[MessageColumns | Blank | Empty | Damage]:
-    """The records of a plain walk with runs of messages as batches of up to `rows`."""
-    run: list[StoredMessage] = []
-    held = 0
-    for record in records:
-        if isinstance(record, StoredMessage):
-            if asked == Columns.NONE:
-                record = record._replace(body=b"", property_bytes=b"")  # noqa: PLW2901 - not to hold what nobody asked for
-            run.append(record)
-            held += record.total_size
-            full = len(run) >= rows or held >= WINDOW_BYTES
-        else:
-            full = True
-        if full and run:
-            yield batch_of(run, log, topics, asked)
-            run, held = [], 0
-        if not isinstance(record, StoredMessage):
-            yield record
-    if run:
-        yield batch_of(run, log, topics, asked)
 
 
 def batch_of(messages: list[StoredMessage], log: MappedFileQueue, topics: TopicIds, asked: Columns) -> MessageColumns:

@@ -11,10 +11,11 @@ import numpy as np
 from rmqctl.formats.message import Reason
 from rmqctl.store.answers.config_offsets import KnownNames
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.log.columns import ColumnRecord, Columns, Int64s, MessageColumns
+from rmqctl.store.log.columns import ColumnRecord, Int64s, MessageColumns
 from rmqctl.store.log.implied import Digest, QueueRun, Run, route
 from rmqctl.store.log.parallel import walk_parallel
 from rmqctl.store.log.walk import Damage, message_if_any
+from rmqctl.store.native.tables import Columns
 from rmqctl.store.predict.broker_queues import SimulatedDispatch, SimulatedQueue, SimulatedQueues
 from rmqctl.store.queues.consumequeue import QueueUnit
 from rmqctl.store.queues.dispatch import QueueSlot

@@ -10,7 +10,8 @@ from rmqctl.formats.checksums import java_hash, key_hash
 from rmqctl.formats.layouts import TRANSACTION_MASK
 from rmqctl.formats.message import FrameDamage
 from rmqctl.formats.properties import TRANSACTION_ROLLBACK, parse_properties
-from rmqctl.store.log.columns import Columns, Flags, Int64s, MessageColumns
+from rmqctl.store.log.columns import Flags, Int64s, MessageColumns
+from rmqctl.store.native.tables import Columns
 from rmqctl.store.read.filter import Criteria, rows_with
 
 # Which messages of a run may have one of some keys, by the hashes of their index entries.

@@ -124,7 +124,8 @@ def _on_columns(
 ) -> Iterator[StoredMessage]:
     """As in_log_order, with a walk from `start` on; what does not match never becomes an object."""
     from rmqctl.store.log.column_walk import walk_columns
-    from rmqctl.store.log.columns import Columns, MessageColumns, start_of
+    from rmqctl.store.log.columns import MessageColumns, start_of
+    from rmqctl.store.native.tables import Columns
     from rmqctl.store.read.row_filter import RowChooser
 
     chooser = RowChooser(selection.criteria, selection.begin)

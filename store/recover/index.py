@@ -19,7 +19,8 @@ from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_file import Geometry, IndexFile, files_needed
 from rmqctl.store.index.index_service import IndexService, index_file_name_after, newest_has_tag_entry
 from rmqctl.store.log.columns import Flags, Int32s, Int64s
-from rmqctl.store.log.implied import ENTRY, IndexKernels, Run, index_kernels, new_words, time_differences
+from rmqctl.store.log.implied import ENTRY, Run, packed_entries, time_differences
+from rmqctl.store.native.units import link_entries
 from rmqctl.store.recover.queue_units import IsGone, gone_mask
 
 # Writes index files from keys in the order of the log, as they come: nothing is kept but the file being made.
@@ -44,7 +45,6 @@ class IndexBuilder:
         self._directory = directory
         self._made: list[Path] = []
         self._file: _NewFile | None = None
-        self._kernels: IndexKernels | None = None
 
     @property
     def file_count(self) -> int:
@@ -72,8 +72,7 @@ class IndexBuilder:
     def _begin_file(self, moment: int) -> None:
         self.names.append(index_file_name_after(moment, self.names[-1] if self.names else ""))
         if self._directory is not None:
-            self._kernels = self._kernels or index_kernels()
-            self._file = _NewFile(self._directory() / self.names[-1], self.geometry, self._kernels)
+            self._file = _NewFile(self._directory() / self.names[-1], self.geometry)
             self._made.append(self._directory() / self.names[-1])
 
     def _end_file(self) -> None:
@@ -96,10 +95,9 @@ class IndexBuilder:
 class _NewFile:
     """One index file. Its entries are written as they come, its slots and its header at the end."""
 
-    def __init__(self, path: Path, geometry: Geometry, with_kernels: IndexKernels) -> None:
+    def __init__(self, path: Path, geometry: Geometry) -> None:
         self._path = path
         self._geometry = geometry
-        self._kernels = with_kernels
         self._slots: Int32s = np.zeros(geometry.slots, np.int32)
         self._used = 0
         self._entries = 0
@@ -115,12 +113,11 @@ class _NewFile:
             self._begin = int(timestamps[0]), int(offsets[0])
         self._end = int(timestamps[-1]), int(offsets[-1])
         previous: Int32s = np.empty(len(hashes), np.int32)
-        self._used += self._kernels.link(hashes, self._geometry.slots, self._slots, number, previous)
-        words = new_words(len(hashes))
-        self._kernels.pack(hashes, offsets, timestamps, self._begin[0], previous, words)
+        self._used += link_entries(hashes, self._geometry.slots, self._slots, number, previous)
+        packed = packed_entries(hashes, offsets, timestamps, self._begin[0], previous)
         self._entries += len(hashes)
-        io.write_at(self._descriptor, self._path, self._geometry.entry_position(number), words.view(np.uint8).data)
-        self._flush.wrote(words.nbytes)
+        io.write_at(self._descriptor, self._path, self._geometry.entry_position(number), packed.data)
+        self._flush.wrote(packed.nbytes)
 
     def finish(self) -> None:
         """Slots and header: the file is complete, though not all of it on disk."""
@@ -225,7 +222,6 @@ def entries_of(service: IndexService, descriptors: Descriptors) -> Iterator[Entr
 
 def _entries_of_file(file: IndexFile, descriptors: Descriptors, is_oldest: bool) -> Iterator[EntryColumns]:
     slots = file.geometry.slots
-    link = index_kernels().link
     table: Int32s = np.zeros(slots, np.int32)
     last = file.header.index_count - 1
     for number in range(1, last + 1, _WINDOW):
@@ -236,7 +232,7 @@ def _entries_of_file(file: IndexFile, descriptors: Descriptors, is_oldest: bool)
         entries = np.frombuffer(data, ENTRY)
         hashes = entries["key_hash"].astype(np.int32)
         previous: Int32s = np.empty(count, np.int32)
-        link(hashes, slots, table, number, previous)
+        link_entries(hashes, slots, table, number, previous)
         if not np.array_equal(previous, entries["previous_entry"]):
             raise IndexUnsound("an entry leads on to another one than it should")
         begins = np.full(count, file.header.begin_timestamp, np.int64)

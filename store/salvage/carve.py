@@ -25,9 +25,10 @@ from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.outputs import check_output_place
 from rmqctl.store.files.reading import Descriptors, data_extents, is_directory, is_file, is_real_directory, is_there
-from rmqctl.store.log.column_walk import ROWS, WINDOW, Request, WalkEngine, file_records
-from rmqctl.store.log.columns import Columns, MessageColumns, TopicIds
+from rmqctl.store.log.column_walk import ROWS, WINDOW, FileWalk, Request
+from rmqctl.store.log.columns import MessageColumns, TopicIds
 from rmqctl.store.log.search import MAXIMUM_FRAME_SIZE, MESSAGE_MAGICS, FrameSearch, frames_by_magic
+from rmqctl.store.native.tables import Columns
 
 _MAGIC_AT = FRAME_HEADS[0].offset("magic_code")
 _PLACE_AT = FRAME_HEADS[0].offset("physical_offset")
@@ -88,13 +89,11 @@ class Carver:
         self,
         file: MappedFile,
         expected_base: int | None,
-        used: WalkEngine,
         topics: TopicIds,
         progress: Callable[[int], None] | None,
     ) -> None:
         self._file = file
         self._base = expected_base
-        self._used = used
         self._topics = topics
         self._progress = progress
         self._search = FrameSearch(file, file.size)
@@ -244,7 +243,7 @@ class Carver:
         log.files = [self._file]
         columns = Columns.HEAD | Columns.TOPIC
         request = Request(log, self._topics, columns, run.base, None, None, WINDOW, ROWS)
-        for record in file_records(self._used, request, self._file, run.end, stop):
+        for record in FileWalk(request, self._file).records(run.end, stop):
             if not isinstance(record, MessageColumns):
                 break
             self._add(run, record)

@@ -16,7 +16,6 @@ from rmqctl.store.files.layout import Ownership, file_name, looks_like_store, ow
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.outputs import clear_left_behind, publish, staged_directory, staging_of
 from rmqctl.store.files.reading import Descriptors, is_directory, is_real_file, is_there, named
-from rmqctl.store.log.column_walk import engine
 from rmqctl.store.log.columns import TopicIds
 from rmqctl.store.log.walk import Progress
 from rmqctl.store.queues.consumequeue import DEFAULT_FILE_SIZE, UNIT_SIZE
@@ -163,7 +162,7 @@ class _Salvage:
         source, report = self._sources[number], self.report
         report.bytes_read += source.size
         newest: dict[int, int] = {}
-        carver = Carver(self._files[number], source.expected_base, engine(), topics, self._progress)
+        carver = Carver(self._files[number], source.expected_base, topics, self._progress)
         for record in carver.carve():
             if not isinstance(record, FrameRun):
                 report.strange_spans += 1

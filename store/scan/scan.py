@@ -14,20 +14,11 @@ from rmqctl.formats.errors import CorruptError, UnsupportedError
 from rmqctl.formats.layouts import COMPRESSION_MASK, COMPRESSION_SHIFT, SYS_FLAG_COMPRESSED, TRANSACTION_MASK
 from rmqctl.formats.properties import TRANSACTION_NAMES, compression_name, compression_type
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.log.columns import (
-    Bytes,
-    ColumnRecord,
-    Columns,
-    Flags,
-    Int32s,
-    Int64s,
-    MessageColumns,
-    TopicIds,
-    start_of,
-)
+from rmqctl.store.log.columns import Bytes, ColumnRecord, Flags, Int32s, Int64s, MessageColumns, TopicIds, start_of
 from rmqctl.store.log.parallel import walk_parallel
 from rmqctl.store.log.plain_walk import OnRemoved, RemovedMeanwhile, SayRemoved, in_sentences
 from rmqctl.store.log.walk import Damage, Progress
+from rmqctl.store.native.tables import Columns
 from rmqctl.store.read.filter import Criteria
 from rmqctl.store.read.query import damage_error
 from rmqctl.store.read.row_filter import RowChooser

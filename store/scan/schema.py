@@ -20,7 +20,8 @@ from rmqctl.formats.errors import ExhaustedError, UnsupportedError, UsageError, 
 from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import SYS_FLAG_BORN_HOST_V6, SYS_FLAG_STORE_HOST_V6
 from rmqctl.formats.properties import encode_properties, parse_properties, split_keys
-from rmqctl.store.log.columns import Bytes, Columns, Flags, Int32s, Int64s, MessageColumns
+from rmqctl.store.log.columns import Bytes, Flags, Int32s, Int64s, MessageColumns
+from rmqctl.store.native.tables import Columns
 from rmqctl.store.status import FAST
 
 _HEAD, _TOPIC, _BYTES = Columns.HEAD, Columns.TOPIC, Columns.BYTES

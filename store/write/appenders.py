@@ -18,7 +18,8 @@ from rmqctl.store.files.mapped_file import WritableMap
 from rmqctl.store.index.index_file import IndexFile, IndexHeader
 from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.log.columns import Int32s, Int64s
-from rmqctl.store.log.implied import index_kernels, new_words
+from rmqctl.store.log.implied import packed_entries
+from rmqctl.store.native.units import link_entries
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.queues.consumequeue_ext import ExtAppender, last_ext_offset
 from rmqctl.store.queues.dispatch import QueueSlot
@@ -221,13 +222,10 @@ class IndexBatches:
         header = file.header
         is_first = header.index_count <= 1
         begin_timestamp = int(entries.timestamps[0]) if is_first else header.begin_timestamp
-        link, pack = index_kernels()
         previous: Int32s = np.empty(len(entries.hashes), np.int32)
-        used = link(entries.hashes, file.geometry.slots, opened.newest, header.index_count, previous)
-        words = new_words(len(entries.hashes))
-        pack(*entries, begin_timestamp, previous, words)
+        used = link_entries(entries.hashes, file.geometry.slots, opened.newest, header.index_count, previous)
         file.put_entries(
-            words.view(np.uint8).data,
+            packed_entries(*entries, begin_timestamp, previous).data,
             IndexHeader(
                 begin_timestamp,
                 int(entries.timestamps[-1]),

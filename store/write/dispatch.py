@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence, Set
 from typing import NamedTuple
@@ -14,10 +12,11 @@ from rmqctl.formats.checksums import key_hash
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC
 from rmqctl.formats.message import FrameDamage, StoredMessage, decode_message
+from rmqctl.store import native
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.background import Background
 from rmqctl.store.files.mapped_file import MappedFile
-from rmqctl.store.log.column_walk import engine, walk_columns
+from rmqctl.store.log.column_walk import walk_columns
 from rmqctl.store.log.implied import Digest, Run, route
 from rmqctl.store.log.walk import Blank, Damage, Empty
 from rmqctl.store.queues.dispatch import index_keys, queue_slots
@@ -162,10 +161,7 @@ class Follower:
         if end - self.position < _COLUMNS_FROM * self._usual_size or self.position < self._columns_from:
             return self._dispatch_chunk(end)
         if self._columns is None:
-            if not are_loaded():
-                return self._dispatch_chunk(end)
-
-            if not ColumnDispatch.is_compiled():
+            if not native.is_compiled():
                 self._columns_from = _NEVER
                 return self._dispatch_chunk(end)
             self._columns = ColumnDispatch(self._files, self._queues)
@@ -258,29 +254,9 @@ class Follower:
             self._columns.close()
 
 
-def are_loaded() -> bool:
-    """Whether columns can be used at once; the first time it is asked, loading begins: numpy and kernels take seconds,
-    and no message waits for them."""
-    return not loading().is_alive()
-
-
-@functools.cache
-def loading() -> threading.Thread:
-    """The thread that loads, which nothing waits for, not even the end of the process."""
-    thread = threading.Thread(target=load_columns, name="load-columns", daemon=True)
-    thread.start()
-    return thread
-
-
-def load_columns() -> None:
-    """Import and compile; what is missing is found again, and told, by whoever uses it."""
-    with contextlib.suppress(ImportError):
-        ColumnDispatch.is_compiled(is_waited_for=False)
-
-
 # Dispatches what was appended as columns: whole runs of queue units and index entries instead of single messages.
 #
-# The plain twin is `Follower._dispatch`. Importing this module imports numpy.
+# `Follower._dispatch` does it message by message.
 
 # what was just written is not checked against its CRC again
 _NO_CRC = 1 << 62
@@ -310,11 +286,6 @@ class ColumnDispatch:
         keys = config.writes_index_files
         self._digest = Digest(self._delay_levels, keys=keys, tags=keys and files.has_tag_entries, refuses=False)
         self._index = IndexBatches(files.index)
-
-    @staticmethod
-    def is_compiled(*, is_waited_for: bool = True) -> bool:
-        """Whether columns are faster here than messages. See `engine`."""
-        return engine(is_waited_for=is_waited_for).walk_window is not None
 
     def dispatch(self, begin: int, end: int) -> Iterator[Reached]:
         """Dispatch the records that start in [begin, end), all of them readable; CorruptError where none is."""

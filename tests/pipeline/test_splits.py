@@ -35,7 +35,7 @@ from tests.formats.frames import frame_of
 from tests.goldens import GOLDENS
 from tests.opened import store_path
 from tests.quick import examples, goldens_of
-from tests.store.columns.comparing import RUNGS, use_rung
+from tests.store.columns.comparing import FORMS, use_form
 from tests.store.columns.test_columns_of_damage import DAMAGES, STRANGE, _damaged, _frames
 from tests.store.logs import STORE_HOST, blank, frames, log_of
 
@@ -123,7 +123,7 @@ def store_of(folder: Path, *data: bytes, file_size: int | None = None) -> StoreF
     damages=DAMAGES,
     size=st.integers(1, 400),
     span=st.sampled_from(SPANS),
-    rung=st.sampled_from(sorted(RUNGS)),
+    form=st.sampled_from(sorted(FORMS)),
 )
 def test_strange_and_damaged_logs_in_splits_of_any_size(
     tmp_path_factory: pytest.TempPathFactory,
@@ -132,12 +132,12 @@ def test_strange_and_damaged_logs_in_splits_of_any_size(
     damages: list[tuple[float, str, int]],
     size: int,
     span: int,
-    rung: str,
+    form: str,
 ) -> None:
     data = _damaged(bytearray(b"".join(_frames(messages, 0, with_crc))), damages) or b"x"
     with store_of(tmp_path_factory.mktemp("store"), data) as files, pytest.MonkeyPatch.context() as patch:
         patch.setattr(resync, "_FIRST_SPAN", span)
-        use_rung(rung, patch)
+        use_form(form, patch)
         assert in_splits(files, plan_splits(files, size)) == plain(files)
 
 

@@ -11,7 +11,7 @@ import pytest
 from rmqctl.store.files import io
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_file import Geometry, IndexFile, IndexHeader, time_difference
-from rmqctl.store.log.implied import index_kernels, new_words, pack_plain
+from rmqctl.store.log.implied import packed_entries
 from rmqctl.store.queues.consumequeue import (
     PLACEHOLDER_SIZE,
     BatchConsumeQueue,
@@ -64,10 +64,9 @@ def test_the_time_of_an_index_entry_stays_in_its_field(tmp_path: Path, begin: in
     file.close()
     (written,) = struct.unpack_from(">i", file.path.read_bytes(), GEOMETRY.entry_position(2) + 12)
     assert written == seconds
-    for pack in (pack_plain, index_kernels().pack):
-        words = new_words(1)
-        pack(np.array([5], np.int32), np.array([100]), np.array([stored]), begin, np.array([1], np.int32), words)
-        assert words.tobytes() == struct.pack(">iqii", 5, 100, seconds, 1)
+    columns = np.array([5], np.int32), np.array([100]), np.array([stored])
+    packed = packed_entries(*columns, begin, np.array([1], np.int32))
+    assert packed.tobytes() == struct.pack(">iqii", 5, 100, seconds, 1)
 
 
 @pytest.mark.parametrize("key_hash", [0, INT - 1])

@@ -18,7 +18,7 @@ from rmqctl.store.salvage.salvage import salvage
 from rmqctl.store.store_files import StoreFiles
 from tests.rmqctl.looking import run
 from tests.store.check.breaking import checked
-from tests.store.columns.comparing import RUNGS, assert_same, use_rung
+from tests.store.columns.comparing import FORMS, assert_same, use_form
 from tests.store.logs import frame, log_of
 from tests.store.overflows import long_properties, overflowed
 from tests.store.write.writing import stored_messages
@@ -43,9 +43,9 @@ def store_of(root: Path, *bodies: bytes | None) -> list[int]:
     return places
 
 
-@pytest.mark.parametrize("rung", RUNGS)
-def test_both_walks_agree(rung: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    use_rung(rung, monkeypatch)
+@pytest.mark.parametrize("form", FORMS)
+def test_both_walks_agree(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_form(form, monkeypatch)
     data = frame(0)
     for properties, body in ((LONG, b"x"), (long_properties(65535), b"y" * 300_000), (LONG, b"")):
         data += overflowed(len(data), properties, body)

@@ -17,7 +17,8 @@ from rmqctl.formats.layouts import SYS_FLAG_BORN_HOST_V6, SYS_FLAG_COMPRESSED, S
 from rmqctl.formats.message import Message
 from rmqctl.formats.properties import compression_type
 from rmqctl.store.columns.frames import Held
-from rmqctl.store.log.columns import HOST_TABLE, Flags, Frame, FrameSpan, Int64s
+from rmqctl.store.log.columns import Flags, Int64s
+from rmqctl.store.native.tables import HOST_TABLE, Frame, FrameSpan
 from rmqctl.store.scan.schema import COLUMNS, bitmap
 from rmqctl.store.write.bulk.bulk_rows import NO_TIME, BulkRows
 from rmqctl.store.write.bulk.property_join import joined_properties, value_offsets

@@ -14,7 +14,8 @@ from rmqctl.formats.message import Message
 from rmqctl.store.columns.frames import FrameSource, FrameWriter, packed_hosts, topic_fields
 from rmqctl.store.files.mapped_file import monotonic_ms
 from rmqctl.store.log.append import Room
-from rmqctl.store.log.columns import HOST_TABLE, Flags, Frame, Int64s
+from rmqctl.store.log.columns import Flags, Int64s
+from rmqctl.store.native.tables import HOST_TABLE, Frame
 from rmqctl.store.queues.queue_table import NextOffset
 from rmqctl.store.write.bulk.bulk_kernels import BulkKernels
 from rmqctl.store.write.bulk.bulk_rows import NO_TIME, BulkRows

@@ -9,7 +9,8 @@ import numpy as np
 
 from rmqctl.store.columns.frames import Held
 from rmqctl.store.compiled.tried import loaded_once, tried_kernels
-from rmqctl.store.log.columns import Frame, FrameSpan, Int64s
+from rmqctl.store.log.columns import Int64s
+from rmqctl.store.native.tables import Frame, FrameSpan
 from rmqctl.store.write.bulk.bulk_rows import NO_TIME, BulkRows
 
 

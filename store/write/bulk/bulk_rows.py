@@ -17,7 +17,8 @@ from rmqctl.formats.layouts import BLANK_FRAME
 from rmqctl.formats.message import Message
 from rmqctl.formats.properties import MAXIMUM_PROPERTIES_SIZE, PROPERTY_SEPARATOR
 from rmqctl.store.columns.frames import Held
-from rmqctl.store.log.columns import Flags, Frame, FrameSpan, Int64s
+from rmqctl.store.log.columns import Flags, Int64s
+from rmqctl.store.native.tables import Frame, FrameSpan
 from rmqctl.store.write.checks import MAXIMUM_TOPIC_SIZE, STORE_TIMES
 from rmqctl.store.write.fast.extension import FastPath
 from rmqctl.store.write.fast.known import OVERHEAD, UNUSUAL_FLAGS, Known, packed_host

@@ -10,7 +10,7 @@ from typing import Any
 from rmqctl.formats.layouts import BLANK_FRAME
 from rmqctl.formats.properties import MAXIMUM_PROPERTIES_SIZE
 from rmqctl.store.compiled.compiling import short_kernel
-from rmqctl.store.log.columns import Frame, FrameSpan
+from rmqctl.store.native.tables import Frame, FrameSpan
 from rmqctl.store.write.bulk.bulk_rows import NO_TIME
 from rmqctl.store.write.checks import MAXIMUM_TOPIC_SIZE, STORE_TIMES
 from rmqctl.store.write.fast.known import OVERHEAD, UNUSUAL_FLAGS

@@ -20,8 +20,9 @@ from rmqctl.pipeline.wanted import Comparison, Wanted, wanted_by
 from rmqctl.store.compiled.available import little_to_do
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.log.column_walk import walk_columns
-from rmqctl.store.log.columns import Columns, MessageColumns
+from rmqctl.store.log.columns import MessageColumns
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.native.tables import Columns
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, truth
 from tests.pipeline.source.reading import WITH_LOGS, BytesRead, found, options_of

@@ -12,7 +12,8 @@ from pyspark.sql import datasource as spark
 
 from rmqctl.pipeline.wanted import Range, Wanted, comparisons, wanted_by
 from rmqctl.store.log.column_walk import walk_columns
-from rmqctl.store.log.columns import Columns, MessageColumns
+from rmqctl.store.log.columns import MessageColumns
+from rmqctl.store.native.tables import Columns
 from tests.opened import reader
 
 UTC = datetime.UTC

@@ -16,12 +16,14 @@ from rmqctl.formats.properties import (
     has_queue_slot,
     is_inner_batch,
 )
-from rmqctl.store.compiled.available import NO_ISAL, NO_NUMBA
-from rmqctl.store.log.columns import ColumnRecord, Columns, MessageColumns, NeedsPlain
+from rmqctl.store.log import column_walk
+from rmqctl.store.log.columns import ColumnRecord, MessageColumns
 from rmqctl.store.log.walk import Record
+from rmqctl.store.native.tables import Columns, NeedsPlain
 from rmqctl.store.queues.dispatch import index_keys, unit_tags_code
+from tests.store.native.forms import compiled_form, plain_form
 
-RUNGS = {"isal": {}, "tables": {NO_ISAL: "1"}, "plain": {NO_NUMBA: "1"}}
+FORMS = ("compiled", "plain")
 DELAY_LEVELS = [1000, 5000, 10_000]
 
 SAME_NAMES = (
@@ -40,12 +42,10 @@ SAME_NAMES = (
 )
 
 
-def use_rung(rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the walk run on that rung."""
-    for name in (NO_ISAL, NO_NUMBA):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in RUNGS[rung].items():
-        monkeypatch.setenv(name, value)
+def use_form(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the walk run compiled, or as plain Python."""
+    module = plain_form("walk") if form == "plain" else compiled_form("walk")
+    monkeypatch.setattr(column_walk, "WindowWalk", module.WindowWalk)
 
 
 def assert_same(columns: Iterable[ColumnRecord], plain: Iterable[Record]) -> None:

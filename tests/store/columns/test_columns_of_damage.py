@@ -15,11 +15,12 @@ from rmqctl.formats.message import Message, Reason, StoredMessage
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.log import column_walk as compiled_walk
 from rmqctl.store.log.column_walk import walk_columns
-from rmqctl.store.log.columns import Columns, MessageColumns
+from rmqctl.store.log.columns import MessageColumns, TopicIds
 from rmqctl.store.log.walk import Damage, walk
+from rmqctl.store.native.tables import Columns
 from tests.formats.frames import MESSAGES, frame_of, new_message
 from tests.quick import examples
-from tests.store.columns.comparing import RUNGS, assert_same, use_rung
+from tests.store.columns.comparing import FORMS, assert_same, use_form
 from tests.store.logs import STORE_HOST, blank, log_of
 
 _EVERYTHING = Columns.ALL | Columns.TAG_KEYS
@@ -103,11 +104,11 @@ def _damaged(data: bytearray, damages: list[tuple[float, str, int]]) -> bytes:
     return bytes(data)
 
 
-def assert_all_rungs_agree(log: MappedFileQueue, window: int = 1 << 20, rows: int = 1000) -> None:
+def assert_both_forms_agree(log: MappedFileQueue, window: int = 1 << 20, rows: int = 1000) -> None:
     plain = list(walk(log))
     with pytest.MonkeyPatch.context() as patch:
-        for rung, columns in itertools.product(RUNGS, (_EVERYTHING, Columns.DISPATCH, Columns.NONE)):
-            use_rung(rung, patch)
+        for form, columns in itertools.product(FORMS, (_EVERYTHING, Columns.DISPATCH, Columns.NONE)):
+            use_form(form, patch)
             assert_same(walk_columns(log, columns=columns, window=window, rows=rows), plain)
 
 
@@ -129,7 +130,7 @@ def test_strange_and_damaged(
 ) -> None:
     data = _damaged(bytearray(b"".join(_frames(messages, 0, with_crc))), damages)
     folder = tmp_path_factory.mktemp("log")
-    assert_all_rungs_agree(log_of(folder, data or b"x"), window, rows)
+    assert_both_forms_agree(log_of(folder, data or b"x"), window, rows)
 
 
 @pytest.mark.parametrize("keys", [62, 63, 64, 65])
@@ -142,7 +143,7 @@ def test_a_tag_after_as_many_keys_as_a_row_holds(tmp_path: Path, unique: str, ke
         data += frame_of(
             new_message(topic="T", body=b"x", property_bytes=properties), STORE_HOST, physical_offset=len(data)
         )
-    assert_all_rungs_agree(log_of(tmp_path, data), rows=3)
+    assert_both_forms_agree(log_of(tmp_path, data), rows=3)
 
 
 @pytest.mark.parametrize("keys", ["T#a", "x T#a", "T#b", "T#a T#a", "T#aa", "T#"])
@@ -150,7 +151,7 @@ def test_a_key_that_reads_like_the_entry_of_the_tag_is_the_only_entry(tmp_path: 
     properties = f"KEYS\x01{keys}\x02TAGS\x01a\x02".encode()
     data = frame_of(new_message(topic="T", body=b"x", property_bytes=properties), STORE_HOST, physical_offset=0)
     log = log_of(tmp_path, data)
-    assert_all_rungs_agree(log)
+    assert_both_forms_agree(log)
     (batch,) = (one for one in walk_columns(log, columns=_EVERYTHING) if isinstance(one, MessageColumns))
     assert batch.key_is_tag.any() == ("T#a" not in keys.split(" "))
 
@@ -158,7 +159,7 @@ def test_a_key_that_reads_like_the_entry_of_the_tag_is_the_only_entry(tmp_path: 
 @settings(max_examples=examples(60))
 @given(st.binary(min_size=1, max_size=400), st.sampled_from([50, 300]))
 def test_random_bytes(tmp_path_factory: pytest.TempPathFactory, data: bytes, window: int) -> None:
-    assert_all_rungs_agree(log_of(tmp_path_factory.mktemp("log"), data), window)
+    assert_both_forms_agree(log_of(tmp_path_factory.mktemp("log"), data), window)
 
 
 def test_frames_cut_at_every_byte(tmp_path: Path) -> None:
@@ -191,9 +192,9 @@ def test_decoys(tmp_path: Path) -> None:
             assert_same(walk_columns(log, columns=Columns.ALL), walk(log))
 
 
-@pytest.mark.parametrize("rung", RUNGS)
-def test_many_keys_and_levels_that_no_kernel_reads(tmp_path: Path, rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    use_rung(rung, monkeypatch)
+@pytest.mark.parametrize("form", FORMS)
+def test_many_keys_and_levels_that_no_kernel_reads(tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_form(form, monkeypatch)
     levels = [(2, "1"), (63, " 2 "), (64, "٣"), (65, "1_0"), (5000, "x"), (1, "9" * 30), (3, "0")]
     levels += [(2, "+3"), (2, "-3"), (2, "2147483648"), (2, "2147483647"), (2, "𝟏")]
     many = [{"KEYS": " ".join(map(str, range(count))), "UNIQ_KEY": "5", "DELAY": level} for count, level in levels]
@@ -206,7 +207,7 @@ def test_many_keys_and_levels_that_no_kernel_reads(tmp_path: Path, rung: str, mo
 def test_more_topics_than_a_table_begins_with(tmp_path: Path) -> None:
     messages = [Message(f"topic-{number * 7 % 500}", b"") for number in range(1500)]
     log = log_of(tmp_path, b"".join(_frames(messages, 0, False)))
-    assert_all_rungs_agree(log)
+    assert_both_forms_agree(log)
 
 
 def test_files_with_blanks_and_gaps(tmp_path: Path) -> None:
@@ -215,7 +216,7 @@ def test_files_with_blanks_and_gaps(tmp_path: Path) -> None:
     third = frame(2 * size, b"3" * 300)
     last = frame(3 * size, b"4" * 300) + b"tail"
     log = log_of(tmp_path, first + blank(size - len(first)), third, third.ljust(size, b"\0"), last)
-    assert_all_rungs_agree(log)
+    assert_both_forms_agree(log)
     log.files[1].path.unlink()
     log.load()
 
@@ -225,18 +226,18 @@ def test_messages_larger_than_windows(tmp_path: Path, size: int, monkeypatch: py
     monkeypatch.setattr(compiled_walk, "_LARGEST_WINDOW", 100_000)
     messages = [Message("T", bytes(size), properties={"KEYS": "a"}), Message("U", b"small"), Message("T", b"x" * size)]
     data = b"".join(_frames(messages, 0, True))
-    assert_all_rungs_agree(log_of(tmp_path / "good", data), 1000)
+    assert_both_forms_agree(log_of(tmp_path / "good", data), 1000)
     broken = bytearray(data)
     broken[200] ^= 1
-    assert_all_rungs_agree(log_of(tmp_path / "broken", bytes(broken)), 1000)
+    assert_both_forms_agree(log_of(tmp_path / "broken", bytes(broken)), 1000)
 
 
-@pytest.mark.parametrize("rung", RUNGS)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("left", [0, 10, 1000, 30_000])
 def test_file_that_shrinks_under_the_walk(
-    tmp_path: Path, left: int, rung: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, left: int, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use_rung(rung, monkeypatch)
+    use_form(form, monkeypatch)
     monkeypatch.setattr("rmqctl.store.log.walk._WINDOW", 1000)
     data = b"".join(_frames([Message("T", b"x" * 100)] * 500, 0, False))
     log = log_of(tmp_path, data)
@@ -249,9 +250,9 @@ def test_file_that_shrinks_under_the_walk(
     assert error.value.file == str(log.files[0].path)
 
 
-@pytest.mark.parametrize("rung", RUNGS)
-def test_file_that_is_gone_under_the_walk(tmp_path: Path, rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    use_rung(rung, monkeypatch)
+@pytest.mark.parametrize("form", FORMS)
+def test_file_that_is_gone_under_the_walk(tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_form(form, monkeypatch)
     log = log_of(tmp_path, frame(0), frame(len(frame(0))))
     records = walk_columns(log)
     next(records)
@@ -276,3 +277,13 @@ def test_batches_own_what_they_hold(tmp_path: Path) -> None:
     assert [offset for batch in batches for offset in batch.physical_offset.tolist()] == [
         message.physical_offset for message in expected
     ]
+
+
+def test_a_topic_that_has_no_slot_is_found_all_the_same(tmp_path: Path) -> None:
+    """Names made to collide, of which the table of the walk holds a few."""
+    messages = [Message(f"topic-{number % 3}", b"") for number in range(30)]
+    log = log_of(tmp_path, b"".join(_frames(messages, 0, False)))
+    topics = TopicIds()
+    topics.slots[:] = topics.id_of(b"first")
+    assert_same(walk_columns(log, columns=Columns.ALL, topics=topics), walk(log))
+    assert topics.names == ["first", "topic-0", "topic-1", "topic-2"]

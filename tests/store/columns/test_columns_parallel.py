@@ -14,13 +14,14 @@ from rmqctl.formats.message import Reason
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.log.column_walk import Request, walk_columns
-from rmqctl.store.log.columns import ColumnRecord, Columns, MessageColumns, TopicIds
+from rmqctl.store.log.columns import ColumnRecord, MessageColumns, TopicIds
 from rmqctl.store.log.parallel import check_log, pieces, walk_parallel
 from rmqctl.store.log.walk import Blank, Damage, Empty, walk
+from rmqctl.store.native.tables import Columns
 from tests.goldens import GOLDENS
 from tests.opened import reader
 from tests.quick import goldens_of
-from tests.store.columns.comparing import RUNGS, assert_same, use_rung
+from tests.store.columns.comparing import FORMS, assert_same, use_form
 from tests.store.columns.test_columns_of_damage import frame
 from tests.store.logs import log_of
 
@@ -46,9 +47,9 @@ def test_same_records(name: str, piece: int) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("rung", RUNGS)
-def test_rungs_and_threads(rung: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    use_rung(rung, monkeypatch)
+@pytest.mark.parametrize("form", FORMS)
+def test_rungs_and_threads(form: str, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_form(form, monkeypatch)
     assert_same(_together(_log("gap"), 20_000, threads), walk(_log("gap")))
 
 
@@ -123,9 +124,9 @@ def _many_megabytes(folder: Path) -> MappedFileQueue:
     return log_of(folder, bytes(data))
 
 
-@pytest.mark.parametrize("rung", RUNGS)
-def test_an_interrupt_ends_it_soon(tmp_path: Path, rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    use_rung(rung, monkeypatch)
+@pytest.mark.parametrize("form", FORMS)
+def test_an_interrupt_ends_it_soon(tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_form(form, monkeypatch)
     log = _many_megabytes(tmp_path)
     windows = 0
 

@@ -73,11 +73,6 @@ def test_whatever_a_kernel_is_compiled_from_is_seen_to_change(
     [
         ("rmqctl.store.write.bulk.kernel_bulk", "formats/properties.py", "MAXIMUM_PROPERTIES_SIZE = "),
         ("rmqctl.store.write.bulk.kernel_bulk", "store/write/checks.py", "MAXIMUM_TOPIC_SIZE = "),
-        ("rmqctl.store.columns.kernel_walk", "formats/checksums.py", "CRC_MASK = "),
-        ("rmqctl.store.columns.kernel_walk", "formats/message.py", "MINIMUM_FRAME_SIZE = "),
-        ("rmqctl.store.columns.kernel_walk", "store/log/columns.py", "KEYS_OF_A_ROW = "),
-        ("rmqctl.store.survey.kernel_index", "store/log/implied.py", "LARGEST_DIFFERENCE = "),
-        ("rmqctl.store.survey.kernel_run_units", "formats/layouts.py", "CONSUMEQUEUE_UNIT = "),
     ],
 )
 def test_a_constant_that_changes(
@@ -100,7 +95,7 @@ def test_every_import_of_a_kernel_is_followed(module: str) -> None:
         spec = importlib.util.find_spec(name)
         assert spec is not None
         assert spec.origin is not None
-        for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
+        for node in ast.parse(compiling._source(name) or b"").body:
             if isinstance(node, ast.ImportFrom) and node.module is not None:
                 homes = [node.module, *(f"{node.module}.{one.name}" for one in node.names)]
             elif isinstance(node, ast.Import):

@@ -11,13 +11,13 @@ from rmqctl.store.queues.consumequeue import ConsumeQueue
 from tests.goldens import GOLDENS
 from tests.opened import reader
 from tests.quick import goldens_of
-from tests.store.columns.comparing import use_rung
+from tests.store.columns.comparing import use_form
 
 
-@pytest.mark.parametrize("rung", ["isal", "plain"])
+@pytest.mark.parametrize("form", ["compiled", "plain"])
 @pytest.mark.parametrize("name", goldens_of(GOLDENS))
-def test_the_log(name: str, rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    use_rung(rung, monkeypatch)
+def test_the_log(name: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_form(form, monkeypatch)
     log = reader(name).files.log
     assert log_numbers.columns_count_log(log) == log_numbers.plain_count_log(log)
     assert log_numbers.columns_count_topics(log) == log_numbers.plain_count_topics(log)

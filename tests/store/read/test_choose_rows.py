@@ -11,9 +11,10 @@ import pytest
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.log.column_walk import walk_columns
-from rmqctl.store.log.columns import Columns, MessageColumns
+from rmqctl.store.log.columns import MessageColumns
 from rmqctl.store.log.walk import walk
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.native.tables import Columns
 from rmqctl.store.read.filter import Criteria, TopicFilter
 from rmqctl.store.read.row_filter import KEY_NEEDS, RowChooser
 from rmqctl.store.store_files import StoreFiles

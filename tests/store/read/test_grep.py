@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqctl.store.log.column_walk import walk_columns
-from rmqctl.store.log.columns import Columns, MessageColumns
+from rmqctl.store.log.columns import MessageColumns
+from rmqctl.store.native.tables import Columns
 from rmqctl.store.read.filter import Criteria, Grep, required_literals
 from rmqctl.store.read.row_filter import RowChooser
 from tests import opened, quick

@@ -31,7 +31,7 @@ from tests.formats.frames import HOSTS, LONG, MESSAGES, frame_of
 from tests.goldens import GOLDENS
 from tests.opened import reader, store_path
 from tests.quick import examples, goldens_of
-from tests.store.columns.comparing import RUNGS, use_rung
+from tests.store.columns.comparing import FORMS, use_form
 from tests.store.logs import log_of
 from tests.store.scan.rows import arrow_rows, plain_row
 
@@ -54,10 +54,10 @@ def test_goldens(name: str) -> None:
     assert scanned(log, Selection()) == plain(log, Selection())
 
 
-@pytest.mark.parametrize("rung", RUNGS)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("views", [True, False])
-def test_every_rung_gives_the_same(rung: str, views: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    use_rung(rung, monkeypatch)
+def test_every_rung_gives_the_same(form: str, views: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_form(form, monkeypatch)
     for name in ("features", "crc-flip-third"):
         log = reader(name).files.log
         assert scanned(log, Selection(), views=views) == plain(log, Selection())

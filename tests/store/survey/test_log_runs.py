@@ -22,7 +22,7 @@ from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, QueueSlot, index_keys, 
 from tests.goldens import GOLDENS
 from tests.opened import reader
 from tests.quick import examples, goldens_of, sample
-from tests.store.columns.comparing import RUNGS, use_rung
+from tests.store.columns.comparing import FORMS, use_form
 from tests.store.logs import blank, frame, log_of
 from tests.store.survey.plain_survey import survey_log
 
@@ -90,10 +90,10 @@ def assert_same(log: MappedFileQueue, start: int, *, tolerant: bool) -> LogSurve
     return plain
 
 
-@pytest.mark.parametrize("rung", sample(["isal", "plain"], ["isal"]))
+@pytest.mark.parametrize("form", sample(["compiled", "plain"], ["compiled"]))
 @pytest.mark.parametrize("name", goldens_of(GOLDENS))
-def test_goldens(name: str, rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    use_rung(rung, monkeypatch)
+def test_goldens(name: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_form(form, monkeypatch)
     log = reader(name).files.log
     for start in (0, 2097152):
         assert_same(log, start, tolerant=False)
@@ -185,9 +185,9 @@ def _messages(name: str) -> Iterator[StoredMessage]:
     yield from messages
 
 
-@pytest.mark.parametrize("rung", RUNGS)
-def test_what_is_not_asked_for_is_left_out(rung: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    use_rung(rung, monkeypatch)
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_not_asked_for_is_left_out(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_form(form, monkeypatch)
     log = reader("clean").files.log
     for wanted in ({"queues": False}, {"keys": False}):
         runs: list[Run] = []

@@ -1,16 +1,14 @@
-"""Units brought together by queue: compiled and plain."""
+"""Units brought together by queue: counted, and sorted."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqctl.store.log import implied as run_units
-from rmqctl.store.log.implied import QueueUnits, UnitColumns, by_queue_plain, units_by_queue
+from rmqctl.store.log.implied import QueueUnits, UnitColumns, sorted_by_queue, units_by_queue
 
 LONG = st.integers(-(1 << 63), (1 << 63) - 1)
 INT = st.integers(-(1 << 31), (1 << 31) - 1)
@@ -30,9 +28,7 @@ def _lists(found: list[QueueUnits]) -> list[object]:
 
 @settings(deadline=None)
 @given(st.lists(st.lists(ROW, min_size=1, max_size=12), max_size=4))
-def test_compiled_and_plain(parts: list[list[tuple[int, ...]]]) -> None:
-    pytest.importorskip("numba")
-    assert run_units.unit_kernels() is not None
+def test_counted_and_sorted(parts: list[list[tuple[int, ...]]]) -> None:
     columns = [_part(rows) for rows in parts]
     expected: dict[tuple[int, int], list[tuple[int, tuple[int, ...]]]] = {}
     for topic, queue, slot, *unit, taken in (row for rows in parts for row in rows):
@@ -43,7 +39,7 @@ def test_compiled_and_plain(parts: list[list[tuple[int, ...]]]) -> None:
     ]
     assert _lists(list(units_by_queue(columns, False))) == wanted
     if columns:
-        assert _lists(list(by_queue_plain(columns, False))) == wanted
+        assert _lists(list(sorted_by_queue(columns, False))) == wanted
 
 
 def test_queue_ids_beyond_what_is_counted() -> None:
@@ -57,16 +53,3 @@ def test_rows_are_places_among_all_messages() -> None:
     part = _part([(0, 1, 5, 6, 7, 8, False), (0, 1, 1, 2, 3, 4, True), (0, 0, 9, 9, 9, 9, True)])
     found = list(units_by_queue([part, part], True))
     assert [one.rows.tolist() for one in found if one.rows is not None] == [[2, 5], [1, 4]]
-
-
-def test_kernels_that_do_something_else_are_not_taken() -> None:
-    pytest.importorskip("numba")
-    kernels = run_units.unit_kernels()
-    assert kernels is not None
-
-    def wrong(*arrays: Any) -> None:
-        kernels[1](*arrays)
-        arrays[-1][:, 2] += 1
-
-    assert run_units._is_right(kernels)
-    assert not run_units._is_right((kernels[0], wrong))

@@ -136,7 +136,6 @@ def test_queues_of_multi_dispatch_and_batch_queues_get_none(golden_store: Golden
 
 def test_what_is_put_in_bulk_gets_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reput, "_COLUMNS_AFTER", 0)
-    reput.load_columns()
     with MessageStore.open(tmp_path, "rw", CONFIG, create=True) as store:
         store.put_many([message(10, properties={"TAGS": "a"}) for _ in range(300)])
         store.wait_for_dispatch()

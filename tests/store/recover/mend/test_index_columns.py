@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 from rmqctl.formats.checksums import key_hash
 from rmqctl.formats.layouts import INDEX_ENTRY, INDEX_HEADER
 from rmqctl.formats.message import StoredMessage, decode_message
-from rmqctl.store.compiled.available import NO_NUMBA
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_file import Geometry
 from rmqctl.store.index.index_service import IndexService, index_file_name, index_file_name_after
-from rmqctl.store.log import implied as index_entries
-from rmqctl.store.log.implied import ENTRY, IndexKernels, Run, index_kernels, link_plain, new_words, pack_plain
+from rmqctl.store.log.implied import Run
 from rmqctl.store.recover import index as index_build
 from rmqctl.store.recover import index as index_compare
 from rmqctl.store.recover.index import IndexBuilder, IndexRecovery, OnRun, TagRule
@@ -32,62 +30,6 @@ INT = st.integers(-(1 << 31), (1 << 31) - 1)
 GEOMETRY = Geometry(7, 12)
 CONFIG = StoreConfig(max_hash_slot_num=GEOMETRY.slots, max_index_num=GEOMETRY.entries)
 MOMENT = 1_700_000_000_000
-
-
-# --- chains -----------------------------------------------------------------------------------------------------------
-
-
-@settings(deadline=None)
-@given(
-    st.lists(INT, max_size=60),
-    st.sampled_from([1, 2, 7, 64, 5_000_011]),
-    st.lists(INT, max_size=7),
-    st.integers(1, 1 << 30),
-)
-def test_chains_compiled_and_plain(hashes: list[int], slots: int, there: list[int], number: int) -> None:
-    pytest.importorskip("numba")
-    assert index_kernels().link is not link_plain
-    found = []
-    for function in (index_kernels().link, link_plain):
-        table, previous = np.zeros(slots, np.int32), np.full(len(hashes), -1, np.int32)
-        table[: min(slots, len(there))] = there[:slots]
-        used = function(np.array(hashes, np.int32), slots, table, number, previous)
-        found.append((used, table.tolist()[:64], previous.tolist(), int(table.sum())))
-    assert found[0] == found[1]
-
-
-LONG = st.integers(-(1 << 63), (1 << 63) - 1)
-
-
-@settings(deadline=None)
-@given(st.lists(st.tuples(INT, LONG, LONG, INT), max_size=60), LONG)
-def test_entries_compiled_and_plain(rows: list[tuple[int, int, int, int]], first: int) -> None:
-    pytest.importorskip("numba")
-    assert index_kernels().pack is not pack_plain
-    columns = [[row[at] for row in rows] for at in range(4)]
-    hashes, previous = np.array(columns[0], np.int32), np.array(columns[3], np.int32)
-    offsets, timestamps = np.array(columns[1], np.int64), np.array(columns[2], np.int64)
-    found = []
-    for function in (index_kernels().pack, pack_plain):
-        words = new_words(len(rows))
-        function(hashes, offsets, timestamps, first, previous, words)
-        found.append(words.tobytes())
-    assert found[0] == found[1]
-    entries = np.frombuffer(found[0], ENTRY).tolist()
-    assert [(entry[0], entry[1], entry[3]) for entry in entries] == [(row[0], row[1], row[3]) for row in rows]
-
-
-def test_kernels_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(NO_NUMBA, "1")
-    assert index_kernels() == (link_plain, pack_plain)
-
-
-def test_kernels_that_do_something_else_are_not_taken() -> None:
-    """A damaged cache may hold anything."""
-    compiled = index_kernels()
-    assert index_entries._index_entries_is_right(IndexKernels(link_plain, pack_plain))
-    assert not index_entries._index_entries_is_right(IndexKernels(link_plain, lambda *columns: None))
-    assert not index_entries._index_entries_is_right(IndexKernels(lambda *columns: 0, compiled.pack))
 
 
 # --- making -----------------------------------------------------------------------------------------------------------
@@ -137,11 +79,9 @@ def _contents(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.glob("*")}
 
 
-@pytest.mark.parametrize("functions", [IndexKernels(link_plain, pack_plain), None])
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(made=MESSAGES, length=st.integers(1, 9))
-def test_files_compiled_and_plain(
-    functions: IndexKernels | None,
+def test_files_at_once_and_one_by_one(
     tmp_path_factory: pytest.TempPathFactory,
     made: list[tuple[list[str], int]],
     length: int,
@@ -155,7 +95,6 @@ def test_files_compiled_and_plain(
     expected = [path.name for path in plain.stage(folder / "plain", GEOMETRY)]
     counted = IndexBuilder(GEOMETRY, None)
     builder = IndexBuilder(GEOMETRY, lambda: folder / "built")
-    builder._kernels = functions
     for run in _runs(messages, length):
         builder.add(run.key_hashes, run.key_offsets, run.key_timestamps)
         counted.add(run.key_hashes, run.key_offsets, run.key_timestamps)

@@ -9,7 +9,7 @@ import pytest
 
 from rmqctl.formats.layouts import BLANK_FRAME, SYS_FLAG_INNER_BATCH
 from rmqctl.store.columns.frames import Held
-from rmqctl.store.log.columns import Frame, FrameSpan
+from rmqctl.store.native.tables import Frame, FrameSpan
 from rmqctl.store.write.bulk import bulk_kernels
 from rmqctl.store.write.bulk.bulk_kernels import BulkKernels
 from rmqctl.store.write.bulk.bulk_rows import NO_TIME, BulkRows

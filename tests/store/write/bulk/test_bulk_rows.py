@@ -12,8 +12,8 @@ import pytest
 from rmqctl.formats.hosts import LOCAL_HOST, Host
 from rmqctl.formats.message import Message
 from rmqctl.formats.properties import encode_properties
-from rmqctl.store.log.columns import HOST_TABLE, Frame, FrameSpan
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.native.tables import HOST_TABLE, Frame, FrameSpan
 from rmqctl.store.write import writer
 from rmqctl.store.write.bulk.bulk_rows import NO_TIME, BulkRows, rows_of_messages
 from rmqctl.store.write.fast.known import Known, packed_host

@@ -21,8 +21,8 @@ from rmqctl.formats.message import Message
 from rmqctl.formats.properties import encode_properties
 from rmqctl.store.columns.frames import Held
 from rmqctl.store.files.mapped_file_queue import Allocator
-from rmqctl.store.log.columns import Frame, FrameSpan
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.native.tables import Frame, FrameSpan
 from rmqctl.store.status import PutStatus
 from rmqctl.store.write import writer
 from rmqctl.store.write.bulk import bulk_kernels

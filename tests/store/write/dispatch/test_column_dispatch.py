@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import threading
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.message import Message
-from rmqctl.store.compiled.available import NO_NUMBA
+from rmqctl.store import native
 from rmqctl.store.files import io
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.write import appenders as index_batches
@@ -21,7 +20,6 @@ from tests.goldens import GoldenStore
 from tests.store.same_files import MESSAGES, NOW, by_put, files_after, ticking
 from tests.store.write.writing import SMALL, copy_store, files_below, golden_config, message, small, stored_messages
 
-ARE_LOADED = reput.are_loaded
 GOLDENS = ["clean", "features", "v4-features", "lmq", "innerbatch", "propcrc", "longtopic", "broker-real"]
 
 
@@ -29,7 +27,6 @@ def as_columns(patch: pytest.MonkeyPatch) -> None:
     """Have everything dispatched as columns, however little it is."""
     patch.setattr(reput, "_COLUMNS_FROM", 0)
     patch.setattr(reput, "_COLUMNS_AFTER", -1)
-    patch.setattr(reput, "are_loaded", lambda: True)
     patch.setattr(index_batches, "_FEW", 1)
 
 
@@ -96,7 +93,6 @@ def note_calls(patch: pytest.MonkeyPatch, kind: type, name: str, noted: list[str
 def test_it_is_their_number_that_makes_messages_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some of a hundred bytes as well as some of many; and of few there is nothing to gain, however large they are."""
     monkeypatch.setattr(reput, "_COLUMNS_AFTER", -1)
-    monkeypatch.setattr(reput, "are_loaded", lambda: True)
     with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
         assert store._writer is not None
         follower = store._writer._follower
@@ -119,7 +115,7 @@ def test_it_is_their_number_that_makes_messages_columns(tmp_path: Path, monkeypa
         assert follower.position == store.files.log.max_offset
 
 
-def test_few_messages_load_no_numpy_and_none_is_compiled_without_numba(
+def test_few_messages_are_no_columns_and_none_are_where_nothing_is_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with MessageStore.open(tmp_path / "few", "rw", SMALL, create=True) as store:
@@ -128,40 +124,13 @@ def test_few_messages_load_no_numpy_and_none_is_compiled_without_numba(
         assert store._writer is not None
         assert store._writer._follower._columns is None
     as_columns(monkeypatch)
-    monkeypatch.setenv(NO_NUMBA, "1")
+    monkeypatch.setattr(native, "is_compiled", lambda: False)
     with MessageStore.open(tmp_path / "plain", "rw", SMALL, create=True) as store:
         store.put(message())
         store.wait_for_dispatch()
         queue = store.files.queues.find("TopicA", 0)
         assert queue is not None
         assert queue.max_offset == 1
-
-
-def test_messages_do_not_wait_for_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    as_columns(monkeypatch)
-    monkeypatch.setattr(reput, "are_loaded", ARE_LOADED)
-    may_end = threading.Event()
-    monkeypatch.setattr(reput, "load_columns", may_end.wait)
-    reput.loading.cache_clear()
-    try:
-        with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
-            assert store._writer is not None
-            follower = store._writer._follower
-            store.put(message())
-            store.wait_for_dispatch()
-            assert reput.loading().is_alive()
-            assert follower._columns is None
-            may_end.set()
-            reput.loading().join()
-            store.put(message())
-            store.wait_for_dispatch()
-            assert store._writer._follower._columns is not None
-            queue = store.files.queues.find("TopicA", 0)
-            assert queue is not None
-            assert queue.max_offset == 2
-    finally:
-        may_end.set()
-        reput.loading.cache_clear()
 
 
 def test_what_reads_back_damaged_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, broker_conf, tree_state
 from tests.quick import every
-from tests.store.columns.comparing import use_rung
+from tests.store.columns.comparing import use_form
 
 NAMES = ["crash", "features", "crc-flip-old-abort", "first-gone", "index-garbage", "cq-truncated", "v4-torn-garbage"]
 
@@ -32,12 +32,12 @@ def _contents(store: Path) -> dict[str, object]:
 
 @pytest.mark.parametrize("name", every(2, NAMES))
 @pytest.mark.parametrize("verb", [recover, rebuild])
-def test_without_numba_it_is_the_same(
+def test_both_forms_leave_the_same(
     verb: Callable[..., Any], name: str, golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results = []
-    for rung in ("isal", "plain"):
-        use_rung(rung, monkeypatch)
+    for form in ("compiled", "plain"):
+        use_form(form, monkeypatch)
         store = golden_store(name)
         with _opened(store) as files:
             report = asdict(verb(files))

@@ -1,0 +1,135 @@
+# cython: boundscheck=False
+# What memory.py says, for compiled modules, which take it into themselves: one comparison with the length, one load: no
+# further bounds check, for which the line above stands.
+from libc.string cimport memchr, memcmp, memcpy
+
+from rmqctl.store.native.crc cimport crc_of
+from rmqctl.store.native.text cimport hash_of, is_utf8_of, topic_hash_of
+from rmqctl.store.native.views cimport Bytes, WritableBytes
+
+
+cdef inline unsigned int word(const unsigned char *place) noexcept nogil:
+    return (<unsigned int> place[0] << 24) | (<unsigned int> place[1] << 16) | (<unsigned int> place[2] << 8) | place[3]
+
+
+cdef inline void set_word(unsigned char *place, unsigned int value) noexcept nogil:
+    place[0] = value >> 24 & 0xFF
+    place[1] = value >> 16 & 0xFF
+    place[2] = value >> 8 & 0xFF
+    place[3] = value & 0xFF
+
+
+cdef inline int out_of_range(Py_ssize_t at) except -1 nogil:
+    with gil:
+        raise IndexError(at)
+
+
+cdef inline bint is_inside(Py_ssize_t at, Py_ssize_t length, Py_ssize_t whole) noexcept nogil:
+    return at >= 0 and length >= 0 and at <= whole - length
+
+
+cdef inline int short_at(Bytes view, Py_ssize_t at) except? -1 nogil:
+    if not is_inside(at, 2, view.shape[0]):
+        out_of_range(at)
+    return <short> (view[at] << 8 | view[at + 1])
+
+
+cdef inline int int_at(Bytes view, Py_ssize_t at) except? -1 nogil:
+    if not is_inside(at, 4, view.shape[0]):
+        out_of_range(at)
+    return <int> word(&view[at])
+
+
+cdef inline long long long_at(Bytes view, Py_ssize_t at) except? -1 nogil:
+    if not is_inside(at, 8, view.shape[0]):
+        out_of_range(at)
+    return <long long> (<unsigned long long> word(&view[at]) << 32 | word(&view[at] + 4))
+
+
+cdef inline int set_short(WritableBytes view, Py_ssize_t at, long long value) except -1 nogil:
+    if not is_inside(at, 2, view.shape[0]):
+        out_of_range(at)
+    view[at] = value >> 8 & 0xFF
+    view[at + 1] = value & 0xFF
+    return 0
+
+
+cdef inline int set_int(WritableBytes view, Py_ssize_t at, long long value) except -1 nogil:
+    if not is_inside(at, 4, view.shape[0]):
+        out_of_range(at)
+    set_word(&view[at], <unsigned int> value)
+    return 0
+
+
+cdef inline int set_long(WritableBytes view, Py_ssize_t at, long long value) except -1 nogil:
+    if not is_inside(at, 8, view.shape[0]):
+        out_of_range(at)
+    set_word(&view[at], <unsigned int> (value >> 32))
+    set_word(&view[at] + 4, <unsigned int> value)
+    return 0
+
+
+cdef inline int i32(long long value) noexcept nogil:
+    return <int> <unsigned int> value
+
+
+cdef inline unsigned int u32(long long value) noexcept nogil:
+    return <unsigned int> value
+
+
+cdef inline long long i64(unsigned long long value) noexcept nogil:
+    return <long long> value
+
+
+cdef inline int copy(WritableBytes target, Py_ssize_t to, Bytes source, Py_ssize_t at, Py_ssize_t length) except -1 nogil:
+    if not is_inside(to, length, target.shape[0]):
+        out_of_range(to)
+    if not is_inside(at, length, source.shape[0]):
+        out_of_range(at)
+    if length:
+        memcpy(&target[to], &source[at], length)
+    return 0
+
+
+cdef inline bint same(Bytes view, Py_ssize_t at, Bytes other, Py_ssize_t begin, Py_ssize_t length) except -1 nogil:
+    if not is_inside(at, length, view.shape[0]):
+        out_of_range(at)
+    if not is_inside(begin, length, other.shape[0]):
+        out_of_range(begin)
+    return length == 0 or memcmp(&view[at], &other[begin], length) == 0
+
+
+cdef inline Py_ssize_t find(Bytes view, Py_ssize_t at, Py_ssize_t end, unsigned char byte) except -1 nogil:
+    cdef const void *place
+    if not is_inside(at, end - at, view.shape[0]):
+        out_of_range(at)
+    if at == end:
+        return end
+    place = memchr(&view[at], byte, end - at)
+    return end if place == NULL else <const unsigned char *> place - &view[0]
+
+
+cdef inline unsigned int crc32(Bytes view, Py_ssize_t at, Py_ssize_t length) except? 1 nogil:
+    if not is_inside(at, length, view.shape[0]):
+        out_of_range(at)
+    return crc_of(&view[at], length) if length else 0
+
+
+cdef inline bint is_utf8(Bytes view, Py_ssize_t at, Py_ssize_t length) except -1 nogil:
+    if not is_inside(at, length, view.shape[0]):
+        out_of_range(at)
+    return length == 0 or is_utf8_of(&view[at], length)
+
+
+cdef inline int hash_on(int state, Bytes view, Py_ssize_t at, Py_ssize_t length) except? -1 nogil:
+    if not is_inside(at, length, view.shape[0]):
+        out_of_range(at)
+    return hash_of(state, &view[at], length) if length else state
+
+
+cdef inline unsigned long long topic_hash(
+    unsigned long long seed, Bytes view, Py_ssize_t at, Py_ssize_t length
+) except? 1 nogil:
+    if not is_inside(at, length, view.shape[0]):
+        out_of_range(at)
+    return topic_hash_of(seed, &view[at], length) if length else seed

@@ -1,0 +1,123 @@
+"""How compiled modules read and write integers in bytes, big-endian as RocketMQ stores them, and the CRC of a range.
+
+This is the plain form; memory.pxd is what compiled modules take into themselves. Every place is compared with the
+length.
+"""
+
+from __future__ import annotations
+
+import zlib
+from struct import Struct
+
+from rmqctl.store.native.text import hash_of, topic_hash_of
+from rmqctl.store.native.uncompiled import Bytes, WritableBytes
+
+_SHORT = Struct(">h")
+_INT = Struct(">i")
+_LONG = Struct(">q")
+
+
+def check_range(view: Bytes, at: int, length: int) -> None:
+    """IndexError where a range is not within a view."""
+    if at < 0 or length < 0 or at > len(view) - length:
+        raise IndexError(at)
+
+
+def short_at(view: Bytes, at: int) -> int:
+    """The short at a place."""
+    check_range(view, at, 2)
+    return int(_SHORT.unpack_from(view, at)[0])
+
+
+def int_at(view: Bytes, at: int) -> int:
+    """The int at a place."""
+    check_range(view, at, 4)
+    return int(_INT.unpack_from(view, at)[0])
+
+
+def long_at(view: Bytes, at: int) -> int:
+    """The long at a place."""
+    check_range(view, at, 8)
+    return int(_LONG.unpack_from(view, at)[0])
+
+
+def set_short(view: WritableBytes, at: int, value: int) -> None:
+    """Write the low 16 bits of a value."""
+    check_range(view, at, 2)
+    _SHORT.pack_into(view, at, (value + 0x8000 & 0xFFFF) - 0x8000)
+
+
+def set_int(view: WritableBytes, at: int, value: int) -> None:
+    """Write the low 32 bits of a value."""
+    check_range(view, at, 4)
+    _INT.pack_into(view, at, i32(value))
+
+
+def set_long(view: WritableBytes, at: int, value: int) -> None:
+    """Write the low 64 bits of a value."""
+    check_range(view, at, 8)
+    _LONG.pack_into(view, at, i64(value))
+
+
+def i32(value: int) -> int:
+    """The low 32 bits, as Java's cast to int."""
+    return (value + 0x80000000 & 0xFFFFFFFF) - 0x80000000
+
+
+def u32(value: int) -> int:
+    """The low 32 bits, without a sign."""
+    return value & 0xFFFFFFFF
+
+
+def i64(value: int) -> int:
+    """The low 64 bits, as Java's long."""
+    return (value + 0x8000000000000000 & 0xFFFFFFFFFFFFFFFF) - 0x8000000000000000
+
+
+def copy(target: WritableBytes, to: int, source: Bytes, at: int, length: int) -> None:
+    """Copy a range of one view into another one; they do not overlap."""
+    check_range(target, to, length)
+    check_range(source, at, length)
+    target[to : to + length] = source[at : at + length]
+
+
+def same(view: Bytes, at: int, other: Bytes, begin: int, length: int) -> bool:
+    """Whether two ranges hold the same bytes."""
+    check_range(view, at, length)
+    check_range(other, begin, length)
+    return view[at : at + length] == other[begin : begin + length]
+
+
+def find(view: Bytes, at: int, end: int, byte: int) -> int:
+    """Where a byte is first in a range; `end` where it is not."""
+    check_range(view, at, end - at)
+    place = bytes(view[at:end]).find(byte)
+    return end if place < 0 else at + place
+
+
+def crc32(view: Bytes, at: int, length: int) -> int:
+    """CRC-32 of a range as zlib gives it."""
+    check_range(view, at, length)
+    return zlib.crc32(view[at : at + length])
+
+
+def is_utf8(view: Bytes, at: int, length: int) -> bool:
+    """Whether a range is UTF-8 as Python takes it."""
+    check_range(view, at, length)
+    try:
+        str(view[at : at + length], "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def hash_on(state: int, view: Bytes, at: int, length: int) -> int:
+    """String.hashCode, an int, continued from `state` over a range of which is known that it is UTF-8."""
+    check_range(view, at, length)
+    return hash_of(state, bytes(view[at : at + length]), length)
+
+
+def topic_hash(seed: int, view: Bytes, at: int, length: int) -> int:
+    """Where the search for the topic of a range begins."""
+    check_range(view, at, length)
+    return topic_hash_of(seed, bytes(view[at : at + length]), length)

@@ -1,1 +1,0 @@
-"""End of the valid log, its damage, and the queue units and index entries it implies."""

@@ -1,0 +1,39 @@
+"""Both forms of a module of store/native in one process."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from types import ModuleType
+
+import pytest
+
+from rmqctl.store import native
+
+_PACKAGE = native.__name__ + "."
+
+
+@functools.cache
+def plain_form(name: str) -> ModuleType:
+    """The plain form of a module, with the plain forms of all that it imports, beside the compiled ones."""
+    before = {one: module for one, module in sys.modules.items() if one.startswith(_PACKAGE)}
+    number, native.finder.number = native.finder.number, ""
+    try:
+        for one in before:
+            del sys.modules[one]
+        return importlib.import_module(_PACKAGE + name)
+    finally:
+        native.finder.number = number
+        for one in [one for one in sys.modules if one.startswith(_PACKAGE)]:
+            del sys.modules[one]
+        sys.modules.update(before)
+        for one, module in before.items():
+            setattr(native, one.removeprefix(_PACKAGE), module)
+
+
+def compiled_form(name: str) -> ModuleType:
+    """The compiled form; skips the test where nothing is compiled."""
+    if not native.is_compiled():
+        pytest.skip("store/native is not compiled here")
+    return importlib.import_module(_PACKAGE + name)
