@@ -96,6 +96,9 @@ class DelayService:
         self._next: dict[int, int] = {}
         self._saved_at = broker.elapsed()
         self._has_changed = False
+        # levels whose queue is there, as of so many queues
+        self._levels: list[int] = []
+        self._queues = -1
         for level in range(1, len(self._delays) + 1):
             self._clamp(level)
 
@@ -114,7 +117,12 @@ class DelayService:
 
     def step(self, now: int) -> None:
         """Deliver what is due at `now` (ms); save from time to time."""
-        for level in range(1, len(self._delays) + 1):
+        count = self._broker.files.queues.count
+        if count != self._queues:
+            self._queues = count
+            levels = range(1, len(self._delays) + 1)
+            self._levels = [level for level in levels if self._broker.view(SCHEDULE_TOPIC, level - 1) is not None]
+        for level in self._levels:
             self._deliver_level(level, now)
         interval = self._broker.settings.flush_delay_offset_interval
         if self._has_changed and self._broker.elapsed() - self._saved_at >= interval:

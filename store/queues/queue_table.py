@@ -211,6 +211,11 @@ class QueueTable:
         self._taken, self._not_loaded = listed, listed.by_key()
         self._file_size = listed.file_size
 
+    @property
+    def count(self) -> int:
+        """Number of queues that were loaded or created so far."""
+        return len(self._queues)
+
     def settle(self) -> None:
         """From now on a queue that this table does not have is absent, without a look at the disk each time: nobody
         else makes queues, or what others make is not to be seen. Until `look_again`. UnsupportedError for RocksDB

@@ -329,3 +329,29 @@ def test_what_waited_is_seen_although_its_topic_was_not_written_before_a_kill(tm
         assert again.ask(Request.PULL_MESSAGE, **pulling("Level", 0, 0)).code == Response.TOPIC_NOT_EXIST
     finally:
         again.close()
+
+
+def test_levels_without_a_queue_are_not_looked_at(writing: Writing, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[int] = []
+    plain = writing.master.view
+
+    def view(topic: str, queue_id: int) -> Any:
+        if topic == "SCHEDULE_TOPIC_XXXX":
+            looked_at.append(queue_id)
+        return plain(topic, queue_id)
+
+    monkeypatch.setattr(writing.master, "view", view)
+    writing.send("T", b"x")
+    writing.step(100)
+    looked_at.clear()
+    writing.step(100)
+    assert looked_at == []
+    # its queue is new: it is seen with the next step, and then alone
+    writing.send("T", b"late", _DELAY=2)
+    writing.step(100)
+    looked_at.clear()
+    writing.step(5_000)
+    assert looked_at == [1]
+    found = writing.ask(Request.PULL_MESSAGE, **pulling("T", 0, 1))
+    assert found.code == 0
+    assert b"late" in found.body
