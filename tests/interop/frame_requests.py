@@ -68,6 +68,9 @@ def _name_server() -> Iterator[Ask]:
     yield Ask("all topics", Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, to=NAMESRV)
     yield Ask("topics of a cluster", Code.GET_TOPICS_BY_CLUSTER, {"cluster": "DefaultCluster"}, to=NAMESRV)
     yield Ask("system topics", Code.GET_SYSTEM_TOPIC_LIST_FROM_NS, to=NAMESRV)
+    yield Ask("unit topics", Code.GET_UNIT_TOPIC_LIST, to=NAMESRV)
+    yield Ask("retry topics of units", Code.GET_HAS_UNIT_SUB_TOPIC_LIST, to=NAMESRV)
+    yield Ask("those alone", Code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, to=NAMESRV)
     yield Ask("a setting", Code.GET_KV_CONFIG, {"namespace": "N", "key": "K"}, to=NAMESRV)
     yield Ask("settings", Code.GET_KVLIST_BY_NAMESPACE, {"namespace": "N"}, to=NAMESRV)
     order = {"namespace": "ORDER_TOPIC_CONFIG", "key": "Events"}
@@ -211,6 +214,14 @@ def _clients() -> Iterator[Ask]:
         Code.PULL_MESSAGE,
         pulling("Events", 3, 0, consumerGroup="g-frames", sysFlag=0, subVersion=9),
     )
+    share = {"topic": "Events", "consumerGroup": "g-frames", "clientId": "me@1", "strategyName": "AVG"}
+    for name, changes in (("mine", {}), ("of nobody", {"clientId": "x"}), ("by none", {"strategyName": "CONFIG"})):
+        body = _json(share | {"messageModel": "CLUSTERING"} | changes)
+        yield Ask(f"assignment {name}", Code.QUERY_ASSIGNMENT, body=body, read=_assigned)
+    mode = {"topic": "Events", "consumerGroup": "g-frames", "mode": "PULL", "popShareQueueNum": 0}
+    yield Ask("a mode", Code.SET_MESSAGE_REQUEST_MODE, body=_json(mode))
+    yield Ask("a mode of retries", Code.SET_MESSAGE_REQUEST_MODE, body=_json(mode | {"topic": "%RETRY%g-frames"}))
+    yield Ask("a mode of nothing", Code.SET_MESSAGE_REQUEST_MODE, body=_json(mode | {"topic": "Nothing"}))
     first = {"brokerName": "broker-a", "queueId": 1, "topic": "Events"}
     lock = {"clientId": "me@1", "consumerGroup": "g-frames", "mqSet": [first]}
     yield Ask("lock", Code.LOCK_BATCH_MQ, body=_json(lock))
@@ -322,6 +333,12 @@ def _writes() -> Iterator[Ask]:
 def _keys(body: bytes) -> list[str]:
     """Names of texts, without those that hold a path."""
     return sorted(name for name in parse_body(body)["table"] if "/" not in name)
+
+
+def _assigned(body: bytes) -> Any:
+    """Assignments in order: a broker gives a set of them."""
+    found = parse_body(body).get("messageQueueAssignments") if body else None
+    return None if found is None else sorted(map(str, found))
 
 
 def _stored(body: bytes) -> list[Any]:
