@@ -20,7 +20,7 @@ from tests.processes import ROOT, run
 from tests.test_tidy import FLOORS, HOUSE, module_name, sources
 
 DOCUMENTS = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md"), *ROOT.glob("tests/*/README.md")])
-LIMIT = 540 << 10
+LIMIT = 210 << 10
 ARCHITECTURE = ROOT / "docs/architecture.md"
 TOPS = (*FLOORS, "tests", "bench", "docs", "pyspark_rocketmq")
 # its examples of what breaks a rule are of files that there need not be
@@ -111,7 +111,7 @@ def test_every_law_names_tests_that_are_there() -> None:
             assert not function or f"def {function}(" in (ROOT / path).read_text(encoding="utf-8"), (path, function)
 
 
-@pytest.mark.parametrize(("document", "least"), [("architecture.md", 30), ("operations.md", 20)])
+@pytest.mark.parametrize(("document", "least"), [("architecture.md", 20), ("operations.md", 20)])
 def test_the_glossary_is_in_order(document: str, least: int) -> None:
     table = (ROOT / "docs" / document).read_text(encoding="utf-8").partition("## Glossary")[2]
     words = re.findall(r"^\| ([a-z ]+) \|", table, re.MULTILINE)[1:]

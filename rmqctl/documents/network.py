@@ -72,21 +72,8 @@ of 5.5.0, 5.3.3 and 4.9.8 are part of the tests (`tests/interop/test_served.py`,
 
 ## Clients
 
-`rmqctl produce` and `consume` work with any broker. The same code is a library, over sockets or in one process:
-
-```python
-from rmqctl.formats.message import Message
-from rmqctl.network.clients.consumer import Consumer
-from rmqctl.network.clients.producer import Producer
-from rmqctl.network.serving import LocalBroker
-from rmqctl.store import MessageStore
-
-with MessageStore.open("new-store", "rw", create=True) as store, LocalBroker(store) as local:
-    with Producer(local.namesrv, dial=local.dial) as producer:
-        producer.send(Message("Orders", b"one", properties={"TAGS": "paid"}))
-    with Consumer(local.namesrv, "billing", "Orders", begin="first", dial=local.dial) as consumer:
-        print(consumer.poll(5))
-```
+`rmqctl produce` and `consume` work with any broker. The same code is a library, over sockets or, with
+`LocalBroker`, in one process with an open store.
 
 **Producer.** A message is tried up to three times within 3 s, each time on another broker. Bodies of 4096 bytes and
 more are compressed. Heartbeats and route lookups run every 30 s. Topic, size and body are checked before sending.
@@ -122,9 +109,8 @@ discarded and reported.
 ```python
 from rmqctl.formats.message import Message
 from rmqctl.network.clients.producer import Producer
-from rmqctl.network.clients.push.settings import ConsumeStatus
 from rmqctl.network.clients.push.push_consumer import MemberOptions, PushConsumer
-from rmqctl.network.clients.push.settings import PushSettings
+from rmqctl.network.clients.push.settings import ConsumeStatus, PushSettings
 from rmqctl.network.serving import LocalBroker
 from rmqctl.store import MessageStore
 
@@ -293,13 +279,15 @@ def _settings() -> Iterator[str]:
 
 
 def _table(services: Mapping[int, Service[Any]]) -> Iterator[str]:
-    """Yield the requests that are answered as by a broker, then a table of the others; one answer has one row."""
+    """Yield the codes that are answered as by RocketMQ, then a table of the others; one answer has one row."""
     usual: list[str] = []
     answers: dict[str, list[str]] = {}
     for code, service in sorted(services.items()):
-        name = f"{code} {RequestCode(code).name}"
         is_other = re.match(r"refused|-?\d+:|no |always", service.about)
-        answers.setdefault(service.about, []).append(name) if is_other else usual.append(name)
+        if is_other:
+            answers.setdefault(service.about, []).append(f"{code} {RequestCode(code).name}")
+        else:
+            usual.append(str(code))
     yield from textwrap.wrap(f"Answered: {', '.join(usual)}.", 120, break_long_words=False)
     if answers:
         yield from ("", "| request | answer |", "|---|---|")

@@ -56,10 +56,14 @@ def test_the_document_has_every_code() -> None:
     meanings: dict[str, str] = {}
     for (code, severity, title, meaning, fix), kind in zip(rows, CATALOGUE.values(), strict=True):
         meanings[code] = meanings.get(meaning.removeprefix("as "), meaning)
-        found = [one.replace("\\|", "|") for one in (severity, title, meanings[code])]
-        assert found == [kind.severity, kind.title, kind.meaning]
+        assert (severity, title) == (kind.severity, kind.title)
+        # the beginning of it; `check --explain` has all
+        assert kind.meaning.startswith(meanings[code].replace("\\|", "|"))
+        assert meanings[code].endswith(".")
         named = f"rmqctl {fix.strip('`')}"
-        assert kind.command in (named, f"{named} --only {code}") or (kind.command is None and fix == kind.action)
+        assert kind.command in (named, f"{named} --only {code}") or (
+            kind.command is None and kind.action.startswith(fix)
+        )
     assert (ROOT / "docs/findings.md").read_text(encoding="utf-8") == text
 
 
