@@ -105,7 +105,7 @@ def write_manual(folder: Path) -> int:
 
 
 def _program_page() -> str:
-    lines = [*_title(PROGRAM, "store administration and forensics for Apache RocketMQ")]
+    lines = [*_title(PROGRAM, "inspect, check and repair Apache RocketMQ stores offline")]
     lines += [".SH SYNOPSIS", f".B {PROGRAM}", r"\fIVERB\fR [\fIARGS\fR]...", ".SH DESCRIPTION"]
     lines += [_text(cli.help or ""), ".PP", _text(cli.epilog or "")]
     for group, heading in GROUPS.items():
