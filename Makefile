@@ -54,7 +54,7 @@ install: $(STAMP)
 	@$(BIN)/rmqctl help --man $(VENV)/share/man/man1 2>/dev/null
 
 # editable_mode=compat: a plain path entry, where the default is an import hook that every start of rmqctl waits for
-$(STAMP): pyproject.toml constraints.txt setup.py store/write/fast/fast_path.c store/read/frame_checks.c store/compiled/crc32.h formats/layouts.h
+$(STAMP): pyproject.toml constraints.txt setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "make: rmqctl needs Python 3.11 or newer, and '$(PYTHON)' is not." >&2; \
 		echo "      Install one (Debian: apt-get install python3 python3-venv) or name it: make PYTHON=/path/to/python3 $(MAKECMDGOALS)" >&2; \

@@ -13,7 +13,6 @@ import shlex
 import shutil
 import sys
 import sysconfig
-import zlib
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -22,7 +21,6 @@ from setuptools.command.sdist import sdist
 
 ROOT = Path(__file__).parent
 FLOORS = ("formats", "store", "network", "pipeline")
-HEADERS = ("formats/layouts.h", "store/compiled/crc32.h")
 HAS_GIL = not sysconfig.get_config_var("Py_GIL_DISABLED")
 BUILD = os.environ.get("RMQCTL_BUILD", "")
 NATIVE = "store/native"
@@ -111,22 +109,6 @@ class WithLinks(sdist):
             os.symlink(f"../{floor}", link)
 
 
-def compiled(name: str) -> Extension:
-    """The extension `rmqctl.NAME` of C; its number is that of store/compiled/extensions.py."""
-    sources = (f"{name.replace('.', '/')}.c", *HEADERS)
-    # so that code of another source is not taken
-    number = format(zlib.crc32(b"".join((ROOT / one).read_bytes() for one in sources)), "08x")
-    return Extension(
-        f"rmqctl.{name}",
-        [sources[0]],
-        include_dirs=["."],
-        depends=list(HEADERS),
-        define_macros=[("SOURCE", f'"{number}"')],
-        py_limited_api=True,
-        optional=True,
-    )
-
-
 def extensions() -> list[Extension]:
     """The modules of store/native, as C made by Cython; none where there is no Cython or nothing that compiles."""
     if BUILD == "plain" or not (has_cc() or wants_zig()) or importlib.util.find_spec("Cython") is None:
@@ -152,7 +134,7 @@ def extensions() -> list[Extension]:
     modules: list[Extension] = cythonize(
         found, build_dir="build/cython", compiler_directives=DIRECTIVES, show_all_warnings=False
     )
-    return modules + [*map(compiled, ("store.write.fast.fast_path", "store.read.frame_checks"))] * HAS_GIL
+    return modules
 
 
 def wheel_options() -> dict[str, str]:

@@ -135,8 +135,10 @@ class MessageStore(OffsetStore):
         `as_stored`: a copy of a stored message that keeps its store time and host and its properties byte for byte;
         only what its place in this store decides is made anew: queue and physical offset, and properties with those.
         """
+        if as_stored:
+            return self._writing.put_copy(message)
         put = self._put or self._writing.put
-        return put(message, as_stored)
+        return put(message)
 
     def put_at_once(self, messages: Sequence[Message], *, batch: bool = False) -> PendingPut:
         """Put one message, or with `batch` a classic batch, and answer at once: what waits for the disk with SYNC_FLUSH

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.syntax import dotted, nodes
-from tests.test_tidy import FLOORS, ROOT, modules
+from tests.test_tidy import FLOORS, modules
 
 DATES = {
     "network/broker/broker.py": "the clock of a broker: store times, due times, versions of configuration files",
@@ -40,8 +40,8 @@ DATES = {
     "store/repair/repair.py": "the date up to which the mtime of a file may be set",
     "store/snapshot/snapshot.py": "the date of a snapshot in its manifest",
     "store/timer/recovered.py": "times up to which a timer cannot have delivered yet",
-    "store/write/fast/fast_path.c": "store timestamps",
-    "store/write/fast/ordinary.py": "store timestamps",
+    "store/native/put.py": "store timestamps",
+    "store/write/writer.py": "store timestamps",
 }
 """Module -> which date it makes of the wall clock."""
 
@@ -67,12 +67,6 @@ def wall_clock_reads(tree: ast.Module) -> Iterator[int]:
 
 def test_the_wall_clock_is_read_for_dates_only() -> None:
     readers = {path for path, (_, tree) in modules().items() if path.startswith(FLOORS) and any(wall_clock_reads(tree))}
-    readers |= {
-        path.relative_to(ROOT).as_posix()
-        for floor in FLOORS[:-1]
-        for path in (ROOT / floor).rglob("*.c")
-        if re.search(r"CLOCK_REALTIME|gettimeofday|\btime\(", path.read_text(encoding="utf-8"))
-    }
     assert sorted(readers) == sorted(DATES)
 
 

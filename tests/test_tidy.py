@@ -45,8 +45,8 @@ HOUSE = tuple(
     rmqctl.store.queues
     rmqctl.store.compiled rmqctl.store.log rmqctl.store.index rmqctl.store.store_files rmqctl.store.read
     rmqctl.store.timer rmqctl.store.answers rmqctl.store.write.checks rmqctl.store.write.prepare
-    rmqctl.store.write.fast.known rmqctl.store.scan rmqctl.store.log.survey rmqctl.store.journal rmqctl.store.clean
-    rmqctl.store.write.appenders rmqctl.store.recover rmqctl.store.write rmqctl.store.write.fast
+    rmqctl.store.write.known rmqctl.store.scan rmqctl.store.log.survey rmqctl.store.journal rmqctl.store.clean
+    rmqctl.store.write.appenders rmqctl.store.recover rmqctl.store.write
     rmqctl.store.columns rmqctl.store.write.bulk rmqctl.store.offsets rmqctl.store.dump rmqctl.store.info
     rmqctl.store.check.catalogue rmqctl.store.check rmqctl.store.repair rmqctl.store.read.follow rmqctl.store.export
     rmqctl.store.write.writer rmqctl.store.salvage rmqctl.store.snapshot rmqctl.store.predict rmqctl.store.methods

@@ -27,7 +27,6 @@ from rmqctl.store.queues.consumequeue import QueueUnit
 from rmqctl.store.queues.dispatch import queue_slots
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.filter import TagFilter
-from rmqctl.store.read.frames import frame_checks
 from rmqctl.store.read.get import GetResult, QueueView, get_messages, no_queue
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
@@ -82,8 +81,6 @@ class Broker:
         self.queues_of: Callable[[str], list[MessageQueue] | None] = self.own_queues_of
         """Return the queues of a topic in the whole cluster that can be read; None for an unknown topic."""
         self.reader = StoreReader(files)
-        # loaded before anybody asks: the first pull would wait for it, and all others with it
-        frame_checks()
         self.settings = settings_from_properties(self.properties)
         self.topics = TopicTable(files, tell, is_written=self.is_writable)
         may_create = self.settings.auto_create_subscription_group or not self.is_writable

@@ -1,6 +1,6 @@
 """Loops over rows of messages before they are written: what may go as columns, and which queue each row is for.
 
-`columns`: a row of 64-bit integers for each field of a frame (Frame in store/columns/frame_columns.py), a column for
+`columns`: a row of 64-bit integers for each field of a frame (Frame in store/native/tables.py), a column for
 each message. `starts` and `ends`: where bodies and properties begin and end.
 """
 
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from rmqctl.formats.layouts import BLANK_FRAME, FRAME_HEAD_44, PROPERTIES_LENGTH, TOPIC_LENGTH_V1
 from rmqctl.formats.properties import MAXIMUM_PROPERTIES_SIZE
-from rmqctl.store.columns.frame_columns import Frame, FrameSpan
 from rmqctl.store.native import uncompiled as cython
+from rmqctl.store.native.tables import Frame, FrameSpan
 
 if cython.compiled:
     import cython

@@ -12,9 +12,8 @@ from struct import Struct
 from rmqctl.store.native.text import hash_of, topic_hash_of
 from rmqctl.store.native.uncompiled import Bytes, WritableBytes
 
-_SHORT = Struct(">h")
-_INT = Struct(">i")
-_LONG = Struct(">q")
+_get_short, _get_int, _get_long = Struct(">h").unpack_from, Struct(">i").unpack_from, Struct(">q").unpack_from
+_put_short, _put_int, _put_long = Struct(">H").pack_into, Struct(">I").pack_into, Struct(">Q").pack_into
 
 
 def check_range(view: Bytes, at: int, length: int) -> None:
@@ -25,38 +24,47 @@ def check_range(view: Bytes, at: int, length: int) -> None:
 
 def short_at(view: Bytes, at: int) -> int:
     """The short at a place."""
-    check_range(view, at, 2)
-    return int(_SHORT.unpack_from(view, at)[0])
+    if at < 0 or at > len(view) - 2:
+        raise IndexError(at)
+    found: int = _get_short(view, at)[0]
+    return found
 
 
 def int_at(view: Bytes, at: int) -> int:
     """The int at a place."""
-    check_range(view, at, 4)
-    return int(_INT.unpack_from(view, at)[0])
+    if at < 0 or at > len(view) - 4:
+        raise IndexError(at)
+    found: int = _get_int(view, at)[0]
+    return found
 
 
 def long_at(view: Bytes, at: int) -> int:
     """The long at a place."""
-    check_range(view, at, 8)
-    return int(_LONG.unpack_from(view, at)[0])
+    if at < 0 or at > len(view) - 8:
+        raise IndexError(at)
+    found: int = _get_long(view, at)[0]
+    return found
 
 
 def set_short(view: WritableBytes, at: int, value: int) -> None:
     """Write the low 16 bits of a value."""
-    check_range(view, at, 2)
-    _SHORT.pack_into(view, at, (value + 0x8000 & 0xFFFF) - 0x8000)
+    if at < 0 or at > len(view) - 2:
+        raise IndexError(at)
+    _put_short(view, at, value & 0xFFFF)
 
 
 def set_int(view: WritableBytes, at: int, value: int) -> None:
     """Write the low 32 bits of a value."""
-    check_range(view, at, 4)
-    _INT.pack_into(view, at, i32(value))
+    if at < 0 or at > len(view) - 4:
+        raise IndexError(at)
+    _put_int(view, at, value & 0xFFFFFFFF)
 
 
 def set_long(view: WritableBytes, at: int, value: int) -> None:
     """Write the low 64 bits of a value."""
-    check_range(view, at, 8)
-    _LONG.pack_into(view, at, i64(value))
+    if at < 0 or at > len(view) - 8:
+        raise IndexError(at)
+    _put_long(view, at, value & 0xFFFFFFFFFFFFFFFF)
 
 
 def i32(value: int) -> int:

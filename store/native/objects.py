@@ -7,26 +7,24 @@ own, and every place is compared with the length.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 from rmqctl.store.native.memory import check_range
 from rmqctl.store.native.uncompiled import WritableBytes
 
-
-def item(fields: Any, place: int) -> Any:
-    """Return one field of a tuple."""
-    return tuple.__getitem__(fields, place)
-
-
-def crc_of_bytes(data: bytes) -> int:
-    """Return the CRC-32 of all of `data` as zlib gives it."""
-    return zlib.crc32(data)
+item: Callable[[Any, int], Any] = tuple.__getitem__
+"""item(fields, place): one field of a tuple."""
+crc_of_bytes: Callable[[bytes], int] = zlib.crc32
+"""crc_of_bytes(data): the CRC-32 of all of `data`."""
 
 
 def copy_bytes(target: WritableBytes, to: int, data: bytes) -> None:
     """Copy all of `data` to a place."""
-    check_range(target, to, len(data))
-    target[to : to + len(data)] = data
+    end = to + len(data)
+    if to < 0 or end > len(target):
+        raise IndexError(to)
+    target[to:end] = data
 
 
 def copy_text(target: WritableBytes, to: int, text: str, end: int) -> int:

@@ -37,7 +37,7 @@ cdef class PutState:
     cdef public long long last_timestamp
     cdef public object begin_in_lock
     cdef readonly Window window
-    cdef bint is_open
+    cdef readonly bint is_open
 
 
 @cython.no_gc_clear

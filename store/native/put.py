@@ -23,8 +23,8 @@ from rmqctl.formats.framing import NO_PROPERTIES, Message
 from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import BLANK_FRAME, FRAME_HEAD_44, MESSAGE_MAGIC_V1, PROPERTIES_LENGTH
 from rmqctl.formats.properties import MAXIMUM_PROPERTIES_SIZE, PROPERTY_SEPARATOR
-from rmqctl.store.columns.frame_columns import Frame, FrameSpan
 from rmqctl.store.native import uncompiled as cython
+from rmqctl.store.native.tables import Frame, FrameSpan
 
 if cython.compiled:
     import cython
@@ -71,16 +71,23 @@ _COLUMN_STORED = int(Frame.STORE_TIMESTAMP)
 _BODY_SPAN, _PROPERTY_SPAN = int(FrameSpan.BODY), int(FrameSpan.PROPERTIES)
 
 
+class KnownTopic(NamedTuple):
+    """`field`: the topic with its length before it, as in the frame; `queues`: the next offsets of queues that were put
+    to."""
+
+    field: bytes
+    queues: dict[int, NextOffset]
+
+
 class PutParts(NamedTuple):
     """What the fast path of a store works with.
 
-    `topics`: by name the topic's field in a frame, and the next offsets of its queues. `names` of properties, each with
-    its stored form and the separator behind it; `learn` is told properties with a name that is not among them.
-    `is_busy` says whether somebody has held the lock for too long. `clock`: None for that of the system. `follower` is
-    woken when he is idle. `slow` gets what is left.
+    `topics` by name. `names` of properties, each with its stored form and the separator behind it; `learn` is told
+    properties with a name that is not among them. `is_busy` says whether somebody has held the lock for too long.
+    `clock`: None for that of the system. `follower` is woken when he is idle. `slow` gets what is left.
     """
 
-    topics: dict[str, tuple[bytes, dict[int, NextOffset]]]
+    topics: dict[str, KnownTopic]
     names: dict[str, bytes]
     learn: Callable[[Mapping[str, str]], object]
     state: PutState
@@ -137,6 +144,13 @@ class PutState:
         self.begin_in_lock: int | None = None
         self.window: Window | None = None
         self.is_open = False
+
+    def room_of(self, file: Any, limit: int) -> int:
+        """Bytes before `limit` of `file` behind the end of the log that are not in the window yet."""
+        begin: int = file.wrote_position
+        if self.is_open and self.window is not None and self.window.file is file:
+            begin = max(begin, self.window.limit)
+        return max(0, limit - begin)
 
     def open_window(self, file: Any, mapped: Any, limit: int, start_offset: int) -> None:
         """From now on what lies before `limit` of `file`, which is the last one, is the window."""

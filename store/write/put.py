@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from rmqctl.formats.errors import DiskFullError, UsageError, WriteFailedError
 from rmqctl.formats.hosts import Host, format_offset_message_id
@@ -14,9 +13,10 @@ from rmqctl.formats.properties import parse_properties
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.mapped_file import MappedFile, monotonic_ms
 from rmqctl.store.log.append import FileNotCreatedError, FlushService, LogAppender
+from rmqctl.store.native.put import NextOffset, PutState
 from rmqctl.store.queues.consumequeue import QueueKey
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
-from rmqctl.store.queues.queue_table import OffsetTable
+from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.status import PutStatus
 from rmqctl.store.write.checks import (
     UNIT_COST,
@@ -29,57 +29,39 @@ from rmqctl.store.write.checks import (
     check_topic,
 )
 from rmqctl.store.write.dispatch import RunningState
-from rmqctl.store.write.fast.known import Known
+from rmqctl.store.write.known import Known
 from rmqctl.store.write.prepare import Preparation, Prepared
 from rmqctl.store.write.services import CheckpointKeeper
 
-# What all puts of a store share, whatever path they take: the put lock, the last store time, the room that is open.
+# The next queue offset of every queue, as a put assigns them (QueueOffsetOperator).
 
 
-class Window(NamedTuple):
-    """The room in the current file that ordinary messages may use: what lies before `limit` in `mapped`, whose first
-    byte has `start_offset`."""
+class OffsetTable:
+    """Next offset by (topic, queue id); 0 for a queue that never had a message. LMQ queues are in here too, with id 0.
 
-    file: MappedFile
-    mapped: object
-    limit: int
-    start_offset: int
-
-
-class PutState:
-    """Owned by the writer. All of it is changed under `lock` only, but for `close_window`.
-
-    `last_timestamp`: the store time of the last message, in ms of the writer's clock. `begin_in_lock`: since when the
-    lock is held, in ms of the monotonic clock. `window`: None where the fast path is not open: in a store that has
-    none, is closed or failed, and until the slow path has opened it.
+    Not safe by itself: it is used under the put lock only.
     """
 
-    __slots__ = ("begin_in_lock", "last_timestamp", "lock", "window")
+    def __init__(self) -> None:
+        self._next: dict[QueueKey, NextOffset] = {}
 
-    def __init__(self, last_timestamp: int) -> None:
-        self.lock = threading.Lock()
-        self.last_timestamp = last_timestamp
-        self.begin_in_lock: int | None = None
-        self.window: Window | None = None
+    def load(self, queues: Iterable[AnyConsumeQueue]) -> None:
+        """Take the ends of `queues` as they are on disk (ConsumeQueueStore#recoverOffsetTable)."""
+        for queue in queues:
+            self.entry((queue.topic, queue.queue_id)).value = queue.max_offset
 
-    def room_of(self, file: MappedFile) -> int:
-        """Bytes of reserved room in `file` behind the end of the log that are not in the window yet."""
-        limit = _limit_of(file)
-        window = self.window
-        used = window.limit if window is not None and window.file is file else file.wrote_position
-        return max(0, limit - max(used, file.wrote_position))
+    def entry(self, key: QueueKey) -> NextOffset:
+        """The place where the queue's next offset stands; stays the same one for good."""
+        return self._next.setdefault(key, NextOffset())
 
-    def open_window(self, file: MappedFile) -> None:
-        """From now on the reserved room of `file`, which is the last one, is the window."""
-        self.window = Window(file, file.writable_map.map, _limit_of(file), file.start_offset)
+    def next_offset(self, key: QueueKey) -> int:
+        """The offset the queue's next message gets."""
+        found = self._next.get(key)
+        return 0 if found is None else found.value
 
-    def close_window(self) -> None:
-        """Send every message to the slow path from now on. Needs no lock."""
-        self.window = None
-
-
-def _limit_of(file: MappedFile) -> int:
-    return min(file.writable_map.reserved, file.size - BLANK_FRAME.size)
+    def advance(self, key: QueueKey, count: int) -> None:
+        """Count `count` messages that are in the log now."""
+        self.entry(key).value += count
 
 
 # What a put answers.
@@ -131,10 +113,6 @@ class PendingPut(NamedTuple):
 
     results: Sequence[PutResult]
     durable_at: int = 0
-
-
-new_result = cast(Callable[[type[PutResult], tuple[object, ...]], PutResult], tuple.__new__)
-"""new_result(PutResult, fields): what PutResult(*fields) makes, in a third of the time."""
 
 
 def put_until_failure(messages: Sequence[Message], put: Callable[[Message], PutResult]) -> list[PutResult]:
@@ -223,7 +201,7 @@ class Putter:
     def finish(self) -> None:
         """Wait for the put that is under way; the store must be marked closed, so that none follows."""
         with self._puts.lock:
-            self._puts.close_window()
+            self._puts.drop_window()
 
     def _wait(self, outcome: _Outcome) -> list[PutResult]:
         flush = self._services.flush
@@ -285,8 +263,10 @@ class Putter:
         if prepared.key == key and prepared.is_simple and may_follow and message.topic != SCHEDULE_TOPIC:
             known.learn(*key, services.offsets.entry(key))
         file = services.appender.last_file
-        if file is not None and services.headroom.admit_ordinary(puts.room_of(file)):
-            puts.open_window(file)
+        if file is not None:
+            limit = _limit_of(file)
+            if services.headroom.admit_ordinary(puts.room_of(file, limit)):
+                puts.open_window(file, file.writable_map.map, limit, file.start_offset)
         if not services.state.is_writeable or services.headroom.is_over_ratio:
             puts.close_window()
 
@@ -342,6 +322,9 @@ class Putter:
         except BaseException:
             services.appender.cancel(room)
             raise
+        if room.is_new_file:
+            # a file that is full is closed as soon as it is on disk
+            self._puts.drop_window()
         try:
             services.appender.append(room, data, self._puts.last_timestamp)
         finally:
@@ -389,3 +372,8 @@ class Putter:
             results.append(PutResult(PutStatus.PUT_OK, queue_offset, physical_offset, "", parts.store_host))
             physical_offset += parts.total_size
         return b"".join(frames), _Outcome(results, physical_offset, any(item.is_waiting for item in prepared))
+
+
+def _limit_of(file: MappedFile) -> int:
+    """Up to where ordinary messages may use the room that is reserved in `file`."""
+    return min(file.writable_map.reserved, file.size - BLANK_FRAME.size)

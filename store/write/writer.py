@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,25 +11,24 @@ from typing import TYPE_CHECKING
 from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.hosts import LOCAL_HOST, Host
 from rmqctl.formats.message import Message
-from rmqctl.store.compiled.notices import notice
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
+from rmqctl.store.files.mapped_file import monotonic_ms
 from rmqctl.store.files.mapped_file_queue import Allocator
 from rmqctl.store.files.reading import named
 from rmqctl.store.log.append import SYNC_FLUSH, DirectSink, FlushService, LogAppender, LogFlusher, Sink
 from rmqctl.store.log.transient_pool import warming
 from rmqctl.store.log.walk import Progress
+from rmqctl.store.native.put import OrdinaryPuts, PutParts, PutState
 from rmqctl.store.queues.consumequeue import QueueKey
-from rmqctl.store.queues.queue_table import OffsetTable, QueueFlusher
+from rmqctl.store.queues.queue_table import QueueFlusher
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.write.checks import Headroom
 from rmqctl.store.write.dispatch import Follower, RunningState
-from rmqctl.store.write.fast.extension import fast_path, why_slow
-from rmqctl.store.write.fast.known import Known
-from rmqctl.store.write.fast.ordinary import OrdinaryPuts, Put, PutIfOrdinary, left_alone, wall_clock
+from rmqctl.store.write.known import UNUSUAL_FLAGS, Known
 from rmqctl.store.write.opening import OpenedStore, give_back, open_store_for_writing, unmark
 from rmqctl.store.write.prepare import Preparation, TopicTypes, wants_durability
-from rmqctl.store.write.put import PendingPut, PutResult, PutServices, PutState, Putter, put_until_failure
+from rmqctl.store.write.put import STORED, OffsetTable, PendingPut, PutResult, PutServices, Putter, put_until_failure
 from rmqctl.store.write.services import CheckpointKeeper, QueueFlushService
 
 if TYPE_CHECKING:
@@ -42,6 +42,14 @@ if TYPE_CHECKING:
 # so many messages at once, and in all, are worth what it takes to load the compiled way
 _BULK_FROM = 64
 _BULK_AFTER = 10_000
+
+
+PutNew = Callable[[Message], PutResult]
+
+
+def wall_clock() -> int:
+    """Now, in ms since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 def _sink(config: StoreConfig, file_size: int) -> Sink:
@@ -61,12 +69,12 @@ class StoreWriter:
         self,
         opened: OpenedStore,
         store_host: Host,
-        clock: Callable[[], int],
+        clock: Callable[[], int] | None,
         *,
         allocate_ahead: bool,
         obey_disk_ratio: bool,
     ) -> None:
-        """Wire and start everything. `clock`: ms since 1970."""
+        """Wire and start everything. `clock`: ms since 1970; None for that of the system."""
         files, end = opened.files, opened.end
         config, log = files.config, files.log
         self._opened = opened
@@ -99,7 +107,7 @@ class StoreWriter:
         self._puts = PutState(end.last_timestamp)
         self._known = known = Known(config, store_host)
         self._store_host = store_host
-        self._clock = clock
+        self._clock = clock or wall_clock
         self._bulk: BulkPuts | None = None
         self._put_many = 0
         self._clean: CleanService | None = None
@@ -116,10 +124,9 @@ class StoreWriter:
             known,
             self._flush.wake_commit if self._flush.commits_later else self._follower.wake,
         )
-        self._putter = Putter(services, log.file_size, clock)
-        put = self._fast_puts(clock)
-        self._put_if_ordinary: PutIfOrdinary = put
-        self.put = self._putter.put if self._flush.is_sync else put
+        self._putter = Putter(services, log.file_size, self._clock)
+        self._ordinary = self._ordinary_puts(clock)
+        self.put: PutNew = self._put_and_wait if self._flush.is_sync else self._ordinary.put
         self._flush.listener = self._follower.wake
         if not self._flush.is_sync:
             self._follower.on_dispatched = self._flush.wake
@@ -127,16 +134,30 @@ class StoreWriter:
         self._follower.start()
         self._queue_flush.start()
 
-    def _fast_puts(self, clock: Callable[[], int]) -> Put:
-        """The compiled fast path if there is one, then the plain one; what neither of them takes, takes the slow path.
-        With SYNC_FLUSH who puts fast has to wait by himself, and what is put is flushed before it is followed."""
-        woken, slow = self._follower.thread, self._putter.put
-        if self._flush.is_sync:
-            woken, slow = self._flush.thread, left_alone
+    def _ordinary_puts(self, clock: Callable[[], int] | None) -> OrdinaryPuts:
+        """The fast path, which leaves other messages to the slow one. With SYNC_FLUSH who puts fast has to wait by
+        himself, and what is put is flushed before it is followed."""
+        known, puts = self._known, self._puts
         busy_after = self.files.config.os_page_cache_busy_time_out_mills
-        self._plain = OrdinaryPuts(self._known, self._puts, clock, busy_after, woken, slow)
-        self._fast = fast_path(self._known, self._puts, woken, clock, self._plain.put)
-        return self._plain.put if self._fast is None else self._fast.put
+
+        def is_busy() -> bool:
+            begin = puts.begin_in_lock
+            return begin is not None and monotonic_ms() - begin > busy_after
+
+        return OrdinaryPuts(
+            PutParts(
+                known.topics, known.names, known.learn_names, puts, is_busy, io, clock,
+                self._flush.thread if self._flush.is_sync else self._follower.thread, self._putter.put,
+                known.store_host, known.largest_body, UNUSUAL_FLAGS, PutResult, STORED,
+            )
+        )  # fmt: skip
+
+    def _put_and_wait(self, message: Message) -> PutResult:
+        return self._putter.put(message, False)
+
+    def put_copy(self, message: Message) -> PutResult:
+        """Put a message as stored; see MessageStore.put."""
+        return self._putter.put(message, True)
 
     @property
     def files(self) -> StoreFiles:
@@ -170,9 +191,9 @@ class StoreWriter:
     def put_at_once(self, messages: Sequence[Message], is_batch: bool) -> PendingPut:
         """See MessageStore.put_at_once."""
         if self._is_hurried and not is_batch:
-            return PendingPut([self.put(message, False) for message in messages])
+            return PendingPut(list(map(self.put, messages)))
         if self._known.is_possible and not is_batch and len(messages) == 1:
-            result = self._put_if_ordinary(messages[0], False)
+            result: PutResult | None = self._ordinary.put_if_ordinary(messages[0])
             if result is not None:
                 is_waiting = wants_durability(messages[0].properties)
                 return PendingPut([result], self._appender.end_offset if is_waiting else 0)
@@ -191,13 +212,11 @@ class StoreWriter:
         if is_batch or not self._is_hurried:
             return self._putter.put_many(messages, as_stored, is_batch)
         self._put_many += len(messages)
-        if self._put_many >= _BULK_AFTER and (slow := why_slow()) is not None:
-            notice(slow)
         if len(messages) >= _BULK_FROM and self._put_many >= _BULK_AFTER and (bulk := self._bulk_puts()) is not None:
             rows = self._rows(messages, as_stored)
             if rows is not None:
                 return bulk.put(rows).results(self._store_host)
-        return put_until_failure(messages, lambda message: self.put(message, as_stored))
+        return put_until_failure(messages, self.put_copy if as_stored else self.put)
 
     def put_columns(self, batch: pyarrow.RecordBatch, as_stored: bool) -> ColumnsResult:
         """See MessageStore.put_columns."""
@@ -240,13 +259,13 @@ class StoreWriter:
 
     def _rows(self, messages: Sequence[Message], as_stored: bool) -> BulkRows | None:
         """Rows of some messages for `_bulk_puts`; None where only the slow path can tell what is wrong with them."""
-        from rmqctl.store.write.bulk.bulk_rows import compiled_rows_of_messages, rows_of_messages
+        from rmqctl.store.write.bulk.bulk_rows import rows_of_messages, rows_of_new_messages
 
         try:
             # a list begins as it goes on: copies, or messages with properties in stored form
-            if self._fast is None or as_stored or messages[0].property_bytes is not None:
+            if as_stored or messages[0].property_bytes is not None:
                 return rows_of_messages(messages, self._known, as_stored)
-            return compiled_rows_of_messages(messages, self._known, self._fast)
+            return rows_of_new_messages(messages, self._ordinary)
         except (AttributeError, TypeError, ValueError):
             return None  # fields of other types than a message has
 
@@ -261,7 +280,7 @@ class StoreWriter:
             if writer is None or kernels is None:
                 return None
             file_size = self._opened.files.log.file_size
-            self._bulk = BulkPuts(self._services, file_size, self._clock, writer, kernels, self.put)
+            self._bulk = BulkPuts(self._services, file_size, self._clock, writer, kernels, self.put, self.put_copy)
         return self._bulk
 
     def wait_for_dispatch(self) -> None:
@@ -378,9 +397,7 @@ def open_writer(
     host = store_host or opened.end.last_store_host or LOCAL_HOST
     try:
         with named(root):
-            writer = StoreWriter(
-                opened, host, clock or wall_clock, allocate_ahead=allocate_ahead, obey_disk_ratio=obey_disk_ratio
-            )
+            writer = StoreWriter(opened, host, clock, allocate_ahead=allocate_ahead, obey_disk_ratio=obey_disk_ratio)
     except BaseException:
         give_back(opened)
         raise

@@ -10,7 +10,7 @@ import pytest
 
 from rmqctl.formats import generate
 
-GENERATED = ("formats/layouts.py", "formats/layouts.h", "docs/formats.md")
+GENERATED = ("formats/layouts.py", "docs/formats.md")
 
 
 @pytest.fixture

@@ -275,7 +275,7 @@ def test_a_layout_that_is_not_as_large_as_its_schema_is_refused(monkeypatch: pyt
 
 def test_what_is_stale_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generate, "ROOT", tmp_path)
-    for missing in ("formats/layouts.h", "docs/formats.md"):
+    for missing in ("formats/layouts.py", "docs/formats.md"):
         assert main(["--check"]) == 1
         assert main([]) == 0
         assert main(["--check"]) == 0

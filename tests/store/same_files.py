@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import sysconfig
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import strategies as st
@@ -16,10 +15,11 @@ from rmqctl.formats.hosts import Host
 from rmqctl.formats.message import Message
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.write.fast.extension import FastPath, fast_path
-from rmqctl.store.write.fast.ordinary import OrdinaryPuts
+from rmqctl.store.native.put import OrdinaryPuts
+from rmqctl.store.write import known, put, writer
 from rmqctl.store.write.put import PutResult
 from tests.formats.frames import new_message
+from tests.store.native.forms import plain_form
 from tests.store.write.writing import files_below
 
 NOW = 1_700_000_000_000
@@ -41,7 +41,7 @@ Way = Callable[[MessageStore, Sequence[Message]], list[PutResult]]
 def one_by_one(store: MessageStore, messages: Sequence[Message]) -> list[PutResult]:
     """The slow path, message by message; a UsageError counts as an answer."""
     assert store._writer is not None
-    store._put = store._writer._putter.put
+    store._put = store._writer._put_and_wait
     return by_put(store, messages)
 
 
@@ -56,33 +56,21 @@ def by_put(store: MessageStore, messages: Sequence[Message]) -> list[PutResult]:
     return results
 
 
-def by_plain_put(store: MessageStore, messages: Sequence[Message]) -> list[PutResult]:
-    """The plain fast path wherever it can be taken."""
-    store._put = plain_of(store).put
-    return by_put(store, messages)
+@contextlib.contextmanager
+def plain_puts() -> Iterator[None]:
+    """Stores that are opened meanwhile put in the plain form, whatever else this process uses."""
+    form = plain_form("put")
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (known, put, writer):
+            for name in ("KnownTopic", "NextOffset", "OrdinaryPuts", "PutParts", "PutState"):
+                patch.setattr(module, name, getattr(form, name), raising=False)
+        yield
 
 
-def plain_of(store: MessageStore) -> OrdinaryPuts:
-    """The plain fast path of a store that is open for writing."""
+def fast_of(store: MessageStore) -> OrdinaryPuts:
+    """The fast path of a store that is open for writing."""
     assert store._writer is not None
-    return store._writer._plain
-
-
-def require_lock_of_python() -> None:
-    """Skip where the compiled fast path cannot be."""
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        pytest.skip("the compiled fast path is not made for a Python without GIL")
-
-
-def fast_of(store: MessageStore, otherwise: Callable[[Message, bool], Any] = lambda *_: None) -> FastPath:
-    """The compiled fast path of such a store, which a usual Python has. `otherwise` gets what it leaves: by default
-    nobody does, and the answer is None."""
-    require_lock_of_python()
-    writer = store._writer
-    assert writer is not None
-    found = fast_path(writer._known, writer._puts, writer._follower.thread, writer._clock, otherwise)
-    assert found is not None
-    return found
+    return store._writer._ordinary
 
 
 def files_after(root: Path, messages: Sequence[Message], way: Way, config: StoreConfig) -> dict[str, object]:

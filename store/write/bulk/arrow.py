@@ -22,7 +22,7 @@ from rmqctl.store.native.tables import HOST_TABLE, Frame, FrameSpan
 from rmqctl.store.scan.schema import COLUMNS, bitmap
 from rmqctl.store.write.bulk.bulk_rows import NO_TIME, BulkRows
 from rmqctl.store.write.bulk.property_join import joined_properties, value_offsets
-from rmqctl.store.write.fast.known import packed_host
+from rmqctl.store.write.known import packed_host
 from rmqctl.store.write.prepare import STORED_UNUSUAL, property_template
 
 # The stored form of the properties of a record batch, made by Arrow's own functions: no message becomes an object.

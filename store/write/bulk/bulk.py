@@ -15,12 +15,11 @@ from rmqctl.store.columns.frames import FrameSource, FrameWriter, packed_hosts, 
 from rmqctl.store.files.mapped_file import monotonic_ms
 from rmqctl.store.log.append import Room
 from rmqctl.store.log.columns import Flags, Int64s
+from rmqctl.store.native.put import KnownTopic, NextOffset
 from rmqctl.store.native.tables import HOST_TABLE, Frame
-from rmqctl.store.queues.queue_table import NextOffset
 from rmqctl.store.write.bulk.bulk_kernels import BulkKernels
 from rmqctl.store.write.bulk.bulk_rows import NO_TIME, BulkRows
 from rmqctl.store.write.checks import MAXIMUM_TOPIC_SIZE
-from rmqctl.store.write.fast.known import KnownTopic
 from rmqctl.store.write.put import STORED, PutResult, PutServices
 
 # How a put of rows ended: columns of offsets, and single results only for those that are looked at.
@@ -126,8 +125,7 @@ _STRETCH = 4 * 1024 * 1024
 # so many messages become objects at a time where nothing is compiled
 _SINGLES = 256
 
-PutOne = Callable[[Message, bool], PutResult]
-"""Puts one message: new, or as stored."""
+PutOne = Callable[[Message], PutResult]
 
 
 def put_one_by_one(rows: BulkRows, put_many: Callable[[list[Message]], Sequence[PutResult]]) -> ColumnsResult:
@@ -144,7 +142,7 @@ def put_one_by_one(rows: BulkRows, put_many: Callable[[list[Message]], Sequence[
 
 
 class BulkPuts:
-    """Puts rows for one store. `put_one` puts a single message, on the slow path if need be."""
+    """Puts rows for one store. `put_new` and `put_copy` put a single message, on the slow path if need be."""
 
     def __init__(
         self,
@@ -153,14 +151,16 @@ class BulkPuts:
         clock: Callable[[], int],
         writer: FrameWriter,
         kernels: BulkKernels,
-        put_one: PutOne,
+        put_new: PutOne,
+        put_copy: PutOne,
     ) -> None:
         self._services = services
         self._file_size = file_size
         self._clock = clock
         self._writer = writer
         self._kernels = kernels
-        self._put_one = put_one
+        self._put_new = put_new
+        self._put_copy = put_copy
 
     def put(self, rows: BulkRows) -> ColumnsResult:
         """Put rows one after the other."""
@@ -178,7 +178,7 @@ class BulkPuts:
             end = work.end_of_ready(row)
             reached = self._stretch(work, source, row, end, result) if row < end else row
             if reached == row:
-                answer = self._put_one(rows.message(row), rows.is_copy)
+                answer = (self._put_copy if rows.is_copy else self._put_new)(rows.message(row))
                 if answer.is_failure:
                     result.give_up(row, answer)
                     break
@@ -232,6 +232,8 @@ class BulkPuts:
         last = int(source.columns[Frame.STORE_TIMESTAMP, end - 1])
         if work.is_copy:
             self._lower_checkpoint(source.columns[Frame.STORE_TIMESTAMP, begin:end], places)
+        if room.is_new_file:
+            services.puts.drop_window()
         services.appender.enter(room)
         position = room.file.wrote_position
         mapped = room.file.writable_map

@@ -18,10 +18,10 @@ from rmqctl.formats.message import Message
 from rmqctl.formats.properties import MAXIMUM_PROPERTIES_SIZE, PROPERTY_SEPARATOR
 from rmqctl.store.columns.frames import Held
 from rmqctl.store.log.columns import Flags, Int64s
+from rmqctl.store.native.put import OrdinaryPuts
 from rmqctl.store.native.tables import Frame, FrameSpan
 from rmqctl.store.write.checks import MAXIMUM_TOPIC_SIZE, STORE_TIMES
-from rmqctl.store.write.fast.extension import FastPath
-from rmqctl.store.write.fast.known import OVERHEAD, UNUSUAL_FLAGS, Known, packed_host
+from rmqctl.store.write.known import OVERHEAD, UNUSUAL_FLAGS, Known, packed_host
 from rmqctl.store.write.prepare import joined_alike, property_template, usual_stored
 from rmqctl.store.write.put import PutResult
 
@@ -255,37 +255,27 @@ _ROWS_AT_ONCE = 4096
 _TEXT_OF_A_ROW = 128
 
 
-def compiled_rows_of_messages(messages: Sequence[Message], known: Known, fast: FastPath) -> BulkRows:
+def rows_of_new_messages(messages: Sequence[Message], puts: OrdinaryPuts) -> BulkRows:
     """Rows of new `messages`. Whatever a row cannot hold is unusual, and so are properties in stored form."""
-    # keeps alive what the rows tell the places of, whatever becomes of `messages`
     held = tuple(messages)
     count = len(held)
     columns = np.zeros((len(Frame), count), np.int64)
     starts, ends = np.zeros((len(FrameSpan), count), np.int64), np.zeros((len(FrameSpan), count), np.int64)
     usual = np.ones(count, np.bool_)
     text = np.empty(count * _TEXT_OF_A_ROW, np.uint8)
-    # by topic and by the eight bytes of a host, in the order of their numbers; number 0 is the store's own host
+    # in the order of their numbers; number 0 is the store's own host
     topics: dict[str, int] = {}
-    hosts: dict[bytes | None, int] = {None: 0}
-    begin, looked_at, skipped = 0, -1, -1
+    hosts: dict[Host, int] = {}
+    bodies: list[bytes] = []
+    begin = 0
     while begin < count:
         end = min(begin + _ROWS_AT_ONCE, count)
-        # up to where it came: the end; or a row with a name of a property that is not known yet; or -1 - row for one
-        # whose properties do not fit into what is left of `text`
-        reached = fast.fill_rows(held, begin, end, skipped, topics, hosts, columns, starts, ends, usual, text)
-        if reached < 0:
-            reached = -1 - reached
+        tables = columns, starts, ends, usual.view(np.uint8).data, text.data
+        begin = puts.fill_rows(held, begin, end, topics, hosts, *tables, bodies)
+        if begin < end:
             text = np.concatenate((text, np.empty_like(text)))
-        elif reached < end and reached == looked_at:
-            # what is not known after a look either makes the row an unusual one
-            skipped = reached
-        elif reached < end:
-            looked_at = reached
-            known.properties_of(held[reached].properties)
-        begin = reached
-    owner = held, text
     return BulkRows(
-        columns, starts, ends, Held(0, owner), Held(text.ctypes.data, owner),
+        columns, starts, ends, Held.of(b"".join(bodies)), Held(text.ctypes.data, text),
         # what is unusual has the first topic, whatever its own is
-        list(topics) or [""], [one or bytes(8) for one in hosts], usual, held.__getitem__,
+        list(topics) or [""], [bytes(8), *(packed_host(one) or bytes(8) for one in hosts)], usual, held.__getitem__,
     )  # fmt: skip

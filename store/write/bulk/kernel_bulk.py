@@ -13,7 +13,7 @@ from rmqctl.store.compiled.compiling import short_kernel
 from rmqctl.store.native.tables import Frame, FrameSpan
 from rmqctl.store.write.bulk.bulk_rows import NO_TIME
 from rmqctl.store.write.checks import MAXIMUM_TOPIC_SIZE, STORE_TIMES
-from rmqctl.store.write.fast.known import OVERHEAD, UNUSUAL_FLAGS
+from rmqctl.store.write.known import OVERHEAD, UNUSUAL_FLAGS
 
 _SIZE, _QUEUE_ID, _FLAG, _SYS_FLAG = int(Frame.SIZE), int(Frame.QUEUE_ID), int(Frame.FLAG), int(Frame.SYS_FLAG)
 _RECONSUMED, _TOPIC, _STORED = int(Frame.RECONSUME_TIMES), int(Frame.TOPIC), int(Frame.STORE_TIMESTAMP)

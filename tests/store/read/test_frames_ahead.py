@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,17 +15,18 @@ from hypothesis import strategies as st
 from rmqctl.formats.checksums import java_hash
 from rmqctl.formats.properties import parse_properties
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.native import good_frames
 from rmqctl.store.queues.consumequeue import ConsumeQueue
-from rmqctl.store.read import frames as usual_module
 from rmqctl.store.read import get
 from rmqctl.store.read.filter import TagFilter
-from rmqctl.store.read.frames import PLAIN, frame_at, frames_ahead, usual_frames, usual_matches
+from rmqctl.store.read.frames import frame_at, frames_ahead, usual_frames, usual_matches
 from rmqctl.store.read.get import GetResult, get_messages
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore
 from tests.opened import reader
 from tests.quick import goldens_of
+from tests.store.native.forms import plain_form
 from tests.store.read.reads import reads_of
 from tests.store.write.writing import SMALL, message
 
@@ -42,7 +44,7 @@ def test_damage_is_told_as_of_each_by_itself(
         starts = [(view, offset) for view in views for offset in range(0, view.queue.max_offset, 29)]
         at_once = [get_messages(view, offset, frames=True) for view, offset in starts]
         with monkeypatch.context() as patch:
-            patch.setattr(usual_module, "frame_checks", lambda: PLAIN)
+            patch.setitem(sys.modules, good_frames.__name__, plain_form("good_frames"))
             plainly = [get_messages(view, offset, frames=True) for view, offset in starts]
         monkeypatch.setattr(get, "usual_frames", lambda *_: None)
         together = [get_messages(view, offset, frames=True) for view, offset in starts]

@@ -65,9 +65,9 @@ def test_room_is_counted_when_it_comes_into_the_window_and_then_no_more(tmp_path
         assert file is not None
         writer._puts.close_window()
         limit = min(file.writable_map.reserved, file.size - 8)
-        assert writer._puts.room_of(file) == limit - file.wrote_position > 0
-        writer._puts.open_window(file)
-        assert writer._puts.room_of(file) == 0
+        assert writer._puts.room_of(file, limit) == limit - file.wrote_position > 0
+        writer._puts.open_window(file, file.writable_map.map, limit, file.start_offset)
+        assert writer._puts.room_of(file, limit) == 0
 
 
 def test_a_disk_without_headroom_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ ONE, TWO = Host(b"\1\2\3\4", 5), Host(b"\6\7\x08\x09", 10)
 def test_messages_get_the_host_that_is_given_else_that_of_the_last_one(tmp_path: Path) -> None:
     for given in (None, ONE, None, TWO, None):
         writer = opened(tmp_path / "s", SMALL, create=True, store_host=given)
-        assert writer.put(message(), False).store_host == (given or writer._store_host)
+        assert writer.put(message()).store_host == (given or writer._store_host)
         writer.close()
     assert [one.store_host for one in stored_messages(tmp_path / "s")] == [LOCAL_HOST, ONE, ONE, TWO, TWO]
 
@@ -30,7 +30,7 @@ def test_the_clock_is_the_one_that_is_given_else_that_of_the_system(tmp_path: Pa
     writer = opened(tmp_path / "s", SMALL, create=True, clock=(lambda: 1_700_000_000_000) if is_given else None)
     begun = time.time_ns() // 1_000_000
     for _ in range(3):
-        writer.put(message(), False)
+        writer.put(message())
     writer.close()
     ended = time.time_ns() // 1_000_000
     for one in stored_messages(tmp_path / "s"):
@@ -52,7 +52,7 @@ def test_services_are_those_that_are_asked_for(tmp_path: Path, is_asked_for: boo
         obey_disk_ratio=is_asked_for,
     )
     assert writer.is_cleaning == is_asked_for
-    status = writer.put(message(FILE_SIZE * 3 // 4), False).status
+    status = writer.put(message(FILE_SIZE * 3 // 4)).status
     assert status is (PutStatus.SERVICE_NOT_AVAILABLE if is_asked_for else PutStatus.PUT_OK)
     writer.close()
 
@@ -61,7 +61,7 @@ def test_the_next_file_is_made_ahead_only_if_that_is_asked_for(tmp_path: Path) -
     for is_ahead in (True, False):
         root = tmp_path / str(is_ahead)
         writer = opened(root, SMALL, create=True, allocate_ahead=is_ahead)
-        writer.put(message(FILE_SIZE * 3 // 4), False)
+        writer.put(message(FILE_SIZE * 3 // 4))
         if is_ahead:
             wait_until(lambda: len(list((root / "commitlog").iterdir())) == 3)  # noqa: B023 - waited for here
         else:

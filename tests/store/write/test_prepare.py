@@ -14,11 +14,11 @@ from rmqctl.store.files.background import Background
 from rmqctl.store.files.mapped_file_queue import Allocator, MappedFileQueue
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.queues.queue_table import OffsetTable
 from rmqctl.store.status import PutStatus
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.write.dispatch import RunningState
 from rmqctl.store.write.prepare import TopicTypes, copy_of
+from rmqctl.store.write.put import OffsetTable
 from tests.goldens import GoldenStore
 from tests.store.files.crashing import CrashError
 from tests.store.write.writing import SMALL, message, small, stored_messages, wait_until

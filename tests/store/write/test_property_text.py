@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rmqctl.formats.properties import encode_properties
 from rmqctl.store.write.prepare import (
@@ -58,3 +60,31 @@ def test_stored_properties_are_bytes_of_utf_8() -> None:
         assert usual_stored(stored) == stored
     others: list[object] = [b"A\x01\xff\x02", bytearray(b"A\x01b\x02"), memoryview(b""), "A\x01b\x02", None]
     assert [usual_stored(other) for other in others] == [None] * len(others)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.text("AB%sä", max_size=4), st.text("xyö%s\x01\x02", max_size=3), max_size=7))
+def test_properties_are_written_as_ever(properties: dict[str, str]) -> None:
+    template, write = property_template(tuple(properties)), property_writer(tuple(properties))
+    assert template is not None
+    assert write is not None
+    wanted = encode_properties(properties)
+    assert (template % tuple(properties.values())).encode() == wanted
+    has_separator = any("\x02" in value for value in properties.values())
+    assert write(properties) == (None if has_separator else wanted.decode())
+
+
+@pytest.mark.parametrize("count", range(1, 6))
+def test_a_value_that_is_no_text_is_told(count: int) -> None:
+    properties: dict[str, Any] = {f"name{number}": "text" for number in range(count)}
+    write = property_writer(tuple(properties))
+    assert write is not None
+    properties[f"name{count - 1}"] = 5
+    with pytest.raises(TypeError):
+        write(properties)
+
+
+@pytest.mark.parametrize("name", ["DELAY", "INNER_NUM", "__CRC32#", "__RMQ.TRANSIENT.a", "a\x01", "\x02", 5])
+def test_names_that_need_more(name: str) -> None:
+    assert property_template(("KEYS", name)) is None
+    assert property_writer(("KEYS", name)) is None

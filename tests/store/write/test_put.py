@@ -17,9 +17,8 @@ from rmqctl.store.log import append as flush
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
 from rmqctl.store.write import dispatch as reput
-from rmqctl.store.write import put
+from rmqctl.store.write import put, writer
 from rmqctl.store.write.checks import Headroom
-from rmqctl.store.write.fast import ordinary
 from rmqctl.store.write.prepare import wants_durability
 from rmqctl.store.write.put import Putter
 from tests.store.write.writing import (
@@ -164,7 +163,7 @@ def test_no_message_is_a_usage_error(tmp_path: Path) -> None:
 def test_a_lock_that_is_held_for_long_is_told_to_who_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, since: int, is_busy: bool
 ) -> None:
-    for module in (put, ordinary):
+    for module in (put, writer):
         monkeypatch.setattr(module, "monotonic_ms", lambda: 5000)
     with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True, clock=lambda: NOW) as store:
         store.put(message())
@@ -232,7 +231,7 @@ def test_a_store_that_ends_meanwhile_opens_no_fast_path(
 
     monkeypatch.setattr(putter, "_append", ends)
     assert store.put(message()).status is PutStatus.PUT_OK
-    assert store._writing._puts.window is None
+    assert not store._writing._puts.is_open
     assert store.put(message()).status is PutStatus.SERVICE_NOT_AVAILABLE
     if is_failed:
         with pytest.raises(WriteFailedError):

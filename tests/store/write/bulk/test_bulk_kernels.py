@@ -13,7 +13,7 @@ from rmqctl.store.native.tables import Frame, FrameSpan
 from rmqctl.store.write.bulk import bulk_kernels
 from rmqctl.store.write.bulk.bulk_kernels import BulkKernels
 from rmqctl.store.write.bulk.bulk_rows import NO_TIME, BulkRows
-from rmqctl.store.write.fast.known import OVERHEAD
+from rmqctl.store.write.known import OVERHEAD
 
 
 @pytest.fixture(scope="module")

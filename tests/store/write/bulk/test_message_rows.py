@@ -22,6 +22,7 @@ from rmqctl.formats.properties import encode_properties
 from rmqctl.store.columns.frames import Held
 from rmqctl.store.files.mapped_file_queue import Allocator
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.native.put import OrdinaryPuts
 from rmqctl.store.native.tables import Frame, FrameSpan
 from rmqctl.store.status import PutStatus
 from rmqctl.store.write import writer
@@ -29,9 +30,8 @@ from rmqctl.store.write.bulk import bulk_kernels
 from rmqctl.store.write.bulk import bulk_rows as message_rows
 from rmqctl.store.write.bulk.bulk import ColumnsResult
 from rmqctl.store.write.bulk.bulk_kernels import BulkKernels
-from rmqctl.store.write.bulk.bulk_rows import BulkRows, compiled_rows_of_messages, rows_of_messages
-from rmqctl.store.write.fast.extension import FastPath
-from rmqctl.store.write.fast.known import Known
+from rmqctl.store.write.bulk.bulk_rows import BulkRows, rows_of_messages, rows_of_new_messages
+from rmqctl.store.write.known import Known
 from rmqctl.store.write.put import PutResult
 from tests.store.same_files import MESSAGES, fast_of
 from tests.store.write.writing import FILE_SIZE, SMALL, message
@@ -40,10 +40,10 @@ COMMON = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, He
 
 
 class Open(NamedTuple):
-    """A store that is open for writing: what it knows of ordinary messages, and its compiled fast path."""
+    """A store that is open for writing: what it knows of ordinary messages, and its fast path."""
 
     known: Known
-    fast: FastPath
+    fast: OrdinaryPuts
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def kernels() -> BulkKernels:
 
 
 def compiled(messages: list[Message], store: Open) -> BulkRows:
-    return compiled_rows_of_messages(messages, *store)
+    return rows_of_new_messages(messages, store.fast)
 
 
 def contents(rows: BulkRows, row: int) -> dict[str, Any]:
@@ -172,7 +172,7 @@ def test_more_rows_than_are_taken_at_once(store: Open, monkeypatch: pytest.Monke
 
 
 def test_more_names_than_are_remembered(store: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqctl.store.write.fast.known._REMEMBERED", 0)
+    monkeypatch.setattr("rmqctl.store.write.known._REMEMBERED", 0)
     rows = compiled([message(properties={"never seen": ""}), message()], store)
     assert rows.usual.tolist() == [False, True]
 

@@ -12,7 +12,7 @@ import pytest
 from rmqctl.formats.errors import UnreadableError, WriteFailedError
 from rmqctl.store.files import io
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.queues.queue_table import OffsetTable
+from rmqctl.store.write.put import OffsetTable
 from tests.store.journal.failing import failing
 from tests.store.write.writing import SMALL, message
 

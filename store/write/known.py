@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import (
@@ -18,8 +17,8 @@ from rmqctl.formats.layouts import (
 )
 from rmqctl.formats.message import NO_PROPERTIES
 from rmqctl.store.config.config import StoreConfig
-from rmqctl.store.queues.queue_table import NextOffset
-from rmqctl.store.write.prepare import Writer, property_writer
+from rmqctl.store.native.put import KnownTopic, NextOffset
+from rmqctl.store.write.prepare import Writer, property_template, property_writer
 
 # flags that make a message take the slow path
 UNUSUAL_FLAGS = TRANSACTION_MASK | SYS_FLAG_INNER_BATCH | SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
@@ -27,14 +26,6 @@ UNUSUAL_FLAGS = TRANSACTION_MASK | SYS_FLAG_INNER_BATCH | SYS_FLAG_BORN_HOST_V6 
 OVERHEAD = FRAME_HEAD_44.size + TOPIC_LENGTH_V1.size + PROPERTIES_LENGTH.size
 _REMEMBERED = 4096
 _LARGEST_TOPIC = 127
-
-
-class KnownTopic(NamedTuple):
-    """`field`: the topic with its length before it, as in the frame; `queues`: the next offsets of queues that were put
-    to."""
-
-    field: bytes
-    queues: dict[int, NextOffset]
 
 
 def packed_host(host: Host | None) -> bytes | None:
@@ -92,19 +83,20 @@ class Known:
         except (UnicodeError, TypeError):
             return None
 
+    def learn_names(self, properties: Mapping[str, str]) -> None:
+        """Know the names of these properties, if they are ordinary."""
+        if len(self.names) < _REMEMBERED and property_template(tuple(properties)) is not None:
+            # half of a surrogate pair: the slow path refuses such a message and tells why
+            with contextlib.suppress(UnicodeError):
+                self.names.update({name: f"{name}\x01".encode() for name in properties})
+
     def _writer_of(self, property_names: tuple[str, ...]) -> Writer | None:
         write = self._writers.get(property_names)
         if write is None:
             write = property_writer(property_names)
             if write is not None and len(self._writers) < _REMEMBERED:
                 self._writers[property_names] = write
-                self._learn_names(property_names)
         return write
-
-    def _learn_names(self, property_names: tuple[str, ...]) -> None:
-        # half of a surrogate pair: the slow path refuses such a message and tells why
-        with contextlib.suppress(UnicodeError):
-            self.names.update({name: f"{name}\x01".encode() for name in property_names})
 
 
 def _is_ordinary_store(config: StoreConfig) -> bool:

@@ -10,9 +10,9 @@ import pytest
 from rmqctl.formats.hosts import LOCAL_HOST, Host
 from rmqctl.formats.message import NO_PROPERTIES
 from rmqctl.formats.properties import encode_properties
-from rmqctl.store.queues.queue_table import OffsetTable
-from rmqctl.store.write.fast import known
-from rmqctl.store.write.fast.known import Known, packed_host
+from rmqctl.store.write import known
+from rmqctl.store.write.known import Known, packed_host
+from rmqctl.store.write.put import OffsetTable
 from tests.store.write.writing import SMALL, small
 
 V6 = Host(bytes(15) + b"\1", 9)
@@ -82,8 +82,9 @@ def test_topics_are_known_by_their_field_and_queues_by_their_next_offsets() -> N
 )
 def test_ordinary_properties_are_written_down(properties: dict[str, str]) -> None:
     knowing = Known(SMALL, LOCAL_HOST)
-    for _ in range(2):  # the second time the names are known
+    for _ in range(2):  # the second time they have a writer
         assert knowing.properties_of(properties) == encode_properties(properties)
+    knowing.learn_names(properties)
     assert knowing.names == {name: name.encode() + b"\x01" for name in properties}
 
 
@@ -119,4 +120,14 @@ def test_only_so_many_names_are_remembered(monkeypatch: pytest.MonkeyPatch) -> N
     knowing = Known(SMALL, LOCAL_HOST)
     for number in range(4):
         assert knowing.properties_of({f"N{number}": "x"}) == f"N{number}\x01x\x02".encode()
+        knowing.learn_names({f"N{number}": "x"})
     assert list(knowing.names) == ["N0", "N1"]
+
+
+@pytest.mark.parametrize(
+    "name", ["DELAY", "INNER_NUM", "__RMQ.TRANSIENT.A", "A\x01", "A\x02", "\ud800", 5, Text("A")], ids=ascii
+)
+def test_other_names_are_never_known(name: Any) -> None:
+    knowing = Known(SMALL, LOCAL_HOST)
+    knowing.learn_names({"KEYS": "a", name: "b"})
+    assert knowing.names == {}

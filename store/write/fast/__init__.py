@@ -1,1 +1,0 @@
-"""Puts of ordinary messages without repeated lookups."""
