@@ -16,16 +16,8 @@ from rmqctl.pipeline.exchange import ShuffleReader, ShuffleWriter, bucket_of
 from rmqctl.pipeline.queue_pruning import split_batches
 from rmqctl.pipeline.splits import Split, run_over_splits
 from rmqctl.store.export.export import ExportReport
-from rmqctl.store.export.writers import (
-    Compression,
-    InlineBlocks,
-    IpcWriter,
-    ParquetWriter,
-    Partition,
-    TableWriter,
-    only,
-    partitioned,
-)
+from rmqctl.store.export.partitions import Partition, partitioned
+from rmqctl.store.export.writers import Compression, InlineBlocks, IpcWriter, ParquetWriter, TableWriter, only
 from rmqctl.store.files import io
 from rmqctl.store.files.outputs import OutputFile, new_directory, staging_of
 from rmqctl.store.files.reading import Descriptors

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import SYS_FLAG_BORN_HOST_V6
 from rmqctl.store.log.columns import Int64s, MessageColumns, differences
-from rmqctl.store.scan.schema import Texts, host_bytes, texts
+from rmqctl.store.scan.arrays import Texts, host_bytes, texts
 
 # Histograms in powers of two: exact counts, added up in any order, for sizes and for spans that may be negative.
 

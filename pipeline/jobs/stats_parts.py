@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from rmqctl.pipeline.jobs.diff_compare import name_digests, text_digests
 from rmqctl.pipeline.jobs.stats_groups import GroupKey
 from rmqctl.store.log.columns import Int32s, Int64s
-from rmqctl.store.scan.schema import Texts
+from rmqctl.store.scan.arrays import Texts
 
 LISTED = 20
 """Keys that are kept with their places, the earliest ones; all are counted."""

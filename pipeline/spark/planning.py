@@ -36,7 +36,7 @@ from rmqctl.store.log.column_walk import ByteSpan
 from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, BatchConsumeQueue, ConsumeQueue
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.query import unindexed_spans
-from rmqctl.store.scan.schema import number_array
+from rmqctl.store.scan.arrays import number_array
 from rmqctl.store.store_files import StoreFiles
 
 # more places than these are walked to: each takes a few reads while the query is planned

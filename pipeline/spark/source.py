@@ -15,13 +15,15 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.types import StructType
 
 from rmqctl.formats.errors import UsageError
+from rmqctl.pipeline.spark.filters import comparisons
 from rmqctl.pipeline.spark.options import SourceOptions, parse_options
 from rmqctl.pipeline.spark.planning import asked_stores, plan_tasks
-from rmqctl.pipeline.spark.readers import SplitPartition, read_split, subscribed
+from rmqctl.pipeline.spark.split_reading import SplitPartition, read_split, subscribed
+from rmqctl.pipeline.spark.types import view_schema
 from rmqctl.pipeline.splits import open_in_task
 from rmqctl.pipeline.sql.stores import sentence_first
-from rmqctl.pipeline.views import CHEAPEST, STORE_COLUMNS, TABLES, view_schema
-from rmqctl.pipeline.wanted import Comparison, comparisons, wanted_by
+from rmqctl.pipeline.views import CHEAPEST, STORE_COLUMNS, TABLES
+from rmqctl.pipeline.wanted import Comparison, wanted_by
 from rmqctl.store.files.remote import list_anew
 from rmqctl.store.log.survey import end_of_messages
 from rmqctl.store.store_files import StoreFiles

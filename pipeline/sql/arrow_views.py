@@ -24,13 +24,15 @@ from rmqctl.pipeline.spark.options import SourceOptions
 from rmqctl.pipeline.spark.planning import LogTask, asked_stores, fitted, labelled, plan_tasks, spans_of
 from rmqctl.pipeline.spark.readers import READERS
 from rmqctl.pipeline.splits import first_record
+from rmqctl.pipeline.sql.arrow_filters import understood
 from rmqctl.pipeline.views import CHEAPEST, STORE_COLUMNS, TABLES
-from rmqctl.pipeline.wanted import Wanted, understood, wanted_by
+from rmqctl.pipeline.wanted import Wanted, wanted_by
 from rmqctl.store.log.columns import Int64s, MessageColumns
 from rmqctl.store.log.walk import Progress
 from rmqctl.store.native.tables import Columns
 from rmqctl.store.read.select import OnDamage
-from rmqctl.store.scan.scan import SCAN_ROWS, SCAN_WINDOW, BatchMaker, LogRange, Maker, scanned
+from rmqctl.store.scan.batches import BatchMaker
+from rmqctl.store.scan.scan import SCAN_ROWS, SCAN_WINDOW, LogRange, Maker, scanned
 from rmqctl.store.scan.schema import COLUMNS, arrow_schema, needed
 from rmqctl.store.store_files import StoreFiles
 

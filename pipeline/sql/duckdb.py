@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rmqctl.formats.errors import CorruptError, EngineError, RmqctlError, UnsupportedError, refuse_exhausted
 from rmqctl.pipeline.spark.options import SourceOptions, parse_options
 from rmqctl.pipeline.splits import plan_splits
-from rmqctl.pipeline.sql.spark import QueryError
+from rmqctl.pipeline.sql.errors import QueryError
 from rmqctl.pipeline.sql.stores import MAIN, options_by_schema
 from rmqctl.pipeline.views import TABLES
 from rmqctl.store.compiled.available import little_to_do

@@ -269,7 +269,7 @@ def _once_more(piece: MessagePiece, ids: UniqueIds, before: NextId, behind: Next
 
 def _with_ids(batch: pa.RecordBatch, new: Sequence[bool] | Flags, ids: UniqueIds) -> pa.RecordBatch:
     """UsageError for columns of properties that are not as they must be."""
-    from rmqctl.store.scan.schema import fixed_texts
+    from rmqctl.store.scan.arrays import fixed_texts
     from rmqctl.store.write.bulk.arrow import lacking, with_property
 
     needing = new & lacking(batch, names.UNIQUE_KEY)

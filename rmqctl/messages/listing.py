@@ -178,7 +178,7 @@ def _print_columns(
     progress: Progress | None,
 ) -> int:
     from rmqctl.messages.text import MessageLines
-    from rmqctl.store.scan.scan import bodies_not_unpacked
+    from rmqctl.store.scan.batches import bodies_not_unpacked
 
     output = listing.output
     lines = MessageLines(listing.line_names(), is_json=output.is_json)

@@ -46,7 +46,7 @@ class MessageSource:
 
             pieces = pieces_of_table(self._stream, as_stored)
         else:
-            from rmqctl.messages.lines import pieces_of_lines
+            from rmqctl.messages.line_pieces import pieces_of_lines
 
             pieces = pieces_of_lines(self._stream, as_stored)
         if not self._unique_keys:

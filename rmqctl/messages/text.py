@@ -24,7 +24,7 @@ from rmqctl.messages.json import ALL_COLUMNS, EXACT_COLUMNS, JSON_ORDER
 from rmqctl.output.table import UNSAFE_RANGES, visible, visible_json
 from rmqctl.output.times import format_time
 from rmqctl.store.compiled.tried import loaded_once, tried_kernels
-from rmqctl.store.scan.schema import fixed_texts
+from rmqctl.store.scan.arrays import fixed_texts
 
 # Loads and tries the kernels that write texts, and gives them their arrays: twins of functions of `text_arrays`.
 #

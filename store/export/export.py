@@ -138,15 +138,8 @@ def export_batches(
     """
     import pyarrow as pa
 
-    from rmqctl.store.export.writers import (
-        BlockThread,
-        IpcWriter,
-        ParquetWriter,
-        Partitions,
-        TextWriter,
-        only,
-        partitioned,
-    )
+    from rmqctl.store.export.partitions import Partitions, partitioned
+    from rmqctl.store.export.writers import BlockThread, IpcWriter, ParquetWriter, TextWriter, only
 
     written = pa.schema([schema.field(name) for name in columns], metadata=schema.metadata)
     report = ExportReport()
@@ -207,7 +200,7 @@ def export_records(
             _require_some(report)
             report.files, report.bytes = 1, output.tell()
         return report
-    from rmqctl.store.export.writers import DAY, Partition, Partitions
+    from rmqctl.store.export.partitions import DAY, Partition, Partitions
 
     with new_directory(target.path) as root:
         parts = Partitions(root, _SUFFIX_OF[target.format], writer)
@@ -278,7 +271,8 @@ def export_selected(
             )
         raise UsageError(f"lines of text are no {target.format}")
     require_target(target.path, files.layout, overwrite=target.overwrite, is_directory=target.partition)
-    from rmqctl.store.scan.scan import Scan, bodies_not_unpacked
+    from rmqctl.store.scan.batches import bodies_not_unpacked
+    from rmqctl.store.scan.scan import Scan
 
     wanted = column_names(columns) if lines is None else tuple(lines.needs)
     read = [*wanted, *(name for name in _OF_PARTITIONS if target.partition and name not in wanted)]

@@ -216,7 +216,7 @@ class StoreReader:
 
         NotFoundError for an unknown topic or queue and UnsupportedError for RocksDB queues, in order of the queues.
         """
-        from rmqctl.store.log.plain_walk import in_sentences
+        from rmqctl.store.log.removed_meanwhile import in_sentences
         from rmqctl.store.read.select import in_log_order, in_queue_order, units_in_sentences
 
         if order == "log":

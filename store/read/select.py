@@ -13,7 +13,7 @@ from rmqctl.store.compiled.notices import say
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import end_of_nonzero
-from rmqctl.store.log.plain_walk import OnRemoved, SayRemoved, in_sentences, removed_units, say_removed
+from rmqctl.store.log.removed_meanwhile import OnRemoved, SayRemoved, in_sentences, removed_units, say_removed
 from rmqctl.store.log.search import FrameSearch
 from rmqctl.store.log.walk import Damage, Progress, overflowed_message, walk
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue

@@ -10,7 +10,8 @@ import numpy as np
 
 from rmqctl.store.compiled.tried import loaded_once, tried_kernels
 from rmqctl.store.log.columns import Bytes, Flags, Int32s, MessageColumns
-from rmqctl.store.scan.schema import PropertyColumns, PropertyParts, Texts, plain_columns, strings_at
+from rmqctl.store.scan.arrays import Texts
+from rmqctl.store.scan.schema import PropertyColumns, PropertyParts, plain_columns, strings_at
 
 Compiled = Callable[[Bytes, Int32s, Int32s, PropertyParts], PropertyColumns | None]
 

@@ -15,7 +15,8 @@ from pyspark.errors import PySparkRuntimeError
 from rmqctl.formats.errors import CorruptError, EngineError, RmqctlError, UnsupportedError
 from rmqctl.pipeline.spark_engine import run_job
 from rmqctl.pipeline.splits import SplitEdgeError
-from rmqctl.pipeline.sql.spark import QueryError, StoreSql, _needs, query_error
+from rmqctl.pipeline.sql.errors import QueryError, query_error
+from rmqctl.pipeline.sql.spark import StoreSql, _needs
 from tests.goldens import GoldenStore, tree_state, truth
 from tests.opened import store_path
 

@@ -19,7 +19,8 @@ from rmqctl.formats.properties import compression_type
 from rmqctl.store.columns.frames import Held
 from rmqctl.store.log.columns import Flags, Int64s
 from rmqctl.store.native.tables import HOST_TABLE, Frame, FrameSpan
-from rmqctl.store.scan.schema import COLUMNS, bitmap
+from rmqctl.store.scan.arrays import bitmap
+from rmqctl.store.scan.schema import COLUMNS
 from rmqctl.store.write.bulk.bulk_rows import NO_TIME, BulkRows
 from rmqctl.store.write.bulk.property_join import joined_properties, value_offsets
 from rmqctl.store.write.known import packed_host

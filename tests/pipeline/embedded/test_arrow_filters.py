@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from rmqctl.pipeline import wanted as arrow_filters
-from rmqctl.pipeline.wanted import Comparison, Understood, understood
+from rmqctl.pipeline.sql import arrow_filters
+from rmqctl.pipeline.sql.arrow_filters import Understood, understood
+from rmqctl.pipeline.wanted import Comparison
 
 TOPIC, OFFSET, TIME = pc.field("topic"), pc.field("physical_offset"), pc.field("store_timestamp")
 NOON = datetime.datetime(2026, 11, 20, 12, 0, 0, 1500, datetime.UTC)

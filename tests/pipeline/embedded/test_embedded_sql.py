@@ -14,11 +14,11 @@ from rmqctl.formats.errors import CorruptError, EngineError, NotAStoreError, Uns
 from rmqctl.pipeline.sql import arrow_views as message_scan
 from rmqctl.pipeline.sql import duckdb as module
 from rmqctl.pipeline.sql.duckdb import EmbeddedSql, embedded_sql
-from rmqctl.pipeline.sql.spark import QueryError
+from rmqctl.pipeline.sql.errors import QueryError
 from rmqctl.pipeline.views import TABLES
 from rmqctl.store.log.walk import Progress
 from rmqctl.store.scan import scan
-from rmqctl.store.scan.scan import BatchMaker
+from rmqctl.store.scan.batches import BatchMaker
 from tests.goldens import GoldenStore, tree_state, truth
 from tests.opened import store_path
 from tests.pipeline.embedded.asking import rows_of

@@ -15,7 +15,7 @@ from rmqctl.pipeline.engine import LocalEngine
 from rmqctl.pipeline.jobs import export as export_parts
 from rmqctl.pipeline.jobs.export import SUCCESS, export_split, export_with
 from rmqctl.pipeline.splits import SplitEdgeError, plan_splits, run_bundles
-from rmqctl.store.export.writers import DAY
+from rmqctl.store.export.partitions import DAY
 from rmqctl.store.log.resync import LOOK_BACK
 from rmqctl.store.read.filter import Criteria
 from rmqctl.store.store_files import StoreFiles

@@ -17,7 +17,8 @@ from rmqctl.pipeline.spark.sink import (
     parse_sink_options,
 )
 from rmqctl.pipeline.spark.sink_record import queues_of, require_columns, rows_to_stage
-from rmqctl.pipeline.views import TABLES, view_schema
+from rmqctl.pipeline.spark.types import view_schema
+from rmqctl.pipeline.views import TABLES
 from tests.processes import ROOT
 
 MESSAGES = [(name, column.kind) for name, column in TABLES["messages"].columns.items()]

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from rmqctl.formats.errors import UnreadableError, UsageError
 from rmqctl.pipeline.spark.options import parse_options
 from rmqctl.pipeline.spark.stream import MessageStreamReader
-from rmqctl.pipeline.views import view_schema
+from rmqctl.pipeline.spark.types import view_schema
 from tests.pipeline.growing import FILE_SIZE, Writer
 from tests.quick import examples
 from tests.store.logs import opened

@@ -15,7 +15,7 @@ from rmqctl.formats.errors import UnreadableError, UsageError
 from rmqctl.pipeline.spark.options import parse_options
 from rmqctl.pipeline.spark.source import RocketMQSource
 from rmqctl.pipeline.spark.stream import MessageStreamReader
-from rmqctl.pipeline.views import view_schema
+from rmqctl.pipeline.spark.types import view_schema
 from rmqctl.store.files.layout import file_name
 from tests.goldens import truth
 from tests.opened import store_path

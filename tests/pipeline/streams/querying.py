@@ -10,7 +10,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from rmqctl.pipeline.spark.options import parse_options
 from rmqctl.pipeline.spark.stream import MessageStreamReader
-from rmqctl.pipeline.views import view_schema
+from rmqctl.pipeline.spark.types import view_schema
 from tests.pipeline.growing import Writer
 
 COLUMNS = ("store", "physical_offset")

@@ -139,9 +139,9 @@ def test_an_export_by_tasks_reports_and_counts_it(broken: Path, tmp_path: Path, 
 def test_a_task_of_the_source_logs_them(broken: Path, caplog: pytest.LogCaptureFixture) -> None:
     pytest.importorskip("pyspark")
     from rmqctl.pipeline.spark.planning import LogTask
-    from rmqctl.pipeline.spark.readers import SplitPartition, read_split
+    from rmqctl.pipeline.spark.split_reading import SplitPartition, read_split
+    from rmqctl.pipeline.spark.types import view_schema
     from rmqctl.pipeline.splits import plan_splits
-    from rmqctl.pipeline.views import view_schema
     from rmqctl.pipeline.wanted import Wanted
 
     with StoreFiles(broken) as files:

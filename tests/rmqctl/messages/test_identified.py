@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.message import Message
-from rmqctl.messages import lines as line_pieces
+from rmqctl.messages import line_pieces
 from rmqctl.messages.input import MessagePiece, identified
 from rmqctl.messages.message_rows import pieces_of_table
 from rmqctl.network.unique_ids import UniqueIds

@@ -16,7 +16,7 @@ pytest.importorskip("numba")
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.message import Message
-from rmqctl.messages import lines as line_pieces
+from rmqctl.messages import line_pieces
 from rmqctl.messages.input import message_from_line
 from rmqctl.messages.lines import LineColumns, columns_of_lines, reader_of_lines
 from rmqctl.store.compiled.available import NO_NUMBA

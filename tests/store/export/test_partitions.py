@@ -13,10 +13,9 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from rmqctl.formats.errors import NotFoundError
-from rmqctl.store.export import writers
-from rmqctl.store.export import writers as partitions
+from rmqctl.store.export import partitions, writers
 from rmqctl.store.export.export import Target, export_batches, export_records
-from rmqctl.store.export.writers import DAY, Partition, partitioned
+from rmqctl.store.export.partitions import DAY, Partition, partitioned
 
 TYPES = {"topic": pa.dictionary(pa.int32(), pa.string()), "store_timestamp": pa.timestamp("ms", "UTC"), "n": pa.int32()}
 SCHEMA = pa.schema(list(TYPES.items()))

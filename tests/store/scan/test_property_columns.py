@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 pytest.importorskip("numba")
 
+from rmqctl.store.scan.arrays import Texts
 from rmqctl.store.scan.kernel_properties import MOST_PROPERTIES
 from rmqctl.store.scan.property_engine import compiled_columns
-from rmqctl.store.scan.schema import PropertyColumns, PropertyParts, Texts, plain_columns
+from rmqctl.store.scan.schema import PropertyColumns, PropertyParts, plain_columns
 from tests.quick import examples
 
 

@@ -24,7 +24,7 @@ from rmqctl.store.log.walk import walk
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.read.filter import Criteria
 from rmqctl.store.read.select import Selection, in_log_order
-from rmqctl.store.scan import scan as maker
+from rmqctl.store.scan import batches as maker
 from rmqctl.store.scan.scan import Scan
 from rmqctl.store.scan.schema import COLUMNS
 from tests.formats.frames import HOSTS, LONG, MESSAGES, frame_of

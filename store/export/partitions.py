@@ -1,0 +1,143 @@
+"""An export as a directory of files by topic and day: `topic=NAME/day=YYYY-MM-DD/part-0.parquet`.
+
+The names are those that Hive, Spark, DuckDB and pyarrow understand. The columns stay in the files as well, so that each
+file is complete in itself."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+
+from rmqctl.store.files import io
+from rmqctl.store.files.outputs import OutputFile
+
+DAY = 24 * 60 * 60 * 1000
+"""In ms."""
+
+_MOST_OPEN = 32
+_PENDING_BYTES = 96 * 1024 * 1024
+_LONGEST_NAME = 180
+_HASH_DIGITS = 16
+
+_Item_contra = TypeVar("_Item_contra", contravariant=True)
+_Written = TypeVar("_Written")
+
+
+class Partition(NamedTuple):
+    """A topic and a day, counted from 1970-01-01 in UTC."""
+
+    topic: str
+    day: int
+
+    @property
+    def directory(self) -> Path:
+        """Relative path. Whatever a topic is called, it is one path component."""
+        name = quote(self.topic, safe="")
+        if len(name) > _LONGEST_NAME:
+            digest = hashlib.sha256(self.topic.encode("utf-8")).hexdigest()[:_HASH_DIGITS]
+            name = f"{name[:_LONGEST_NAME]}-{digest}"
+        return Path(f"topic={name}", f"day={np.datetime64(self.day, 'D')}")
+
+
+class PartWriter(Protocol[_Item_contra]):
+    """What a partition needs of a writer. `pending_bytes`: what it has gathered in memory."""
+
+    @property
+    def pending_bytes(self) -> int: ...
+
+    def write(self, item: _Item_contra) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Partitions(Generic[_Written]):
+    """Writes items into the files of their partitions; few files are open at a time, and little is gathered.
+
+    A partition that comes back after its file was closed gets a further one.
+    """
+
+    def __init__(self, root: Path, suffix: str, writer: Callable[[OutputFile], PartWriter[_Written]]) -> None:
+        self._root = root
+        self._suffix = suffix
+        self._writer = writer
+        self._open: OrderedDict[Partition, tuple[OutputFile, PartWriter[_Written]]] = OrderedDict()
+        self._parts: dict[Partition, int] = {}
+        self.files = 0
+        self.bytes = 0
+
+    @property
+    def count(self) -> int:
+        """Partitions so far."""
+        return len(self._parts)
+
+    def write(self, partition: Partition, item: _Written) -> None:
+        """Write an item of a partition."""
+        if partition not in self._open:
+            self._begin(partition)
+        self._open.move_to_end(partition)
+        self._open[partition][1].write(item)
+
+    def limit_memory(self) -> None:
+        """Write blocks that are small yet where all partitions together hold too much, the largest first."""
+        writers = sorted((writer for _, writer in self._open.values()), key=lambda writer: -writer.pending_bytes)
+        pending = sum(writer.pending_bytes for writer in writers)
+        if pending < _PENDING_BYTES:
+            return
+        for writer in writers:
+            if pending < _PENDING_BYTES // 2:
+                break
+            pending -= writer.pending_bytes
+            writer.flush()
+
+    def close(self) -> None:
+        """End all files."""
+        while self._open:
+            self._end(next(iter(self._open)))
+
+    def abandon(self) -> None:
+        """Close all files as they are."""
+        for output, _ in self._open.values():
+            output.abandon()
+        self._open.clear()
+
+    def _begin(self, partition: Partition) -> None:
+        if len(self._open) >= _MOST_OPEN:
+            self._end(next(iter(self._open)))
+        number = self._parts.get(partition, 0)
+        self._parts[partition] = number + 1
+        directory = self._root / partition.directory
+        io.make_directories(directory)
+        output = OutputFile(directory / f"part-{number}{self._suffix}")
+        self._open[partition] = output, self._writer(output)
+        self.files += 1
+
+    def _end(self, partition: Partition) -> None:
+        output, writer = self._open.pop(partition)
+        writer.close()
+        output.finish()
+        self.bytes += output.size
+
+
+def partitioned(batch: pa.RecordBatch) -> Iterator[tuple[Partition, pa.RecordBatch]]:
+    """A batch with the columns topic and store_timestamp cut into its partitions, the order within each kept."""
+    import pyarrow as pa
+
+    topics = batch.column("topic")
+    ids: np.ndarray[Any, Any] = topics.indices.to_numpy()
+    days: np.ndarray[Any, Any] = batch.column("store_timestamp").view(pa.int64()).to_numpy() // DAY
+    if not len(ids):
+        return
+    order = np.lexsort((days, ids))
+    changes = np.flatnonzero((np.diff(ids[order]) != 0) | (np.diff(days[order]) != 0)) + 1
+    for rows in np.split(order, changes):
+        partition = Partition(topics.dictionary[int(ids[rows[0]])].as_py(), int(days[rows[0]]))
+        yield partition, batch if len(rows) == len(ids) else batch.take(pa.array(rows))
