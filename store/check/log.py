@@ -24,9 +24,9 @@ from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import FileProblem, MappedFileQueue
 from rmqctl.store.files.reading import end_of_nonzero
 from rmqctl.store.log.columns import ColumnRecord, MessageColumns
-from rmqctl.store.log.implied import Digest, QueueRun, Run, RunRecord, split_at_refused
+from rmqctl.store.log.implied import PIECE, Digest, QueueRun, Run, RunRecord, split_at_refused
 from rmqctl.store.log.parallel import walk_parallel
-from rmqctl.store.log.survey import PIECE, Settled, Settling, Tail
+from rmqctl.store.log.survey import Settled, Settling, Tail
 from rmqctl.store.log.walk import Damage, Progress, walk
 from rmqctl.store.read.frames import message_at
 from rmqctl.store.store_files import StoreFiles

@@ -19,9 +19,10 @@ from rmqctl.formats.message import StoredMessage
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.log.columns import Bytes, ColumnRecord, Flags, Int32s, Int64s, MessageColumns, TopicIds
+from rmqctl.store.log.parallel import walk_parallel
 from rmqctl.store.log.plain_walk import batch_of
 from rmqctl.store.log.refused import refused_span
-from rmqctl.store.log.walk import Blank, Damage, Empty, walked_message
+from rmqctl.store.log.walk import Blank, Damage, Empty, Progress, walked_message
 from rmqctl.store.native.tables import Columns, NeedsPlain
 from rmqctl.store.native.units import LARGEST_DIFFERENCE, count_units, pack_entries, place_units
 from rmqctl.store.queues.consumequeue import ConsumeQueue, QueueUnit
@@ -420,3 +421,27 @@ def packed_entries(hashes: Int32s, offsets: Int64s, timestamps: Int64s, first: i
     entries: Bytes = np.empty(len(hashes) * INDEX_ENTRY.size, np.uint8)
     pack_entries(hashes, offsets, timestamps, first, previous, entries.data)
     return entries
+
+
+# The walk by runs instead of messages, on columns and both cores.
+
+PIECE = 32 * 1024 * 1024
+"""Bytes of the log of which the implied is held in memory at once, for each thread and twice more."""
+
+
+def walk_runs(
+    log: MappedFileQueue, digest: Digest, begin: int = 0, *, crc_from: int = 0, progress: Progress | None = None
+) -> Iterator[RunRecord]:
+    """What `walk` yields from physical offset `begin` on, messages as runs."""
+    results = walk_parallel(
+        log,
+        digest.runs,
+        begin,
+        crc_from=crc_from,
+        columns=digest.columns,
+        topics=digest.topics,
+        progress=progress,
+        piece=PIECE,
+    )
+    for records in results:
+        yield from records

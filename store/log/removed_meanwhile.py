@@ -8,8 +8,6 @@ from typing import Protocol, TypeVar
 from rmqctl.store.compiled.notices import say
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 
-# What a cleaner removes from under a reader: found where a walk over the log jumps, and said.
-
 SayRemoved = Callable[[str], None]
 OnRemoved = Callable[[int, int], None]
 """Takes the physical offsets [begin, end) that were removed before they were read."""

@@ -6,22 +6,23 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.formats.message import LARGEST_HEAD_SIZE, Reason, StoredMessage, frame_head
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import end_of_nonzero
-from rmqctl.store.log.implied import Digest, Run, RunRecord
-from rmqctl.store.log.parallel import walk_parallel
 from rmqctl.store.log.refused import as_brokers_read
 from rmqctl.store.log.search import FrameSearch
 from rmqctl.store.log.walk import Blank, Damage, Empty, Progress, walk, walk_file
 from rmqctl.store.read.frames import message_at
 from rmqctl.store.store_files import Checkpoint
+
+if TYPE_CHECKING:
+    from rmqctl.store.log.implied import Digest, Run
 
 _CHECKED_FILES = 3
 
@@ -151,55 +152,6 @@ def start_after_crash(log: MappedFileQueue, checkpoint: Checkpoint | None) -> in
 def _first_store_timestamp(file: MappedFile) -> int | None:
     head = frame_head(file.read(0, LARGEST_HEAD_SIZE))
     return head.store_timestamp if head is not None and head.is_message else None
-
-
-# The walk over the log by runs instead of messages, on columns and both cores, and the survey of it.
-
-PIECE = 32 * 1024 * 1024
-"""Bytes of the log of which the implied is held in memory at once, for each thread and twice more."""
-
-
-def walk_runs(
-    log: MappedFileQueue, digest: Digest, begin: int = 0, *, crc_from: int = 0, progress: Progress | None = None
-) -> Iterator[RunRecord]:
-    """What `walk` yields from physical offset `begin` on, messages as runs."""
-    results = walk_parallel(
-        log,
-        digest.runs,
-        begin,
-        crc_from=crc_from,
-        columns=digest.columns,
-        topics=digest.topics,
-        progress=progress,
-        piece=PIECE,
-    )
-    for records in results:
-        yield from records
-
-
-def survey_runs(
-    survey: LogSurvey,
-    log: MappedFileQueue,
-    digest: Digest,
-    on_run: Callable[[Run], None],
-    progress: Progress | None = None,
-) -> None:
-    """Walk the whole log and fill `survey`; `on_run` gets the messages of its valid part.
-
-    It is called in this thread and in the log's order, after the survey has learned of all damage before the run.
-    """
-    for record in walk_runs(log, digest, progress=progress):
-        if not isinstance(record, Run):
-            survey.pass_other(record)
-        elif survey.pass_messages(
-            record.physical_offset,
-            record.end,
-            record.messages,
-            record.last_message_offset,
-            record.last_store_timestamp,
-        ):
-            on_run(record)
-    survey.finish()
 
 
 # The end of the log, found from its last bytes: for looks that have no time to walk the whole log, and for logs that
@@ -515,3 +467,30 @@ class Settling:
             return message_at(self._log, run.physical_offset).store_timestamp < self._last_timestamp
         except RmqctlError:
             return False
+
+
+def survey_runs(
+    survey: LogSurvey,
+    log: MappedFileQueue,
+    digest: Digest,
+    on_run: Callable[[Run], None],
+    progress: Progress | None = None,
+) -> None:
+    """Walk the whole log and fill `survey`; `on_run` gets the messages of its valid part.
+
+    It is called in this thread and in the log's order, after the survey has learned of all damage before the run.
+    """
+    from rmqctl.store.log.implied import Run, walk_runs
+
+    for record in walk_runs(log, digest, progress=progress):
+        if not isinstance(record, Run):
+            survey.pass_other(record)
+        elif survey.pass_messages(
+            record.physical_offset,
+            record.end,
+            record.messages,
+            record.last_message_offset,
+            record.last_store_timestamp,
+        ):
+            on_run(record)
+    survey.finish()

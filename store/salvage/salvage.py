@@ -19,7 +19,8 @@ from rmqctl.store.files.reading import Descriptors, is_directory, is_real_file, 
 from rmqctl.store.log.columns import TopicIds
 from rmqctl.store.log.walk import Progress
 from rmqctl.store.queues.consumequeue import DEFAULT_FILE_SIZE, UNIT_SIZE
-from rmqctl.store.salvage.carve import Carver, FrameRun, QueueSpan, Source, check_target, find_sources
+from rmqctl.store.salvage.carve import Carver, FrameRun, QueueSpan
+from rmqctl.store.salvage.sources import Source, check_target, find_sources
 from rmqctl.store.salvage.write import KeptRun, LostAndFound, Merge, Offsets, SalvageReport, SalvageWriter
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.write.opening import DEFAULT_COMMITLOG_FILE_SIZE

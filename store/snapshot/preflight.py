@@ -13,7 +13,7 @@ from rmqctl.formats.errors import UnreadableError, refuse_exhausted
 from rmqctl.store.files.io import on_disk_bytes
 from rmqctl.store.files.lock import is_in_use
 from rmqctl.store.files.reading import exists
-from rmqctl.store.salvage.carve import check_target
+from rmqctl.store.salvage.sources import check_target
 from rmqctl.store.store_files import StoreFiles
 
 _MOUNTS = Path("/proc/self/mountinfo")

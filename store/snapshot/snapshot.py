@@ -36,7 +36,7 @@ from rmqctl.store.files.reading import (
 )
 from rmqctl.store.log.survey import settled_end
 from rmqctl.store.log.walk import Progress
-from rmqctl.store.salvage.carve import check_target
+from rmqctl.store.salvage.sources import check_target
 from rmqctl.store.store_files import StoreFiles
 
 # The manifest of a snapshot: what was copied, with a hash of each file and of itself; reading it and holding to it.

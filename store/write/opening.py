@@ -261,7 +261,7 @@ def _records(
     begin = survey.start_offset
     if _bytes_on_disk(files, begin) > _FEW_BYTES:
         # numpy and compiled code take longer to load than a short log to read
-        from rmqctl.store.log.survey import walk_runs
+        from rmqctl.store.log.implied import walk_runs
 
         run_check = RunCheck(files, queues)
         for found in walk_runs(files.log, run_check.digest, begin, crc_from=begin, progress=progress):

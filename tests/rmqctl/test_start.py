@@ -152,6 +152,24 @@ def test_a_lookup_imports_nothing_that_takes_long(how: list[Any]) -> None:
     assert ended.stderr.splitlines()[-1] == "imported []"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["info"], ["ls", "--queues"], ["du"], ["groups"], ["halves"], ["offsets", "show"], ["offsets", "lint"],
+        ["clean", "--forecast"], ["purge", "-t", "TopicTest", "--dry-run"], ["snapshot", "COPY"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_verb_that_needs_no_arrays_imports_none(words: list[str], tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom rmqctl.start import main\n"
+        "try: main()\nfinally: print(sorted({'numpy', 'pyarrow'} & set(sys.modules)))"
+    )
+    given = [word.replace("COPY", str(tmp_path / "copy")) for word in words]
+    ended = run([sys.executable, "-c", code, *given, "-s", str(store_path("clean"))])
+    assert ended.stdout.splitlines()[-1] == "[]", ended.stdout + ended.stderr
+
+
 @pytest.mark.parametrize(("offset", "code"), [(ROW["phyOffset"], 0), (ROW["phyOffset"] + 1, 1)])
 def test_all_is_said_before_the_process_ends(offset: int, code: int) -> None:
     command = [sys.executable, "-m", "rmqctl", "query", "-o", str(offset), "-s", str(store_path("clean")), "--json"]

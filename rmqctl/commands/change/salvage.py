@@ -64,7 +64,7 @@ def salvage(
     from rmqctl.output.progress import progress
     from rmqctl.reports.changes import tell_left_behind
     from rmqctl.store.message_store import MessageStore
-    from rmqctl.store.salvage.carve import find_sources
+    from rmqctl.store.salvage.sources import find_sources
 
     config = broker_config(StoreLocation(target, config_path))
     total = sum(one.size for one in find_sources(source, config))

@@ -11,9 +11,8 @@ from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.layouts import SYS_FLAG_INNER_BATCH
 from rmqctl.formats.message import Reason, StoredMessage
 from rmqctl.store.config.config import StoreConfig
-from rmqctl.store.log.implied import Digest, Run
+from rmqctl.store.log.implied import Digest, Run, walk_runs
 from rmqctl.store.log.refused import as_brokers_read, unreadable_number
-from rmqctl.store.log.survey import walk_runs
 from rmqctl.store.log.walk import Damage, walk
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.write import opening as writing_checks

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.log.implied import Digest, Run
-from rmqctl.store.log.survey import Settled, Settling, Stale, look_at_tail, walk_runs
+from rmqctl.store.log.implied import Digest, Run, walk_runs
+from rmqctl.store.log.survey import Settled, Settling, Stale, look_at_tail
 from rmqctl.store.log.walk import Damage, Empty
 from tests.store.logs import blank, changed, frame, frames, log_of
 
