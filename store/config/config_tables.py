@@ -43,10 +43,26 @@ TABLES: Mapping[str, FileTable] = {
         "offsetTable", _LEVELS, _of("4.9.8", "5.3.3"), (_ALL, _of("4.9.8"), _of("4.9.8", "5.3.3"))
     ),
 }
-_OBJECTS = frozenset(("topicQueueMapping.json", "consumerFilter.json", "consumerOrderInfo.json"))
+_OBJECTS = frozenset(
+    ("topicQueueMapping.json", "consumerFilter.json", "consumerOrderInfo.json", "messageRequestMode.json")
+)
 """Files whose entries are not converted here, and which are objects all the same."""
 _UNCONVERTED = {"consumerFilter.json": "filterDataByTopic", "consumerOrderInfo.json": "table"}
 """Tables of files whose entries are not converted here."""
+_NUMBER = "number"
+_ANY, _ANY_NUMBER = "*", "#"
+_SHAPES: Mapping[str, Any] = {
+    "consumerFilter.json": {
+        "filterDataByTopic": {_ANY: {"groupFilterData": {_ANY: {"bornTime": _NUMBER, "deadTime": _NUMBER}}}}
+    },
+    "consumerOrderInfo.json": {"table": {_ANY: {_ANY_NUMBER: {"popTime": _NUMBER, "l": _NUMBER, "cm": _NUMBER}}}},
+    "topicQueueMapping.json": {
+        "topicQueueMappingInfoMap": {_ANY: {"epoch": _NUMBER, "totalQueues": _NUMBER, "hostedQueues": {}}}
+    },
+    "messageRequestMode.json": {"messageRequestModeMap": {_ANY: {_ANY: {}}}},
+}
+"""What these files hold, all of it objects and numbers, or no broker loads the file (asked 4.9.7 and 5.3.3). `*`: any
+name, `#`: any whole number; other names may be absent or null, and what is not named is not converted."""
 _TEXTS = {_TOPICS: ("topicName",), _GROUPS: ("groupName",)}
 _NUMBERS = {
     _TOPICS: ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag"),
@@ -86,7 +102,7 @@ def load_config_text(name: str, data: bytes) -> LoadedText:
     text = read_config_text(data)
     table = TABLES.get(name)
     if table is None:
-        return _of_object(text) if name in _OBJECTS else _loaded(text.value, text.forms, _ALL)
+        return _of_object(name, text) if name in _OBJECTS else _loaded(text.value, text.forms, _ALL)
     converter = _Converter(table, list(text.forms))
     try:
         value, read_by = converter.convert(text)
@@ -98,12 +114,30 @@ def load_config_text(name: str, data: bytes) -> LoadedText:
     return found
 
 
-def _of_object(text: ConfigText) -> LoadedText:
+def _of_object(name: str, text: ConfigText) -> LoadedText:
     try:
+        if isinstance(text.value, dict):
+            _refuse_misshaped(text.value, _SHAPES[name], "the file")
         takers = _ALL if isinstance(text.value, dict) else _takers_of_no_object(text.value)
     except _RefusedError as refused:
         raise CorruptError(f"no broker loads it: {refused}") from refused
     return _loaded(text.value, text.forms, takers)
+
+
+def _refuse_misshaped(value: Any, shape: Any, where: str) -> None:
+    """_RefusedError where a value is of a type that no version converts."""
+    if shape is _NUMBER:
+        if not isinstance(value, int | float) and not (isinstance(value, str) and parse_long(value) is not None):
+            raise _RefusedError(f"{where} is {_kind_of(value)}, no number that fits")
+        return
+    if not isinstance(value, dict):
+        raise _RefusedError(f"{where} is a {_kind_of(value)}, not an object")
+    every = shape.get(_ANY, shape.get(_ANY_NUMBER))
+    for key, item in value.items():
+        if _ANY_NUMBER in shape and parse_long(str(key)) is None:
+            raise _RefusedError(f"{where}: the number of a queue or a level is text, no number")
+        if every is not None or (key in shape and item is not None):
+            _refuse_misshaped(item, shape[key] if every is None else every, str(key))
 
 
 def _takers_of_no_object(value: Any) -> frozenset[str]:

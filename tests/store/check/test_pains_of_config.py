@@ -285,3 +285,45 @@ def test_topics_as_an_editor_leaves_them(text: str, code: str, golden_store: Gol
         found = {finding.code: finding for finding in opened.check("quick") if finding.code.startswith("RMQ-CFG-02")}
     assert list(found) == [code]
     assert str(found[code].file).endswith("config/topics.json")
+
+
+_SHAPED = {
+    "consumerFilter.json": "filterDataByTopic",
+    "consumerOrderInfo.json": "table",
+    "topicQueueMapping.json": "topicQueueMappingInfoMap",
+    "messageRequestMode.json": "messageRequestModeMap",
+}
+_MISSHAPED = [("5", name) for name in _SHAPED] + [
+    *((entry, "consumerOrderInfo.json") for entry in ("null", "[]", '{"0":5}', '{"x":{}}', '{"0":{"popTime":"x"}}')),
+    *((entry, "consumerFilter.json") for entry in ("null", '{"groupFilterData":5}', '{"groupFilterData":{"g":5}}')),
+    *((entry, "topicQueueMapping.json") for entry in ("[]", '{"epoch":"x"}', '{"hostedQueues":5}')),
+    *((entry, "messageRequestMode.json") for entry in ("true", '{"g":5}', '{"g":[]}')),
+]
+_SHAPELY = [
+    ('{"0":{"popTime":5}}', "consumerOrderInfo.json"),
+    ('{"x":5,"groupFilterData":{"g":{"bornTime":"5"}}}', "consumerFilter.json"),
+    ('{"epoch":5,"a":[]}', "topicQueueMapping.json"),
+    ('{"g":{"mode":"POP"}}', "messageRequestMode.json"),
+]
+
+
+def _one_entry(name: str, entry: str) -> str:
+    return f'{{"{_SHAPED[name]}":{{"Orders@g":{entry}}}}}'
+
+
+@pytest.mark.parametrize(("entry", "name"), _MISSHAPED)
+def test_an_entry_that_no_broker_converts_is_named_with_its_file(
+    golden_store: GoldenStore, entry: str, name: str
+) -> None:
+    store = golden_store("broker-real")
+    path = _path(store, name)
+    path.write_text(_one_entry(name, entry), encoding="utf-8")
+    (found,) = [one for one in checked(store)[0] if one.code in ("RMQ-CFG-001", "RMQ-CFG-002")]
+    assert (Path(str(found.file)).name, "no broker loads it" in found.message) == (name, True)
+
+
+@pytest.mark.parametrize(("entry", "name"), _SHAPELY)
+def test_entries_that_brokers_convert_are_no_finding(golden_store: GoldenStore, entry: str, name: str) -> None:
+    store = golden_store("broker-real")
+    _path(store, name).write_text(_one_entry(name, entry), encoding="utf-8")
+    assert not [one for one in checked(store)[0] if one.code in ("RMQ-CFG-001", "RMQ-CFG-002")]
