@@ -50,6 +50,8 @@ OPTIONS: dict[str, str] = {
     "starting_timestamp), or latest; earliest",
     "fail_on_data_loss": "streams: whether messages that were removed before they were read end the query, or a log "
     "that was cut back or replaced, or a store that is not named any more; true",
+    "fail_on_damage": "whether damage in the commitlog, or a body that does not unpack, ends the query; false: damage "
+    "is skipped, such bodies are as stored (body_error says why), and executors log both",
     "on_changed_log": "streams: what to do where the log was cut back or replaced: fail, or go on from fork (the last "
     "place known to be the same), earliest or latest; fail, and fork with fail_on_data_loss=false",
 }
@@ -108,6 +110,7 @@ class SourceOptions(NamedTuple):
     key_index: str = CHECKED
     storage: str | None = None
     new_stores: str = NEW_STORES[0]
+    fail_on_damage: bool = False
 
     def use_storage(self) -> None:
         """Reach servers from this process as the options say."""
@@ -204,6 +207,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         key_index=_one_of("key_index", values.get("key_index", CHECKED), KEY_INDEX),
         storage=values.get("storage_options") or None,
         new_stores=_one_of("new_stores", values.get("new_stores", NEW_STORES[0]), NEW_STORES),
+        fail_on_damage=is_true("fail_on_damage", values.get("fail_on_damage", "false")),
     )
 
 

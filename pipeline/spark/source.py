@@ -132,7 +132,7 @@ class MessageReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Batches of the schema."""
         self._options.use_storage()
-        return read_split(partition, self._schema, self._wanted)
+        return read_split(partition, self._schema, self._wanted, fails_on_damage=self._options.fail_on_damage)
 
 
 class PushingMessageReader(MessageReader):

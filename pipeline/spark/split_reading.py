@@ -54,12 +54,23 @@ def subscribed(options: SourceOptions) -> Wanted:
     )
 
 
+def _fail(error: CorruptError) -> None:
+    error.hint = error.hint or 'go on without what is damaged with .option("fail_on_damage", "false")'
+    raise error
+
+
 @sentence_first
 def read_split(
-    partition: InputPartition, schema: StructType, wanted: Wanted, check: Callable[[StoreFiles], None] = lambda _: None
+    partition: InputPartition,
+    schema: StructType,
+    wanted: Wanted,
+    check: Callable[[StoreFiles], None] = lambda _: None,
+    *,
+    fails_on_damage: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """The messages of a split as batches that match `schema` exactly; none for a partition without a split.
 
+    `fails_on_damage`: raise the first damaged span and the first body that does not unpack, else they are logged.
     `check` is called with the store when all was read, to raise where it is not the one that was planned for.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -74,11 +85,16 @@ def read_split(
     with open_split(partition.split) as files:
         spans = spans_of(files, partition.task, wanted)
         unread: list[CorruptError] = []
-        for batch in split_batches(files, partition.split, names, wanted, on_body=unread.append, spans=spans):
+        damaged: list[CorruptError] = []
+        on_body, on_damage = (_fail, _fail) if fails_on_damage else (unread.append, damaged.append)
+        for batch in split_batches(files, partition.split, names, wanted, on_damage, on_body, spans=spans):
             arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
             yield fitted(labelled(arrays, partition.labels, batch.num_rows), arrow_schema)
+        # in the executor's log: Spark gives a source no way to the driver but an error
+        if damaged:
+            what = counted(len(damaged), "damaged span was", "damaged spans were")
+            _LOG.warning("%s skipped: %s", what, damaged[0])
         if unread:
-            # in the executor's log: Spark gives a source no way to the driver
             what = counted(len(unread), "body does", "bodies do")
             _LOG.warning("%s not unpack and %s as stored: %s", what, "is" if len(unread) == 1 else "are", unread[0])
         check(files)

@@ -429,7 +429,13 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options.use_storage()
         try:
             wanted = subscribed(self._options)
-            yield from read_split(partition, self._schema, wanted, lambda files: require_mark(files, partition))
+            yield from read_split(
+                partition,
+                self._schema,
+                wanted,
+                lambda files: require_mark(files, partition),
+                fails_on_damage=self._options.fail_on_damage,
+            )
         except UnreadableError as error:
             # what is said of a store on a server is said now: the folder that stands for it is made anew
             told = copy(error)

@@ -41,11 +41,12 @@ def test_every_option_is_understood_in_any_case() -> None:
         "keyIndex": "Trusted",
         "storageOptions": '{"s3": {"anon": true}}',
         "newStores": "Latest",
+        "failOnDamage": "True",
     }
     wanted = SourceOptions(
         "/s", "/broker.conf", "messages", ("topic", "queue_id"), 64 << 20, 90_000, 1000, 1 << 30, False, "fork", 5000,
         frozenset("ab"), None, 7, None, True, (), ("/broker.conf",), None, True, None, 1000, (),
-        frozenset("ab"), "trusted", '{"s3": {"anon": true}}', "latest",
+        frozenset("ab"), "trusted", '{"s3": {"anon": true}}', "latest", True,
     )  # fmt: skip
     assert parse_options(given) == wanted
     others = {"subscribepattern", "startingtimestamp", "endingtimestamp"}

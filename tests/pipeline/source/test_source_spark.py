@@ -286,3 +286,13 @@ def test_moments_are_moments(spark: SparkSession) -> None:
     assert row is not None
     wanted = min(int(one["storeTimestamp"]) for one in truth("clean").messages)
     assert row.store_timestamp.astimezone(datetime.UTC).timestamp() * 1000 == wanted
+
+
+def test_a_query_fails_at_damage_on_demand(spark: SparkSession) -> None:
+    def rows(**options: str) -> int:
+        return _load(spark, "crc-flip-old", columns="topic", **options).count()
+
+    assert rows() == rows(fail_on_damage="false") > 0
+    with pytest.raises(Exception, match="damaged up to"):
+        rows(failOnDamage="true")
+    assert _load(spark, "clean", columns="topic", fail_on_damage="true").count() > 0

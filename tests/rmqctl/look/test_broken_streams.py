@@ -155,6 +155,25 @@ def test_a_task_of_the_source_logs_them(broken: Path, caplog: pytest.LogCaptureF
         assert (rows, "1 body does not unpack and is as stored" in caplog.text) == (2, is_said)
 
 
+def test_a_task_of_the_source_fails_on_demand(broken: Path) -> None:
+    pytest.importorskip("pyspark")
+    from rmqctl.formats.errors import CorruptError
+    from rmqctl.pipeline.spark.planning import LogTask
+    from rmqctl.pipeline.spark.split_reading import SplitPartition, read_split
+    from rmqctl.pipeline.splits import plan_splits
+    from rmqctl.pipeline.views import view_schema
+    from rmqctl.pipeline.wanted import Wanted
+
+    with StoreFiles(broken) as files:
+        (split,) = plan_splits(files)
+    partition, schema = SplitPartition(LogTask(split), {}), view_schema("messages", ["body"])
+    with pytest.raises(CorruptError, match="the body does not unpack"):
+        list(read_split(partition, schema, Wanted(), fails_on_damage=True))
+    # where bodies are not asked for, nothing is wrong
+    topics = view_schema("messages", ["topic"])
+    assert sum(batch.num_rows for batch in read_split(partition, topics, Wanted(), fails_on_damage=True)) == 2
+
+
 @pytest.mark.jvm
 def test_sql_on_spark_says_how_to_count_them(broken: Path) -> None:
     command = [sys.executable, "-m", "rmqctl", "sql", "-s", str(broken), "--master", "local[2]", "--json"]
