@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LARGEST_HEAD_SIZE",
+    "LATEST_TIME",
     "MINIMUM_FRAME_SIZE",
     "FrameDamage",
     "FrameHead",
@@ -32,6 +33,7 @@ __all__ = [
     "StoredMessage",
     "decode_message",
     "frame_head",
+    "is_possible_time",
     # what another module has, see __getattr__
     "NO_PROPERTIES",
     "FrameParts",
@@ -76,6 +78,8 @@ class FrameDamage(Exception):  # noqa: N818 - a finding that travels by exceptio
 
 
 LARGEST_HEAD_SIZE = FRAME_HEADS[3].size
+LATEST_TIME = (1 << 42) - 1
+"""In ms, of the year 2109: what is later, or negative, is no time that a broker writes, but has a flipped bit."""
 
 
 class FrameHead(NamedTuple):
@@ -108,6 +112,11 @@ class FrameHead(NamedTuple):
     def is_message(self) -> bool:
         """Whether the magic code is that of a message."""
         return self.magic_code in _MAGICS
+
+
+def is_possible_time(timestamp: int) -> bool:
+    """Return whether a broker may have written this time, ms."""
+    return 0 <= timestamp <= LATEST_TIME
 
 
 def frame_head(data: _Buffer, position: int = 0) -> FrameHead | None:

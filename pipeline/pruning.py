@@ -23,6 +23,7 @@ import numpy as np
 from rmqctl.formats.checksums import key_hash
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.formats.layouts import FRAME_HEADS, INDEX_ENTRY, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from rmqctl.formats.message import is_possible_time
 from rmqctl.pipeline.splits import Split
 from rmqctl.pipeline.wanted import Range, Wanted
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
@@ -85,10 +86,21 @@ def _spans(places: Iterable[int]) -> Iterator[Range]:
 
 
 def _in_time(log: MappedFileQueue, kept: list[Split], wanted: Wanted, clock_tolerance: int) -> list[Split]:
+    if not any(map(is_possible_time, (wanted.store_times.low, wanted.store_times.high))):
+        return kept  # only impossible times are meant, which may be anywhere
     times = [first_store_time(log, split) for split in kept]
+    times[-1] = _of_last_split(log, kept[-1], times[-1])
     return [
         split for split, is_kept in zip(kept, _kept(times, wanted.store_times, clock_tolerance), strict=True) if is_kept
     ]
+
+
+def _of_last_split(log: MappedFileQueue, split: Split, first: int | None) -> int | None:
+    """`first`, the time of a split's first message; None where that of the next message is earlier: after the last
+    split no other shows that the first message's time is wrong."""
+    place = _first_place(log, split)
+    second = None if place is None else first_store_time(log, split._replace(begin=place + 1))
+    return None if first is not None and second is not None and second < first else first
 
 
 def share_in_time(log: MappedFileQueue, splits: Sequence[Split], wanted: Range) -> float:
@@ -137,7 +149,13 @@ def _last_known(times: Sequence[int | None]) -> list[int | None]:
 
 def first_store_time(log: MappedFileQueue, split: Split, most: int = _LARGEST_WINDOW) -> int | None:
     """Store time in ms of the first place in the split that looks like a message; None if there is none within about
-    `most` bytes."""
+    `most` bytes, or where no broker writes that time."""
+    place = _first_place(log, split, most)
+    time = None if place is None else store_time_at(log, place)
+    return time if time is not None and is_possible_time(time) else None
+
+
+def _first_place(log: MappedFileQueue, split: Split, most: int = _LARGEST_WINDOW) -> int | None:
     window = _FIRST_WINDOW
     while True:
         data = log.read(split.begin, min(window, split.end - split.begin + _HEAD))
@@ -149,7 +167,7 @@ def first_store_time(log: MappedFileQueue, split: Split, most: int = _LARGEST_WI
             start = min(places) - _MAGIC_AT
             stored = data[start + _OFFSET_AT : start + _OFFSET_AT + 8]
             if split.begin + start < split.end and int.from_bytes(stored, "big") == split.begin + start:
-                return store_time_at(log, split.begin + start)
+                return split.begin + start
             at = start + _MAGIC_AT + 1
         if len(data) < window or window >= most:
             return None

@@ -13,6 +13,8 @@ from rmqctl.store.queues.consumequeue import BatchConsumeQueue, ConsumeQueue, Qu
 
 Boundary = Literal["lower", "upper"]
 StoreTime = Callable[[QueueUnit], int | None]
+# a store time that the next message's falls short of by more than this, ms, is taken for a flipped bit
+_LEAP = 86_400_000
 
 
 def offset_by_time(
@@ -30,7 +32,8 @@ def offset_by_time(
     boundary.
 
     `store_time` answers None for a unit whose message cannot be read; such units are passed over, where RocketMQ gives
-    up and answers 0. So are times below 0, which no broker writes: a flipped bit must not lead past good messages.
+    up and answers 0. So are times below 0, which no broker writes, and a time more than a day later than that of the
+    next message: a flipped bit must not lead past good messages.
     """
     if isinstance(queue, BatchConsumeQueue):
         return _in_batches(queue, timestamp, boundary, min_offset)
@@ -45,7 +48,12 @@ def _in_slots(queue: ConsumeQueue, timestamp: int, boundary: Boundary, min_offse
         known, time = _next_known(queue, middle, high, store_time)
         if time is None:
             high = middle
-        elif time < timestamp or (boundary == "upper" and time == timestamp):
+            continue
+        if time > timestamp + _LEAP and known + 1 < high:
+            following, later = _next_known(queue, known + 1, high, store_time)
+            if later is not None and later < time - _LEAP:
+                known, time = following, later
+        if time < timestamp or (boundary == "upper" and time == timestamp):
             low = known + 1
         else:
             high = middle
@@ -84,8 +92,11 @@ def _in_batches(queue: BatchConsumeQueue, timestamp: int, boundary: Boundary, mi
 
 def _timed(units: list[QueueUnit], min_offset: int) -> list[tuple[int, int]]:
     """(store time, base offset) of batches that are still in the commitlog."""
-    return [
+    found = [
         (unit.store_timestamp, unit.queue_offset)
         for unit in units
         if unit.queue_offset >= min_offset and unit.store_timestamp >= 0
+    ]
+    return [
+        one for number, one in enumerate(found) if number + 1 == len(found) or found[number + 1][0] >= one[0] - _LEAP
     ]

@@ -14,7 +14,7 @@ from rmqctl.formats import properties as names
 from rmqctl.formats.checksums import java_hash
 from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError, UsageError
 from rmqctl.formats.layouts import SYS_FLAG_COMPRESSED
-from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.message import StoredMessage, is_possible_time
 from rmqctl.formats.properties import parse_properties, split_keys
 from rmqctl.store.config.config_files import is_brokers_own, read_config
 from rmqctl.store.store_files import StoreFiles
@@ -341,7 +341,7 @@ class Criteria:
     def matches_content(self, message: StoredMessage) -> bool:
         """The same without topic and queue: a multi-dispatch message also stands in other queues than its own."""
         if self.is_outside(message.store_timestamp):
-            if message.store_timestamp < 0 and self._matches_text(message):
+            if not is_possible_time(message.store_timestamp) and self._matches_text(message):
                 self.undated[message.physical_offset] = message.store_timestamp
             return False
         return self._matches_text(message)

@@ -8,7 +8,7 @@ import numpy as np
 
 from rmqctl.formats.checksums import java_hash, key_hash
 from rmqctl.formats.layouts import TRANSACTION_MASK
-from rmqctl.formats.message import FrameDamage
+from rmqctl.formats.message import LATEST_TIME, FrameDamage
 from rmqctl.formats.properties import TRANSACTION_ROLLBACK, parse_properties
 from rmqctl.store.log.columns import Flags, Int64s, MessageColumns
 from rmqctl.store.native.tables import Columns
@@ -99,8 +99,8 @@ class RowChooser:
         return np.logical_and.reduce(masks) if masks else None
 
     def _note_undated(self, batch: MessageColumns, others: Flags | None, times: Flags) -> None:
-        """Note the messages that only a store time below 0 leaves out: see `Criteria.undated`."""
-        left_out = (batch.store_timestamp < 0) & ~times
+        """Note the messages that only an impossible store time leaves out: see `Criteria.undated`."""
+        left_out = ((batch.store_timestamp < 0) | (batch.store_timestamp > LATEST_TIME)) & ~times
         if not left_out.any():
             return
         for row in np.flatnonzero(left_out if others is None else left_out & others).tolist():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -135,3 +136,21 @@ def test_a_split_without_messages_has_no_time(tmp_path: Path) -> None:
     assert first_store_time(log, Split("", config, 1, offsets[1])) is None
     assert first_store_time(log, Split("", config, 1, offsets[1] + 1)) == NOON + 5
     assert first_store_time(log, Split("", config, offsets[1] + 1, log.max_offset)) is None
+
+
+@pytest.mark.parametrize("bit", [62, 44, 41, 35])
+@pytest.mark.parametrize("place", [0, 37, 95])
+def test_a_flipped_store_time_at_the_start_of_a_split_leaves_out_no_message(
+    tmp_path: Path, bit: int, place: int
+) -> None:
+    times = [NOON + 60_000 * number for number in range(100)]
+    _, offsets = _log(tmp_path / "sound", times)
+    flipped = list(times)
+    flipped[place] += 1 << bit
+    log, _ = _log(tmp_path / "log", flipped)
+    cuts = [0, *(offset for offset in (offsets[place], offsets[50]) if offset), log.max_offset]
+    splits = [Split("/store", StoreConfig(), begin, end) for begin, end in itertools.pairwise(sorted(cuts))]
+    for low, high in ((times[96], times[99]), (times[90], times[96]), (times[38], times[40]), (1 << 43, 1 << 62)):
+        wanted = Range(low, high)
+        kept = kept_splits(log, splits, Wanted(store_times=wanted), 0)
+        assert [one for one in splits if _has(one, offsets, flipped, wanted) and one not in kept] == []

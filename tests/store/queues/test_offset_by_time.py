@@ -154,3 +154,29 @@ def test_batches_with_a_flipped_sign(golden_store: GoldenStore) -> None:
             found = look.offset_at("InnerBatchTopic", 0, unit.store_timestamp)
             first = next(one.queue_offset for one in units if one.store_timestamp >= unit.store_timestamp)
             assert found == first
+
+
+@pytest.mark.parametrize("boundary", ["lower", "upper"])
+@pytest.mark.parametrize("bit", [62, 44, 41, 33, 28])
+def test_a_store_time_far_in_the_future_leads_past_no_message(
+    golden_store: GoldenStore, boundary: Boundary, bit: int
+) -> None:
+    store, times = golden_store("clean"), _times("clean")
+    rows = {
+        row["queueOffset"]: row for row in truth("clean").messages if (row["topic"], row["queueId"]) == (TOPIC, QUEUE)
+    }
+    flipped = {0, 57, 115, 172}
+    for slot in flipped:
+        put_field(store, rows[slot]["phyOffset"], "store_timestamp", times[slot] + (1 << bit))
+    known = [(time, slot) for slot, time in enumerate(times) if slot not in flipped]
+    with StoreFiles(store) as files:
+        look = StoreReader(files)
+        for time in {moment + shift for moment in times for shift in (-1, 0, 1)}:
+            found = look.offset_at(TOPIC, QUEUE, time, boundary)
+            if boundary == "lower":
+                expected = min((slot for moment, slot in known if moment >= time), default=len(times))
+                assert found in range(_run_start(expected, flipped), expected + 1), time
+            else:
+                expected = max((slot for moment, slot in known if moment <= time), default=0)
+                assert _run_start(found, flipped) <= expected + 1, time
+                assert found >= expected, time
