@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from rmqctl.formats.errors import UnreadableError
+from rmqctl.formats.errors import UnreadableError, UnsupportedError, UsageError
+from rmqctl.formats.message import StoredMessage
 from rmqctl.store.check.catalogue.catalogue import Finding
 from rmqctl.store.check.catalogue.kind import Severity
 from rmqctl.store.check.config import ConfigFiles, OffsetCheck, QueueDoubts
@@ -222,7 +224,8 @@ class Pass:
         if is_whole:
             # what the walk finds is more exact
             seen.log_end = seen.log_begin
-        log_check = LogCheck(files.log, seen, cross, damages, tail, self._unreadable, broker_epochs(files.layout))
+        epochs, is_queued = broker_epochs(files.layout), functools.partial(_is_queued, files)
+        log_check = LogCheck(files.log, seen, cross, damages, tail, self._unreadable, epochs, is_queued)
         is_full = self._level is Level.FULL
         order = WalkOrder(digest, is_full, doubtful_from(files.log, tail), self._progress)
         yield from self._stretches(log_check, order, limit)
@@ -429,6 +432,16 @@ class CheckRun:
                 self.summary.perhaps.append(finding.may_lose)
         if finding.loses is not None and finding.loses not in self.summary.lost:
             self.summary.lost.append(finding.loses)
+
+
+def _is_queued(files: StoreFiles, message: StoredMessage) -> bool:
+    """Return whether the message's own slot leads to it."""
+    try:
+        queue = files.queues.find(message.topic, message.queue_id)
+    except (UnsupportedError, UsageError):
+        return False
+    unit = queue.unit(message.queue_offset) if queue is not None and message.queue_offset >= 0 else None
+    return unit is not None and unit.is_written and unit.physical_offset == message.physical_offset
 
 
 def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -75,13 +75,18 @@ def walked(digest: Digest, is_full: bool, records: Iterator[ColumnRecord]) -> Wa
 # address than that of the epoch (apache/rocketmq#10666). A clock that was set back shows neither.
 
 
-class OldMessages:
-    """Takes the runs of the valid log in order. `tail`: how the log ends; `epochs`: of the epoch file, ascending."""
+IsQueued = Callable[[StoredMessage], bool]
 
-    def __init__(self, log: MappedFileQueue, tail: Tail, epochs: Sequence[Epoch]) -> None:
+
+class OldMessages:
+    """Takes the runs of the valid log in order. `tail`: how the log ends; `epochs`: of the epoch file, ascending.
+    `is_queued`: whether the queue of a message leads to it: a truncation cuts the queues at once."""
+
+    def __init__(self, log: MappedFileQueue, tail: Tail, epochs: Sequence[Epoch], is_queued: IsQueued) -> None:
         self._log = log
         self._tail = tail
         self._epochs = epochs
+        self._is_queued = is_queued
         self._masters: dict[int, str | None] = {}
         self._reported: set[int] = set()
         self._slots: dict[tuple[str, int], int] = {}
@@ -126,7 +131,7 @@ class OldMessages:
         if number < 0 or number in self._reported:
             return None
         master, host = self._master(number), str(message.store_host)
-        if master is None or master == host:
+        if master is None or master == host or self._is_queued(message):
             return None
         self._reported.add(number)
         epoch = self._epochs[number].number
@@ -193,8 +198,8 @@ class LogCheck:
     """Takes the pieces of the walk in order. `seen` is filled on the way; `cross` gets every run of the valid log.
 
     `tail`: how the log ends as far as its last bytes tell; damage before that lies inside the log. `unreadable` is told
-    of a file that a cross check cannot read; that check is left out of `cross` from then on. `epochs`: of the epoch
-    file.
+    of a file that a cross check cannot read; that check is left out of `cross` from then on. `epochs`, `is_queued`: see
+    `OldMessages`.
     """
 
     def __init__(
@@ -206,6 +211,7 @@ class LogCheck:
         tail: Tail,
         unreadable: Callable[[UnreadableError], Finding],
         epochs: Sequence[Epoch] = (),
+        is_queued: IsQueued = lambda _: False,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self.look = Look(is_full=True)
@@ -215,7 +221,7 @@ class LogCheck:
         self._unreadable = unreadable
         self._findings = findings
         self._settling = Settling(log, tail, pause)
-        self._old_messages = OldMessages(log, tail, epochs)
+        self._old_messages = OldMessages(log, tail, epochs, is_queued)
 
     def take(self, walked: Walked) -> Iterator[Finding]:
         """The next piece."""

@@ -109,6 +109,19 @@ def test_one_master_alone_is_no_finding(tmp_path: Path) -> None:
     assert CODE not in {finding.code for finding in findings}
 
 
+def test_a_broker_whose_address_changed_within_an_epoch_keeps_its_messages(tmp_path: Path) -> None:
+    """And whose clock went back, too: its queues lead to the messages, as those of no truncated slave do."""
+    store = store_of_5_5(tmp_path, "v55-controller")
+    for message in messages(store)[-10:]:
+        put_field(store, message.physical_offset, "store_timestamp", message.store_timestamp - 5_000)
+        put(store, message.physical_offset + _host_position(message), _NEW_MASTER.to_bytes(4, "big"))
+    findings, _ = checked(store, config=CONFIG)
+    assert CODE not in {finding.code for finding in findings}
+    before = messages(store)
+    _repaired(store, CODE)
+    assert messages(store) == before
+
+
 def test_messages_that_followed_later_are_not_offered_to_go(tmp_path: Path) -> None:
     """The old ones came back and the log went on: a cut would take the new ones along."""
     store, end = with_an_old_tail(tmp_path)
