@@ -160,8 +160,8 @@ def test_a_task_of_the_source_fails_on_demand(broken: Path) -> None:
     from rmqctl.formats.errors import CorruptError
     from rmqctl.pipeline.spark.planning import LogTask
     from rmqctl.pipeline.spark.split_reading import SplitPartition, read_split
+    from rmqctl.pipeline.spark.types import view_schema
     from rmqctl.pipeline.splits import plan_splits
-    from rmqctl.pipeline.views import view_schema
     from rmqctl.pipeline.wanted import Wanted
 
     with StoreFiles(broken) as files:
