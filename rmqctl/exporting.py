@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqctl.messages.json import known_columns
 from rmqctl.store.export.export import TABLES
+from rmqctl.store.options import Events
 from rmqctl.store.read.select import PLAIN_BYTES, walked_bytes
 from rmqctl.store.scan.schema import has_arrow
 from rmqctl.store.status import FAST
@@ -69,8 +70,7 @@ def _as_batches(
             columns=names if lines is None else None,
             compression=compression,
             lines=lines,
-            on_damage=damage,
-            progress=bar.advance,
+            events=Events(progress=bar.advance, damage=damage),
         )
 
 
@@ -91,7 +91,7 @@ def _plain_lines(
     def records() -> Iterator[tuple[str, int, dict[str, Any]]]:
         nonlocal bad
         criteria, begin, end = selection.criteria, selection.begin, selection.end
-        for message in store.messages(criteria, begin, end, on_damage=damage, progress=bar.advance):
+        for message in store.messages(criteria, begin, end, events=Events(progress=bar.advance, damage=damage)):
             error = unread_body_error(message) if shows_bodies and message.sys_flag & SYS_FLAG_COMPRESSED else None
             if error is not None:
                 bad += 1

@@ -8,6 +8,7 @@ from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError, Unce
 from rmqctl.formats.hosts import is_message_id
 from rmqctl.opening import StoreLocation, log_bytes, open_store
 from rmqctl.output import outcome as exit_codes
+from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,7 +119,7 @@ def _by_id(reader: StoreReader, output: Output, text: str, topic: str | None, sc
     from rmqctl.output.progress import progress
 
     with progress("searching the commitlog", log_bytes(reader.files), "bytes") as bar:
-        result = reader.find(text, topic, scan=scan, progress=bar.advance)
+        result = reader.telling(Events(bar.advance)).find(text, topic, scan=scan)
     if result.scanned:
         output.talk("the index did not lead to it: searched the whole commitlog")
     if not result.messages:
@@ -161,7 +162,7 @@ def _by_key(reader: StoreReader, output: Output, key: str, wanted: Question) -> 
     last = END_OF_TIME if wanted.end is None else wanted.end
     with progress("searching the commitlog", log_bytes(reader.files), "bytes") as bar:
         for name in topics:
-            result = reader.query(
+            result = reader.telling(Events(bar.advance)).query(
                 name,
                 key,
                 begin,
@@ -170,7 +171,6 @@ def _by_key(reader: StoreReader, output: Output, key: str, wanted: Question) -> 
                 tags=wanted.tags,
                 grep=wanted.grep,
                 scan=wanted.scan,
-                progress=bar.advance,
             )
             messages += result.messages
             damaged.update({str(error): error for error in result.damaged})

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rmqctl.store.journal.log import Change
     from rmqctl.store.message_store import MessageStore
     from rmqctl.store.offsets.change import OffsetsReport, ResetTo
-    from rmqctl.store.options import ChangeOptions, Loss
+    from rmqctl.store.options import ChangeOptions, Events, Loss
     from rmqctl.store.predict import Prediction
     from rmqctl.store.read.filter import Criteria, TopicFilter
     from rmqctl.store.read.get import GetResult
@@ -65,6 +65,7 @@ __all__ = [
     "TopicFilter",
     "Target",
     "ChangeOptions",
+    "Events",
     "CleanOptions",
     "EntryChange",
     "ResetTo",
@@ -139,6 +140,7 @@ _HOMES = {
     "Prediction": "rmqctl.store.predict",
     "Change": "rmqctl.store.journal.log",
     "ChangeOptions": "rmqctl.store.options",
+    "Events": "rmqctl.store.options",
     "Loss": "rmqctl.store.options",
     "RecoverReport": "rmqctl.store.recover.report",
     "RepairReport": "rmqctl.store.repair.repair",

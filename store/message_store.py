@@ -2,180 +2,520 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Sequence, Set
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
-from rmqctl.formats.errors import RefusedError, UsageError
-from rmqctl.store.files.lock import refuse_server
-from rmqctl.store.files.remote import reachable
-from rmqctl.store.methods.changing import OffsetStore
-from rmqctl.store.options import ChangeOptions
+from rmqctl.formats.errors import RefusedError, RmqctlError, UsageError
+from rmqctl.formats.message import StoredMessage
+from rmqctl.store import lazy
+from rmqctl.store.files.lock import refuse_own_lock, refuse_server
+from rmqctl.store.files.remote import reachable, reachable_loose
+from rmqctl.store.options import ChangeOptions, Events, KeyChoice, WriteOptions
+from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-    from rmqctl.formats.hosts import Host
     from rmqctl.formats.message import Message
-    from rmqctl.store.clean import CleanOptions, CleanReport
+    from rmqctl.store.answers.dead_letters import DeadChoice, DeadLetter, Redrive
+    from rmqctl.store.answers.delays import DelayLevel, UndeliveredMessage
+    from rmqctl.store.answers.groups import GroupQueue
+    from rmqctl.store.answers.steps import Whereabouts
+    from rmqctl.store.answers.transactions import HalfMessage
+    from rmqctl.store.check.check import CheckRun
+    from rmqctl.store.check.cross import Level, Subset
+    from rmqctl.store.clean import CleanOptions, CleanReport, Forecast, Unread
     from rmqctl.store.config.config import StoreConfig
-    from rmqctl.store.log.walk import Progress
+    from rmqctl.store.dump.dump_file import DumpItem
+    from rmqctl.store.dump.recognise import FileKind
+    from rmqctl.store.export.export import ExportReport, LinesOfColumns, Target
+    from rmqctl.store.export.writers import Compression
+    from rmqctl.store.files.outputs import Sharing
+    from rmqctl.store.info.info import StoreUsage
+    from rmqctl.store.info.size_history import SizeHistory
+    from rmqctl.store.journal.log import Change
+    from rmqctl.store.offsets.change import Decision, OffsetsReport, Preference, ResetTo
+    from rmqctl.store.offsets.show import KeptOffset, OffsetProblem
+    from rmqctl.store.predict import Prediction
+    from rmqctl.store.predict.compatibility import VersionDifference
     from rmqctl.store.queues.consumequeue import QueueKey
+    from rmqctl.store.queues.offset_by_time import Boundary
+    from rmqctl.store.read.filter import Criteria
+    from rmqctl.store.read.get import GetResult
+    from rmqctl.store.read.query import FindResult, QueryResult
+    from rmqctl.store.read.select import Order, Selection
+    from rmqctl.store.recover.rebuild import RebuildReport
+    from rmqctl.store.recover.report import RecoverReport
+    from rmqctl.store.repair.entries import EntryChange, EntryReport, PurgeReport
+    from rmqctl.store.repair.repair import RepairReport
     from rmqctl.store.salvage.write import Offsets, SalvageReport
+    from rmqctl.store.snapshot.preflight import Preflight
+    from rmqctl.store.snapshot.snapshot import SnapshotReport, VerifyReport
     from rmqctl.store.write.bulk.bulk import ColumnsResult
     from rmqctl.store.write.put import PendingPut, PutResult
     from rmqctl.store.write.writer import StoreWriter
 
-Mode = Literal["r", "rw"]
+    PathLike = str | os.PathLike[str]
+
+_START_OF_TIME, _END_OF_TIME = -(1 << 63), (1 << 63) - 1
 
 
-class MessageStore(OffsetStore):
+class MessageStore:
     """One RocketMQ store, open for reading (`r`) or for reading and writing (`rw`). A context manager.
 
     `r` opens any store, broken, crashed or in use by a broker, and takes no lock. All looks work on it, and so do the
     changes that mend a store at rest (`recover`, `repair`, `undo` …): each of these takes the lock by itself while it
-    lasts, as the verbs of the command line do. `rw` is for messages: it takes the lock until `close`, opens only a
-    store that is whole, and refuses those changes. What was put can be read once it is dispatched: see `flush`.
+    lasts, looks at the store again under it, and opens the files again at its end. `rw` is for messages: it takes the
+    lock until `close`, opens only a store that is whole, and refuses those changes. What was put can be read once it is
+    dispatched: see `flush`.
+
+    Times are ms since 1970, sizes and physical offsets bytes. A look raises UnreadableError for a file that cannot be
+    read, UnsupportedError for queues in a RocksDB; `events` gets what happens meanwhile. A change, made as `change`
+    says, raises StoreInUseError where another process has the store, RefusedError where it is open for writing here or
+    a decision is needed, and WriteFailedError for an I/O error, after which `undo` or `resume` ends the change.
     """
 
     def __init__(self, files: StoreFiles, writer: StoreWriter | None) -> None:
         """Use `open`."""
-        super().__init__(files)
+        self.files = files
+        self.reader = StoreReader(files)
         self._writer = writer
         self._put = None if writer is None else writer.put
 
     @classmethod
     def open(
-        cls,
-        path: str | os.PathLike[str],
-        mode: Mode = "r",
-        config: StoreConfig | None = None,
-        *,
-        create: bool = False,
-        full_check: bool = False,
-        allocate_ahead: bool = True,
-        obey_disk_ratio: bool = False,
-        clean_expired: bool = False,
-        store_host: Host | None = None,
-        clock: Callable[[], int] | None = None,
-        progress: Progress | None = None,
-    ) -> Self:
-        """The store at `path`. NotAStoreError, UnreadableError; for `rw` also StoreInUseError, RefusedError,
-        UnsupportedError and WriteFailedError (see `write.opening.open_for_writing`): opening never repairs.
-
-        The rest is for `rw`. `create`: make a missing or empty directory a new store. `full_check`: check the CRCs of
-        the whole log, not of its last three files. `allocate_ahead`: let a thread create the next commitlog file early.
-        `obey_disk_ratio`: refuse puts from diskSpaceWarningLevelRatio on, as a broker does. `clean_expired`: remove
-        expired files every cleanResourceInterval (10 s) by the broker's rules, which take young files too from a disk
-        that is nearly full; off unless asked for, as a library deletes nothing by itself. `store_host`: what messages
-        get as their store host; that of the last message if None, 127.0.0.1:10911 in an empty store. `clock`: ms.
-        """
+        cls, path: PathLike, mode: Literal["r", "rw"] = "r", config: StoreConfig | None = None,
+        **options: Unpack[WriteOptions],
+    ) -> Self:  # fmt: skip
+        """The store at `path`. NotAStoreError, UnreadableError. `options` are for `rw`: opening never repairs."""
         root = reachable(path)
         if mode == "r":
             return cls(StoreFiles(root, config), None)
         if mode != "rw":
             raise UsageError(f"mode {mode!r} is neither 'r' nor 'rw'")
-        from rmqctl.store.write.writer import open_writer
-
         refuse_server(root)
-
-        writer = open_writer(
-            root,
-            config,
-            create=create,
-            full_check=full_check,
-            allocate_ahead=allocate_ahead,
-            obey_disk_ratio=obey_disk_ratio,
-            clean_expired=clean_expired,
-            store_host=store_host,
-            clock=clock,
-            progress=progress,
-        )
+        writer = lazy.open_writer(root, config, **options)
         return cls(writer.files, writer)
+
+    def close(self) -> None:
+        """Close. After writing: all is dispatched, flushed and noted in the checkpoint, then `abort` is removed; what
+        failed meanwhile is raised, and `abort` stays. Closing again does nothing."""
+        (self._writer or self.files).close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- messages, one by one and many
+
+    def get(self, topic: str, queue_id: int, offset: int, limit: int = 32, tags: str | None = None) -> GetResult:
+        """Messages of a queue from queue offset `offset` on, with RocketMQ's status and the next offset."""
+        return self.reader.get(topic, queue_id, offset, limit, tags)
+
+    def query(
+        self, topic: str, key: str, begin: int = _START_OF_TIME, end: int = _END_OF_TIME, limit: int = 32, *,
+        events: Events = Events(), **choice: Unpack[KeyChoice],
+    ) -> QueryResult:  # fmt: skip
+        """Messages with a key, stored between `begin` and `end`, newest first. NotIndexedError without an index."""
+        return self.reader.telling(events).query(topic, key, begin, end, limit, **choice)
+
+    def lookup(self, message_id: str) -> StoredMessage:
+        """The message that a broker's offset id names; NotFoundError, CorruptError, UsageError."""
+        return lazy.lookup_offset_id(self.files, message_id)
+
+    def message_at(self, physical_offset: int) -> StoredMessage:
+        """The message whose frame begins exactly there; NotFoundError or CorruptError say what stands there instead."""
+        return self.reader.lookup(physical_offset)
+
+    def find(self, text: str, topic: str | None = None, *, scan: bool = False, events: Events = Events()) -> FindResult:
+        """The messages that some id means: a broker's offset id, else a unique key. NotFoundError; NotIndexedError."""
+        return self.reader.telling(events).find(text, topic, scan=scan)
+
+    def offset_at(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary = "lower") -> int:
+        """Queue offset of the first message at or after a time (`lower`), or of the last at or before it (`upper`)."""
+        return self.reader.offset_at(topic, queue_id, timestamp, boundary)
+
+    def messages(
+        self, criteria: Criteria | None = None, begin: int = 0, end: int | None = None, *, order: Order = "log",
+        events: Events = Events(),
+    ) -> Iterator[StoredMessage]:  # fmt: skip
+        """Messages one by one, in order of the log or queue by queue. `begin` and `end` are physical offsets in order
+        of the log, queue offsets in order of the queues. Of messages that a cleaner removes before they are read the
+        logger `rmqctl.store` warns, unless `events` has a `note`. NotFoundError for an unknown topic or queue."""
+        return self.reader.telling(events).messages(_selection(criteria, begin, end), order)
+
+    def last_messages(
+        self, count: int, criteria: Criteria | None = None, begin: int = 0, end: int | None = None, *,
+        order: Order = "log", events: Events = Events(),
+    ) -> list[StoredMessage]:  # fmt: skip
+        """Return the last `count` of `messages`, in the same order; only the end of the log or queues is read."""
+        return self.reader.telling(events).last_messages(_selection(criteria, begin, end), count, order)
+
+    def follow(
+        self, criteria: Criteria | None = None, begin: int | None = None, *, events: Events = Events()
+    ) -> Generator[list[StoredMessage], None, None]:
+        """Messages as another process stores them, each once, in lists as they come, without end: from physical offset
+        `begin` on, else from now on. A note says where messages went unread or the log was cut back."""
+        refuse_server(self._files_at_rest().root)
+        chosen = _selection(criteria, 0, None).criteria
+        return lazy.follow(self.reader, chosen, begin, events.damaged, events.noted)
+
+    def scan(
+        self, columns: Sequence[str] | None = None, begin: int = 0, end: int | None = None, *,
+        criteria: Criteria | None = None, views: bool = True, events: Events = Events(),
+    ) -> Generator[RecordBatch, None, None]:  # fmt: skip
+        """Messages of physical offsets [begin, end) as pyarrow.RecordBatch with these columns (None: all, see
+        rmqctl.store.scan.schema). `views`: bodies as `binary_view` over the memory they were read into."""
+        scan = lazy.Scan(self.files.log, columns, begin, end, criteria=criteria, views=views)
+        return scan.batches(events.damage, events.progress, events.note)
+
+    def export(
+        self, target: PathLike | Target, criteria: Criteria | None = None, begin: int = 0, end: int | None = None, *,
+        columns: Sequence[str] | None = None, compression: Compression = "zstd", lines: LinesOfColumns | None = None,
+        events: Events = Events(),
+    ) -> ExportReport:  # fmt: skip
+        """Write messages of physical offsets [begin, end) into a file that appears when it is complete. The ending of a
+        path says the format; a `Target` says it itself, and may be a directory by topic and day."""
+        if not isinstance(target, lazy.Target):
+            target = lazy.Target(Path(target), lazy.format_of(Path(target)))
+        chosen, how = _selection(criteria, begin, end), (columns, compression, lines)
+        return lazy.export_selected(self.files, target, chosen, events, *how)
+
+    # ---- consumers: the rows that the verbs print; `now` is what ages and due times are held against, None: the clock
+
+    def where(
+        self, *words: str, topic: str | None = None, groups: Sequence[str] = (), tags: str | None = None,
+        now: int | None = None, limit: int = 10, events: Events = Events(),
+    ) -> Iterator[Whereabouts]:  # fmt: skip
+        """Where a message is, who has read it and who has not, with the evidence. `words`: a key, an id or a physical
+        offset, or topic, queue id and queue offset. `tags`: the tag expression of these `groups`, if it is known."""
+        question = lazy.WhereQuestion(words, _moment(now), topic, tuple(groups), tags, limit=limit)
+        return lazy.where(self.reader, question, events.noted, events.damaged, events.progress)
+
+    def groups(
+        self, group: str | None = None, topic: str | None = None, *, tags: str | None = None, events: Events = Events()
+    ) -> Iterator[GroupQueue]:
+        """How far consumer groups have come, queue by queue: the rows of `rmqctl groups --json`."""
+        return lazy.group_queues(self.reader, group, topic, events.noted, events.damaged, tags)
+
+    def delays(self, *, now: int | None = None, events: Events = Events()) -> Iterator[DelayLevel]:
+        """Yield what waits for its time, by delay level and in the timer: the rows of `rmqctl delays --json`."""
+        return lazy.delays(self.reader, _moment(now), events.noted, events.damaged)
+
+    def undelivered(self, *, events: Events = Events()) -> Iterator[UndeliveredMessage]:
+        """Yield delayed messages that their level or the timer passed without a delivered copy."""
+        return lazy.undelivered(self.reader, events.noted, events.damaged, events.progress)
+
+    def halves(self, *, now: int | None = None, events: Events = Events()) -> Iterator[HalfMessage]:
+        """Transactions without an end: the rows of `rmqctl halves --json`."""
+        return lazy.unresolved_halves(self.reader, _moment(now), events.noted, events.damaged)
+
+    def dead_letters(
+        self, group: str | None = None, topic: str | None = None, *, events: Events = Events()
+    ) -> Iterator[DeadLetter]:
+        """What groups gave up, or `group` alone, of messages once sent to `topic`: `rmqctl dlq list --json`."""
+        return lazy.dead_letters(self.reader, group, topic, events.damaged)
+
+    def redrive(
+        self, group: str, choice: DeadChoice | None = None, into: Literal["retry", "origin"] = "retry", *,
+        again: bool = False, events: Events = Events(),
+    ) -> Iterator[Redrive]:  # fmt: skip
+        """Dead letters of a group as messages that it is to get once more, in its retry topic or where they came from.
+        Nothing is stored: `put` the `message` of those that are ready; with `again` those too that were redriven."""
+        chosen = choice or lazy.DeadChoice()
+        return lazy.redrives(self.reader, group, chosen, lazy.Into(into), events.damaged, again=again)
+
+    # ---- the store itself
+
+    def info(self, *, walk_log: bool = True, events: Events = Events()) -> dict[str, Any]:
+        """The store at a glance, as `rmqctl info --json`; without `walk_log` None for what only the commitlog tells."""
+        row = lazy.info(self.files, walk_log=walk_log, progress=events.progress)
+        writes = lazy.judge_writes(self.files)
+        return row | {"writes": writes._asdict() | {"causes": [cause._asdict() for cause in writes.causes]}}
+
+    def topics(self, topic: str | None = None, *, events: Events = Events()) -> Iterator[dict[str, Any]]:
+        """Topics with the sums over their queues, counted from the commitlog where `has_queue_files` is false."""
+        if self.has_queue_files() or not self.files.log.files:
+            return lazy.topic_rows(self.reader, topic)
+        return lazy.topic_rows_from_log(self.files, topic, events.progress)
+
+    def has_queue_files(self) -> bool:
+        """Whether there are consume queues that can be read: neither lost nor in a RocksDB."""
+        return lazy.has_queue_files(self.files)
+
+    def queues(self, topic: str | None = None, queue_id: int | None = None) -> Iterator[dict[str, Any]]:
+        """Queues with their offsets, as rows of `rmqctl ls --queues --json`. NotFoundError for unknown ones."""
+        return lazy.queue_rows(self.reader, topic, queue_id)
+
+    def list_files(self) -> Iterator[dict[str, Any]]:
+        """Every file by what it is, as rows of `rmqctl ls --files --json`."""
+        return lazy.file_rows(self._files_at_rest())
+
+    def disk_usage(self, *, quick: bool = False, events: Events = Events()) -> StoreUsage:
+        """Topics by size, and files by kind. With `quick` the log is not read: sizes by the units of the queues."""
+        return lazy.disk_usage(self.reader, quick=quick, progress=events.progress)
+
+    def size_history(self) -> SizeHistory:
+        """By day: files begun, bytes cleaned, bytes that changes keep, as `rmqctl du --history` shows them."""
+        return lazy.size_history(self.files)
+
+    def check(
+        self, level: Level | str = "default", *, subset: Subset | None = None, max_duration: float | None = None,
+        resume: Path | None = None, fail_fast: bool = False, events: Events = Events(),
+    ) -> CheckRun:  # fmt: skip
+        """Everything that is wrong with the store: iterate over the findings, then look at the `summary`."""
+        files = self._files_at_rest()
+        return lazy.check(
+            files, level, subset=subset, max_duration=max_duration, resume=resume, fail_fast=fail_fast,
+            progress=events.progress,
+        )  # fmt: skip
+
+    def predict(self, broker: str = "5.3.3", *, events: Events = Events()) -> Prediction:
+        """What the next start of that broker ("4.9.8", "5.3.3" …) will do to the store, without doing it."""
+        return lazy.predict(self._files_at_rest(), broker, progress=events.progress)
+
+    def preflight(self, target: PathLike, properties: Mapping[str, str] | None = None) -> Preflight:
+        """What a copy to the new directory `target` takes and what stands in its way; `properties` of broker.conf."""
+        return lazy.preflight(self.files, Path(target), properties)
+
+    def differences(self, version: str) -> list[VersionDifference]:
+        """What RocketMQ `version` ("4.9.8", "5.3.3" or "5.5.0") does otherwise with this store."""
+        return lazy.differences(self.files, version)
+
+    def probable_version(self) -> str:
+        """Return the version that the files of the store come from, as far as they show it."""
+        return lazy.probable_version(self.files)
+
+    def snapshot(
+        self, target: PathLike, *, sharing: Sharing | str = "auto", hard_links: bool = False,
+        events: Events = Events(),
+    ) -> SnapshotReport:  # fmt: skip
+        """Copy the store to the new directory `target`, with a manifest; also while another process writes to it.
+        `sharing`: share blocks with the store where the file system can ("auto"), "always" or "never". `hard_links`:
+        give full commitlog files a second name. After an error nothing is left behind."""
+        files, how = self._files_at_rest(), lazy.Sharing(sharing)
+        return lazy.take_snapshot(
+            files, Path(target), lazy.version(), sharing=how, hard_links=hard_links, progress=events.progress
+        )
+
+    @staticmethod
+    def verify_snapshot(target: PathLike, *, events: Events = Events()) -> VerifyReport:
+        """Hold a snapshot against its manifest; only looks. NotAStoreError where there is none."""
+        return lazy.verify_snapshot(Path(target), events.progress)
+
+    @staticmethod
+    def dump(path: PathLike, *, at: int = 0, raw: bool = False) -> tuple[FileKind, Iterator[DumpItem]]:
+        """What kind of file it is, and its structures from byte `at` on, field by field; `raw`: its bytes alone."""
+        found = reachable_loose(path)
+        refuse_own_lock(found)
+        return lazy.dump_file(found, at=at, raw=raw)
 
     @staticmethod
     def salvage(
-        paths: Sequence[str | os.PathLike[str]],
-        target: str | os.PathLike[str],
-        *,
-        config: StoreConfig | None = None,
-        offsets: Offsets = "keep",
-        stale: bool = False,
-        progress: Progress | None = None,
-    ) -> SalvageReport:
+        paths: Sequence[PathLike], target: PathLike, *, config: StoreConfig | None = None, offsets: Offsets = "keep",
+        stale: bool = False, events: Events = Events(),
+    ) -> SalvageReport:  # fmt: skip
         """Put every good message of `paths` (stores, folders, loose files, disk images) into a new store at `target`.
+        `offsets`: "keep" the queue offsets, or "renumber". `stale`: also what an earlier truncation left behind."""
+        sources, new = [Path(path) for path in paths], Path(target)
+        return lazy.salvage(sources, new, config=config, offsets=offsets, stale=stale, progress=events.progress)
 
-        For what no other change mends; no store has to be there to open. `offsets`: "keep" the queue offsets, or
-        "renumber". `stale`: also what an earlier truncation left behind. Errors, and the lost and found beside the new
-        store: see rmqctl.store.salvage.salvage.
-        """
-        from rmqctl.store.salvage.salvage import salvage
+    # ---- changes of a store at rest
 
-        sources = [Path(path) for path in paths]
-        return salvage(sources, Path(target), config=config, offsets=offsets, stale=stale, progress=progress)
+    def changes(self) -> list[Change]:
+        """The changes made to the store by rmqctl, the oldest first. CorruptError where their history is damaged."""
+        return lazy.changes(self.files.layout)
 
-    # ---- writing
+    def find_change(self, change_id: str) -> Change:
+        """The change whose id is or begins with `change_id`. NotFoundError; RefusedError where several do."""
+        return lazy.find_change(self.files.layout, change_id)
 
-    @property
-    def _writing(self) -> StoreWriter:
+    def last_change(self) -> Change | None:
+        """The last change that stands, which is what `undo` takes back; None if there is none."""
+        return lazy.last_standing(self.files.layout)
+
+    def undo(self, change_id: str | None = None, *, change: ChangeOptions = ChangeOptions()) -> Change:
+        """Take back the last change, or an interrupted one, byte by byte; `change_id`: the id that it must have."""
+        with self._ending() as files:
+            return lazy.undo(files.layout, change_id, change)
+
+    def resume(self, *, change: ChangeOptions = ChangeOptions()) -> Change:
+        """Finish the change that was interrupted. RefusedError if the store was used since: then `give_up`."""
+        with self._ending() as files:
+            return lazy.resume(files.layout, change)
+
+    def give_up(self, *, change: ChangeOptions = ChangeOptions()) -> Change:
+        """End the change that was interrupted where it stands, keeping what it took out; then run `recover`."""
+        with self._ending() as files:
+            return lazy.give_up(files.layout, change)
+
+    def forget(self, chosen: Iterable[Change]) -> int:
+        """Remove for good what these changes kept, and return the bytes freed; no undo from then on."""
+        return lazy.forget(self.files.layout, chosen)
+
+    def recover(
+        self, *, bridge: bool = False, cut: bool = False, full: bool = False, change: ChangeOptions = ChangeOptions()
+    ) -> RecoverReport:
+        """End the log where it is valid, and make queues and index complete for it. A torn tail is cut. Damage with
+        good messages behind it is refused, unless `bridge` puts filler messages in its place, wherever it is, or `cut`
+        ends the log there; `full` lets damage anywhere count, not only where a broker would look."""
+        if bridge and (cut or full):
+            raise UsageError("`bridge` is for all damage and cuts none", hint="leave out `cut` and `full`, or `bridge`")
+        with self._changing() as files:
+            return lazy.recover_bridging(files, change) if bridge else lazy.recover(files, change, cut=cut, full=full)
+
+    def repair(self, *, only: Iterable[str] = (), change: ChangeOptions = ChangeOptions()) -> RepairReport:
+        """Check the store and mend what is found, or `only` findings of these codes; the report has what is `left`."""
+        only = tuple(only)
+        with self._changing() as files:
+            return lazy.repair(files, change, only=only)
+
+    def rebuild(
+        self, *, queues: bool = True, index: bool = True, topics: Sequence[str] | None = None,
+        change: ChangeOptions = ChangeOptions(),
+    ) -> RebuildReport:  # fmt: skip
+        """Make consume queues (of `topics`, None: of all) and index, one for all topics, anew from the commitlog."""
+        with self._changing() as files:
+            return lazy.rebuild(files, change, queues=queues, index=index, topics=topics)
+
+    def truncate(self, at: int, *, change: ChangeOptions = ChangeOptions()) -> RecoverReport:
+        """End the log at physical offset `at`, where a record begins or ends; queues, index and checkpoint follow."""
+        with self._changing() as files:
+            return lazy.truncate(files, at, change)
+
+    def purge(
+        self, topics: Iterable[str] = (), *, orphans: bool = False, change: ChangeOptions = ChangeOptions()
+    ) -> PurgeReport:
+        """Remove `topics`, or all `orphans`: queues, entries in topics.json and offsets. Messages stay in the log."""
+        with self._changing() as files:
+            return lazy.purge_topics(files, topics, change, orphans=orphans)
+
+    def change_entry(self, wanted: EntryChange, *, change: ChangeOptions = ChangeOptions()) -> EntryReport:
+        """Create, change or delete the entry of a topic or group in topics.json or subscriptionGroup.json."""
+        with self._changing() as files:
+            return lazy.change_entry(files, wanted, change)
+
+    def clean(
+        self, options: CleanOptions | None = None, *, now: int | None = None, change: ChangeOptions = ChangeOptions()
+    ) -> CleanReport:
+        """Remove expired files for good, by the store's configuration unless `options` are given. A file that an
+        iterator of this store is in stays, at most for destroyMapedFileIntervalForcibly (120 s)."""
+        if change.confirm is not None or change.journal_in is not None:
+            raise UsageError("a cleaning asks nothing and keeps nothing", hint="leave out `confirm` and `journal_in`")
         if self._writer is None:
-            raise RefusedError(
-                "the store is open for reading only", file=self.files.root, hint="open it with mode='rw'"
-            )
-        return self._writer
+            return lazy.clean(self.files, options, now=now, change=change)
+        if now is not None:
+            raise UsageError("a store that is open for writing goes by its own clock", hint="leave out `now`")
+        return self._writer.clean(options, change.dry_run)
+
+    def forecast_clean(self, options: CleanOptions | None = None, *, now: int | None = None) -> Forecast:
+        """When each file is going to be removed by a broker, by its age and by how full the disk is."""
+        return lazy.forecast_clean(self.files, options or lazy.options_from_config(self.files.config), _moment(now))
+
+    def unread_before(self, min_offset: int, *, events: Events = Events()) -> list[Unread]:
+        """What groups have not read and lose if the commitlog begins at physical offset `min_offset`."""
+        return lazy.unread_before(self.files, min_offset, events.noted, events.damage or (lambda error: None))
+
+    # ---- offsets of consumer groups; running clients commit their own over those. `new_group`: also an unknown one
+
+    def offsets(
+        self, group: str | None = None, topic: str | None = None, queue_id: int | None = None, *,
+        events: Events = Events(),
+    ) -> Iterator[KeptOffset]:  # fmt: skip
+        """The file and its backup, by group, topic and queue; then the delay levels, unless `group` is given."""
+        return lazy.kept_offsets(self.reader, group, topic, queue_id, events.noted, events.damaged)
+
+    def lint_offsets(self, *, now: int | None = None, events: Events = Events()) -> Iterator[OffsetProblem]:
+        """What is wrong with the files of offsets, or odd about them."""
+        return lazy.lint_offsets(self.files, _moment(now), events.noted)
+
+    def set_offset(
+        self, group: str, topic: str, queue_id: int, offset: int, *, new_group: bool = False, anywhere: bool = False,
+        change: ChangeOptions = ChangeOptions(),
+    ) -> OffsetsReport:  # fmt: skip
+        """Set a group in one queue; `anywhere`: also outside of the queue."""
+        decide = lazy.set_offset(group, topic, queue_id, offset, new_group=new_group, anywhere=anywhere)
+        return self._change_offsets(decide, change)
+
+    def set_delay_offset(
+        self, level: int, offset: int, *, anywhere: bool = False, change: ChangeOptions = ChangeOptions()
+    ) -> OffsetsReport:
+        """Set a delay level to the next message that the broker delivers; `anywhere`: also outside of its queue."""
+        with self._changing() as files:
+            return lazy.set_delay_offset(files, level, offset, change, anywhere=anywhere)
+
+    def reset_offsets(
+        self, group: str, topic: str, to: ResetTo, queue_id: int | None = None, *, new_group: bool = False,
+        change: ChangeOptions = ChangeOptions(),
+    ) -> OffsetsReport:  # fmt: skip
+        """Set a group in all queues of a topic, or in one, to a time, an offset or either end."""
+        return self._change_offsets(lazy.reset_offsets(group, topic, to, queue_id, new_group=new_group), change)
+
+    def copy_offsets(
+        self, source: str, target: str, topic: str | None = None, *, new_group: bool = False,
+        change: ChangeOptions = ChangeOptions(),
+    ) -> OffsetsReport:  # fmt: skip
+        """Give the group `target` the offsets of `source`, in all its topics but its retry topic, or in one."""
+        return self._change_offsets(lazy.copy_offsets(source, target, topic, new_group=new_group), change)
+
+    def merge_offsets(
+        self, other: PathLike, prefer: Preference | None = None, group: str | None = None, topic: str | None = None,
+        *, change: ChangeOptions = ChangeOptions(),
+    ) -> OffsetsReport:  # fmt: skip
+        """Take what another consumerOffset.json says: what is missing here, and by `prefer` what differs."""
+        decide = lazy.merge_offsets(Path(other), prefer, group, topic, only_shown=change.dry_run)
+        return self._change_offsets(decide, change)
+
+    def delete_offsets(
+        self, group: str | None = None, topic: str | None = None, queue_id: int | None = None, *,
+        change: ChangeOptions = ChangeOptions(),
+    ) -> OffsetsReport:  # fmt: skip
+        """Remove the offsets of a group: all, or those of a topic or queue. Without a group: those of orphans."""
+        decide = lazy.delete_orphans() if group is None else lazy.delete_offsets(group, topic, queue_id)
+        return self._change_offsets(decide, change)
+
+    def _change_offsets(self, decide: Decision, change: ChangeOptions) -> OffsetsReport:
+        with self._changing() as files:
+            return lazy.change_offsets(files, decide, change)
+
+    # ---- writing, open with `rw`. WriteFailedError for an I/O error, a full disk included
 
     def put(self, message: Message, *, as_stored: bool = False) -> PutResult:
         """Put one message; with SYNC_FLUSH it returns when the message is on disk, or after syncFlushTimeout.
-
-        The status says how it ended; nothing of a message that is not stored is ever visible. WriteFailedError for an
-        I/O error (a full disk included) and UsageError for values that no frame can hold.
-
-        `as_stored`: a copy of a stored message that keeps its store time and host and its properties byte for byte;
-        only what its place in this store decides is made anew: queue and physical offset, and properties with those.
-        """
+        `as_stored`: a copy of a stored message that keeps its store time, host and properties."""
         if as_stored:
             return self._writing.put_copy(message)
-        put = self._put or self._writing.put
-        return put(message)
+        return (self._put or self._writing.put)(message)
 
     def put_at_once(self, messages: Sequence[Message], *, batch: bool = False) -> PendingPut:
-        """Put one message, or with `batch` a classic batch, and answer at once: what waits for the disk with SYNC_FLUSH
-        is told when it is there (see `tell_when_on_disk`), so that many puts share one flush. Errors as for `put`."""
+        """Put one message, or with `batch` a classic batch, and answer at once; `tell_when_on_disk` tells the rest."""
         return self._writing.put_at_once(messages, batch)
 
     def tell_when_on_disk(self, offset: int, told: Callable[[], None]) -> None:
-        """Call `told`, in a thread of the store, when everything before the physical offset is on disk; never, if a
-        flush failed. For offsets that `put_at_once` gave."""
+        """Call `told`, in a thread, when all before an offset of `put_at_once` is on disk; never, if a flush failed."""
         self._writing.tell_when_on_disk(offset, told)
 
     def tell_arrivals(self, told: Callable[[Set[QueueKey]], None]) -> None:
-        """Call `told`, in a thread of the store, with the queues (topic, queue id) that got messages, when these can be
-        read. One listener; it must not take long, and not raise."""
+        """Call `told`, in a thread, with the queues that got messages, when these can be read. One listener."""
         self._writing.tell_arrivals(told)
 
     def put_many(
         self, messages: Sequence[Message], *, batch: bool = False, as_stored: bool = False
     ) -> Sequence[PutResult]:
-        """Put messages one after the other, waiting for the disk once; results in their order.
-
-        `batch`: as one classic batch of one topic and queue, in one file, all of them or none. Otherwise an exception
-        (see `put`) leaves the messages before it stored; and so does a status that is no judgement on the message, such
-        as DISK_FULL: all messages behind it have it too, untried. `PutResult.raise_failure` makes an error of it.
-        """
+        """Put messages one after the other, waiting for the disk once. `batch`: as one classic batch, all or none. Else
+        an exception, or a status that is not about the message, leaves the messages before it stored."""
         return self._writing.put_many(messages, as_stored, batch)
 
     def put_columns(self, batch: RecordBatch, *, as_stored: bool = False) -> ColumnsResult:
-        """Put the messages of an Arrow batch one after the other: as if each was put by itself, many times faster.
-
-        The columns are those of `scan` as far as a producer sets them, with `as_stored` store time and host too, of
-        which `topic` and `body` must be there. UsageError for other columns and values that no column can hold, before
-        anything is stored; else as `put_many`, and no faster where flushes are synchronous or nothing is compiled.
-        """
-        from rmqctl.store.scan.schema import require_pyarrow
-
-        require_pyarrow()
+        """Put the messages of an Arrow batch, whose columns are those of `scan`, as far as a producer sets them."""
+        lazy.require_pyarrow()
         return self._writing.put_columns(batch, as_stored)
 
     def check_message(self, message: Message, *, as_stored: bool = False) -> PutResult | None:
@@ -183,24 +523,16 @@ class MessageStore(OffsetStore):
         return self._writing.check(message, as_stored)
 
     def check_many(self, messages: Sequence[Message], *, as_stored: bool = False) -> dict[int, str]:
-        """Why messages would be refused, by their place in `messages`; {} if nothing speaks against any of them now.
-
-        What `check_message` raises is a reason here. Stores nothing. WriteFailedError where no message is refused, but
-        the store takes none.
-        """
+        """Why messages would be refused, by their place; {} if nothing speaks against any of them. Stores nothing."""
         return self._writing.check_many(messages, as_stored)
 
     def check_columns(self, batch: RecordBatch, *, as_stored: bool = False) -> dict[int, str]:
         """The same for the rows of an Arrow batch. UsageError where `put_columns` raises it for the whole batch."""
-        from rmqctl.store.scan.schema import require_pyarrow
-
-        require_pyarrow()
+        lazy.require_pyarrow()
         return self._writing.check_columns(batch, as_stored)
 
     def advance_queue(self, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Give the next message of a queue this offset, for copies that keep theirs. RefusedError for one that lies
-        before the queue's end. Slots that are left out get what a broker writes into them: units that point nowhere.
-        """
+        """Give the next message of a queue this offset; slots that are left out get units that point nowhere."""
         self._writing.advance_queue(topic, queue_id, queue_offset)
 
     def flush(self) -> None:
@@ -211,49 +543,55 @@ class MessageStore(OffsetStore):
         """Wait until everything put so far can be read by queue and key; raises what went wrong."""
         self._writing.wait_for_dispatch()
 
-    def clean(
-        self,
-        options: CleanOptions | None = None,
-        *,
-        now: int | None = None,
-        change: ChangeOptions = ChangeOptions(),
-    ) -> CleanReport:
-        """As ChangeableStore.clean, and also while it is open for writing: messages that were put are flushed and
-        dispatched first. UsageError for `now` then, as the store has its own clock."""
-        if change.confirm is not None or change.journal_in is not None:
-            raise UsageError("a cleaning asks nothing and keeps nothing", hint="leave out `confirm` and `journal_in`")
-        if self._writer is None:
-            return super().clean(options, now=now, change=change)
-        if now is not None:
-            raise UsageError("a store that is open for writing goes by its own clock", hint="leave out `now`")
-        return self._writer.clean(options, change.dry_run)
-
     @property
     def is_cleaning(self) -> bool:
         """Whether expired files are removed while it is open (`clean_expired`)."""
         return self._writer is not None and self._writer.is_cleaning
 
+    # ---- how it is open
+
+    @property
+    def _writing(self) -> StoreWriter:
+        if self._writer is None:
+            where, hint = self.files.root, "open it with mode='rw'"
+            raise RefusedError("the store is open for reading only", file=where, hint=hint)
+        return self._writer
+
     def _files_at_rest(self) -> StoreFiles:
+        """The files, for what must not happen while this process writes to them."""
         if self._writer is not None:
-            raise RefusedError(
-                "the store is open for writing", file=self.files.root, hint="close it, and open it with mode='r'"
-            )
+            where, hint = self.files.root, "close it, and open it with mode='r'"
+            raise RefusedError("the store is open for writing", file=where, hint=hint)
         return self.files
 
-    # ---- the end
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[StoreFiles]:
+        """The files to change; opened anew at the end, because they changed under the objects that describe them."""
+        files = self._files_at_rest()
+        try:
+            yield files
+        except BaseException:
+            with contextlib.suppress(RmqctlError):
+                self._reopen()
+            raise
+        self._reopen()
 
-    def close(self) -> None:
-        """Close. After writing: everything is dispatched, flushed and noted in the checkpoint, then `abort` is removed.
+    @contextlib.contextmanager
+    def _ending(self) -> Iterator[StoreFiles]:
+        """The same, to end a change or take it back: on a server, nobody looks for what a change kept."""
+        with self._changing() as files:
+            refuse_server(files.root)
+            yield files
 
-        If something of the store failed meanwhile, that is raised here and `abort` stays. Closing again does nothing.
-        """
-        if self._writer is not None:
-            self._writer.close()
-        else:
-            self.files.close()
+    def _reopen(self) -> None:
+        old, self.files = self.files, StoreFiles(self.files.root, self.files.config)
+        old.close()
+        self.reader = StoreReader(self.files)
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+def _selection(criteria: Criteria | None, begin: int, end: int | None) -> Selection:
+    return lazy.Selection(criteria or lazy.Criteria(), begin, end)
+
+
+def _moment(now: int | None) -> int:
+    return time.time_ns() // 1_000_000 if now is None else now

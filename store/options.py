@@ -3,10 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self, TypedDict
+
+from rmqctl.formats.errors import CorruptError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from rmqctl.formats.hosts import Host
+
+
+class Events(NamedTuple):
+    """Who hears of what happens while a store is read. `progress` gets the bytes read, again and again; `damage` what
+    is damaged, and the rest is read: without it the first is raised; `note` sentences about an answer as a whole."""
+
+    progress: Callable[[int], None] | None = None
+    damage: Callable[[CorruptError], None] | None = None
+    note: Callable[[str], None] | None = None
+
+    def damaged(self, error: CorruptError) -> None:
+        """Report damage. Raises: the error, where nothing takes it."""
+        if self.damage is None:
+            raise error
+        self.damage(error)
+
+    def noted(self, sentence: str) -> None:
+        """Report a note, if something takes it."""
+        if self.note is not None:
+            self.note(sentence)
+
+
+class KeyChoice(TypedDict, total=False):
+    """What chooses among the messages with a key. `tags` ('TagA || TagB') and `grep`, a regular expression, as in
+    Criteria. `index_type` "T": messages whose TAGS value is the key instead. `scan`: search the commitlog where the
+    index does not reach or is damaged."""
+
+    tags: str | None
+    grep: str | None
+    index_type: str
+    scan: bool
+
+
+class WriteOptions(TypedDict, total=False):
+    """How a store is opened for writing.
+
+    `create`: make a missing or empty directory a new store. `full_check`: check the CRCs of the whole log, not of its
+    last three files. `allocate_ahead` (the default): let a thread create the next commitlog file early.
+    `obey_disk_ratio`: refuse puts from diskSpaceWarningLevelRatio on, as a broker does. `clean_expired`: remove expired
+    files every cleanResourceInterval (10 s) by the broker's rules, which take young files too from a disk that is
+    nearly full. `store_host`: of new messages; None: that of the last message, 127.0.0.1:10911 in an empty store.
+    `clock`: ms since 1970. `progress`: gets the bytes read, again and again.
+    """
+
+    create: bool
+    full_check: bool
+    allocate_ahead: bool
+    obey_disk_ratio: bool
+    clean_expired: bool
+    store_host: Host | None
+    clock: Callable[[], int] | None
+    progress: Callable[[int], None] | None
 
 
 class Loss(NamedTuple):

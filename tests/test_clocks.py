@@ -32,7 +32,7 @@ DATES = {
     "store/journal/entry.py": "the date at which messages were stored",
     "store/journal/folder.py": "the date in the state of a change",
     "store/journal/log.py": "the date of a change; the order of changes is that of their ids",
-    "store/methods/reading.py": "now, for ages and due times that are answered",
+    "store/message_store.py": "now, for ages and due times that are answered",
     "store/offsets/change.py": "the date in a dataVersion",
     "store/offsets/delay_level.py": "the date in a dataVersion",
     "store/files/outputs.py": "the start of a process, compared with the ctime of a file",

@@ -49,7 +49,7 @@ HOUSE = tuple(
     rmqctl.store.write.appenders rmqctl.store.recover rmqctl.store.write
     rmqctl.store.columns rmqctl.store.write.bulk rmqctl.store.offsets rmqctl.store.dump rmqctl.store.info
     rmqctl.store.check.catalogue rmqctl.store.check rmqctl.store.repair rmqctl.store.read.follow rmqctl.store.export
-    rmqctl.store.write.writer rmqctl.store.salvage rmqctl.store.snapshot rmqctl.store.predict rmqctl.store.methods
+    rmqctl.store.write.writer rmqctl.store.salvage rmqctl.store.snapshot rmqctl.store.predict
     rmqctl.store rmqctl.network.remoting rmqctl.network rmqctl.network.clients.channel
     rmqctl.network.clients.client rmqctl.network.clients.producing rmqctl.network.clients.hooks
     rmqctl.network.clients.producing.sender rmqctl.network.clients rmqctl.network.ha rmqctl.network.broker

@@ -33,6 +33,7 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.remote import is_address
 from rmqctl.store.log.implied import Run, RunRecord
 from rmqctl.store.log.walk import Damage, Progress
+from rmqctl.store.options import Events
 from rmqctl.store.queues.queue_table import has_rocksdb_queues
 from rmqctl.store.store_files import StoreFiles
 
@@ -52,9 +53,9 @@ def check_with(
     resume: Path | None = None,
     fail_fast: bool = False,
     split_size: int = SPLIT_SIZE,
-    progress: Progress | None = None,
+    events: Events = Events(),
 ) -> CheckRun:
-    """`rmqctl.store.check.check.check` with the work done by tasks: the same arguments, findings and summary.
+    """`MessageStore.check` with the work done by tasks: the same arguments, findings and summary.
 
     Tasks read the store only; what they answer is small, and the same for any split size and engine.
     """
@@ -65,7 +66,7 @@ def check_with(
         max_duration=max_duration,
         resume=resume,
         fail_fast=fail_fast,
-        progress=progress,
+        progress=events.progress,
         walker=_ByTasks(engine, split_size),
     )
 

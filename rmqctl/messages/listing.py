@@ -26,6 +26,7 @@ from rmqctl.messages.json import (
 from rmqctl.messages.traces import traces_of
 from rmqctl.output.output import FIRST_PAGE
 from rmqctl.output.table import visible
+from rmqctl.store.options import Events
 from rmqctl.store.read.select import PLAIN_BYTES, plain_start, walked_bytes
 from rmqctl.store.scan.schema import has_arrow
 
@@ -159,7 +160,7 @@ def print_log(
             left.append((yield from plain_start(log, selection, _FIRST_BYTES, on_damage, progress)))
         else:
             chosen = selection.criteria, selection.begin, selection.end
-            yield from store.messages(*chosen, on_damage=on_damage, progress=progress)
+            yield from store.messages(*chosen, events=Events(progress=progress, damage=on_damage))
 
     count = print_messages(listing, itertools.islice(messages(), limit), on_damage)
     for rest in left:
@@ -187,7 +188,7 @@ def _print_columns(
     waiting: deque[CorruptError | Future[memoryview]] = deque()
     criteria, begin, end = selection.criteria, selection.begin, selection.end
     scanned = store.scan(
-        lines.needs, begin, end, criteria=criteria, views=False, on_damage=waiting.append, progress=progress
+        lines.needs, begin, end, criteria=criteria, views=False, events=Events(progress=progress, damage=waiting.append)
     )
 
     def print_next() -> None:

@@ -24,6 +24,7 @@ from rmqctl.store.answers.undispatched import undispatched
 from rmqctl.store.config.config_files import why_unknown
 from rmqctl.store.files.reading import exists
 from rmqctl.store.log.walk import Progress
+from rmqctl.store.options import Events
 from rmqctl.store.queues.consumequeue import QueueUnit
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
@@ -340,7 +341,7 @@ def undelivered(
     # a damaged topic may look like a pattern
     topics = TopicFilter(() if any(map(is_pattern, targets)) else targets)
     chosen = Selection(Criteria(topics=topics), begin=min(passed))
-    for message in reader.messages(chosen, on_damage=note, progress=progress, tell=tell):
+    for message in reader.telling(Events(progress=progress, damage=note, note=tell)).messages(chosen):
         same = waiting.get(_identity(message, message.topic))
         if same and same[0] < message.physical_offset:
             passed.pop(same.popleft(), None)

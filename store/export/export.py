@@ -12,8 +12,9 @@ from rmqctl.formats.errors import NotFoundError, UsageError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.outputs import OutputFile, check_output_place, new_directory, new_file, require_new_file
-from rmqctl.store.log.walk import Progress, walk
-from rmqctl.store.read.select import OnDamage, Selection
+from rmqctl.store.log.walk import walk
+from rmqctl.store.options import Events
+from rmqctl.store.read.select import Selection
 from rmqctl.store.scan.schema import column_names, require_pyarrow
 from rmqctl.store.status import version
 from rmqctl.store.store_files import StoreFiles
@@ -247,16 +248,15 @@ def export_selected(
     files: StoreFiles,
     target: Target,
     selection: Selection,
+    events: Events = Events(),
     columns: Sequence[str] | None = None,
     compression: Compression = "zstd",
     lines: LinesOfColumns | None = None,
-    on_damage: OnDamage | None = None,
-    progress: Progress | None = None,
 ) -> ExportReport:
     """Write the messages of `selection`, in the order they were stored, as Parquet or Arrow with these columns (None:
     all), or as `lines` of text, which name their columns themselves.
 
-    Damage is reported to `on_damage` and skipped; without it the first is raised, and there is no file. A body that
+    Damage is reported and skipped; where nothing takes it the first is raised, and there is no file. A body that
     does not unpack is written as stored, reported and counted. UsageError for a
     text format without `lines`, for a table with them and for a name of no column; UnsupportedError without pyarrow;
     RefusedError for a target that is there or lies in a store; NotFoundError where no message matched;
@@ -286,11 +286,11 @@ def export_selected(
 
     def told() -> Iterator[pa.RecordBatch]:
         nonlocal bad
-        for batch in scan.batches(on_damage, progress):
+        for batch in scan.batches(events.damage, events.progress):
             for error in bodies_not_unpacked(batch):
                 bad += 1
-                if on_damage is not None:
-                    on_damage(error)
+                if events.damage is not None:
+                    events.damage(error)
             yield batch
 
     report = export_batches(told(), schema, wanted, target, compression, lines)

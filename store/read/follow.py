@@ -19,6 +19,7 @@ from rmqctl.store.files.reading import exists, is_directory
 from rmqctl.store.log.search import MAXIMUM_FRAME_SIZE
 from rmqctl.store.log.survey import SETTLES_IN, end_of_messages, may_lack_bytes
 from rmqctl.store.log.walk import Blank, Damage, walk
+from rmqctl.store.options import Events
 from rmqctl.store.read.filter import Criteria
 from rmqctl.store.read.query import damage_error
 from rmqctl.store.read.reader import StoreReader
@@ -296,7 +297,7 @@ def follow(
     log.descriptors.on_removed = None  # the follower tells it where that matters: before it was read
     follower = LogFollower(log, criteria, begin, on_damage, tell)
     before = Selection(end=begin)
-    follower.remember(reader.last_messages(before, _REMEMBERED, on_damage=lambda _: None) if begin else [])
+    follower.remember(reader.telling(Events(damage=lambda _: None)).last_messages(before, _REMEMBERED) if begin else [])
     while True:
         messages = follower.new(pause)
         if messages:

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Unpack
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.files.reading import is_directory
+from rmqctl.store.options import Events, KeyChoice
 from rmqctl.store.read import query as lookups
 from rmqctl.store.read.filter import newest_first
 from rmqctl.store.read.query import FindResult, QueryResult
 from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
-    from rmqctl.store.log.walk import Progress
     from rmqctl.store.queues.consumequeue import QueueUnit
     from rmqctl.store.queues.offset_by_time import Boundary
     from rmqctl.store.queues.queue_table import AnyConsumeQueue
     from rmqctl.store.read.get import GetResult, QueueView
-    from rmqctl.store.read.select import OnDamage, Order, Selection
+    from rmqctl.store.read.select import Order, Selection
 
 # the same numbers as in rmqctl.store.read.get and rmqctl.store.read.key_query, which are imported where they are needed
 _LIMIT = 32
@@ -32,8 +32,14 @@ _START_OF_TIME, _END_OF_TIME = -(1 << 63), (1 << 63) - 1
 class StoreReader:
     """All ways to read one store. Times are in ms. Nothing here recovers, creates or locks anything."""
 
-    def __init__(self, files: StoreFiles) -> None:
+    def __init__(self, files: StoreFiles, events: Events = Events()) -> None:
+        """`events`: who hears of what the looks meet."""
         self.files = files
+        self.events = events
+
+    def telling(self, events: Events) -> StoreReader:
+        """The same store, for a look whose `events` go elsewhere."""
+        return StoreReader(self.files, events)
 
     # ---- by queue
 
@@ -154,16 +160,10 @@ class StoreReader:
         begin: int = _START_OF_TIME,
         end: int = _END_OF_TIME,
         limit: int = _LIMIT,
-        *,
-        tags: str | None = None,
-        grep: str | None = None,
-        index_type: str = "K",
-        scan: bool = False,
-        progress: Progress | None = None,
+        **choice: Unpack[KeyChoice],
     ) -> QueryResult:
-        """Messages of `topic` with `key`, stored between `begin` and `end`, newest first, each once. `tags` and `grep`
-        choose among them, as in Criteria; UsageError for what is none. `index_type` "T": messages whose TAGS value is
-        `key`, as far as their tags are in the index, which RocketMQ 5.4 and later do (QUERY_MESSAGE's indexType).
+        """Messages of `topic` with `key`, stored between `begin` and `end`, newest first, each once. `choice`: see
+        KeyChoice; tags are in the index of RocketMQ 5.4 and later (QUERY_MESSAGE's indexType).
 
         NotIndexedError if there is no index. With `scan` the commitlog is searched instead, and also where the index
         does not reach or is damaged; `QueryResult.scanned` says whether that was done.
@@ -171,6 +171,8 @@ class StoreReader:
         from rmqctl.store.read import query as key_query
         from rmqctl.store.read.filter import newest_first
 
+        scan, progress = choice.get("scan", False), self.events.progress
+        tags, grep, index_type = choice.get("tags"), choice.get("grep"), choice.get("index_type", "K")
         query = key_query.KeyQuery(topic, key, begin, end, limit, tags, grep, index_type)
         log, criteria = self.files.log, query.criteria
         try:
@@ -194,54 +196,39 @@ class StoreReader:
         """The message whose frame starts exactly there; NotFoundError or CorruptError say what stands there instead."""
         return lookups.lookup(self.files, physical_offset)
 
-    def find(
-        self, text: str, topic: str | None = None, *, scan: bool = False, progress: Progress | None = None
-    ) -> FindResult:
+    def find(self, text: str, topic: str | None = None, *, scan: bool = False) -> FindResult:
         """What an id means: a broker's offset id, else a unique key (see rmqctl.store.read.query.find)."""
-        return lookups.find(self.files, text, topic, scan=scan, progress=progress)
+        return lookups.find(self.files, text, topic, scan=scan, progress=self.events.progress)
 
     # ---- many
 
-    def messages(
-        self,
-        selection: Selection,
-        order: Order = "log",
-        *,
-        on_damage: OnDamage,
-        progress: Progress | None = None,
-        tell: Callable[[str], None] | None = None,
-    ) -> Iterator[StoredMessage]:
-        """Messages of `selection` in the order of the log or of the queues. Damage is told to `on_damage` and passed.
-        `tell` gets a sentence for what is removed before it was read (removed_meanwhile.py).
+    def messages(self, selection: Selection, order: Order = "log") -> Iterator[StoredMessage]:
+        """Messages of `selection` in the order of the log or of the queues. A note says what was removed before it was
+        read (removed_meanwhile.py).
 
         NotFoundError for an unknown topic or queue and UnsupportedError for RocksDB queues, in order of the queues.
         """
         from rmqctl.store.log.removed_meanwhile import in_sentences
         from rmqctl.store.read.select import in_log_order, in_queue_order, units_in_sentences
 
+        events = self.events
         if order == "log":
-            return in_log_order(self.files.log, selection, on_damage, progress, on_removed=in_sentences(tell))
+            on_removed = in_sentences(events.note)
+            return in_log_order(self.files.log, selection, events.damaged, events.progress, on_removed=on_removed)
         views = map(self.view, self._chosen_queues(selection))
-        return in_queue_order(views, selection, on_damage, units_in_sentences(tell))
+        return in_queue_order(views, selection, events.damaged, units_in_sentences(events.note))
 
-    def last_messages(
-        self,
-        selection: Selection,
-        count: int,
-        order: Order = "log",
-        *,
-        on_damage: OnDamage,
-        tell: Callable[[str], None] | None = None,
-    ) -> list[StoredMessage]:
-        """Return the last `count` messages of `selection`, in order. Only the end is read, as far as needed.
-        `on_damage` gets damage among them, `tell` a sentence for what is removed before it was read. Errors as of
-        `messages`."""
+    def last_messages(self, selection: Selection, count: int, order: Order = "log") -> list[StoredMessage]:
+        """Return the last `count` messages of `selection`, in order. Only the end is read, as far as needed. Events
+        and errors as of `messages`."""
         from rmqctl.store.read.select import last_in_log_order, last_in_queue_order
 
+        events = self.events
         if order == "log":
-            return last_in_log_order(self.files.log, selection, count, on_damage, tell)
+            return last_in_log_order(self.files.log, selection, count, events.damaged, events.note)
         views = map(self.view, self._chosen_queues(selection)[::-1])
-        return last_in_queue_order(views, self.files.log.min_offset, selection, count, on_damage, tell)
+        minimum = self.files.log.min_offset
+        return last_in_queue_order(views, minimum, selection, count, events.damaged, events.note)
 
     def _chosen_queues(self, selection: Selection) -> list[AnyConsumeQueue]:
         criteria = selection.criteria

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence, Set
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.hosts import LOCAL_HOST, Host
@@ -18,8 +18,8 @@ from rmqctl.store.files.mapped_file_queue import Allocator
 from rmqctl.store.files.reading import named
 from rmqctl.store.log.append import SYNC_FLUSH, DirectSink, FlushService, LogAppender, LogFlusher, Sink
 from rmqctl.store.log.transient_pool import warming
-from rmqctl.store.log.walk import Progress
 from rmqctl.store.native.put import OrdinaryPuts, PutParts, PutState
+from rmqctl.store.options import WriteOptions
 from rmqctl.store.queues.consumequeue import QueueKey
 from rmqctl.store.queues.queue_table import QueueFlusher
 from rmqctl.store.store_files import StoreFiles
@@ -378,29 +378,25 @@ class StoreWriter:
 # A store opened for writing, with everything that runs while it is: what MessageStore and salvage write through.
 
 
-def open_writer(
-    root: Path,
-    config: StoreConfig | None = None,
-    *,
-    create: bool = False,
-    full_check: bool = False,
-    allocate_ahead: bool = True,
-    obey_disk_ratio: bool = False,
-    clean_expired: bool = False,
-    store_host: Host | None = None,
-    clock: Callable[[], int] | None = None,
-    progress: Progress | None = None,
-) -> StoreWriter:
-    """The writer of the store at `root`, to be closed at the end; see MessageStore.open for what the options mean and
-    for the errors."""
-    opened = open_store_for_writing(root, config, create=create, is_full_check=full_check, progress=progress)
-    host = store_host or opened.end.last_store_host or LOCAL_HOST
+def open_writer(root: Path, config: StoreConfig | None = None, **options: Unpack[WriteOptions]) -> StoreWriter:
+    """The writer of the store at `root`, to be closed at the end; see MessageStore.open for the errors."""
+    create, is_full = options.get("create", False), options.get("full_check", False)
+    opened = open_store_for_writing(
+        root, config, create=create, is_full_check=is_full, progress=options.get("progress")
+    )
+    host = options.get("store_host") or opened.end.last_store_host or LOCAL_HOST
     try:
         with named(root):
-            writer = StoreWriter(opened, host, clock, allocate_ahead=allocate_ahead, obey_disk_ratio=obey_disk_ratio)
+            writer = StoreWriter(
+                opened,
+                host,
+                options.get("clock"),
+                allocate_ahead=options.get("allocate_ahead", True),
+                obey_disk_ratio=options.get("obey_disk_ratio", False),
+            )
     except BaseException:
         give_back(opened)
         raise
-    if clean_expired:
+    if options.get("clean_expired"):
         writer.start_cleaning()
     return writer

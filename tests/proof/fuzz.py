@@ -35,7 +35,7 @@ from rmqctl.output import outcome as exit_codes
 from rmqctl.output.times import parse_span, parse_time
 from rmqctl.store.check.cross import ScrubState, load_state, save_state
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.options import ChangeOptions
+from rmqctl.store.options import ChangeOptions, Events
 from rmqctl.store.salvage.salvage import salvage
 from rmqctl.store.store_files import read_checkpoint
 from tests.proof import small_store
@@ -162,11 +162,11 @@ def _in_place(root: Path, messages: list[StoredMessage], *below: Path) -> Reader
 
 _LOOKS: tuple[Callable[[MessageStore, StoredMessage], object], ...] = (
     lambda store, _: list(store.check("full")),
-    lambda store, _: list(store.messages(on_damage=lambda _: None)),
+    lambda store, _: list(store.messages(events=Events(damage=lambda _: None))),
     lambda store, one: store.get(one.topic, one.queue_id, one.queue_offset),
     lambda store, one: store.query(one.topic, f"{one.flag:032X}"),
     lambda store, _: store.info(),
-    lambda store, _: list(store.offsets(on_damage=lambda _: None)),
+    lambda store, _: list(store.offsets(events=Events(damage=lambda _: None))),
     lambda store, _: store.changes(),
     lambda store, _: store.predict(),
     lambda store, _: store.undo(change=ChangeOptions(dry_run=True)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,10 @@ from rmqctl.store import (
     StoreInUseError,
     Target,
     UsageError,
+    lazy,
 )
 from rmqctl.store.files.lock import lock_holder
-from rmqctl.store.options import ChangeOptions
+from rmqctl.store.options import ChangeOptions, Events
 from tests.goldens import golden
 from tests.processes import run
 
@@ -161,7 +163,7 @@ def test_damage_is_raised_or_told(written: Path) -> None:
     with MessageStore.open(written) as store:
         with pytest.raises(CorruptError):
             list(store.messages())
-        assert len(list(store.messages(on_damage=damage.append))) == 9
+        assert len(list(store.messages(events=Events(damage=damage.append)))) == 9
         assert [error.physical_offset for error in damage] == [0]
 
 
@@ -219,6 +221,14 @@ def test_verbs_go_through_the_class() -> None:
     assert "rmqctl.opening.open_store" in ours
     assert {name: path for name, path in ours.items() if name in VERBS} == {}
     # a name that is no more would guard nothing
-    assert (
-        sorted(VERBS - imported([*(ROOT / "store/methods").glob("*.py"), ROOT / "store/message_store.py"]).keys()) == []
-    )
+    assert sorted(VERBS - imported([ROOT / "store/lazy.py", ROOT / "store/message_store.py"]).keys()) == []
+
+
+def test_what_types_say_of_the_methods_is_what_is_called() -> None:
+    path = Path(lazy.__file__)
+    typed = imported([path]).keys() - {"importlib.import_module", "typing.TYPE_CHECKING", "__future__.annotations"}
+    assert sorted(f"{home}.{name}" for name, home in lazy._HOMES.items()) == sorted(typed)
+    for name, home in lazy._HOMES.items():
+        assert getattr(lazy, name) is getattr(import_module(home), name)
+    with pytest.raises(AttributeError, match="no attribute 'chek'"):
+        _ = lazy.chek  # type: ignore[attr-defined]

@@ -25,7 +25,7 @@ from rmqctl.reports.changes import ToldUnread, print_forecast, told_users
 from rmqctl.store.clean import CleanReport, options_from_config
 from rmqctl.store.clean.plan import Because, FileDecision, messages_before
 from rmqctl.store.info.info import FileInUse, files_in_use
-from rmqctl.store.options import ChangeOptions
+from rmqctl.store.options import ChangeOptions, Events
 
 if TYPE_CHECKING:
     from rmqctl.store.message_store import MessageStore
@@ -170,7 +170,9 @@ def _loss(opened: MessageStore, plan: CleanReport) -> _Loss:
     unread = ToldUnread()
     if plan.removed:
         say = unread.unknown.append
-        unread.rows = opened.unread_before(plan.min_offset, tell=say, on_damage=lambda error: say(str(error)))
+        unread.rows = opened.unread_before(
+            plan.min_offset, events=Events(damage=lambda error: say(str(error)), note=say)
+        )
     return _Loss(messages_before(opened.files, plan.min_offset), unread)
 
 

@@ -11,6 +11,7 @@ import click
 from rmqctl.flags.options import StoreLocation, config_option, output_options
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.output import note_done
+from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -69,7 +70,9 @@ def salvage(
     config = broker_config(StoreLocation(target, config_path))
     total = sum(one.size for one in find_sources(source, config))
     with progress("searching", total, "bytes") as bar:
-        report = MessageStore.salvage(source, target, config=config, offsets=offsets, stale=stale, progress=bar.advance)
+        report = MessageStore.salvage(
+            source, target, config=config, offsets=offsets, stale=stale, events=Events(bar.advance)
+        )
     note_done(f"the store {target} was made", path=str(target))
     tell_left_behind(output, target.absolute().parent)
     _print(report, output, stale)

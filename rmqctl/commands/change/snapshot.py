@@ -11,6 +11,7 @@ import click
 from rmqctl.flags.options import StoreLocation, dry_run_option, output_options, store_options
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.output import note_done
+from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -96,7 +97,7 @@ def _take(store: StoreLocation, output: Output, directory: Path, reflink: str, h
     with open_store(store) as opened:
         total = sum(file.size for file in opened.files.log.files)
         with progress("copying", total, "bytes") as bar:
-            report = opened.snapshot(directory, sharing=reflink, hard_links=hard_links, progress=bar.advance)
+            report = opened.snapshot(directory, sharing=reflink, hard_links=hard_links, events=Events(bar.advance))
     note_done(f"the snapshot {directory} was made", path=str(directory))
     tell_left_behind(output, directory.absolute().parent)
     record = asdict(report)
@@ -113,7 +114,7 @@ def _verify(output: Output, directory: Path) -> int:
     from rmqctl.store.message_store import MessageStore
 
     with progress("verifying", None, "bytes") as bar:
-        report = MessageStore.verify_snapshot(directory, progress=bar.advance)
+        report = MessageStore.verify_snapshot(directory, events=Events(bar.advance))
     problems = [problem._asdict() for problem in report.problems]
     record = asdict(report) | {"problems": problems}
     if output.format != "table":

@@ -52,7 +52,7 @@ def undo(store: StoreLocation, output: Output, change_id: str | None, gives_up: 
         raise click.UsageError("only what was interrupted can be given up: --give-up takes no ID")
 
     with open_store(store) as opened:
-        done = opened.give_up(change) if gives_up else opened.undo(change_id, change)
+        done = opened.give_up(change=change) if gives_up else opened.undo(change_id, change=change)
     if not change.dry_run:
         note_done(f"change {done.id} was {'given up' if gives_up else 'undone'}", change=done.id)
     output.record(outcome(done, change.dry_run))
@@ -90,7 +90,7 @@ def resume(store: StoreLocation, output: Output, change: ChangeOptions) -> None:
     from rmqctl.opening import open_store
 
     with open_store(store) as opened:
-        done = opened.resume(change)
+        done = opened.resume(change=change)
     if not change.dry_run:
         note_done(f"change {done.id} was finished", change=done.id)
     output.record(outcome(done, change.dry_run))

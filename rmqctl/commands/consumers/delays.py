@@ -8,6 +8,7 @@ import click
 
 from rmqctl.flags.options import StoreLocation, output_options, store_options
 from rmqctl.output import outcome as exit_codes
+from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -96,7 +97,7 @@ def delays(store: StoreLocation, output: Output, *, undelivered: bool) -> int:
     with open_store(store, needs_messages=True) as opened:
 
         def ask(tell: Callable[[str], None], on_damage: Callable[[CorruptError], None]) -> Iterator[DelayLevel]:
-            for row in opened.delays(tell=tell, on_damage=on_damage):
+            for row in opened.delays(events=Events(damage=on_damage, note=tell)):
                 states.add(row.state)
                 yield row
 
@@ -119,7 +120,7 @@ def _list_undelivered(store: StoreLocation, output: Output) -> int:
     with open_store(store, needs_messages=True) as opened:
         damage = ToldDamage(output)
         with progress("reading the commitlog", log_bytes(opened.files), "bytes") as bar:
-            rows = list(opened.undelivered(tell=output.talk, on_damage=damage, progress=bar.advance))
+            rows = list(opened.undelivered(events=Events(progress=bar.advance, damage=damage, note=output.talk)))
     output.rows(_UNDELIVERED_COLUMNS, (row._asdict() for row in rows), droppable=_DROPPABLE_UNDELIVERED)
     if rows:
         output.talk(

@@ -27,6 +27,7 @@ from rmqctl.formats.errors import NotFoundError, StoreInUseError, UsageError, co
 from rmqctl.main import Verb, VerbGroup
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.output import note_done
+from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -76,7 +77,7 @@ def list_letters(store: StoreLocation, output: Output, group: str | None, topic:
         return tell_answer(
             output,
             _COLUMNS,
-            lambda _, on_damage: opened.dead_letters(group, topic, on_damage=on_damage),
+            lambda _, on_damage: opened.dead_letters(group, topic, events=Events(damage=on_damage)),
             otherwise,
             _DROPPABLE,
         )
@@ -204,7 +205,7 @@ def redrive(
             require_agreed_file(target, overwrite, yes)
         elif dry_run:
             tell_if_open(opened)
-        found = list(opened.redrive(group, choice, into, again=again, on_damage=damage))
+        found = list(opened.redrive(group, choice, into, again=again, events=Events(damage=damage)))
     if not found and not damage.count:
         raise NotFoundError("no dead letter matched", hint=f"`rmqctl dlq list -g {group}` lists them")
     results: list[PutResult] = []
@@ -248,7 +249,7 @@ def _store(
     listen()
     config = broker_config(location)
     with _naming_live(group), MessageStore.open(location.path, "rw", config, allocate_ahead=False) as opened:
-        found = list(opened.redrive(group, choice, into, again=again, on_damage=lambda error: None))
+        found = list(opened.redrive(group, choice, into, again=again, events=Events(damage=lambda error: None)))
         with noting_stored(opened, "dlq"):
             results = list(opened.put_many([row.message for row in found if row.message is not None]))
             opened.flush()

@@ -19,6 +19,7 @@ from rmqctl.flags.options import (
 )
 from rmqctl.formats.errors import counted
 from rmqctl.main import ListingGroup, Verb
+from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -132,7 +133,9 @@ def _of_store(store: StoreLocation, output: Output, wanted: WantedGroups, by_que
     with open_store(store) as opened:
 
         def ask(tell: Callable[[str], None], on_damage: Callable[[CorruptError], None]) -> Iterable[dict[str, Any]]:
-            found = opened.groups(exact(wanted.group), exact(wanted.topic), tags=tag, tell=tell, on_damage=on_damage)
+            found = opened.groups(
+                exact(wanted.group), exact(wanted.topic), tags=tag, events=Events(damage=on_damage, note=tell)
+            )
             rows = wanted.chosen((row._asdict() for row in found), hidden)
             return rows if by_queue else by_topic(rows)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl.flags.options import StoreLocation, output_options, store_options
+from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -59,7 +60,7 @@ def halves(store: StoreLocation, output: Output) -> int:
         return tell_answer(
             output,
             _COLUMNS,
-            lambda tell, on_damage: opened.halves(now=now_ms(), tell=tell, on_damage=on_damage),
+            lambda tell, on_damage: opened.halves(now=now_ms(), events=Events(damage=on_damage, note=tell)),
             NotFoundError("no transaction is without its end"),
             _DROPPABLE,
         )

@@ -16,6 +16,7 @@ from rmqctl.flags.options import (
 )
 from rmqctl.main import Verb, VerbGroup
 from rmqctl.output import outcome as exit_codes
+from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -72,7 +73,7 @@ def show(store: StoreLocation, output: Output, group: str | None, topic: str | N
         return tell_answer(
             output,
             _SHOWN,
-            lambda tell, on_damage: opened.offsets(group, topic, queue_id, tell=tell, on_damage=on_damage),
+            lambda tell, on_damage: opened.offsets(group, topic, queue_id, events=Events(damage=on_damage, note=tell)),
             NotFoundError("no offset is kept" if is_all else "no offset matched", hint=f"they are kept in {config}"),
             _SHOWN_DROPPABLE,
         )
@@ -102,7 +103,7 @@ def lint(store: StoreLocation, output: Output) -> int:
     worst = exit_codes.OK
     with open_store(store) as opened:
         rows = []
-        for problem in opened.lint_offsets(tell=output.talk):
+        for problem in opened.lint_offsets(events=Events(note=output.talk)):
             if problem.weight != "notice":
                 worst = exit_codes.DAMAGE_OR_NOTHING
             root = opened.files.root

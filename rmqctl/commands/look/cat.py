@@ -19,6 +19,7 @@ from rmqctl.flags.options import (
 from rmqctl.formats.errors import NotFoundError, UnsupportedError
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.outcome import ToldDamage, hidden_by_damage, report_unsearched
+from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -179,8 +180,8 @@ def _first_or_last(
 ) -> Iterator[StoredMessage]:
     criteria, begin, end = selection.criteria, selection.begin, selection.end
     if limit is not None and limit < 0:
-        return iter(store.last_messages(-limit, criteria, begin, end, order=order, on_damage=damage))
-    found = store.messages(criteria, begin, end, order=order, on_damage=damage, progress=passed)
+        return iter(store.last_messages(-limit, criteria, begin, end, order=order, events=Events(damage=damage)))
+    found = store.messages(criteria, begin, end, order=order, events=Events(progress=passed, damage=damage))
     return itertools.islice(found, limit)
 
 
@@ -205,7 +206,7 @@ def _follow(
     def batches() -> Iterator[list[StoredMessage]]:
         if limit != 0:
             yield from in_batches(_first_or_last(store, replace(selection, end=end), limit, "log", damage))
-        yield from store.follow(criteria, end, on_damage=damage, tell=listing.output.talk)
+        yield from store.follow(criteria, end, events=Events(damage=damage, note=listing.output.talk))
 
     wanted = _at_most(batches(), limit if limit is not None and limit > 0 else None)
     try:

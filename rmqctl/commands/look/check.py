@@ -89,6 +89,7 @@ def check(
     from rmqctl.opening import log_bytes, open_store
     from rmqctl.output.progress import progress
     from rmqctl.reports.check_report import CheckReport
+    from rmqctl.store.options import Events
 
     if explain is not None:
         return _explain(explain, output)
@@ -110,7 +111,7 @@ def check(
                 max_duration=seconds,
                 resume=state,
                 fail_fast=fail_fast,
-                progress=bar.advance,
+                events=Events(bar.advance),
             )
             report = CheckReport(output, files.root, severity, store.config_path, shows_all=shows_all)
             try:

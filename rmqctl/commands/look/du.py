@@ -10,6 +10,7 @@ import click
 from rmqctl.flags.options import StoreLocation, limit_option, output_options, store_options, topics_options
 from rmqctl.formats.errors import NotFoundError, UsageError, counted, format_time
 from rmqctl.output import outcome as exit_codes
+from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -79,7 +80,7 @@ def du(
     with open_store(store, needs_messages=not quick) as opened:
         total = None if quick else log_bytes(opened.files)
         with progress("reading the commitlog", total, "bytes") as bar:
-            usage = opened.disk_usage(quick=quick, progress=bar.advance)
+            usage = opened.disk_usage(quick=quick, events=Events(bar.advance))
     usage.topics = [topic for topic in usage.topics if topics.matches(topic.topic)]
     if topics.names and not usage.topics:
         raise NotFoundError("no topic matched", hint="`rmqctl ls --topics` lists the topics")

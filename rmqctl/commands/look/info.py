@@ -9,6 +9,7 @@ import click
 from rmqctl.flags.options import StoreLocation, output_options, store_options
 from rmqctl.formats.errors import counted
 from rmqctl.output import outcome as exit_codes
+from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -46,7 +47,7 @@ def info(store: StoreLocation, output: Output, quick: bool) -> int:
     with open_store(store) as opened:
         total = log_bytes(opened.files)
         with progress("reading the commitlog", total, "bytes") as bar:
-            row = opened.info(walk_log=not quick, progress=bar.advance)
+            row = opened.info(walk_log=not quick, events=Events(bar.advance))
     print_verdict(output, of_info(row, store.config_path))
     if output.format == "table":
         _print_writes(output, row["writes"])

@@ -11,6 +11,7 @@ from rmqctl.flags.options import StoreLocation, output_options, queue_option, st
 from rmqctl.formats.errors import NotFoundError
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.outcome import ToldDamage
+from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -79,7 +80,7 @@ def _topics(opened: MessageStore, output: Output, topic: str | None) -> Iterator
         yield from opened.topics(topic)
         return
     with progress("reading the commitlog", log_bytes(opened.files), "bytes") as bar:
-        rows = list(opened.topics(topic, progress=bar.advance))
+        rows = list(opened.topics(topic, events=Events(bar.advance)))
     if rows:  # else all topics were removed, and their queues with them
         output.talk("the consume queues cannot be read: counted from the commitlog")
     yield from rows

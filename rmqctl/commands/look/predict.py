@@ -10,6 +10,7 @@ import click
 from rmqctl.flags.options import StoreLocation, output_options, store_options
 from rmqctl.formats.errors import counted
 from rmqctl.output import outcome as exit_codes
+from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -75,7 +76,7 @@ def predict(store: StoreLocation, output: Output, *, broker: str, target: str | 
     with open_store(store) as opened:
         total = log_bytes(opened.files)
         with progress("reading the commitlog", total, "bytes") as bar:
-            found = opened.predict(broker, progress=bar.advance)
+            found = opened.predict(broker, events=Events(bar.advance))
     print_verdict(output, of_prediction(found, opened.files.root, store.config_path))
     if output.format == "table":
         output.text("")

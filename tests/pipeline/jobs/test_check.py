@@ -20,6 +20,7 @@ from rmqctl.store.check.check import check
 from rmqctl.store.check.cross import Level, Subset
 from rmqctl.store.files.reading import is_directory
 from rmqctl.store.log.implied import UNIT, QueueRun
+from rmqctl.store.options import Events
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore, tree_state
 from tests.quick import every, sample
@@ -103,10 +104,10 @@ def test_a_large_log_is_not_cut_into_any_number_of_tasks(
     store = golden_store("clean")
     monkeypatch.setattr("rmqctl.pipeline.jobs.check._MOST_TASKS", 3)
     passed: list[int] = []
-    assert _by(LocalEngine(1), store, "clean", split_size=30_000, progress=passed.append) == _here(store, "clean")
+    assert _by(LocalEngine(1), store, "clean", split_size=30_000, events=Events(passed.append)) == _here(store, "clean")
     assert len([size for size in passed if size]) <= 4
     passed.clear()
-    _by(LocalEngine(1), store, "clean", split_size=WHOLE_FILES, progress=passed.append)
+    _by(LocalEngine(1), store, "clean", split_size=WHOLE_FILES, events=Events(passed.append))
     assert len([size for size in passed if size]) == 9
 
 
@@ -129,7 +130,7 @@ def test_tasks_look_for_no_queue_that_the_driver_has_listed(
 def test_in_processes(golden_store: GoldenStore) -> None:
     store = golden_store("cq-truncated")
     passed: list[int] = []
-    found = _by(LocalEngine(2, alone_for=0), store, "cq-truncated", split_size=100_000, progress=passed.append)
+    found = _by(LocalEngine(2, alone_for=0), store, "cq-truncated", split_size=100_000, events=Events(passed.append))
     assert found == _here(store, "cq-truncated")
     assert sum(passed) == 9 * 262144
 

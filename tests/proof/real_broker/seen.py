@@ -12,6 +12,7 @@ from rmqctl.formats.layouts import SYS_FLAG_COMPRESSED
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.options import Events
 from rmqctl.store.queues.consumequeue import QueueKey
 from tests.interop.views import BrokerView, MessageView
 
@@ -123,7 +124,7 @@ def by_us(root: Path, config: StoreConfig, keys: Iterable[Key]) -> Seen:
     """What a MessageStore sees that is open for reading."""
     with MessageStore.open(root, config=config) as store:
         begin = store.files.log.min_offset
-        last = store.last_messages(1, on_damage=lambda damage: None)
+        last = store.last_messages(1, events=Events(damage=lambda damage: None))
         found = Seen(begin, last[-1].end if last else begin, {}, {}, {}, {}, set())
         for queue in store.reader.queues():
             first, end = queue.min_offset(begin), queue.max_offset

@@ -21,6 +21,7 @@ from rmqctl.store.clean import CleanOptions, plan_clean
 from rmqctl.store.info.info import file_rows
 from rmqctl.store.log.walk import Damage, walk
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.options import Events
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.select import Selection
 from rmqctl.store.store_files import StoreFiles
@@ -194,7 +195,7 @@ def test_a_log_that_rolls_while_a_queue_is_read_has_no_damage(tmp_path: Path) ->
                 writer.put(message(500))
             writer.flush()
             damage: list[CorruptError] = []
-            found = list(StoreReader(files).messages(Selection(), "queue", on_damage=damage.append))
+            found = list(StoreReader(files).telling(Events(damage=damage.append)).messages(Selection(), "queue"))
     assert not damage
     assert len(found) == 401
 

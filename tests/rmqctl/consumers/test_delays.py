@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+import rmqctl.store.message_store as wiring
 from rmqctl.formats.layouts import TIMER_CHECKPOINT, TIMER_LOG_UNIT
 from rmqctl.output import outcome as exit_codes
 from rmqctl.store import Message, MessageStore, StoreConfig
-from rmqctl.store.methods import reading as answers
 from tests.features import feature_store
 from tests.goldens import FOLDER, GoldenStore, truth
 from tests.opened import store_path
@@ -175,7 +175,7 @@ def _with_checkpoint(store: Path, **changed: int) -> None:
 
 def _days_after_it_was_due(days: int, monkeypatch: pytest.MonkeyPatch) -> None:
     due = max(int(one["properties"]["TIMER_OUT_MS"]) for one in truth("broker-real").messages if one["topic"] == TIMER)
-    monkeypatch.setattr(answers, "now_ms", lambda: due + days * 86_400_000)
+    monkeypatch.setattr(wiring, "_moment", lambda now: due + days * 86_400_000)
 
 
 def test_a_broker_delivers_late_what_it_puts_on_the_wheel_when_it_starts(

@@ -13,6 +13,7 @@ import pytest
 from rmqctl.store.clean import CleanOptions
 from rmqctl.store.compiled.notices import tell_notices
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.options import Events
 from rmqctl.store.read import select as selection
 from rmqctl.store.read.select import Order
 from tests import quick
@@ -29,15 +30,15 @@ Removing = Callable[[MessageStore], None]
 
 
 def one_by_one(store: MessageStore, tell: Callable[[str], None]) -> Iterator[int]:
-    return (found.physical_offset for found in store.messages(tell=tell))
+    return (found.physical_offset for found in store.messages(events=Events(note=tell)))
 
 
 def by_queues(store: MessageStore, tell: Callable[[str], None]) -> Iterator[int]:
-    return (found.physical_offset for found in store.messages(order="queue", tell=tell))
+    return (found.physical_offset for found in store.messages(order="queue", events=Events(note=tell)))
 
 
 def in_columns(store: MessageStore, tell: Callable[[str], None]) -> Iterator[int]:
-    for batch in store.scan(["physical_offset"], tell=tell):
+    for batch in store.scan(["physical_offset"], events=Events(note=tell)):
         yield from batch.column(0).to_pylist()
 
 
@@ -104,7 +105,7 @@ def test_nothing_is_said_of_what_was_not_asked_for(filled: Path, monkeypatch: py
         with MessageStore.open(filled, "r", SMALL) as store:
             for file in store.files.log.files[:2]:
                 file.reference.shutdown(10**9)  # on its way out
-            for _ in read(store, begin=begin, tell=told.append):
+            for _ in read(store, begin=begin, events=Events(note=told.append)):
                 pass
         assert [re.findall(r"\d+", sentence)[0] for sentence in told] == [str(begin)]
 
@@ -141,7 +142,7 @@ def test_the_last_messages_are_read_or_said(
             return plain(*arguments)
 
         monkeypatch.setattr(os, "pread", removing)
-        found = store.last_messages(COUNT, order=order, tell=told.append)
+        found = store.last_messages(COUNT, order=order, events=Events(note=told.append))
     assert 0 < len(found) < COUNT
     spans = [tuple(map(int, re.findall(r"(?:offsets|messages) (\d+) to (\d+)", sentence)[0])) for sentence in told]
     if order == "log":
@@ -173,6 +174,6 @@ def test_nothing_is_said_of_a_store_that_stays_as_it_is(golden_store: GoldenStor
     told: list[str] = []
     with MessageStore.open(golden_store(name)) as store:
         for begin in (0, 300_000):
-            list(store.messages(begin=begin, on_damage=lambda _: None, tell=told.append))
-            list(store.scan(["size"], begin, on_damage=lambda _: None, tell=told.append))
+            list(store.messages(begin=begin, events=Events(damage=lambda _: None, note=told.append)))
+            list(store.scan(["size"], begin, events=Events(damage=lambda _: None, note=told.append)))
     assert told == []

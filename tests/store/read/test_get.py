@@ -8,6 +8,7 @@ import pytest
 
 from rmqctl.formats.checksums import java_hash
 from rmqctl.formats.errors import CorruptError, UnsupportedError, UsageError
+from rmqctl.store.options import Events
 from rmqctl.store.queues.consumequeue import QueueUnit, pack_batch_unit
 from rmqctl.store.read.filter import Criteria, TagFilter
 from rmqctl.store.read.get import GetResult
@@ -204,7 +205,10 @@ def test_a_hole_and_a_placeholder(golden_store: GoldenStore) -> None:
     damage: list[CorruptError] = []
     with StoreFiles(store) as files:
         chosen = Selection(Criteria(topic="OrderTopic", queue_id=1))
-        found = [one.queue_offset for one in StoreReader(files).messages(chosen, "queue", on_damage=damage.append)]
+        found = [
+            one.queue_offset
+            for one in StoreReader(files).telling(Events(damage=damage.append)).messages(chosen, "queue")
+        ]
     assert found[:4] == [0, 1, 2, 5]
     assert ["never written" in str(error) for error in damage] == [True]
 

@@ -10,6 +10,7 @@ import pytest
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.log.resync import LOOK_BACK
+from rmqctl.store.options import Events
 from rmqctl.store.queues.consumequeue import QueueUnit
 from rmqctl.store.read import select as last
 from rmqctl.store.read.filter import Criteria, TopicFilter
@@ -40,13 +41,13 @@ def test_they_are_those_at_the_end(name: str, order: Order, monkeypatch: pytest.
             continue
         selection = Selection(Criteria(**chosen))
         told: list[CorruptError] = []
-        every = [m.physical_offset for m in opened.messages(selection, order, on_damage=told.append)]
+        every = [m.physical_offset for m in opened.telling(Events(damage=told.append)).messages(selection, order)]
         for span in (20_000, 256 * 1024):
             monkeypatch.setattr(last, "_FIRST_BYTES", span)
             monkeypatch.setattr(last, "_FIRST_UNITS", span // 100)
             for count in (1, 20, 100_000):
                 found: list[CorruptError] = []
-                got = opened.last_messages(selection, count, order, on_damage=found.append)
+                got = opened.telling(Events(damage=found.append)).last_messages(selection, count, order)
                 assert [message.physical_offset for message in got] == every[-count:]
                 if count > len(every):
                     assert sorted(map(str, found)) == sorted(map(str, told)) or order == "queue"
@@ -64,7 +65,7 @@ def test_the_log_is_not_walked(monkeypatch: pytest.MonkeyPatch) -> None:
         return data
 
     monkeypatch.setattr(opened.files.descriptors, "read", counted)
-    assert len(opened.last_messages(Selection(), 3, on_damage=lambda _: None)) == 3
+    assert len(opened.telling(Events(damage=lambda _: None)).last_messages(Selection(), 3)) == 3
     assert sum(read) < sum(file.size for file in opened.files.log.files) / 2
 
 
@@ -73,7 +74,9 @@ def test_of_a_part_they_are_those_at_its_end_with_the_damage_behind_the_first(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = reader(name)
-    places = [message.physical_offset for message in opened.messages(Selection(), on_damage=lambda _: None)]
+    places = [
+        message.physical_offset for message in opened.telling(Events(damage=lambda _: None)).messages(Selection())
+    ]
     if not places:
         return
     monkeypatch.setattr(last, "_FIRST_BYTES", 30_000)
@@ -83,12 +86,12 @@ def test_of_a_part_they_are_those_at_its_end_with_the_damage_behind_the_first(
     for begin, end in parts:
         selection = Selection(begin=begin, end=end)
         told: list[CorruptError] = []
-        every = [m.physical_offset for m in opened.messages(selection, on_damage=told.append)]
+        every = [m.physical_offset for m in opened.telling(Events(damage=told.append)).messages(selection)]
         # the first one may be right behind damage, or right before it
         edges = [sum(one > (error.physical_offset or 0) for one in every) for error in told]
         for count in {1, 2, 7, len(every), len(every) + 1, *edges, *(edge + 1 for edge in edges)} - {0}:
             found: list[CorruptError] = []
-            got = opened.last_messages(selection, count, on_damage=found.append)
+            got = opened.telling(Events(damage=found.append)).last_messages(selection, count)
             assert [message.physical_offset for message in got] == every[-count:], (begin, end, count)
             behind = every[-count] if count <= len(every) else -1
             assert [str(one) for one in found] == [
@@ -102,9 +105,9 @@ def test_of_a_part_of_the_queues_they_are_those_at_its_end(name: str, monkeypatc
     monkeypatch.setattr(last, "_FIRST_UNITS", 3)
     for begin, end in ((0, 5), (2, None), (2, 9), (4, 4), (0, 1), (1 << 40, None)):
         selection = Selection(begin=begin, end=end)
-        every = [m.physical_offset for m in opened.messages(selection, "queue", on_damage=_fail)]
+        every = [m.physical_offset for m in opened.telling(Events(damage=_fail)).messages(selection, "queue")]
         for count in (1, 4, len(every) + 1):
-            got = opened.last_messages(selection, count, "queue", on_damage=_fail)
+            got = opened.telling(Events(damage=_fail)).last_messages(selection, count, "queue")
             assert [message.physical_offset for message in got] == every[-count:], (begin, end, count)
 
 
@@ -127,7 +130,7 @@ def test_a_queue_is_not_gone_through_for_its_last_messages(monkeypatch: pytest.M
     selection = Selection(Criteria(topic=queue.topic, queue_id=queue.queue_id))
     for count, most in ((3, 8), (8, 8), (9, 8 + 32)):
         asked.clear()
-        assert len(opened.last_messages(selection, count, "queue", on_damage=_fail)) == count
+        assert len(opened.telling(Events(damage=_fail)).last_messages(selection, count, "queue")) == count
         assert len(asked) <= most
 
 

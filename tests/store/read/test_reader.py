@@ -11,6 +11,7 @@ import pytest
 from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.options import Events
 from rmqctl.store.read import get
 from rmqctl.store.read import query as key_query
 from rmqctl.store.read import reader as module
@@ -43,7 +44,7 @@ def look(tmp_path: Path) -> Iterator[StoreReader]:
 
 
 def _times(look: StoreReader) -> dict[int, int]:
-    return {len(one.body): one.store_timestamp for one in look.messages(Selection(), on_damage=_fail)}
+    return {len(one.body): one.store_timestamp for one in look.telling(Events(damage=_fail)).messages(Selection())}
 
 
 def _fail(error: CorruptError) -> None:
@@ -143,7 +144,7 @@ def test_a_query_is_held_against_all_that_is_asked_for(look: StoreReader) -> Non
         assert _numbers(list(asked("TopicB", "k2", scan=scan).messages)) == [2]
     found = asked("TopicA", "all")
     assert (found.damaged, found.removed, found.scanned) == ([], 0, False)
-    everything = [one.physical_offset for one in look.messages(Selection(), on_damage=_fail)]
+    everything = [one.physical_offset for one in look.telling(Events(damage=_fail)).messages(Selection())]
     assert found.indexed == (everything[0], everything[-1])
 
 
@@ -157,7 +158,7 @@ def test_a_query_without_an_index_needs_a_scan(look: StoreReader) -> None:
         assert caught.value.file == str(look.files.root / "index")
         assert "--scan" in (caught.value.hint or "")
         told: list[int] = []
-        found = bare.query("TopicA", "all", limit=3, scan=True, progress=told.append)
+        found = bare.telling(Events(told.append)).query("TopicA", "all", limit=3, scan=True)
         assert _numbers(list(found.messages)) == [7, 5, 3]
         assert (found.indexed, found.scanned, found.removed) == (None, True, 0)
         assert sum(told) > 0
@@ -185,8 +186,8 @@ def test_messages_in_both_orders(look: StoreReader) -> None:
     def found(order: str, count: int | None = None, **chosen: object) -> list[int]:
         selection = Selection(Criteria(**chosen))  # type: ignore[arg-type]  # each test names parameters of it
         if count is None:
-            return _numbers(list(look.messages(selection, order, on_damage=_fail)))  # type: ignore[arg-type]
-        return _numbers(list(look.last_messages(selection, count, order, on_damage=_fail)))  # type: ignore[arg-type]
+            return _numbers(list(look.telling(Events(damage=_fail)).messages(selection, order)))  # type: ignore[arg-type]
+        return _numbers(list(look.telling(Events(damage=_fail)).last_messages(selection, count, order)))  # type: ignore[arg-type]
 
     in_queues = [0, 3, 5, 1, 7, 2, 6, 4]
     of_users = {"topics": TopicFilter(["Topic*"], system_topics=False)}
@@ -221,6 +222,6 @@ def test_queues_that_cannot_be_read_are_not_called_empty() -> None:
     for topic in (None, "TopicTest"):
         selection = Selection(Criteria(topic))
         with pytest.raises(UnsupportedError):
-            list(look.messages(selection, "queue", on_damage=_fail))
+            list(look.telling(Events(damage=_fail)).messages(selection, "queue"))
         with pytest.raises(UnsupportedError):
-            look.last_messages(selection, 1, "queue", on_damage=_fail)
+            look.telling(Events(damage=_fail)).last_messages(selection, 1, "queue")

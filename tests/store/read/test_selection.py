@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError
+from rmqctl.store.options import Events
 from rmqctl.store.read.filter import Criteria
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.select import Order, Selection
@@ -21,7 +22,10 @@ def select(name: str, order: Order = "log", **chosen: Any) -> tuple[list[int], l
     damage: list[CorruptError] = []
     begin, end = chosen.pop("begin", 0), chosen.pop("end", None)
     selection = Selection(Criteria(**chosen), begin, end)
-    found = [message.physical_offset for message in reader(name).messages(selection, order, on_damage=damage.append)]
+    found = [
+        message.physical_offset
+        for message in reader(name).telling(Events(damage=damage.append)).messages(selection, order)
+    ]
     return found, damage
 
 
@@ -146,7 +150,7 @@ def test_units_that_are_missing_with_their_file_are_damage(golden_store: GoldenS
     damage: list[CorruptError] = []
     with StoreFiles(store) as files:
         selection = Selection(Criteria(topic="topic-with-dash"))
-        found = StoreReader(files).messages(selection, "queue", on_damage=damage.append)
+        found = StoreReader(files).telling(Events(damage=damage.append)).messages(selection, "queue")
         assert [message.physical_offset for message in found] == units[:100] + units[200:]
     [told] = damage
     assert "units 100 to 199 of 'topic-with-dash' queue 0 are missing with their file" in str(told)

@@ -1,1 +1,0 @@
-"""Methods of MessageStore, grouped by subject."""
