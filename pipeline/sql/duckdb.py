@@ -14,16 +14,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rmqctl.formats.errors import CorruptError, EngineError, RmqctlError, UnsupportedError, refuse_exhausted
+from rmqctl.formats.errors import CorruptError, EngineError, RmqctlError
 from rmqctl.pipeline.spark.options import SourceOptions, parse_options
 from rmqctl.pipeline.splits import plan_splits
 from rmqctl.pipeline.sql.errors import QueryError
 from rmqctl.pipeline.sql.stores import MAIN, options_by_schema
+from rmqctl.pipeline.sql.tables import MEMORY, SETTINGS, require_duckdb
 from rmqctl.pipeline.views import TABLES
 from rmqctl.store.compiled.available import little_to_do
 from rmqctl.store.files.outputs import temporary_folder
 from rmqctl.store.log.walk import Progress
-from rmqctl.store.scan.schema import require_pyarrow
 from rmqctl.store.status import SQL
 from rmqctl.store.store_files import StoreFiles
 
@@ -128,22 +128,9 @@ def _sentence(text: str) -> str:
 
 _Result = TypeVar("_Result")
 
-MEMORY = "50%"
-"""The share of this machine's memory that a query may take."""
-
 LARGEST_ANSWER = 1 << 30
 """Bytes of rows that an answer may have in memory, as Spark's driver takes by default."""
 
-_SETTINGS = {
-    "enable_external_access": "false",
-    "autoload_known_extensions": "false",
-    "autoinstall_known_extensions": "false",
-    "allow_community_extensions": "false",
-    "python_enable_replacements": "false",
-    # as Spark orders, and divides by zero: not at all
-    "default_null_order": "nulls_first_on_asc_last_on_desc",
-    "ieee_floating_point_ops": "false",
-}
 # what Spark calls by other names, where the meaning is the same
 _MACROS = (
     "collect_list(x) as list(x) filter (x is not null)",
@@ -176,7 +163,7 @@ def embedded_sql(
 
     UnsupportedError without duckdb and pyarrow, UsageError for wrong options, NotAStoreError.
     """
-    _require_duckdb()
+    require_duckdb("SQL in this process", f"{SQL}; --master 'local[*]' asks Spark")
     import duckdb
 
     from rmqctl.pipeline.sql.arrow_views import Reading
@@ -189,7 +176,7 @@ def embedded_sql(
             StoreFiles(Path(one.path), one.store_config()).close()
     with contextlib.ExitStack() as opened:
         folder = opened.enter_context(temporary_folder("rmqctl-sql-"))
-        settings: dict[str, Any] = {**_SETTINGS, "memory_limit": memory, "temp_directory": str(folder)}
+        settings: dict[str, Any] = {**SETTINGS, "memory_limit": memory, "temp_directory": str(folder)}
         connection = duckdb.connect(config=settings)
         opened.callback(_close, connection)
         yield EmbeddedSql(connection, schemas, Reading())
@@ -201,17 +188,6 @@ def _close(connection: Any) -> None:
     # refused while a query is under way: one that was interrupted and did not end in time
     with contextlib.suppress(duckdb.Error):
         connection.close()
-
-
-def _require_duckdb() -> None:
-    try:
-        import duckdb  # noqa: F401
-    except ImportError as error:
-        refuse_exhausted(error)
-        raise UnsupportedError(
-            "SQL in this process needs duckdb, which is not installed", hint=f"{SQL}; --master 'local[*]' asks Spark"
-        ) from error
-    require_pyarrow()
 
 
 def _is_little(schemas: Iterable[SourceOptions]) -> bool:

@@ -100,19 +100,17 @@ def stats(
     with open_store(store, needs_messages=True) as opened:
         from rmqctl.pipeline.jobs.stats import StatsRequest, dimensions_of, group_rows, key_names, stats_summary
 
-        dimensions = dimensions_of(wanted)
+        dimensions = dimensions_of(wanted or (["topic"] if output.format == "csv" else []))
         request = StatsRequest(dimensions, topic, begin, end, now_ms(), not no_duplicates)
         found = _counted(opened.files, request, spark)
-        if not found.groups:
+        if found.total is None:
             raise NotFoundError(
                 "no message matched" if topic or begin is not None or end is not None else "the store has no messages",
                 hint="`rmqctl info` says what the store holds",
             )
-        if dimensions or output.format == "csv":
-            by_names = dimensions or ("topic",)
-            rows = group_rows(found, by_names)
-            keys = key_names(by_names)
-            columns = [*keys, *(name for name in _TABLE if name in rows[0])]
+        if dimensions:
+            rows = group_rows(found)
+            columns = [*key_names(dimensions), *(name for name in _TABLE if name in rows[0])]
             output.rows(
                 columns,
                 rows[:limit],

@@ -15,19 +15,17 @@ import pytest
 from rmqctl.formats.errors import UsageError
 from rmqctl.output import outcome as exit_codes
 from rmqctl.pipeline.engine import Engine, LocalEngine
-from rmqctl.pipeline.jobs import stats_parts as stats_duplicates
 from rmqctl.pipeline.jobs.stats import (
     Stats,
     StatsRequest,
     bundle_stats,
     dimensions_of,
+    find_duplicates,
     group_rows,
     stats,
     stats_summary,
 )
-from rmqctl.pipeline.jobs.stats_groups import offset_numbers
-from rmqctl.pipeline.jobs.stats_parts import find_duplicates, repeats_by_design
-from rmqctl.pipeline.splits import WHOLE_FILES, of_bundle, plan_splits
+from rmqctl.pipeline.splits import WHOLE_FILES, of_bundle, plan_splits, split_columns
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, truth
 from tests.opened import store_path
@@ -54,13 +52,12 @@ def stats_of(
 
 
 def rows_of(root: Path, *by: str, **chosen: Any) -> list[Row]:
-    dimensions = dimensions_of(by)
-    return group_rows(stats_of(root, StatsRequest(dimensions, **chosen)), dimensions)
+    return group_rows(stats_of(root, StatsRequest(dimensions_of(by), **chosen)))
 
 
-def summary_of(root: Path) -> Row:
+def summary_of(root: Path, **how: Any) -> Row:
     with StoreFiles(root) as files:
-        return stats_summary(stats_of(root), files.log)
+        return stats_summary(stats_of(root, **how), files.log)
 
 
 def host_of(row: Row) -> str:
@@ -114,13 +111,12 @@ def test_groups_are_what_rocketmq_says_of_the_messages(name: str, by: tuple[str,
 
 @pytest.mark.parametrize("name", goldens_of([*WHOLE, "lmq", "innerbatch", "v4-cqext"]))
 def test_queue_offsets_are_those_of_rocketmqs_queues(name: str) -> None:
-    found = stats_of(store_path(name)).queues
+    found = {(queue["topic"], queue["queue_id"]): queue for queue in stats_of(store_path(name)).queues}
     known = {(row["topic"], row["queueId"]): (row["min"], row["max"]) for row in truth(name).queues if row["max"]}
     assert found.keys() == known.keys()
-    for queue, offsets in found.items():
-        numbers = offset_numbers(offsets, 10)
-        assert (numbers.min_offset, numbers.max_offset + 1) == known[queue]
-        assert (numbers.missing, numbers.repeated) == (0, 0)
+    for queue, numbers in found.items():
+        assert (numbers["min_offset"], numbers["max_offset"]) == known[queue]
+        assert (numbers["missing"], numbers["repeated"]) == (0, 0)
 
 
 def test_hosts_are_addresses_without_ports() -> None:
@@ -156,7 +152,9 @@ def test_what_nothing_is_counted_by() -> None:
 
 
 def test_a_store_without_a_log_has_nothing() -> None:
-    assert stats_of(store_path("log-gone")) == Stats(duplicates=stats_duplicates.Duplicates())
+    found = summary_of(store_path("log-gone"))
+    assert (found["messages"], found["topics"], found["sizes"]) == (0, [], [])
+    assert found["duplicates"] == {"messages": 0, "keys": 0, "stored_again_by_design": 0, "first": []}
 
 
 def test_a_huge_message_of_decoys_is_counted_as_what_it_is(tmp_path: Path) -> None:
@@ -166,8 +164,8 @@ def test_a_huge_message_of_decoys_is_counted_as_what_it_is(tmp_path: Path) -> No
         found = stats(HERE, files, StatsRequest(("topic",)), split_size=SPLIT_IN_DECOY, progress=told.append)
         length = files.log.max_offset
     assert sum(told) == length
-    assert (sum(numbers.messages for numbers in found.groups.values()), found.damage.spans) == (MESSAGES, 0)
-    assert sum(numbers.bytes for numbers in found.groups.values()) == length > offset
+    assert (sum(row["messages"] for row in found.groups), found.damage.spans) == (MESSAGES, 0)
+    assert sum(row["bytes"] for row in found.groups) == length > offset
 
 
 def test_holes_and_repeats_of_queue_offsets(golden_store: GoldenStore) -> None:
@@ -221,9 +219,9 @@ def test_jumps_of_the_clock_have_a_place_and_a_size(split_size: int, golden_stor
     by_topic = {row["topic"]: row["clock_jumps"] for row in rows_of(root, "topic") if row["clock_jumps"]}
     assert by_topic == Counter([second["topic"], rows[701]["topic"]])
     # wherever splits begin, between the two messages too
-    assert stats_of(root, split_size=split_size) == stats_of(root)
-    in_future = stats_of(root, StatsRequest(now=max(row["storeTimestamp"] for row in rows)))
-    assert sum(numbers.in_future for numbers in in_future.groups.values()) == 1
+    assert summary_of(root, split_size=split_size) == summary_of(root)
+    in_future = summary_of(root, request=StatsRequest(now=max(row["storeTimestamp"] for row in rows)))
+    assert in_future["clock"]["in_future"] == 1
 
 
 @pytest.mark.parametrize("split_size", sample([2_900, 5_000], [5_000]))
@@ -265,7 +263,7 @@ def test_duplicates_are_counted_in_their_topic_and_shown_with_their_places(
     again = [("TopicTest", 7), ("TopicTest", 9), ("OrderTopic", 5), ("%RETRY%GroupA", 2)]
     hosts = Counter(host_of(by_topic[topic][number]) for topic, number in again)
     assert {row["producer_host"]: row["duplicates"] for row in rows_of(root, "host") if row["duplicates"]} == hosts
-    assert stats_of(root, split_size=split_size) == stats_of(root)
+    assert summary_of(root, split_size=split_size) == summary_of(root)
 
 
 def test_duplicates_are_the_same_in_any_number_of_partitions(golden_store: GoldenStore, monkeypatch: Any) -> None:
@@ -276,22 +274,34 @@ def test_duplicates_are_the_same_in_any_number_of_partitions(golden_store: Golde
         patch_text(
             root, rows[number]["phyOffset"], rows[number]["properties"]["UNIQ_KEY"], rows[0]["properties"]["UNIQ_KEY"]
         )
-    whole = stats_of(root)
-    assert whole.duplicates is not None
-    assert whole.duplicates.repeats == {("OrderTopic",): 13}
+    whole = summary_of(root)
+    assert (whole["duplicates"]["messages"], whole["duplicates"]["keys"]) == (13, 1)
     monkeypatch.setattr("rmqctl.pipeline.jobs.stats.PARTITION_BYTES", 100_000)
-    assert stats_of(root) == whole
+    assert summary_of(root) == whole
     with StoreFiles(root) as files:
         task = partial(bundle_stats, StatsRequest(), 7)
         parts = [of_bundle(task, [split])[1] for split in plan_splits(files, 50_000)]
     assert {len(part) for part in parts} == {7}
-    found = [find_duplicates(pieces) for pieces in zip(*parts, strict=True)]
-    assert [one.repeats for one in found if one.repeats] == [{("OrderTopic",): 13}]
+    found = [find_duplicates(1, pieces)["repeats"][0].to_pylist() for pieces in zip(*parts, strict=True)]
+    assert [one for one in found if one] == [[{"d0": "OrderTopic", "repeats": 13}]]
 
 
-def test_topics_that_repeat_keys_by_design() -> None:
-    assert all(map(repeats_by_design, ("%RETRY%g", "%DLQ%g", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC")))
-    assert not repeats_by_design("Orders")
+@pytest.mark.parametrize("rows", [200])
+def test_short_runs_come_to_the_same(golden_store: GoldenStore, monkeypatch: Any, rows: int) -> None:
+    root = golden_store("broker-real")
+    messages = truth("broker-real").messages
+    for number in (40, 41, 90):
+        patch_field(root, messages[number]["phyOffset"], "store_timestamp", 1_000_000 * number)
+        patch_field(root, messages[number + 1]["phyOffset"], "queue_offset", 5)
+    chosen = StatsRequest(dimensions_of(("queue", "hour")))
+    whole, by_group = summary_of(root), group_rows(stats_of(root, chosen))
+    assert whole["clock"]["jumps"] >= 2
+    assert whole["queue_offsets"]["repeated"] >= 1
+    # a batch of the walk is taken whole, so only short windows make short runs
+    monkeypatch.setattr("rmqctl.pipeline.jobs.stats.RUN_ROWS", rows)
+    monkeypatch.setattr("rmqctl.pipeline.jobs.stats.split_columns", partial(split_columns, rows=rows))
+    assert summary_of(root) == whole
+    assert group_rows(stats_of(root, chosen)) == by_group
 
 
 @pytest.mark.parametrize(
@@ -313,7 +323,9 @@ def test_damage_is_counted_and_named(name: str) -> None:
 @pytest.mark.parametrize("split_size", sample([4_500, 33_333, 1 << 20], [33_333]))
 def test_any_split_size_comes_to_the_same(name: str, split_size: int) -> None:
     request = StatsRequest(dimensions_of(("queue", "tag", "host", "hour")))
-    assert stats_of(store_path(name), request, split_size) == stats_of(store_path(name), request)
+    found, whole = (stats_of(store_path(name), request, size) for size in (split_size, WHOLE_FILES))
+    assert group_rows(found) == group_rows(whole)
+    assert summary_of(store_path(name), split_size=split_size) == summary_of(store_path(name))
 
 
 @pytest.mark.parametrize("other", ENGINES_BEYOND_ONE)
@@ -325,7 +337,7 @@ def test_every_engine_comes_to_the_same_bytes(name: str, other: str, request: py
         with StoreFiles(store_path(name)) as files:
             by_group = stats(engine, files, StatsRequest(dimensions), split_size=100_000)
             whole = stats(engine, files, StatsRequest(), split_size=100_000)
-            made.add(json.dumps([group_rows(by_group, dimensions), stats_summary(whole, files.log)]))
+            made.add(json.dumps([group_rows(by_group), stats_summary(whole, files.log)]))
     assert len(made) == 1
 
 

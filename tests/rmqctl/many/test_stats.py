@@ -113,7 +113,7 @@ def test_looking_changes_nothing(golden_store: GoldenStore) -> None:
 
 
 def test_help_names_every_dimension(capsys: pytest.CaptureFixture[str]) -> None:
-    from rmqctl.pipeline.jobs.stats_groups import DIMENSIONS
+    from rmqctl.pipeline.jobs.stats_sql import DIMENSIONS
 
     assert main(["stats", "--help"]) == 0
     assert ", ".join(DIMENSIONS) in " ".join(capsys.readouterr().out.split())

@@ -1,0 +1,109 @@
+"""SQL by DuckDB over Arrow tables that a task of a job makes: one thread, and a temporary folder for what is large."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rmqctl.formats.errors import UnsupportedError, refuse_exhausted
+from rmqctl.store.files.outputs import temporary_folder
+from rmqctl.store.scan.schema import require_pyarrow
+from rmqctl.store.status import SQL
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MEMORY = "50%"
+"""The share of this machine's memory that a query may take."""
+
+SETTINGS = {
+    "enable_external_access": "false",
+    "autoload_known_extensions": "false",
+    "autoinstall_known_extensions": "false",
+    "allow_community_extensions": "false",
+    "python_enable_replacements": "false",
+    # as Spark orders, and divides by zero: not at all
+    "default_null_order": "nulls_first_on_asc_last_on_desc",
+    "ieee_floating_point_ops": "false",
+}
+
+
+def require_duckdb(what: str, hint: str = SQL) -> None:
+    """UnsupportedError, which says that `what` needs it, unless duckdb and pyarrow can be imported."""
+    try:
+        import duckdb  # noqa: F401
+    except ImportError as error:
+        refuse_exhausted(error)
+        raise UnsupportedError(f"{what} needs duckdb, which is not installed", hint=hint) from error
+    require_pyarrow()
+
+
+class Tables:
+    """Arrow tables by name, to be asked by SQL. Made by `open_tables`."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def put(self, **tables: pa.Table) -> None:
+        """Have these tables, instead of those of the same names."""
+        for name, table in tables.items():
+            self._connection.register(name, table)
+
+    def table(self, statement: str, values: Mapping[str, Any] | None = None) -> pa.Table:
+        """Return the answer as Arrow; `values` by the names that stand behind `$` in the statement. EngineError."""
+        with _understood():
+            return self._connection.sql(statement, params=values or None).to_arrow_table()
+
+    def rows(self, statement: str) -> list[dict[str, Any]]:
+        """Return the answer as plain rows. EngineError."""
+        with _understood():
+            found = self._connection.sql(statement)
+            return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
+
+    def make(self, statement: str, values: Mapping[str, Any] | None = None) -> None:
+        """Carry out a statement that makes a table. EngineError."""
+        with _understood():
+            self._connection.execute(statement, values or None)
+
+
+@contextlib.contextmanager
+def _understood() -> Iterator[None]:
+    """Raise what DuckDB raises as an error of the family."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        from rmqctl.pipeline.sql.duckdb import said_of
+
+        raise said_of(error) from error
+
+
+@contextlib.contextmanager
+def open_tables(*, spills: bool = False) -> Iterator[Tables]:
+    """Open a connection without tables. An engine has a process for each core, so it takes one thread.
+
+    `spills`: what does not fit into its share of the memory lies in a temporary folder.
+    """
+    with contextlib.ExitStack() as opened:
+        if spills:
+            folder = opened.enter_context(temporary_folder("rmqctl-sql-"))
+            connection = _database({"temp_directory": str(folder)})
+        else:
+            connection = _kept_database().cursor()
+        opened.callback(connection.close)
+        yield Tables(connection)
+
+
+@functools.cache
+def _kept_database() -> Any:
+    """A database for all that does not spill: to start one takes as long as to count 20,000 messages."""
+    return _database({"temp_directory": ""})
+
+
+def _database(further: Mapping[str, str]) -> Any:
+    import duckdb
+
+    return duckdb.connect(config={**SETTINGS, **further, "memory_limit": MEMORY, "threads": 1})
