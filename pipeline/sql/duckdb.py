@@ -19,7 +19,7 @@ from rmqctl.pipeline.spark.options import SourceOptions, parse_options
 from rmqctl.pipeline.splits import plan_splits
 from rmqctl.pipeline.sql.errors import QueryError
 from rmqctl.pipeline.sql.stores import MAIN, options_by_schema
-from rmqctl.pipeline.sql.tables import MEMORY, SETTINGS, require_duckdb
+from rmqctl.pipeline.tables import MEMORY, SETTINGS, require_duckdb
 from rmqctl.pipeline.views import TABLES
 from rmqctl.store.compiled.available import little_to_do
 from rmqctl.store.files.outputs import temporary_folder

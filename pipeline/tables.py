@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.formats.errors import UnsupportedError, refuse_exhausted
+from rmqctl.formats.errors import EngineError, UnsupportedError, refuse_exhausted
 from rmqctl.store.files.outputs import temporary_folder
 from rmqctl.store.scan.schema import require_pyarrow
 from rmqctl.store.status import SQL
@@ -70,15 +70,14 @@ class Tables:
 
 @contextlib.contextmanager
 def _understood() -> Iterator[None]:
-    """Raise what DuckDB raises as an error of the family."""
+    """Raise what DuckDB raises as EngineError."""
     import duckdb
 
     try:
         yield
     except duckdb.Error as error:
-        from rmqctl.pipeline.sql.duckdb import said_of
-
-        raise said_of(error) from error
+        sentence = str(error).partition("\n")[0]
+        raise EngineError(f"DuckDB could not count: {sentence}", hint="RMQCTL_DEBUG=1 shows where") from error
 
 
 @contextlib.contextmanager
