@@ -232,13 +232,13 @@ def test_an_unpacked_source_distribution_is_tested_like_a_clone(
     sources: Path, tools: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     made = tmp_path_factory.mktemp("distribution")
+    names = {path.relative_to(sources).as_posix() for path in sources.rglob("*") if path.is_file()}
     code = f"import sys; sys.path.insert(0, {str(tools)!r})\nfrom setuptools.build_meta import build_sdist\n"
     worked([sys.executable, "-c", f"{code}build_sdist({str(made)!r})"], cwd=sources)
     (archive,) = made.glob("*.tar.gz")
     with tarfile.open(archive) as opened:
         opened.extractall(made, filter="data")
     (unpacked,) = (path for path in made.iterdir() if path.is_dir())
-    names = {path.relative_to(sources).as_posix() for path in sources.rglob("*") if path.is_file()}
     there = {path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*") if path.is_file()}
     assert {name for name in names - there if ".egg-info/" not in name} == set()
     assert [floor for floor in FLOORS if (unpacked / "rmqctl" / floor).resolve() != unpacked / floor] == []

@@ -98,6 +98,9 @@ def stats(
     if limit is not None and not wanted:
         raise click.UsageError("-n goes with --by")
     with open_store(store, needs_messages=True) as opened:
+        from rmqctl.pipeline.tables import require_duckdb
+
+        require_duckdb("counting")  # before what cannot even be imported without it
         from rmqctl.pipeline.jobs.stats import StatsRequest, dimensions_of, group_rows, key_names, stats_summary
 
         dimensions = dimensions_of(wanted or (["topic"] if output.format == "csv" else []))
