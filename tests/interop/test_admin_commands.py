@@ -41,7 +41,6 @@ _IN_5 = {
     "checkRocksdbCqWriteProgress -c DefaultCluster -t Events": _NO_EFFECT,
     "updateColdDataFlowCtrGroupConfig -b BROKER -g g-events -v 1": _NO_EFFECT,
     "setCommitLogReadAheadMode -b BROKER -m 1": _NO_EFFECT,
-    "setConsumeMode -b BROKER -t New -g g-made -m PULL -q 1": _POP,
     "exportPopRecord -b BROKER": _POP,
     "getUser -b BROKER -u somebody": _AUTHENTICATION,
     "listUser -b BROKER": _AUTHENTICATION,
