@@ -13,8 +13,6 @@ import pytest
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.output import outcome as exit_codes
-from rmqctl.store.compiled.available import NO_NUMBA
-from rmqctl.store.compiled.notices import tell_notices
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import FAST
 from tests.goldens import GoldenStore
@@ -210,15 +208,6 @@ def test_as_stored_needs_time_and_host_of_every_row(tmp_path: Path) -> None:
     path = written(tmp_path / "none.parquet", columns)
     done = run("append", "-s", tmp_path / "other", "--create", "--from", path, "--as-stored")
     assert "3 bad rows" in done.err
-
-
-def test_it_is_said_once_that_nothing_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(NO_NUMBA, "1")
-    tell_notices(None)  # what an earlier test of this process was told
-    path = written(tmp_path / "in.parquet", {"topic": ["A"] * 20_000, "body": [b"x"] * 20_000})
-    done = run("append", "-s", tmp_path / "store", "--create", "--from", path, "--json")
-    assert (done.code, done.objects[0]["stored"]) == (exit_codes.OK, 20_000)
-    assert done.err.count(NO_NUMBA) == 1
 
 
 @pytest.mark.parametrize("columns", [{"topic": ["A"]}, {"body": [b""]}, {"topic": ["A"], "body": [b""], "bodi": [1]}])
