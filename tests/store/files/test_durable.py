@@ -224,16 +224,16 @@ def run(root: Path, verb: Callable[..., object], *arguments: object, **options: 
         return verb(files, *arguments, **options)
 
 
-def truncate_half(files: StoreFiles, *, keeps: bool) -> object:
+def truncate_half(files: StoreFiles, *, change: ChangeOptions) -> object:
     middle = stored_messages(files.root, SMALL)[150]
-    return truncate(files, middle.physical_offset, change=ChangeOptions(keep_undo=keeps))
+    return truncate(files, middle.physical_offset, change=change)
 
 
 @pytest.mark.parametrize("keeps", [True, False])
 @pytest.mark.parametrize("verb", [recover, rebuild, repair, truncate_half])
 def test_a_change_and_its_undo(root: Path, verb: Callable[..., object], keeps: bool) -> None:
     with recorded_disk(root.parent) as disk:
-        run(root, verb, keeps=keeps)
+        run(root, verb, change=ChangeOptions(keep_undo=keeps))
         assert_safe(disk)
         if keeps:
             with StoreFiles(root, SMALL) as files:
