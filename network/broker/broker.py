@@ -83,7 +83,7 @@ class Broker:
         """Return the queues of a topic in the whole cluster that can be read; None for an unknown topic."""
         self.reader = StoreReader(files)
         # loaded before anybody asks: the first pull would wait for it, and all others with it
-        assert good_frames
+        assert good_frames is not None
         self.settings = settings_from_properties(self.properties)
         self.topics = TopicTable(files, tell, is_written=self.is_writable)
         may_create = self.settings.auto_create_subscription_group or not self.is_writable
