@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from construct import Bytes, Construct, Container, FormatField, IfThenElse, Renamed, Struct
+from construct import Bytes, Construct, ConstructError, Container, FormatField, IfThenElse, Renamed, Struct
 
 from rmqctl.formats.layout import Layout
 
@@ -106,8 +106,6 @@ def explain(schema: Struct, data: bytes) -> tuple[list[ParsedField], str | None]
     For forensic output only: it is slow, and unlike `Struct.parse` keeps what was read before the damage.
     """
     import io
-
-    from construct import ConstructError
 
     stream = io.BytesIO(data)
     context = Container(_params=Container(), _parsing=True, _building=False, _sizing=False)

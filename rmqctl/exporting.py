@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.messages.json import known_columns
-from rmqctl.store.export.export import TABLES
+from rmqctl.messages.json import ALL_COLUMNS, EXACT_COLUMNS, known_columns, message_json
+from rmqctl.store.export.export import TABLES, description, export_records, metadata_of
 from rmqctl.store.options import Events
 from rmqctl.store.read.select import PLAIN_BYTES, walked_bytes
-from rmqctl.store.scan.schema import has_arrow
-from rmqctl.store.status import FAST
+from rmqctl.store.scan.schema import column_names, has_arrow, require_pyarrow
+from rmqctl.store.status import FAST, version
 
 if TYPE_CHECKING:
     from rmqctl.flags.spark_options import SparkChoice
@@ -53,7 +53,6 @@ def _as_batches(
     damage: ToldDamage,
 ) -> ExportReport:
     from rmqctl.output.progress import progress
-    from rmqctl.store.scan.schema import require_pyarrow
 
     require_pyarrow()
     lines = None
@@ -79,10 +78,8 @@ def _plain_lines(
 ) -> ExportReport:
     from rmqctl.formats.layouts import SYS_FLAG_COMPRESSED
     from rmqctl.formats.message import unread_body_error
-    from rmqctl.messages.json import ALL_COLUMNS, EXACT_COLUMNS, message_json
     from rmqctl.output.output import csv_lines, json_line
     from rmqctl.output.progress import progress
-    from rmqctl.store.export.export import export_records
 
     names = known_columns(names)
     shows_bodies = names is None or any(name.startswith("body") for name in names)
@@ -124,10 +121,6 @@ def export_on_spark(
     from rmqctl.flags.spark_options import job_engine
     from rmqctl.output.progress import progress
     from rmqctl.pipeline.jobs.export import export_with
-    from rmqctl.store.export.export import description, metadata_of
-    from rmqctl.store.read.select import walked_bytes
-    from rmqctl.store.scan.schema import column_names, require_pyarrow
-    from rmqctl.store.status import version
 
     require_pyarrow()
     described = description(selection, column_names(names))

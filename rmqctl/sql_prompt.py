@@ -20,7 +20,7 @@ from rmqctl.formats.errors import RmqctlError, UsageError, counted
 from rmqctl.output.outcome import Terminated
 from rmqctl.output.output import FIRST_PAGE, Output, talk
 from rmqctl.output.progress import progress
-from rmqctl.output.table import table_layout, visible
+from rmqctl.output.table import csv_value, table_layout, visible, visible_json
 from rmqctl.output.times import format_time
 from rmqctl.pipeline.views import TABLES, Table
 
@@ -236,15 +236,11 @@ def _lines(table: pa.Table, kind: FileFormat) -> Iterator[str]:
     if kind == "json":
         import json
 
-        from rmqctl.output.table import visible_json
-
         for row in json_rows(table):
             yield visible_json(json.dumps(row, ensure_ascii=False, allow_nan=False)) + "\n"
         return
     import csv
     import io
-
-    from rmqctl.output.table import csv_value
 
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

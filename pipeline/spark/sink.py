@@ -125,8 +125,6 @@ class RocketMQStore(RocketMQSource):
     @sentence_first
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """What writes the micro-batches of a query. UsageError also for the output mode `complete`."""
-        from rmqctl.formats.errors import UsageError
-
         if overwrite:
             raise UsageError('a store keeps every message: there is no outputMode("complete"), only "append"')
         return MessageStreamWriter(parse_sink_options(self.options), schema)

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from rmqctl.formats.errors import UsageError
 from rmqctl.pipeline.spark.filters import comparisons
 from rmqctl.pipeline.spark.options import SourceOptions, parse_options
-from rmqctl.pipeline.spark.planning import asked_stores, plan_tasks
+from rmqctl.pipeline.spark.planning import asked_stores, fitted, labelled, plan_tasks
 from rmqctl.pipeline.spark.split_reading import SplitPartition, read_split, subscribed
 from rmqctl.pipeline.spark.types import view_schema
 from rmqctl.pipeline.splits import open_in_task
@@ -183,7 +183,6 @@ class TableSourceReader(DataSourceReader):
         """Batches of the schema."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from rmqctl.pipeline.spark.planning import fitted, labelled
         from rmqctl.pipeline.spark.readers import READERS
 
         if not isinstance(partition, TablePartition):

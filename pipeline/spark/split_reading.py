@@ -13,6 +13,8 @@ from rmqctl.formats.errors import CorruptError, counted
 from rmqctl.pipeline.spark.options import SourceOptions
 from rmqctl.pipeline.spark.planning import (
     LogTask,
+    fitted,
+    labelled,
     spans_of,
 )
 from rmqctl.pipeline.splits import Split, open_split
@@ -76,7 +78,6 @@ def read_split(
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from rmqctl.pipeline.queue_pruning import split_batches
-    from rmqctl.pipeline.spark.planning import fitted, labelled
 
     if not isinstance(partition, SplitPartition):
         return

@@ -90,7 +90,6 @@ def _is_word(name: str) -> bool:
 
 def _layout(context: click.Context) -> StoreLayout:
     """The store that the line names so far, as the command itself would find it."""
-    from rmqctl.opening import locate_store
     from rmqctl.store.files.layout import StoreLayout
 
     root = locate_store(context.params.get("store_path"), context.params.get("config_path")).path

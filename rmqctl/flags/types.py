@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.formats.errors import UnreadableError, UsageError
+from rmqctl.formats.errors import RefusedError, UnreadableError, UsageError
 from rmqctl.output.span import SPAN
 from rmqctl.output.times import parse_time, parse_zone
 
@@ -236,8 +236,6 @@ def decide_sizes(
 
 
 def _take_index(files: StoreFiles, index_size: tuple[int, int]) -> None:
-    from rmqctl.formats.errors import UsageError
-
     for name, size, key in zip(
         ("max_hash_slot_num", "max_index_num"), index_size, ("maxHashSlotNum", "maxIndexNum"), strict=True
     ):
@@ -264,8 +262,6 @@ def _has_keys(files: StoreFiles) -> bool:
 
 
 def _unknown_index_size(files: StoreFiles) -> RefusedError:
-    from rmqctl.formats.errors import RefusedError
-
     return RefusedError(
         "no index file is left that shows how many slots and entries they have, and this broker does not use the "
         f"default sizes: its commitlog files have {files.log.file_size} bytes",
@@ -276,15 +272,12 @@ def _unknown_index_size(files: StoreFiles) -> RefusedError:
 
 
 def _take(files: StoreFiles, queue_file_size: int) -> None:
-    from rmqctl.formats.errors import UsageError
-
     if files.config.mapped_file_size_consume_queue not in (None, queue_file_size):
         raise UsageError("--queue-file-size and mappedFileSizeConsumeQueue of -c differ", hint="leave out one of them")
     files.take_sizes({"mapped_file_size_consume_queue": queue_file_size})
 
 
 def _tell_queues(files: StoreFiles) -> None:
-    from rmqctl.formats.errors import RefusedError
     from rmqctl.output.output import talk
     from rmqctl.store.queues.consumequeue import DEFAULT_FILE_SIZE
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.messages.input import ARROW_MAGIC, PARQUET_MAGIC, MessagePiece
+from rmqctl.messages.input import ARROW_MAGIC, PARQUET_MAGIC, MessagePiece, identified
 from rmqctl.messages.json import JSON_ORDER
 
 _SPOOL_IN_MEMORY = 64 * 1024 * 1024
@@ -51,7 +51,6 @@ class MessageSource:
             pieces = pieces_of_lines(self._stream, as_stored)
         if not self._unique_keys:
             return pieces
-        from rmqctl.messages.input import identified
         from rmqctl.network.unique_ids import UniqueIds
 
         return identified(pieces, UniqueIds())

@@ -24,6 +24,7 @@ from rmqctl.formats.errors import (
     StoreInUseError,
     UncertainError,
     UnreadableError,
+    UnreadPartError,
     UnsupportedError,
     UsageError,
     WriteFailedError,
@@ -363,8 +364,6 @@ class ToldDamage:
 
     def __call__(self, error: CorruptError) -> None:
         """Report one damaged place, or one part that was not read."""
-        from rmqctl.formats.errors import UncertainError, UnreadPartError
-
         if isinstance(error, UncertainError):
             self._report_uncertain(error)
             return

@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.formats.errors import counted
+from rmqctl.formats.errors import UnreadableError, counted
 from rmqctl.network.config_defaults import conf_defaults
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.table import human_size
@@ -239,7 +239,6 @@ _SHOWN = 5
 def tell_left_behind(output: Output, *directories: Path) -> None:
     """Say on stderr which unfinished files and folders lie in `directories` whose processes are gone. Nothing is
     removed: whoever made them may want to know first."""
-    from rmqctl.output.table import human_size
     from rmqctl.store.files.outputs import left_behind
 
     found = [path for directory in dict.fromkeys(directories) for path in left_behind(directory)]
@@ -250,7 +249,6 @@ def tell_left_behind(output: Output, *directories: Path) -> None:
 
 
 def _size(path: Path) -> int:
-    from rmqctl.formats.errors import UnreadableError
     from rmqctl.store.files.io import tree_on_disk_bytes
 
     try:

@@ -499,8 +499,6 @@ class _Search:
         return self._absent(f"No message has it: {searched}, and it never got here")
 
     def _first_time(self) -> str:
-        from rmqctl.store.read.frames import store_time_at
-
         time = store_time_at(self._reader.files.log, self._reader.files.log.min_offset)
         return "" if time is None else f", stored {format_time(time)}"
 

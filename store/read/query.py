@@ -14,13 +14,13 @@ from rmqctl.formats.checksums import key_hash, tag_key
 from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError, UnsupportedError, counted
 from rmqctl.formats.hosts import is_message_id, parse_offset_message_id
 from rmqctl.formats.message import StoredMessage
-from rmqctl.formats.properties import TAGS
+from rmqctl.formats.properties import TAGS, UNIQUE_KEY
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.index.index_file import IndexEntry, IndexFile
 from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.log.walk import Damage, Progress, walk
 from rmqctl.store.queues.dispatch import index_keys
-from rmqctl.store.read.filter import Criteria, newest_first
+from rmqctl.store.read.filter import Criteria, known_topics, newest_first
 from rmqctl.store.read.frames import MessageRemovedError, explain_absence, message_at
 
 if TYPE_CHECKING:
@@ -347,8 +347,6 @@ def find_unique(
 
     NotIndexedError without an index, unless `scan` allows to search the commitlog. The result may be empty.
     """
-    from rmqctl.store.read.filter import Criteria, known_topics, newest_first
-
     result = FindResult(BY_UNIQUE_KEY, [])
     try:
         topics = [topic] if topic is not None else known_topics(files)
@@ -370,8 +368,6 @@ def find_unique(
 
 
 def _is_unique_key(message: StoredMessage, unique_key: str) -> bool:
-    from rmqctl.formats.properties import UNIQUE_KEY
-
     return message.properties().get(UNIQUE_KEY) == unique_key
 
 

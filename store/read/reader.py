@@ -12,7 +12,7 @@ from rmqctl.formats.message import StoredMessage
 from rmqctl.store.files.reading import is_directory
 from rmqctl.store.options import Events, KeyChoice
 from rmqctl.store.read import query as lookups
-from rmqctl.store.read.filter import newest_first
+from rmqctl.store.read.filter import TagFilter, known_topics, newest_first
 from rmqctl.store.read.query import FindResult, QueryResult
 from rmqctl.store.store_files import StoreFiles
 
@@ -58,7 +58,6 @@ class StoreReader:
         rmqctl.store.read.get.get_messages). A queue that does not exist reads as an empty one, as the broker has it.
         UnsupportedError for queues in a RocksDB.
         """
-        from rmqctl.store.read.filter import TagFilter
         from rmqctl.store.read.get import get_messages, no_queue
 
         tag_filter = TagFilter(tags)
@@ -169,7 +168,6 @@ class StoreReader:
         does not reach or is damaged; `QueryResult.scanned` says whether that was done.
         """
         from rmqctl.store.read import query as key_query
-        from rmqctl.store.read.filter import newest_first
 
         scan, progress = choice.get("scan", False), self.events.progress
         tags, grep, index_type = choice.get("tags"), choice.get("grep"), choice.get("index_type", "K")
@@ -239,8 +237,6 @@ class StoreReader:
 
     def has_topic(self, topic: str) -> bool | None:
         """Whether the store knows `topic`; None where the queues cannot be read, so that nobody can say."""
-        from rmqctl.store.read.filter import known_topics
-
         try:
             return topic in known_topics(self.files)
         except UnsupportedError:

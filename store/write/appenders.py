@@ -18,7 +18,7 @@ from rmqctl.store.files.mapped_file import WritableMap
 from rmqctl.store.index.index_file import IndexFile, IndexHeader
 from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.log.columns import Int32s, Int64s
-from rmqctl.store.log.implied import packed_entries
+from rmqctl.store.log.implied import consecutive, packed_entries
 from rmqctl.store.native.units import link_entries
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.queues.consumequeue_ext import ExtAppender, last_ext_offset
@@ -75,8 +75,6 @@ class QueueAppender:
 
     def add_units(self, run: QueueRun) -> None:
         """Append units of 20 bytes, stretch by stretch of consecutive slots."""
-        from rmqctl.store.log.implied import consecutive
-
         queue = self._find(run.topic, run.queue_id, False, int(run.units["physical_offset"][0]))
         assert isinstance(queue, ConsumeQueue)
         for begin, end in consecutive(run.slots):

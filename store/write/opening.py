@@ -34,7 +34,7 @@ from rmqctl.store.files.mapped_file_queue import FileProblem
 from rmqctl.store.files.reading import exists, is_directory, is_there, named
 from rmqctl.store.journal.change import take_for_change
 from rmqctl.store.journal.log import refuse_unfinished
-from rmqctl.store.log.implied import Digest, QueueRun, Run, consecutive, read_units, route
+from rmqctl.store.log.implied import Digest, QueueRun, Run, consecutive, read_units, route, walk_runs
 from rmqctl.store.log.refused import as_brokers_read
 from rmqctl.store.log.survey import LogSurvey, new_survey, start_after_clean_stop
 from rmqctl.store.log.unread_logs import refuse_dledger
@@ -261,7 +261,6 @@ def _records(
     begin = survey.start_offset
     if _bytes_on_disk(files, begin) > _FEW_BYTES:
         # numpy and compiled code take longer to load than a short log to read
-        from rmqctl.store.log.implied import walk_runs
 
         run_check = RunCheck(files, queues)
         for found in walk_runs(files.log, run_check.digest, begin, crc_from=begin, progress=progress):

@@ -17,7 +17,7 @@ from rmqctl.store.files.mapped_file import monotonic_ms
 from rmqctl.store.files.mapped_file_queue import Allocator
 from rmqctl.store.files.reading import named
 from rmqctl.store.log.append import SYNC_FLUSH, DirectSink, FlushService, LogAppender, LogFlusher, Sink
-from rmqctl.store.log.transient_pool import warming
+from rmqctl.store.log.transient_pool import PooledSink, TransientStorePool, warming
 from rmqctl.store.native.put import OrdinaryPuts, PutParts, PutState
 from rmqctl.store.options import WriteOptions
 from rmqctl.store.queues.consumequeue import QueueKey
@@ -29,7 +29,7 @@ from rmqctl.store.write.known import UNUSUAL_FLAGS, Known
 from rmqctl.store.write.opening import OpenedStore, give_back, open_store_for_writing, unmark
 from rmqctl.store.write.prepare import Preparation, TopicTypes, wants_durability
 from rmqctl.store.write.put import STORED, OffsetTable, PendingPut, PutResult, PutServices, Putter, put_until_failure
-from rmqctl.store.write.services import CheckpointKeeper, QueueFlushService
+from rmqctl.store.write.services import CheckpointKeeper, CleanService, QueueFlushService
 
 if TYPE_CHECKING:
     import pyarrow
@@ -56,7 +56,6 @@ def _sink(config: StoreConfig, file_size: int) -> Sink:
     """Return where the store's log is appended to: `file_size` is that of a commitlog file."""
     if not config.uses_transient_store_pool:
         return DirectSink()
-    from rmqctl.store.log.transient_pool import PooledSink, TransientStorePool
 
     fails_fast = config.fast_fail_if_no_buffer_in_store_pool and not config.is_slave
     return PooledSink(TransientStorePool(config.transient_store_pool_size, file_size, fails_fast=fails_fast))
@@ -317,8 +316,6 @@ class StoreWriter:
 
     def _cleaning(self) -> CleanService:
         if self._clean is None:
-            from rmqctl.store.write.services import CleanService
-
             self._clean = CleanService(
                 self._opened.files, self._clock, self._settled_end, self._queue_flush.flush_queues, self._state.fail
             )

@@ -122,7 +122,6 @@ def one_message(
     body_file: IO[bytes] | None,
 ) -> Message:
     """The message that flags describe; click.UsageError where they describe none."""
-    from rmqctl.formats.message import Message
     from rmqctl.messages.input import properties_of
 
     if not topic:

@@ -19,7 +19,7 @@ from rmqctl.flags.options import (
     store_options,
     topic_option,
 )
-from rmqctl.flags.spark_options import SparkChoice, spark_options
+from rmqctl.flags.spark_options import SparkChoice, job_engine, spark_options
 from rmqctl.formats.errors import counted
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.output import note_change
@@ -68,7 +68,6 @@ def rebuild(
     New files are written beside the store, flushed, then swapped in. The old ones are kept in DIR.rmqctl for `undo`.
     Queues whose messages have all expired stay, because only they know their next offset.
     """
-    from rmqctl.flags.spark_options import job_engine
     from rmqctl.flags.types import NewFiles, decide_sizes, tell_index_size
     from rmqctl.opening import log_bytes, open_store, tell_if_open
     from rmqctl.output.progress import progress

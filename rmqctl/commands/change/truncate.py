@@ -16,7 +16,7 @@ from rmqctl.flags.options import (
     queue_file_size_option,
     store_options,
 )
-from rmqctl.flags.types import OFFSET
+from rmqctl.flags.types import OFFSET, decide_sizes, tell_index_size
 from rmqctl.output.output import note_change
 
 if TYPE_CHECKING:
@@ -55,7 +55,6 @@ def truncate(
     Queues, index and checkpoint follow. Removed data is kept in DIR.rmqctl beside the store; `rmqctl undo` restores
     it.
     """
-    from rmqctl.flags.types import decide_sizes, tell_index_size
     from rmqctl.opening import open_store, tell_if_open
     from rmqctl.output.progress import progress
     from rmqctl.reports.changes import print_report

@@ -68,7 +68,6 @@ def list_letters(store: StoreLocation, output: Output, group: str | None, topic:
 
     Each has the topic and id of the original message, the number of attempts and the time of the last one.
     """
-    from rmqctl.formats.errors import NotFoundError
     from rmqctl.opening import open_store
     from rmqctl.output.outcome import tell_answer
 

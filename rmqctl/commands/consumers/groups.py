@@ -17,7 +17,7 @@ from rmqctl.flags.options import (
     tls_options,
     topic_option,
 )
-from rmqctl.formats.errors import counted
+from rmqctl.formats.errors import NotFoundError, counted
 from rmqctl.main import ListingGroup, Verb
 from rmqctl.store.options import Events
 
@@ -149,7 +149,6 @@ def _of_store(store: StoreLocation, output: Output, wanted: WantedGroups, by_que
 
 def _nothing(config: Path, wanted: WantedGroups) -> NotFoundError:
     """What to say where there is no row: without the file of offsets nobody knows whether there are groups."""
-    from rmqctl.formats.errors import NotFoundError
     from rmqctl.store.answers.config_offsets import CONSUMER_FILE
     from rmqctl.store.config.config_files import backup_of
     from rmqctl.store.files.reading import exists
@@ -167,7 +166,6 @@ def _nothing(config: Path, wanted: WantedGroups) -> NotFoundError:
 
 def _live(output: Output, namesrv: str, dial: Dial, wanted: WantedGroups, by_queue: bool) -> int:
     """The same as brokers say."""
-    from rmqctl.formats.errors import NotFoundError
     from rmqctl.network.clients.client import Client
     from rmqctl.network.clients.survey import groups_at
     from rmqctl.output.outcome import Unanswered

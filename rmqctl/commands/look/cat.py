@@ -18,7 +18,7 @@ from rmqctl.flags.options import (
 )
 from rmqctl.formats.errors import NotFoundError, UnsupportedError
 from rmqctl.output import outcome as exit_codes
-from rmqctl.output.outcome import ToldDamage, hidden_by_damage, report_unsearched
+from rmqctl.output.outcome import Terminated, ToldDamage, hidden_by_damage, report_unsearched
 from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
@@ -197,7 +197,6 @@ def _follow(
     from dataclasses import replace
 
     from rmqctl.messages.listing import in_batches, print_batches, print_formatted
-    from rmqctl.output.outcome import Terminated
     from rmqctl.store.log.survey import end_of_messages
 
     log, criteria = store.files.log, selection.criteria

@@ -12,7 +12,7 @@ import click
 
 from rmqctl.flags import options as completing
 from rmqctl.flags.options import StoreLocation, output_options, store_options
-from rmqctl.flags.spark_options import SparkChoice, spark_options
+from rmqctl.flags.spark_options import SparkChoice, job_engine, spark_options
 from rmqctl.output import outcome as exit_codes
 
 if TYPE_CHECKING:
@@ -131,7 +131,6 @@ def _checker(spark: SparkChoice, store: MessageStore) -> Iterator[Callable[..., 
     if spark.master is None:
         yield store.check
         return
-    from rmqctl.flags.spark_options import job_engine
     from rmqctl.pipeline.jobs.check import check_with
 
     with job_engine(spark) as engine:

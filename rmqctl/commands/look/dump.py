@@ -11,7 +11,7 @@ import click
 
 from rmqctl.flags.options import limit_option, output_options
 from rmqctl.flags.types import OFFSET
-from rmqctl.formats.errors import counted
+from rmqctl.formats.errors import UnsupportedError, counted
 from rmqctl.output import outcome as exit_codes
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ def dump(output: Output, file: Path, with_hex: bool, at: int, limit: int | None)
     offsets.json of a broadcasting consumer is shown queue by queue. Of a damaged one the offsets before the damage are
     shown, and what the client does with the backup offsets.json.bak at its next start.
     """
-    from rmqctl.formats.errors import UnsupportedError
     from rmqctl.store.files.remote import as_written
     from rmqctl.store.message_store import MessageStore
 

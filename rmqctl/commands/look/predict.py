@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl.flags.options import StoreLocation, output_options, store_options
-from rmqctl.formats.errors import counted
+from rmqctl.formats.errors import counted, lasting
 from rmqctl.output import outcome as exit_codes
 from rmqctl.store.options import Events
 
@@ -138,7 +138,6 @@ def _print(found: Prediction, output: Output) -> None:
 
 
 def _print_recovery(recovery: dict[str, Any], output: Output) -> None:
-    from rmqctl.formats.errors import lasting
     from rmqctl.output.paragraph import print_paragraph
     from rmqctl.output.table import human_size
 

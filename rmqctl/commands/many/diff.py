@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl.flags.options import limit_option, output_options
-from rmqctl.flags.spark_options import SparkChoice, spark_options
+from rmqctl.flags.spark_options import SparkChoice, job_engine, spark_options
 from rmqctl.formats.errors import counted
-from rmqctl.opening import StoreLocation
+from rmqctl.opening import StoreLocation, open_store
 from rmqctl.output import outcome as exit_codes
 
 if TYPE_CHECKING:
@@ -74,8 +74,6 @@ def diff(
     and queue offset and then by unique key. Every message is checked on the way; damage is named, and what it hides is
     not called absent. Topics, groups, consumer offsets and delay offsets of both folders config/ are compared, too.
     """
-    from rmqctl.opening import open_store
-
     place_a, place_b = StoreLocation(a, config_a), StoreLocation(b, config_b)
     with open_store(place_a, needs_messages=True) as store_a, open_store(place_b, needs_messages=True) as store_b:
         from rmqctl.pipeline.jobs.diff import diff_config, diff_summary
@@ -107,7 +105,6 @@ def diff(
 
 
 def _compared(a: StoreFiles, b: StoreFiles, content: bool, limit: int, spark: SparkChoice) -> Diff:
-    from rmqctl.flags.spark_options import job_engine
     from rmqctl.output.progress import progress
     from rmqctl.pipeline.jobs.diff import diff as compare
     from rmqctl.pipeline.jobs.diff import work_of

@@ -16,7 +16,7 @@ from rmqctl.flags.spark_options import SparkChoice, spark_options, told_spark_se
 from rmqctl.formats.errors import UnreadableError, counted
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.outcome import ToldDamage
-from rmqctl.output.output import note_done
+from rmqctl.output.output import Output, note_done
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -90,7 +90,6 @@ def sql(
     QUERY is one statement, or several with semicolons between them; `-` or a pipe: from standard input.
     """
     from rmqctl.confirm import require_agreed_file
-    from rmqctl.output.output import Output
     from rmqctl.pipeline.sql.stores import attached_stores
     from rmqctl.sql_prompt import cut_statements, prompt
 

@@ -14,7 +14,7 @@ from rmqctl.flags.options import (
     time_options,
     topic_option,
 )
-from rmqctl.flags.spark_options import SparkChoice, spark_options
+from rmqctl.flags.spark_options import SparkChoice, job_engine, spark_options
 from rmqctl.formats.errors import NotFoundError, counted
 from rmqctl.output import outcome as exit_codes
 
@@ -141,7 +141,6 @@ def _dimensions(by: str | None) -> list[str]:
 
 
 def _counted(files: StoreFiles, request: Any, spark: SparkChoice) -> Any:
-    from rmqctl.flags.spark_options import job_engine
     from rmqctl.opening import log_bytes
     from rmqctl.output.progress import progress
     from rmqctl.pipeline.jobs.stats import stats as count

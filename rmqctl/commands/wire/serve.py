@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from rmqctl.flags.options import StoreLocation, store_options, summary_options
-from rmqctl.flags.types import PEM
+from rmqctl.flags.types import PEM, decide_sizes, tell_index_size
 from rmqctl.formats.errors import NotAStoreError, RefusedError, counted
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.outcome import ending_signals
@@ -31,7 +31,6 @@ def recover_first(store: StoreLocation, tell: Callable[[str], None]) -> None:
     good messages behind it, StoreInUseError. A store that was closed, or is not there, is left to `serve`.
     """
     from rmqctl.confirm import confirm_loss
-    from rmqctl.flags.types import decide_sizes, tell_index_size
     from rmqctl.opening import log_bytes, open_store
     from rmqctl.output.progress import progress
     from rmqctl.store.options import ChangeOptions
@@ -418,7 +417,6 @@ def _watcher(tell: _Teller) -> Watched | None:
 
 def _traffic_line(before: Seen, now: Seen, seconds: float) -> str | None:
     """What happened in the last `seconds`, as a line; None where nothing did and nobody came or went."""
-    from rmqctl.formats.errors import counted
     from rmqctl.output.table import human_size
 
     requests = now.requests - before.requests
