@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+import rmqctl.store.native.good_frames  # noqa: F401 - the first pull, and all others with it, would wait for it
 from rmqctl.formats.errors import UnreadableError, counted
 from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.network.broker.members import ClientManager, QueueLocks, system_groups, system_topics
@@ -23,7 +24,6 @@ from rmqctl.store.files.mapped_file import monotonic_ms
 from rmqctl.store.log.survey import look_at_tail
 from rmqctl.store.log.walk import Empty, walk
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.native import good_frames
 from rmqctl.store.queues.consumequeue import QueueUnit
 from rmqctl.store.queues.dispatch import queue_slots
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
@@ -82,8 +82,6 @@ class Broker:
         self.queues_of: Callable[[str], list[MessageQueue] | None] = self.own_queues_of
         """Return the queues of a topic in the whole cluster that can be read; None for an unknown topic."""
         self.reader = StoreReader(files)
-        # loaded before anybody asks: the first pull would wait for it, and all others with it
-        assert good_frames is not None
         self.settings = settings_from_properties(self.properties)
         self.topics = TopicTable(files, tell, is_written=self.is_writable)
         may_create = self.settings.auto_create_subscription_group or not self.is_writable

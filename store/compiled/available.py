@@ -15,8 +15,7 @@ from rmqctl.store.compiled.notices import compiling_begins, is_compiled_elsewher
 from rmqctl.store.status import FAST
 
 NO_NUMBA = "RMQCTL_NO_NUMBA"
-NO_ISAL = "RMQCTL_NO_ISAL"
-"""Environment variables that keep from compiling, and from isal's CRC: set to 1."""
+"""Environment variable that keeps from compiling: set to 1."""
 
 _MORE_MEMORY = "raise the limit of memory (ulimit -v)"
 _COMPILING = "compiling the fast path for this machine, 5 to 20 seconds of processor time, once"

@@ -53,14 +53,6 @@ def _kept(function: _Function, *, nogil: bool) -> _Function:
         return cast(_Function, _compile(nogil=nogil)(function))
 
 
-def c_function(function: Callable[..., Any], signature: Any) -> Any:
-    """`function` as a C function with an `address`, compiled at once and kept like a kernel."""
-    try:
-        return cast(Any, numba.cfunc(signature, cache=True)(function))
-    except Exception:  # noqa: BLE001 - whatever is wrong with the cache, it works without
-        return cast(Any, numba.cfunc(signature)(function))
-
-
 def _uncached(function: _Function) -> _Function:
     plain: _Function = cast(Any, function).py_func
     return cast(_Function, _compile(nogil=True)(plain))

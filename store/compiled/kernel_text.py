@@ -7,7 +7,6 @@ from rmqctl.store.compiled.kernel_memory import byte_at, word_at, zeros_below
 
 _HIGH_BITS = 0x8080808080808080 - (1 << 64)
 _ONES = 0x0101010101010101
-_INT_SIGN = 0x80000000
 _POWER_8 = 31**8 % (1 << 32)
 
 
@@ -79,12 +78,6 @@ def hash_on(state: int, address: int, length: int) -> int:
             state = (state * 31 + (0xD800 | point >> 10)) * 31 + (0xDC00 | point & 0x3FF)
             at += 4
     return state
-
-
-@inner
-def as_int(state: int) -> int:
-    """The low 32 bits as a signed integer."""
-    return ((state & 0xFFFFFFFF) ^ _INT_SIGN) - _INT_SIGN
 
 
 @inner

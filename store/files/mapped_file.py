@@ -182,14 +182,6 @@ class WritableMap:
         """Let the observer know, and fail, of a write that somebody else carries out."""
         io.announce(self.path, position, length)
 
-    def write_frame(self, position: int, first: bytes, rest: bytes) -> None:
-        """Write a frame of two pieces, of which the `first` has 8 bytes and is written last. See `write`."""
-        if io.observer is not None:
-            io.announce(self.path, position, 8 + len(rest))
-        begin = position + 8
-        self.map[begin : begin + len(rest)] = rest
-        self.map[position:begin] = first
-
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
         """Copy `data` to `position`; the range must be reserved. The first eight bytes are copied last, so that a
         reader of the live file sees either no frame or a whole one."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from typing import NamedTuple, Protocol
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
@@ -18,11 +16,12 @@ from rmqctl.store.read.filter import Criteria
 from rmqctl.store.read.query import damage_error
 from rmqctl.store.read.row_filter import RowChooser
 from rmqctl.store.read.select import OnDamage
-from rmqctl.store.scan.schema import (
-    column_names,
-    needed,
-    require_pyarrow,
-)
+from rmqctl.store.scan.schema import column_names, needed, require_pyarrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rmqctl.store.scan.batches import BatchMaker
 
 # Bytes of the log in a batch, and in what one thread works on: some of these are in memory at a time. Bodies stay in
 # the window that they were read into until a batch is made of them.

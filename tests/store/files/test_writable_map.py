@@ -91,16 +91,12 @@ class _Watched:
         self._map.close()
 
 
-@pytest.mark.parametrize("pieces", [1, 2])
-def test_a_reader_sees_no_frame_or_all_of_it(pages: WritableMap, pieces: int) -> None:
+def test_a_reader_sees_no_frame_or_all_of_it(pages: WritableMap) -> None:
     pages.reserve(100)
     frame = b"0123456789abcdefghij"
     watched = _Watched(pages)
     pages.map = cast(mmap.mmap, watched)
-    if pieces == 1:
-        pages.write(0, frame)
-    else:
-        pages.write_frame(0, frame[:8], frame[8:])
+    pages.write(0, frame)
     assert watched.seen[-1] == frame
     assert all(seen == frame or not any(seen[:8]) for seen in watched.seen)
 
@@ -137,11 +133,11 @@ def test_closing_waits_for_the_thread_that_populates(pages: WritableMap) -> None
     pages.__init__(pages.path, SIZE, 0)  # type: ignore[misc]  # the fixture closes it again
 
 
-def test_frames_in_two_pieces(pages: WritableMap, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frame_is_announced_as_one_write(pages: WritableMap, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[str, str, int, int]] = []
     pages.reserve(100)
     monkeypatch.setattr(io, "observer", lambda *observed: told.append(observed))
-    pages.write_frame(10, b"headhead", b"rest")
+    pages.write(10, b"headheadrest")
     assert pages.path.read_bytes()[:30] == bytes(10) + b"headheadrest" + bytes(8)
     assert told == [("write", str(pages.path), 10, 12)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,7 @@ from rmqctl.store.scan.schema import COLUMNS
 from tests.formats.frames import HOSTS, LONG, MESSAGES, frame_of
 from tests.goldens import GOLDENS
 from tests.opened import reader, store_path
+from tests.processes import run
 from tests.quick import examples, goldens_of
 from tests.store.columns.comparing import FORMS, use_form
 from tests.store.logs import log_of
@@ -136,8 +138,6 @@ def test_damage_is_raised_where_nobody_wants_to_be_told() -> None:
 
 
 def test_without_pyarrow_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(UnsupportedError, match=r"rmqctl\[fast\]"):
         Scan(reader("clean").files.log)
@@ -219,3 +219,13 @@ def test_bodies_of_every_short_length(size: int, tmp_path: Path) -> None:
     log = log_with(tmp_path, [(one, Host(bytes(4), 1), 7) for one in messages], bytes)
     for views in (True, False):
         assert scanned(log, Selection(), views=views) == plain(log, Selection())
+
+
+def test_without_pyarrow_the_first_scan_of_a_process_says_so_too() -> None:
+    code = (
+        "import sys\nsys.modules['pyarrow'] = None\n"
+        "from rmqctl.store import MessageStore\nfrom rmqctl.formats.errors import UnsupportedError\n"
+        "try: MessageStore.open(sys.argv[1]).scan()\nexcept UnsupportedError as error: print(error)"
+    )
+    done = run([sys.executable, "-c", code, str(store_path("clean"))])
+    assert "pip install" in done.stdout, done.stderr
