@@ -84,7 +84,7 @@ def _understood() -> Iterator[None]:
 def open_tables(*, spills: bool = False) -> Iterator[Tables]:
     """Open a connection without tables. An engine has a process for each core, so it takes one thread.
 
-    `spills`: what does not fit into its share of the memory lies in a temporary folder.
+    `spills`: what does not fit into its share of the memory goes to a temporary folder.
     """
     with contextlib.ExitStack() as opened:
         if spills:

@@ -41,7 +41,7 @@ class SplitPartition(InputPartition):
 
 
 def subscribed(options: SourceOptions) -> Wanted:
-    """What the options ask for. Rows that it does not want are not in the result: nobody else leaves them out."""
+    """What the options ask for. The source leaves out all other rows: Spark does not filter by them."""
     times = Range()
     if options.starting_timestamp is not None:
         times = times._replace(low=options.starting_timestamp)

@@ -15,7 +15,7 @@ _FAMILY: dict[str, type[RmqctlError]] = {
     for kind in (SplitEdgeError, *vars(errors).values())
     if isinstance(kind, type) and issubclass(kind, RmqctlError)
 }
-"""Name of an error of ours as a traceback prints it -> its class."""
+"""Name of an rmqctl error as a traceback prints it -> its class."""
 # the last line of a traceback in a Python worker
 _RAISED = re.compile(rf"^({'|'.join(map(re.escape, _FAMILY))}): (.*)$", re.MULTILINE)
 _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\] ")
@@ -29,7 +29,7 @@ class QueryError(UsageError):
 
 
 def query_error(error: BaseException) -> RmqctlError | None:
-    """The error of the family that an exception of Spark stands for; None if it is none of Spark's.
+    """The rmqctl error that represents an exception of Spark; None for an exception that is not Spark's.
 
     QueryError for what is wrong with the query itself, what a task raised where it was one of the family, EngineError
     for the rest.

@@ -87,7 +87,7 @@ def blocks_of_lines(stream: IO[bytes]) -> Iterator[tuple[int, memoryview]]:
 
 
 def _with_room(begun: Bytes, wanted: int) -> Bytes:
-    """What there is of a line, and room for as much and for `wanted` bytes more: a long line is not copied often."""
+    """What there is of a line, and space for as much and for `wanted` bytes more: a long line is not copied often."""
     grown = np.empty(2 * len(begun) + wanted, np.uint8)
     grown[: len(begun)] = begun
     return grown

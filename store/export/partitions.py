@@ -38,7 +38,7 @@ class Partition(NamedTuple):
 
     @property
     def directory(self) -> Path:
-        """Relative path. Whatever a topic is called, it is one path component."""
+        """Relative path. Any topic name becomes one path component."""
         name = quote(self.topic, safe="")
         if len(name) > _LONGEST_NAME:
             digest = hashlib.sha256(self.topic.encode("utf-8")).hexdigest()[:_HASH_DIGITS]

@@ -89,7 +89,7 @@ def crc32(data: Bytes, by_tables: bool = False) -> int:
 
 
 def _isal_file() -> str | None:
-    """Where the compiled module of the isal wheel lies."""
+    """Path of the compiled module in the isal wheel."""
     if find_spec("isal") is None:
         return None
     wheel = find_spec("isal.isal_zlib")

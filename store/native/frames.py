@@ -100,7 +100,7 @@ def _write_head(
 def write_first_bytes(
     target: WritableBytes, columns: ReadLongRows, begin: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> None:
-    """Size and magic number of the same frames: the moment in which somebody else sees them, each of them whole."""
+    """Size and magic number of the same frames: a reader of the file sees each frame whole from this write on."""
     at: cython.Py_ssize_t = 0
     row: cython.Py_ssize_t
     if not cython.compiled:

@@ -133,7 +133,7 @@ def next_read(
 
 
 def fitting(units: bytes, most: cython.longlong) -> int:
-    """How many units from the first on have frames that take no more than `most` bytes; the first whatever its size."""
+    """How many units from the first on have frames of at most `most` bytes together; the first one of any size."""
     view: Bytes = units
     count: cython.Py_ssize_t = len(units) // _UNIT
     place: cython.Py_ssize_t

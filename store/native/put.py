@@ -1,11 +1,11 @@
 """The fast path of an ordinary message into the log: everything that is the same for many messages is looked up.
 
 Ordinary is a new message for a queue that the slow path (`write/put.py`) has put to before, without a delay, a
-transaction, further queues or IPv6, which fits into the reserved room of the current file. The bytes are the same on
+transaction, further queues or IPv6, which fits into the reserved space of the current file. The bytes are the same on
 both paths; the tests hold one against the other.
 
-What a caller hands in may be anything: whatever is not exactly of the type that is expected, is not known or is
-unusual is left to the slow path, with nothing done. Between the first look at what puts share and the last change of
+A caller may pass any value: a value of another type than expected, an unknown or an unusual one is left to the slow
+path, and nothing has changed then. Between the first look at what puts share and the last change of
 it no code of Python's runs in the compiled form, but for a clock that a caller brought: exact integers, texts, bytes
 and dicts of texts have none. So a put is whole or not there.
 """
@@ -82,9 +82,9 @@ class KnownTopic(NamedTuple):
 class PutParts(NamedTuple):
     """What the fast path of a store works with.
 
-    `topics` by name. `names` of properties, each with its stored form and the separator behind it; `learn` is told
-    properties with a name that is not among them. `is_busy` says whether somebody has held the lock for too long.
-    `clock`: None for that of the system. `follower` is woken when he is idle. `slow` gets what is left.
+    `topics` by name. `names` of properties, each with its stored form and the separator behind it; `learn` gets
+    properties with a name that is not among them. `is_busy` says whether the lock has been held for too long.
+    `clock`: None for that of the system. `follower` is woken when it is idle. `slow` gets what is left.
     """
 
     topics: dict[str, KnownTopic]
@@ -111,7 +111,7 @@ class NextOffset:
 
 
 class Window:
-    """The room in the current file that ordinary messages may use: what lies before `limit`. The first byte of the file
+    """The part of the current file that ordinary messages may use: the bytes before `limit`. The first byte of the file
     has `start_offset`."""
 
     def __init__(self, file: Any, mapped: Any, limit: int, start_offset: int) -> None:
@@ -131,7 +131,7 @@ class Window:
 
 
 class PutState:
-    """What all puts of a store share, whatever path they take. All of it is changed under `lock` only, but for
+    """What all puts of a store share, on both paths. All of it is changed under `lock` only, but for
     `close_window`.
 
     `last_timestamp`: the store time of the last message, in ms of the writer's clock. `begin_in_lock`: since when the
@@ -146,14 +146,14 @@ class PutState:
         self.is_open = False
 
     def room_of(self, file: Any, limit: int) -> int:
-        """Bytes before `limit` of `file` behind the end of the log that are not in the window yet."""
+        """Bytes of `file` between the end of the log and `limit` that are not in the window yet."""
         begin: int = file.wrote_position
         if self.is_open and self.window is not None and self.window.file is file:
             begin = max(begin, self.window.limit)
         return max(0, limit - begin)
 
     def open_window(self, file: Any, mapped: Any, limit: int, start_offset: int) -> None:
-        """From now on what lies before `limit` of `file`, which is the last one, is the window."""
+        """Make the bytes before `limit` of `file`, the last one, the window."""
         if self.window is not None and self.window.file is file:
             self.window.limit = limit
         else:
@@ -318,7 +318,7 @@ class OrdinaryPuts:
         return used - begin
 
     def _write(self, message: Any, topic: bytes, next_offset: NextOffset, now: cython.longlong) -> Any:
-        """The frame to its place, and everything that tells of it."""
+        """Write the frame to its place, and note it in what puts share."""
         window = self._state.window
         body: bytes = item(message, _BODY)
         size: cython.Py_ssize_t

@@ -111,7 +111,7 @@ class FrameSpan(enum.IntEnum):
 
 
 HOST_TABLE = 0
-"""Where the store's own host stands among the packed hosts; all others follow it."""
+"""Index of the store's own host among the packed hosts; all others follow it."""
 
 
 # How the walk of a window ends.

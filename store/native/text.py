@@ -21,7 +21,7 @@ _MULTIPLIER, _ALL_BITS = 0x9E3779B97F4A7C15, 0xFFFFFFFFFFFFFFFF
 @cython.nogil
 @cython.exceptval(check=False)
 def _character_size(place: Place, at: cython.Py_ssize_t, left: cython.Py_ssize_t) -> cython.int:
-    """Bytes of the character that is not ASCII at a place; 0 if it is none or has more than `left` bytes."""
+    """Bytes of the non-ASCII character at a place; 0 if no character begins there or it has more than `left` bytes."""
     first: cython.int = place[at]
     second: cython.int
     if first < 0xC2 or first > 0xF4 or left < 2:

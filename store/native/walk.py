@@ -1,6 +1,7 @@
 """The walk over a window of the commitlog: good messages as rows of columns.
 
-It checks frames as `decode_message` does (law 3). What is no good message stops it, and the plain walk says what it is.
+It checks frames as `decode_message` does (law 3). Anything else than a good message stops it, and the plain walk says
+what it is.
 """
 
 from __future__ import annotations
@@ -271,7 +272,7 @@ class WindowWalk:
         return crc == value
 
     def _begins(self, at: cython.Py_ssize_t, name: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.bint:
-        """Whether a name of the text of all names stands there."""
+        """Whether a name of the text of all names begins there."""
         return same(self.window, at, self.names, name, size)
 
     def _topic_id(self) -> cython.longlong:
@@ -345,7 +346,7 @@ class WindowWalk:
 
     def _find_values(self) -> cython.int:
         """Place and length of the values of TAGS, KEYS, UNIQ_KEY and DELAY, length 0 without; what else is left to
-        Python by its property (NeedsPlain). A later value replaces an earlier one, an empty one is none.
+        Python by its property (NeedsPlain). A later value replaces an earlier one; an empty value counts as absent.
         (parse_properties)"""
         at: cython.Py_ssize_t = self.properties
         end: cython.Py_ssize_t = at + self.property_length

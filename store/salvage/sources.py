@@ -94,8 +94,8 @@ def _source(path: Path) -> Source:
 
 
 def check_target(target: Path, sources: Sequence[Path], files: Sequence[Source]) -> None:
-    """RefusedError unless `target` is new or empty, neither lies in a source nor holds one, and is not among the files
-    of a store: a broker stumbles over a directory in its commitlog."""
+    """RefusedError unless `target` is new or empty, is neither inside a source nor contains one, and is not among the
+    files of a store: a broker stumbles over a directory in its commitlog."""
     # files that somebody collected in a folder are salvaged beside them
     check_output_place(target, beside_loose_files=True)
     real = Path(os.path.realpath(target))

@@ -1,4 +1,4 @@
-"""Arrow arrays out of numpy arrays, without a copy where there is none to be had."""
+"""Arrow arrays out of numpy arrays, without a copy where possible."""
 
 from __future__ import annotations
 
