@@ -34,7 +34,8 @@ DIRECTIVES = {
     "auto_pickle": False,
     "freethreading_compatible": True,
 }
-FLAGS = ["-O3", "-g0", "-fwrapv", "-fno-strict-aliasing", "-Wno-unused-function"]
+# -w: warnings about generated C help nobody who installs
+FLAGS = ["-O3", "-g0", "-fwrapv", "-fno-strict-aliasing", "-w"]
 SANITIZE = [
     "-O1",
     "-g1",
