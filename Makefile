@@ -22,10 +22,11 @@ ON_A_DAY = $(BIN)/python -m tests.anyday.at_a_date $(PYTEST)
 ON_ANY_DAY = RMQCTL_CLOCK="$${RMQCTL_CLOCK:-any}" $(ON_A_DAY)
 
 .DEFAULT_GOAL := help
-.PHONY: help install native wheels sanitize demo test test-all test-ci test-any-day any-day coverage lint interop interop-ci bench docs proof format clean
+.PHONY: help install typing native wheels sanitize demo test test-all test-ci test-any-day any-day coverage lint interop interop-ci bench docs proof format clean
 
 help:
 	@echo "make install   the environment in .venv, with .venv/bin/rmqctl"
+	@echo "make typing    the folder by which mypy and editors find every package as rmqctl.NAME"
 	@echo "make native    compile store/native anew in place, after a change there"
 	@echo "make wheels    wheels for Linux on x86_64 and aarch64, in dist/; the package ziglang compiles for both"
 	@echo "make sanitize  the tests of store/native with AddressSanitizer and UBSan, compiled beside the usual form"
@@ -47,11 +48,18 @@ help:
 
 # compiled here, because an environment may keep Python from caching what it compiles (PYTHONDONTWRITEBYTECODE), and so
 # that no command has to wait for its kernels: some 10 seconds, once
-install: $(STAMP)
+install: $(STAMP) typing
 	@$(BIN)/python -c 'from rmqctl.store import native; raise SystemExit(not native.is_compiled())' || $(MAKE) --no-print-directory native
 	@$(BIN)/python -m compileall -q $(wildcard formats store network pipeline rmqctl)
 	@$(BIN)/python -m rmqctl.warm_up
 	@$(BIN)/rmqctl help --man $(VENV)/share/man/man1 2>/dev/null
+
+# rmqctl as mypy and editors see it: all of its packages in one folder
+typing:
+	@mkdir -p $(VENV)/typing/rmqctl
+	@find $(VENV)/typing/rmqctl -type l -delete
+	@ln -s $(CURDIR)/rmqctl/* $(CURDIR)/formats $(CURDIR)/store $(CURDIR)/network $(CURDIR)/pipeline $(VENV)/typing/rmqctl/
+	@echo $(CURDIR)/$(VENV)/typing > $$(echo $(VENV)/lib/python*/site-packages)/rmqctl_typing.pth
 
 # editable_mode=compat: a plain path entry, where the default is an import hook that every start of rmqctl waits for
 $(STAMP): pyproject.toml constraints.txt setup.py

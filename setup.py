@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: the modules that are compiled at install, and the links of a source distribution.
+"""What pyproject.toml cannot say: the modules that are compiled at install, and where packages are.
 
 Those of store/native are compiled: by the system's C compiler, else by that of the package ziglang, which is fetched
 for the build alone. Where neither is to be had they are left out: the same sources run as plain Python, more slowly.
@@ -15,9 +15,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
-from setuptools.command.sdist import sdist
 
 ROOT = Path(__file__).parent
 FLOORS = ("formats", "store", "network", "pipeline")
@@ -98,16 +97,21 @@ class Compiled(build_ext):
         super().copy_extensions_to_source()
 
 
-class WithLinks(sdist):
-    """A source distribution is like a clone: setuptools follows the links to the floors, which go back in here."""
+def packages() -> list[str]:
+    """All packages: those beside rmqctl/ are inside it where they are installed."""
+    beside = [f"rmqctl.{name}" for top in FLOORS for name in (top, *(f"{top}.{one}" for one in find_packages(top)))]
+    return [*find_packages(include=["rmqctl*", "pyspark_rocketmq*"]), *beside]
 
-    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
-        """As setuptools makes it, each floor there once."""
-        super().make_release_tree(base_dir, files)
-        for floor in FLOORS:
-            link = Path(base_dir, "rmqctl", floor)
-            shutil.rmtree(link)
-            os.symlink(f"../{floor}", link)
+
+def source_tree() -> Path:
+    """A folder of links with all packages inside rmqctl/, because Cython finds what a module cimports by its folder."""
+    tree = Path("build", "tree")
+    package = tree / "rmqctl"
+    shutil.rmtree(tree, ignore_errors=True)
+    package.mkdir(parents=True)
+    for name in ("__init__.py", *FLOORS):
+        (package / name).symlink_to(ROOT.resolve() / ("rmqctl/__init__.py" if name.endswith(".py") else name))
+    return package
 
 
 def extensions() -> list[Extension]:
@@ -117,11 +121,12 @@ def extensions() -> list[Extension]:
     from Cython.Build import cythonize
 
     sanitize = BUILD == "sanitize"
+    tree = source_tree()
     flags = SANITIZE if sanitize else FLAGS
     found = [
         Extension(
             f"rmqctl.{NATIVE.replace('/', '.')}.{path.stem}",
-            [f"rmqctl/{NATIVE}/{path.name}"],
+            [str(tree / NATIVE / path.name)],
             define_macros=[("Py_LIMITED_API", "0x030B0000")] if HAS_GIL else [],
             extra_compile_args=flags,
             extra_link_args=flags if sanitize else ["-s"],
@@ -148,7 +153,9 @@ def wheel_options() -> dict[str, str]:
 
 
 setup(
-    cmdclass={"build_ext": Compiled, "sdist": WithLinks},
+    packages=packages(),
+    package_dir={f"rmqctl.{top}": top for top in FLOORS},
+    cmdclass={"build_ext": Compiled},
     ext_modules=extensions(),
     options={"bdist_wheel": wheel_options()},
     # for the build alone: pip puts them into the environment that it builds in

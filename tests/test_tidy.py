@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib.util
 import re
 import sys
 import tomllib
@@ -312,8 +313,18 @@ def test_the_command_line_starts_without_what_is_heavy() -> None:
 
 def test_mypy_sees_every_floor() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert {"rmqctl", "pyspark_rocketmq", "tests", "bench"} == set(settings["tool"]["mypy"]["files"])
-    assert [top for top in FLOORS[:-1] if (ROOT / "rmqctl" / top).resolve() != ROOT / top] == []
+    assert {"rmqctl", "pyspark_rocketmq", "tests", "bench"} == set(settings["tool"]["mypy"]["packages"])
+    linked = ROOT / settings["tool"]["mypy"]["mypy_path"] / "rmqctl"
+    assert [top for top in FLOORS[:-1] if (linked / top).resolve() != ROOT / top] == []
+
+
+def test_every_source_is_there_once() -> None:
+    assert [path for path in sources() if (ROOT / path).is_symlink()] == []
+    assert [top for top in FLOORS[:-1] if (ROOT / "rmqctl" / top).exists()] == []
+    for top in FLOORS[:-1]:
+        found = importlib.util.find_spec(f"rmqctl.{top}")
+        assert found is not None
+        assert found.origin == str(ROOT / top / "__init__.py")
 
 
 def test_every_pin_is_exact_and_every_dependency_is_pinned() -> None:

@@ -126,7 +126,7 @@ def _behind(node: ast.expr | ast.stmt) -> _Place:
 def build(mutant: Mutant, folder: Path) -> None:
     """The whole project below `folder`, changed: links to it, but for the file and the folders above it."""
     # what a failing example leaves behind is of no use to anybody else
-    _link_all(ROOT, folder, {mutant.path.partition("/")[0], "rmqctl", ".venv", ".hypothesis"})
+    _link_all(ROOT, folder, {mutant.path.partition("/")[0], ".venv", ".hypothesis"})
     above = ROOT
     for name in Path(mutant.path).parent.parts:
         above = above / name
@@ -134,8 +134,6 @@ def build(mutant: Mutant, folder: Path) -> None:
         inside.mkdir()
         following = Path(mutant.path).relative_to(above.relative_to(ROOT)).parts[0]
         _link_all(above, inside, {following})
-    (folder / "rmqctl").mkdir()
-    _link_all(ROOT / "rmqctl", folder / "rmqctl", set())
     source = (ROOT / mutant.path).read_bytes()
     (folder / mutant.path).write_bytes(source[: mutant.begin] + mutant.new + source[mutant.end :])
 
@@ -143,5 +141,4 @@ def build(mutant: Mutant, folder: Path) -> None:
 def _link_all(source: Path, target: Path, but: set[str]) -> None:
     for path in source.iterdir():
         if path.name not in {*but, "__pycache__"}:
-            # a link to what is beside it leads to the changed one
-            (target / path.name).symlink_to(path.readlink() if path.is_symlink() else path)
+            (target / path.name).symlink_to(path)

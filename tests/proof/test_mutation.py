@@ -142,7 +142,7 @@ def test_a_change_by_which_no_test_can_be_imported_is_noticed(tmp_path: Path) ->
 def test_only_the_changed_file_is_another(tmp_path: Path) -> None:
     mutant = next(mutants_of("store/journal"))
     build(mutant, tmp_path)
-    assert (tmp_path / "rmqctl" / mutant.path).read_bytes() != (ROOT / mutant.path).read_bytes()
+    assert (tmp_path / mutant.path).read_bytes() != (ROOT / mutant.path).read_bytes()
     others = [path for path in (tmp_path / mutant.path).parent.iterdir() if path.name != Path(mutant.path).name]
     assert others
     assert all(path.is_symlink() for path in others)
