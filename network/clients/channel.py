@@ -32,6 +32,10 @@ answers."""
 LANGUAGE = "PYTHON"
 
 
+class AddressError(RemoteError):
+    """The address of a name server is missing or malformed."""
+
+
 class Channel(Protocol):
     """A connection to a server, or what stands for one in the same process."""
 
@@ -333,11 +337,11 @@ class SocketChannel:
 
 
 def _host_and_port(address: str) -> tuple[str, int]:
-    """What to dial; RemoteError for what is no address. Systems take ports beyond the largest for others."""
+    """What to dial; AddressError for what is no address. Systems take ports beyond the largest for others."""
     host, _, port = address.rpartition(":")
     is_number = port.isascii() and port.isdigit() and len(port) <= len(str(_LARGEST_PORT))
     if not host or not is_number or not 0 < int(port) <= _LARGEST_PORT:
-        raise RemoteError(f"{address!r} is no address", hint="write it as HOST:PORT, 127.0.0.1:9876")
+        raise AddressError(f"{address!r} is no address", hint="write it as HOST:PORT, 127.0.0.1:9876")
     return host.strip("[]"), int(port)
 
 

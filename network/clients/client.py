@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import threading
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.errors import RemoteError
-from rmqctl.network.clients.channel import LANGUAGE, Answered, Connection, Dial, SocketChannel
+from rmqctl.network.clients.channel import LANGUAGE, AddressError, Answered, Connection, Dial, SocketChannel
 from rmqctl.network.remoting.codec import (
     MessageQueue,
     RemotingCommand,
@@ -138,6 +139,10 @@ def namespace_of(namesrv: str) -> str:
         return ""
     return namesrv.partition(".")[0].rpartition("/")[2]
 
+
+Warn = Callable[[str], object]
+"""Gets a line for what goes wrong."""
+log_warning: Warn = logging.getLogger("rmqctl.network").warning
 
 SECONDS = 3.0
 """How long an answer is waited for (sendMsgTimeout, mqClientApiTimeout)."""
@@ -293,6 +298,13 @@ class Client:
         self._routes[topic] = (time.monotonic(), route)
         return route
 
+    def address_of(self, queue: MessageQueue) -> str:
+        """Return the address of the broker of a queue. RemoteError where no name server knows it."""
+        route = self.route(queue.topic)
+        if route is None or queue.broker_name not in route.addresses:
+            raise RemoteError(f"no name server knows broker {queue.broker_name!r} of topic {queue.topic!r}")
+        return route.addresses[queue.broker_name]
+
     def known_route(self, topic: str) -> Route | None:
         """Return the route that was looked up last; no server is asked."""
         found = self._routes.get(topic)
@@ -302,7 +314,7 @@ class Client:
         self, code: int, fields: Mapping[str, Any] | None = None, *, allowed: tuple[int, ...] = ()
     ) -> RemotingCommand:
         """The answer of the first name server that gives one; errors as of `ask`."""
-        problem: RemoteError = RemoteError("no name server is given", hint="name one as HOST:PORT")
+        problem: RemoteError = AddressError("no name server is given", hint="name one as HOST:PORT")
         for address in list(self._name_servers):
             try:
                 return self.ask(address, code, fields, allowed=allowed)

@@ -5,18 +5,20 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, Literal, NamedTuple
 
-from rmqctl.formats.errors import CorruptError, RefusedError, RemoteError
+from rmqctl.formats.errors import CorruptError, RemoteError
 from rmqctl.formats.message import StoredMessage
-from rmqctl.network.clients.channel import Dial, SocketChannel, messages_of
+from rmqctl.network.clients.channel import AddressError, Dial, SocketChannel, messages_of
 from rmqctl.network.clients.client import (
     BrokerError,
     Client,
     PullNodes,
     Route,
+    Warn,
+    log_warning,
     namespace_of,
     texts,
     with_namespace,
@@ -28,15 +30,17 @@ from rmqctl.network.clients.membership import (
     Allocate,
     averagely,
     consumer_heartbeat,
-    live_group,
+    group_members,
+    look_at_others,
     not_a_member,
+    not_committed,
     offsets_to_set,
     pulled_queue_info,
     running_info_answer,
     status_answer,
 )
 from rmqctl.network.clients.producing.settings import check_group
-from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode, ResponseCode, parse_body
+from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode, ResponseCode
 from rmqctl.network.topic_config import retry_topic
 from rmqctl.store.config.config import DEFAULT_RELEASE
 from rmqctl.store.read.filter import SUBSCRIBE_ALL, TagFilter
@@ -97,7 +101,7 @@ class Consumer:
         allocate: Allocate = averagely,
         joins: bool = True,
         force: bool = False,
-        warn: Callable[[str], None] = lambda line: None,
+        warn: Warn = log_warning,
         dial: Dial = SocketChannel,
         namespace: str = "",
         unit_name: str = "",
@@ -113,8 +117,9 @@ class Consumer:
         unless `force`; `warn` takes a line where there are live members. Topic and group are those of `namespace`, else
         of the namespace in the name server's address, which the messages do not show.
 
-        A member that has queues tries brokers that fail for ever, as RocketMQ's consumers do, and `warn` takes a line.
-        With `failing_seconds` a broker that refuses is an error at once, one that is away after that time.
+        Name servers and brokers that fail or do not know the topic yet are tried for ever, as RocketMQ's consumers do,
+        and `warn` takes a line. With `failing_seconds` that is an error: at once before there are queues and where a
+        broker refuses, after that time where one is away.
         """
         namespace = namespace or namespace_of(namesrv)
         group, topic = with_namespace(namespace, group), with_namespace(namespace, topic)
@@ -129,7 +134,6 @@ class Consumer:
         self.client_id = self._client.client_id
         self.group = group
         self.topic = topic
-        self._tags = tags
         self._begin = begin
         self._commits = commit
         self._allocate = allocate
@@ -140,15 +144,15 @@ class Consumer:
         self._has_joined = False
         self._subscribed = {**({retry_topic(group): SUBSCRIBE_ALL} if joins else {}), topic: tags}
         self._offsets: dict[MessageQueue, int] = {}
-        self._unsaved: set[MessageQueue] = set()
-        self._committed: set[MessageQueue] = set()
+        self._unsaved, self._committed = set[MessageQueue](), set[MessageQueue]()
+        self.uncommitted: dict[MessageQueue, int] = {}
+        """Offsets that could not be committed when their queue was given up, at the end too: messages come again."""
         self._balance_at = 0.0
         self._failing_seconds = failing_seconds
         self._failing_since: float | None = None
         self._failed_at, self._saved_at = 0.0, time.monotonic()
         self._changed = threading.Event()
-        self._pulls: dict[MessageQueue, _Pull] = {}
-        self._nodes = PullNodes()
+        self._pulls, self._nodes = dict[MessageQueue, _Pull](), PullNodes()
         # queues that begin at a store time, as long as no message was as young
         self._not_before: dict[MessageQueue, int] = {}
         self._announced: list[Any] = []
@@ -160,7 +164,7 @@ class Consumer:
 
     def poll(self, seconds: float) -> list[StoredMessage]:
         """Some messages; an empty list if none come within `seconds`. What was given before counts as consumed with the
-        next call. RemoteError where a broker cannot be asked at first, later as `failing_seconds` says."""
+        next call. RemoteError as `failing_seconds` says; AddressError for a name server that is no address."""
         found = self._poll(seconds)
         messages = [message for _, message in found]
         if found:
@@ -225,18 +229,17 @@ class Consumer:
         return [], problem
 
     def _wait_out(self, error: RemoteError, pause: float) -> None:
-        """Wait for a broker that is away or refuses. Raise the error where no queue is held yet, and as
-        `failing_seconds` says."""
+        """Wait for a broker that is away or refuses. Raise the error as `failing_seconds` says."""
         now = time.monotonic()
-        if self._failing_since is None:
-            self._failing_since = now
-            if self._offsets:
-                self.warn(f"{error.message}: it is waited for")
+        since = self._failing_since or now
         limit = self._failing_seconds
-        if limit is not None and (isinstance(error, BrokerError) or now - self._failing_since > limit):
+        is_refusal = not self._offsets or isinstance(error, BrokerError)
+        if isinstance(error, AddressError) or (limit is not None and (is_refusal or now - since > limit)):
             raise error
-        if not self._offsets:
-            raise error
+        if self._failing_since is None or (not self._offsets and error.message not in self._warned):
+            self._warned.add(error.message)
+            self.warn(f"{error.message}: it is waited for")
+        self._failing_since = since
         # a broker that comes back does not know this member
         self._balance_at = min(self._balance_at, now + _ROUTED_SECONDS)
         time.sleep(pause)
@@ -245,8 +248,7 @@ class Consumer:
         """Message after message: for ever, or up to where the queues end when that is found out first."""
         ends: dict[MessageQueue, int] = {}
         if to_the_end:
-            self._rebalance()
-            ends = {queue: self._bound(queue, RequestCode.GET_MAX_OFFSET) for queue in self._offsets}
+            ends = self._ends()
         while not to_the_end or any(self._offsets.get(queue, end) < end for queue, end in ends.items()):
             for queue, message in self._poll(1, ends if to_the_end else None):
                 if to_the_end and message.queue_offset >= ends.get(queue, 0):
@@ -262,6 +264,15 @@ class Consumer:
                     # what was pulled with it is not consumed
                     self._offsets[queue] = message.queue_offset + 1
                     raise
+
+    def _ends(self) -> dict[MessageQueue, int]:
+        while True:
+            self._balance_at = 0.0
+            try:
+                self._rebalance()
+                return {queue: self._bound(queue, RequestCode.GET_MAX_OFFSET) for queue in self._offsets}
+            except RemoteError as error:
+                self._wait_out(error, _ROUTED_SECONDS)
 
     def _pull_more(self, ends: Mapping[MessageQueue, int] | None) -> None:
         """Ask for messages of each queue of which none are asked for: no more than one answer of it is ever kept. The
@@ -280,11 +291,11 @@ class Consumer:
         """Ask for messages; the answer comes when there are some, or after a while without any. A slave that cannot be
         asked is passed over."""
         found = self._nodes.find(queue, self._client.route(queue.topic))
-        address, is_slave = found or (self._address(queue), False)
+        address, is_slave = found or (self._client.address_of(queue), False)
         fields = {
-            "consumerGroup": self.group, "topic": queue.topic, "queueId": queue.queue_id, "queueOffset": offset,
-            "maxMsgNums": _LIMIT, "sysFlag": _SUSPEND | _SUBSCRIPTION, "commitOffset": 0, "subVersion": 0,
-            "suspendTimeoutMillis": _SUSPEND_MS, "subscription": self._subscribed[queue.topic], "expressionType": "TAG",
+            **self._fields_of(queue), "queueOffset": offset, "maxMsgNums": _LIMIT, "commitOffset": 0, "subVersion": 0,
+            "sysFlag": _SUSPEND | _SUBSCRIPTION, "suspendTimeoutMillis": _SUSPEND_MS,
+            "subscription": self._subscribed[queue.topic], "expressionType": "TAG",
         }  # fmt: skip
         request = RemotingCommand(RequestCode.PULL_MESSAGE, texts(fields))
         try:
@@ -416,11 +427,20 @@ class Consumer:
         mine: set[MessageQueue] = set()
         for route in routes.values():
             mine |= set(self._share_of(route))
-        self._save(is_due=False)
+        problem = self._save_before(self._offsets.keys() - mine)
         self._offsets = {queue: offset for queue, offset in self._offsets.items() if queue in mine}
         self._committed &= mine
+        away: set[str] = set()
         for queue in sorted(mine - self._offsets.keys()):
-            self._offsets[queue] = self._start_of(queue)
+            if queue.broker_name not in away:
+                try:
+                    self._offsets[queue] = self._start_of(queue)
+                except RemoteError as error:
+                    # the other brokers' queues are not kept back
+                    away.add(queue.broker_name)
+                    problem = error
+        if problem is not None:
+            raise problem
 
     def _routes(self) -> dict[str, Route]:
         """Return the routes of what is subscribed, without a retry topic that no name server knows yet."""
@@ -450,19 +470,9 @@ class Consumer:
     def _look_at_others(self, routes: Mapping[str, Route]) -> None:
         """Refuse to take queues away from live members that this one would not read, and warn of the others."""
         addresses = {address for route in routes.values() for address in route.addresses.values()}
-        others = live_group(self._client, addresses, self.group)
-        if not others.client_ids:
-            return
-        conflict = others.conflict({self.topic: self._tags})
-        has = f"group {self.group!r} has {others.members}"
-        if conflict is not None and not self._has_joined and not self._force:
-            raise RefusedError(
-                f"{has}; {conflict}: it would take queues from them and not read all of these",
-                hint="look without the group (no -g), stop the members first, or join all the same (--force)",
-            )
-        line = f"{has}: a share of their queues, those of retries included, is consumed here until this ends"
-        line = line if conflict is None else f"{has}; {conflict}: messages of theirs may wait until this ends"
-        if line not in self._warned and (conflict is not None or not self._has_joined):
+        force, wanted = self._has_joined or self._force, {self.topic: self._subscribed[self.topic]}
+        line, has_conflict = look_at_others(self._client, addresses, self.group, wanted, force=force)
+        if line and line not in self._warned and (has_conflict or not self._has_joined):
             self._warned.add(line)
             self.warn(line)
 
@@ -470,20 +480,15 @@ class Consumer:
         """Return the queues of a topic that are for this member."""
         if not self._joins:
             return list(route.readable)
-        members = self._members(next(iter(route.addresses.values())))
+        members = group_members(self._client, route, self.group)
         return list(self._allocate(sorted(route.readable), members, self.client_id))
-
-    def _members(self, address: str) -> list[str]:
-        answer = self._client.ask(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": self.group})
-        return sorted(str(one) for one in parse_body(answer.body).get("consumerIdList", []))
 
     def _start_of(self, queue: MessageQueue) -> int:
         """The group's offset in a queue, or where it begins without one (computePullFromWhere)."""
-        fields = {"consumerGroup": self.group, "topic": queue.topic, "queueId": queue.queue_id}
-        address = self._address(queue)
+        address = self._client.address_of(queue)
         allowed = (int(ResponseCode.QUERY_NOT_FOUND),)
         # young queues have offset 0 for everybody, which is not what the group was asked to begin with
-        fields |= {"setZeroIfNotFound": "false"}
+        fields = {**self._fields_of(queue), "setZeroIfNotFound": "false"}
         if self._joins:
             answer = self._client.ask(address, RequestCode.QUERY_CONSUMER_OFFSET, fields, allowed=allowed)
             if answer.code == ResponseCode.SUCCESS:
@@ -500,13 +505,7 @@ class Consumer:
 
     def _bound(self, queue: MessageQueue, code: RequestCode, **more: Any) -> int:
         fields = {"topic": queue.topic, "queueId": queue.queue_id, **more}
-        return int(self._client.ask(self._address(queue), code, fields).fields["offset"])
-
-    def _address(self, queue: MessageQueue) -> str:
-        route = self._client.route(queue.topic)
-        if route is None or queue.broker_name not in route.addresses:
-            raise RemoteError(f"no name server knows broker {queue.broker_name!r} any more")
-        return route.addresses[queue.broker_name]
+        return int(self._client.ask(self._client.address_of(queue), code, fields).fields["offset"])
 
     # ---- offsets
 
@@ -520,23 +519,42 @@ class Consumer:
             return
         self._saved_at = now
         again = (self._committed & self._offsets.keys()) - self._unsaved if is_due else set()
+        code, problem, away = RequestCode.UPDATE_CONSUMER_OFFSET, None, set[str]()
         for queue in sorted(self._unsaved):
-            self._client.ask(self._address(queue), RequestCode.UPDATE_CONSUMER_OFFSET, self._commit_of(queue))
-        self._committed |= self._unsaved
-        self._unsaved.clear()
+            if queue.broker_name not in away:
+                try:
+                    self._client.ask(self._client.address_of(queue), code, self._commit_of(queue))
+                    self._committed.add(queue)
+                    self._unsaved.discard(queue)
+                    self.uncommitted.pop(queue, None)
+                except RemoteError as error:
+                    away.add(queue.broker_name)
+                    problem = error
         for queue in sorted(again):
             # a broker that was killed has lost what was committed last; one that is away is asked with the next pull
             with contextlib.suppress(RemoteError):
-                command = RemotingCommand(RequestCode.UPDATE_CONSUMER_OFFSET, texts(self._commit_of(queue)))
-                self._client.connection(self._address(queue)).oneway(command)
+                command = RemotingCommand(code, texts(self._commit_of(queue)))
+                self._client.connection(self._client.address_of(queue)).oneway(command)
+        if problem is not None:
+            raise problem
+
+    def _save_before(self, given_up: Collection[MessageQueue]) -> RemoteError | None:
+        """Commit before queues are given up, and return why that failed. What is not committed of them is told."""
+        try:
+            self._save(is_due=False)
+        except RemoteError as error:
+            for queue in sorted(self._unsaved.intersection(given_up)):
+                self._unsaved.discard(queue)
+                self.uncommitted[queue] = self._offsets[queue]
+                self.warn(not_committed(queue, self._offsets[queue], error))
+            return error
+        return None
 
     def _commit_of(self, queue: MessageQueue) -> dict[str, Any]:
-        return {
-            "consumerGroup": self.group,
-            "topic": queue.topic,
-            "queueId": queue.queue_id,
-            "commitOffset": self._offsets[queue],
-        }
+        return {**self._fields_of(queue), "commitOffset": self._offsets[queue]}
+
+    def _fields_of(self, queue: MessageQueue) -> dict[str, Any]:
+        return {"consumerGroup": self.group, "topic": queue.topic, "queueId": queue.queue_id}
 
     def send_back(self, message: StoredMessage, level: int = 0) -> None:
         """Have a message come again later: behind a delay that grows with each time, or of that level; among the dead
@@ -554,11 +572,11 @@ class Consumer:
         return addresses.pop()
 
     def close(self) -> None:
-        """Commit and leave the group."""
+        """Commit and leave the group. What cannot be committed is told to `warn` and left in `uncommitted`."""
         try:
             # what an operator was told is set must not be overwritten
             self._set_offsets()
-            self._save(is_due=False)
+            self._save_before(self._offsets.keys())
             self._pulls.clear()
             for address in sorted(self._client.brokers()) if self._has_joined else ():
                 leave = {"clientID": self.client_id, "consumerGroup": self.group}

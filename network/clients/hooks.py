@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.formats.message import Message, StoredMessage
+from rmqctl.network.clients.client import Warn
 from rmqctl.network.clients.producing.requests import Outgoing, SendResult
 from rmqctl.network.remoting.codec import MessageQueue
 
@@ -175,17 +176,17 @@ class ConsumeHook:
         """Take note that messages were consumed, or were not."""
 
 
-def run_before(hooks: Sequence[ConsumeHook], context: ConsumeHookContext, warn: Callable[[str], None]) -> None:
+def run_before(hooks: Sequence[ConsumeHook], context: ConsumeHookContext, warn: Warn) -> None:
     """Call the hooks before a consumption."""
     _run(hooks, lambda hook: hook.before(context), warn)
 
 
-def run_after(hooks: Sequence[ConsumeHook], context: ConsumeHookContext, warn: Callable[[str], None]) -> None:
+def run_after(hooks: Sequence[ConsumeHook], context: ConsumeHookContext, warn: Warn) -> None:
     """Call the hooks after a consumption."""
     _run(hooks, lambda hook: hook.after(context), warn)
 
 
-def _run(hooks: Sequence[ConsumeHook], call: Callable[[ConsumeHook], None], warn: Callable[[str], None]) -> None:
+def _run(hooks: Sequence[ConsumeHook], call: Callable[[ConsumeHook], None], warn: Warn) -> None:
     for hook in hooks:
         try:
             call(hook)

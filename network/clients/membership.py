@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rmqctl.formats.checksums import java_hash
-from rmqctl.formats.errors import UsageError, counted
-from rmqctl.network.clients.client import Client
+from rmqctl.formats.errors import RefusedError, RemoteError, UsageError, counted
+from rmqctl.network.clients.client import Client, Route
 from rmqctl.network.remoting.codec import (
     MessageQueue,
     RemotingCommand,
@@ -120,14 +120,31 @@ def _comparable(kind: str, expression: str) -> tuple[str, object]:
     return kind, frozenset() if is_all else frozenset(map(str.strip, expression.split("||")))
 
 
+def group_members(client: Client, route: Route, group: str) -> list[str]:
+    """Return the client ids of a group's members, as the first broker that answers knows them. RemoteError."""
+    problem = RemoteError(f"no broker is known that has members of group {group!r}")
+    for address in route.addresses.values():
+        try:
+            answer = client.ask(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
+            return sorted(str(one) for one in parse_body(answer.body).get("consumerIdList", []))
+        except RemoteError as error:
+            problem = error
+    raise problem
+
+
 def live_group(client: Client, addresses: set[str], group: str) -> LiveGroup:
-    """Ask the brokers at `addresses` for the members of `group`. RemoteError where one does not answer."""
+    """Ask the brokers at `addresses` for the members of `group`. RemoteError where none of them answers."""
+    problems: list[RemoteError] = []
     client_ids: set[str] = set()
     found = LiveGroup((), {})
     subscriptions: dict[str, tuple[str, str]] = {}
     for address in sorted(addresses):
         fields = {"consumerGroup": group}
-        answer = client.ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, fields, allowed=_OFFLINE)
+        try:
+            answer = client.ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, fields, allowed=_OFFLINE)
+        except RemoteError as error:
+            problems.append(error)
+            continue
         if answer.code != ResponseCode.SUCCESS:
             continue
         content = parse_body(answer.body)
@@ -142,7 +159,40 @@ def live_group(client: Client, addresses: set[str], group: str) -> LiveGroup:
         for topic, one in table.items() if isinstance(table, dict) else ():
             if isinstance(one, dict) and not str(topic).startswith(RETRY_PREFIX):
                 subscriptions[str(topic)] = (text_of(one, "expressionType") or _TAG, text_of(one, "subString"))
+    if problems and len(problems) == len(addresses):
+        raise problems[-1]
     return found._replace(client_ids=tuple(sorted(client_ids)), subscriptions=subscriptions)
+
+
+def look_at_others(
+    client: Client,
+    addresses: set[str],
+    group: str,
+    wanted: Mapping[str, str],
+    *,
+    force: bool,
+    is_broadcast: bool = False,
+) -> tuple[str, bool]:
+    """Return the line about live members of a group that a member joins, empty without any, and whether they subscribe
+    otherwise than `wanted` (tags by topic). That is a RefusedError unless `force`; RemoteError as of `live_group`."""
+    others = live_group(client, addresses, group)
+    has = f"group {group!r} has {others.members}"
+    conflict = others.conflict(wanted, BROADCASTING if is_broadcast else CLUSTERING)
+    if conflict is not None and not force:
+        raise RefusedError(
+            f"{has}; {conflict}: it would take messages from them and not read all of these",
+            hint="use a group of your own or none, stop the members first, or join all the same (--force)",
+        )
+    if conflict is not None:
+        return f"{has}; {conflict}: messages of theirs may wait until this ends", True
+    if is_broadcast or not others.client_ids:
+        return "", False
+    return f"{has}: a share of their queues, those of retries included, is consumed here until this ends", False
+
+
+def not_committed(queue: MessageQueue, offset: int, error: RemoteError) -> str:
+    """Return the line about an offset that its broker did not take."""
+    return f"offset {offset} of {queue.topic} queue {queue.queue_id} is not committed: {error.message}"
 
 
 # ---- answers of a member to requests that brokers send it

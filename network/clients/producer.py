@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 import uuid
@@ -19,7 +18,15 @@ from rmqctl.formats.hosts import parse_offset_message_id
 from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.formats.properties import compression_type
 from rmqctl.network.clients.channel import Dial, SocketChannel, messages_of
-from rmqctl.network.clients.client import Client, namespace_of, texts, with_namespace, without_namespace
+from rmqctl.network.clients.client import (
+    Client,
+    Warn,
+    log_warning,
+    namespace_of,
+    texts,
+    with_namespace,
+    without_namespace,
+)
 from rmqctl.network.clients.hooks import EndTransactionContext, ProducerHooks
 from rmqctl.network.clients.producing.requests import Outgoing, OutgoingRequests, SendResult
 from rmqctl.network.clients.producing.routing import Select
@@ -118,9 +125,7 @@ _SETTINGS = ProducerSettings()
 _SENT = "SEND_OK"
 # LocalTransactionState
 _STATES = {True: "COMMIT_MESSAGE", False: "ROLLBACK_MESSAGE", None: "UNKNOW"}
-_log = logging.getLogger("rmqctl.network")
 
-_Warn = Callable[[str], object]
 Decide = Callable[[Message], bool | None]
 """What becomes of a transaction: True to commit, False to roll back, None if that is not known yet."""
 
@@ -138,7 +143,7 @@ class Producer:
         group: str = "rmqctl",
         dial: Dial = SocketChannel,
         settings: ProducerSettings = _SETTINGS,
-        warn: _Warn = _log.warning,
+        warn: Warn = log_warning,
     ) -> None:
         """`namesrv`: addresses of name servers, separated by `;`; one as `http://MQ_INST_user_name.host:port` has the
         namespace of a producer without one in its settings. `warn` gets a line for a hook that fails, and for
@@ -412,7 +417,7 @@ class Producer:
 
 
 def trace_dispatcher(
-    namesrv: str, group: str, kind: str, dial: Dial, options: TraceOptions, warn: _Warn
+    namesrv: str, group: str, kind: str, dial: Dial, options: TraceOptions, warn: Warn
 ) -> TraceDispatcher:
     """Return the dispatcher of a client's traces, which sends by a producer of its own; `kind`: PRODUCE or CONSUME."""
 

@@ -242,7 +242,10 @@ def test_what_goes_wrong_is_said(cluster: Cluster) -> None:
             producer.send(Message("T", b"x"), MessageQueue("other", 0, "T"))
         with pytest.raises(UsageError):
             producer.send_batch([])
-    with cluster.consumer("g", "Nowhere") as consumer, pytest.raises(RemoteError, match="'Nowhere'"):
+    with (
+        cluster.consumer("g", "Nowhere", failing_seconds=30) as consumer,
+        pytest.raises(RemoteError, match="'Nowhere'"),
+    ):
         consumer.poll(0)
 
 

@@ -70,7 +70,7 @@ class SendBack:
             "maxReconsumeTimes": member.settings.max_retries(is_orderly=member.is_orderly),
         }  # fmt: skip
         try:
-            address = member.address(queue)
+            address = member.client.address_of(queue)
             member.client.ask(address, RequestCode.CONSUMER_SEND_MSG_BACK, fields, seconds=_SECONDS)
         except RmqctlError as error:
             member.warn(f"{_named(message)} is not taken back, and is sent to the retry topic: {error.message}")
@@ -268,12 +268,11 @@ class HeldLocks:
         self._member = member
 
     def lock(self, queue: MessageQueue) -> bool:
-        """Lock a queue, or renew its lock. Return False where another member has it or the broker does not answer."""
+        """Lock a queue, or renew its lock. Return False where another member has it. RemoteError."""
         try:
-            locked = self._ask(self._member.address(queue), [queue])
+            locked = self._ask(self._member.client.address_of(queue), [queue])
         except RemoteError as error:
-            self._member.warn(f"{queue.topic} queue {queue.queue_id} cannot be locked: {error.message}")
-            return False
+            raise RemoteError(f"{queue.topic} queue {queue.queue_id} cannot be locked: {error.message}") from error
         self._note([queue], locked)
         return queue in locked
 
@@ -283,7 +282,7 @@ class HeldLocks:
         for queue, held in list(self._member.queues.items()):
             if not held.is_dropped:
                 try:
-                    by_address[self._member.address(queue)].append(queue)
+                    by_address[self._member.client.address_of(queue)].append(queue)
                 except RemoteError as error:
                     self._member.warn(
                         f"the lock of {queue.topic} queue {queue.queue_id} is not renewed: {error.message}"
@@ -298,7 +297,7 @@ class HeldLocks:
         """Give up the locks of queues. Those of a broker that does not answer expire after 60 s."""
         for queue in queues:
             try:
-                connection = self._member.client.connection(self._member.address(queue))
+                connection = self._member.client.connection(self._member.client.address_of(queue))
                 connection.oneway(RemotingCommand(RequestCode.UNLOCK_BATCH_MQ, {}, self._body([queue])))
             except RemoteError as error:
                 self._member.warn(f"{queue.topic} queue {queue.queue_id} cannot be unlocked: {error.message}")
@@ -372,7 +371,12 @@ class OrderlyService:
 
     def _lock_first(self, seconds: float, held: ProcessQueue, queue: MessageQueue) -> None:
         def lock() -> None:
-            self._later(_LOCK_SOON if self.locks.lock(queue) else _NOT_LOCKED_SECONDS, held, queue)
+            try:
+                is_locked = self.locks.lock(queue)
+            except RemoteError as error:
+                self._member.warn(error.message)
+                is_locked = False
+            self._later(_LOCK_SOON if is_locked else _NOT_LOCKED_SECONDS, held, queue)
 
         self._tasks.later(seconds, lock)
 

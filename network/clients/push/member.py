@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from rmqctl.formats.errors import RemoteError, RmqctlError
+from rmqctl.formats.errors import RmqctlError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.network.clients.channel import messages_of
-from rmqctl.network.clients.client import Client, without_namespace
+from rmqctl.network.clients.client import Client, Warn, without_namespace
 from rmqctl.network.clients.consumer import Where
 from rmqctl.network.clients.hooks import ConsumeHook, ConsumeHookContext, ConsumeReturn, run_after, run_before
 from rmqctl.network.clients.membership import (
@@ -28,7 +28,6 @@ from rmqctl.network.clients.membership import (
 from rmqctl.network.clients.push.offset_stores import ProgressStore
 from rmqctl.network.clients.push.process_queue import ProcessQueue
 from rmqctl.network.clients.push.settings import ConsumeFigures, PushSettings
-from rmqctl.network.clients.push.tasks import Warn
 from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode, ResponseCode, bean, fastjson
 from rmqctl.network.topic_config import retry_topic
 from rmqctl.store.answers.dead_letters import ORIGIN_TOPIC
@@ -73,10 +72,6 @@ class PushMember:
     def is_retry(self, topic: str) -> bool:
         """Return whether a topic is the group's retry topic."""
         return topic == retry_topic(self.group)
-
-    def address(self, queue: MessageQueue) -> str:
-        """Return the address of the broker of a queue. RemoteError where no name server knows it."""
-        return broker_address(self.client, queue)
 
     def announce(self) -> None:
         """Send a heartbeat with the subscriptions to every broker, now and every 30 s."""
@@ -148,15 +143,7 @@ class PushMember:
 
     def _bound(self, queue: MessageQueue, code: RequestCode, timestamp: int | None = None) -> int:
         fields = {"topic": queue.topic, "queueId": queue.queue_id, "timestamp": timestamp}
-        return int(self.client.ask(self.address(queue), code, fields).fields["offset"])
-
-
-def broker_address(client: Client, queue: MessageQueue) -> str:
-    """Return the address of the broker of a queue. RemoteError where no name server knows it."""
-    route = client.route(queue.topic)
-    if route is None or queue.broker_name not in route.addresses:
-        raise RemoteError(f"no name server knows broker {queue.broker_name!r} of topic {queue.topic!r}")
-    return route.addresses[queue.broker_name]
+        return int(self.client.ask(self.client.address_of(queue), code, fields).fields["offset"])
 
 
 # Requests that brokers send to a push consumer: state, offsets, one message, a reset (ClientRemotingProcessor).

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 from typing import Protocol
 
 from rmqctl.formats.errors import CorruptError, RemoteError, RmqctlError
-from rmqctl.network.clients.client import Client
-from rmqctl.network.clients.push.tasks import Warn
+from rmqctl.network.clients.client import Client, Warn
+from rmqctl.network.clients.membership import not_committed
 from rmqctl.network.remoting.codec import MessageQueue, RequestCode, ResponseCode, parse_body, queue_of_key
 from rmqctl.store.files import io
 from rmqctl.store.files.reading import is_there, read_small_file
@@ -22,7 +22,9 @@ _DEFAULT_DIRECTORY = "~/.rocketmq_offsets"
 
 
 class ProgressStore(Protocol):
-    """Offsets in memory and where they are kept."""
+    """Offsets in memory and where they are kept. `uncommitted`: those that a broker did not take when asked last."""
+
+    uncommitted: dict[MessageQueue, int]
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
         """Set an offset in memory; with `increase_only` a smaller one is ignored."""
@@ -49,6 +51,7 @@ class _InMemory:
         self._lock = threading.Lock()
         self._offsets: dict[MessageQueue, int] = {}
         self._frozen: set[MessageQueue] = set()
+        self.uncommitted: dict[MessageQueue, int] = {}
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool) -> None:
         """See ProgressStore."""
@@ -80,11 +83,10 @@ class _InMemory:
 class BrokerOffsets(_InMemory):
     """Offsets of a group, committed to the brokers (RemoteBrokerOffsetStore)."""
 
-    def __init__(self, client: Client, group: str, address: Callable[[MessageQueue], str], warn: Warn) -> None:
+    def __init__(self, client: Client, group: str, warn: Warn) -> None:
         super().__init__(warn)
         self._client = client
         self._group = group
-        self._address = address
         self._committed: dict[MessageQueue, int] = {}
 
     def stored(self, queue: MessageQueue) -> int | None:
@@ -92,7 +94,7 @@ class BrokerOffsets(_InMemory):
         fields = {"consumerGroup": self._group, "topic": queue.topic, "queueId": queue.queue_id}
         fields |= {"setZeroIfNotFound": "false"}
         allowed = (int(ResponseCode.QUERY_NOT_FOUND),)
-        address = self._address(queue)
+        address = self._client.address_of(queue)
         answer = self._client.ask(address, RequestCode.QUERY_CONSUMER_OFFSET, fields, allowed=allowed)
         if answer.code != ResponseCode.SUCCESS:
             return None
@@ -102,17 +104,28 @@ class BrokerOffsets(_InMemory):
 
     def persist(self, queues: Collection[MessageQueue]) -> None:
         """See ProgressStore."""
+        away: dict[str, RemoteError] = {}
         for queue, offset in self._known(queues).items():
             if self._committed.get(queue) == offset:
+                continue
+            if queue.broker_name in away:
+                self._missed(queue, offset, away[queue.broker_name])
                 continue
             fields = {
                 "consumerGroup": self._group, "topic": queue.topic, "queueId": queue.queue_id, "commitOffset": offset,
             }  # fmt: skip
             try:
-                self._client.ask(self._address(queue), RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+                self._client.ask(self._client.address_of(queue), RequestCode.UPDATE_CONSUMER_OFFSET, fields)
                 self._committed[queue] = offset
+                self.uncommitted.pop(queue, None)
             except RemoteError as error:
-                self._warn(f"offset {offset} of {queue.topic} queue {queue.queue_id} is not committed: {error.message}")
+                away[queue.broker_name] = error
+                self._missed(queue, offset, error)
+
+    def _missed(self, queue: MessageQueue, offset: int, error: RemoteError) -> None:
+        if self.uncommitted.get(queue) != offset:
+            self.uncommitted[queue] = offset
+            self._warn(not_committed(queue, offset, error))
 
     def freeze(self, queue: MessageQueue, offset: int) -> None:
         """See ProgressStore."""

@@ -13,7 +13,7 @@ from rmqctl.formats.errors import RemoteError, RmqctlError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.network.clients.channel import messages_of
 from rmqctl.network.clients.client import BrokerError, PullNodes, Route, texts
-from rmqctl.network.clients.membership import CLUSTERING, STRATEGY_NAMES
+from rmqctl.network.clients.membership import CLUSTERING, STRATEGY_NAMES, group_members
 from rmqctl.network.clients.push.consume_services import HeldLocks
 from rmqctl.network.clients.push.member import PushMember
 from rmqctl.network.clients.push.process_queue import ProcessQueue
@@ -132,7 +132,7 @@ class Pulls:
                 return
             found = self._nodes.find(pulls.queue, self._member.client.route(pulls.queue.topic))
             # an unknown broker is an error here
-            address, is_slave = found or (self._member.address(pulls.queue), False)
+            address, is_slave = found or (self._member.client.address_of(pulls.queue), False)
             pulls.slave = address if is_slave else None
             answer = self._member.client.connection(address).submit(self._request(pulls))
         except RmqctlError as error:
@@ -271,11 +271,12 @@ class Rebalance:
         self._pulls = pulls
         self._locks = locks
         self._problems: set[str] = set()
+        self._found: set[str] = set()
 
     def run(self) -> float:
         """Take and give up queues, topic by topic. Return the seconds until the next time."""
         pauses = [self._member.settings.rebalance_seconds]
-        problems: set[str] = set()
+        self._found = problems = set()
         for topic in self._member.subscriptions:
             try:
                 pauses.append(self._run_topic(topic))
@@ -311,9 +312,7 @@ class Rebalance:
         member = self._member
         if member.is_broadcast:
             return set(route.readable)
-        fields = {"consumerGroup": member.group}
-        answer = member.client.ask(next(iter(route.addresses.values())), RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields)
-        members = sorted(str(one) for one in parse_body(answer.body).get("consumerIdList", []))
+        members = group_members(member.client, route, member.group)
         return set(member.allocate(sorted(route.readable), members, member.client.client_id))
 
     def _assigned(self, topic: str, route: Route) -> set[MessageQueue] | None:
@@ -372,17 +371,26 @@ class Rebalance:
         return True
 
     def _take(self, share: set[MessageQueue]) -> tuple[int, bool]:
-        """Take queues that are new. Return how many were taken, and whether all could be locked."""
+        """Take queues that are new. Return how many were taken, and whether all could be locked. Those of a broker that
+        is away are left for the next time."""
         member = self._member
         added, is_locked = 0, True
+        away: set[str] = set()
         for queue in sorted(share - member.queues.keys()):
-            if self._locks is not None and not self._locks.lock(queue):
-                is_locked = False
+            if queue.broker_name in away:
                 continue
-            member.offsets.forget(queue)
-            held = ProcessQueue()
-            held.is_locked = True
-            begin, not_before = member.start_of(queue)
+            try:
+                if self._locks is not None and not self._locks.lock(queue):
+                    is_locked = False
+                    continue
+                member.offsets.forget(queue)
+                held = ProcessQueue()
+                held.is_locked = True
+                begin, not_before = member.start_of(queue)
+            except RmqctlError as error:
+                away.add(queue.broker_name)
+                self._found.add(f"queues of {queue.topic} cannot be shared out: {error.message}")
+                continue
             member.queues[queue] = held
             self._pulls.add(queue, held, begin, not_before)
             added += 1

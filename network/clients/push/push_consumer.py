@@ -10,21 +10,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rmqctl.formats.errors import RefusedError, RemoteError, UsageError
-from rmqctl.network.clients.channel import Answered, Dial, SocketChannel
-from rmqctl.network.clients.client import Client, namespace_of, with_namespace
+from rmqctl.network.clients.channel import AddressError, Answered, Dial, SocketChannel
+from rmqctl.network.clients.client import Client, Warn, log_warning, namespace_of, with_namespace
 from rmqctl.network.clients.consumer import Where
 from rmqctl.network.clients.membership import (
-    BROADCASTING,
-    CLUSTERING,
     STRATEGY_NAMES,
     Allocate,
     averagely,
-    live_group,
+    look_at_others,
 )
 from rmqctl.network.clients.producer import trace_dispatcher
 from rmqctl.network.clients.producing.settings import check_group
 from rmqctl.network.clients.push.consume_services import ConcurrentService, HeldLocks, OrderlyService, SendBack
-from rmqctl.network.clients.push.member import AskedMember, PushMember, broker_address
+from rmqctl.network.clients.push.member import AskedMember, PushMember
 from rmqctl.network.clients.push.offset_stores import (
     BrokerOffsets,
     LocalOffsets,
@@ -35,7 +33,7 @@ from rmqctl.network.clients.push.offset_stores import (
 from rmqctl.network.clients.push.process_queue import ProcessQueue
 from rmqctl.network.clients.push.pulling import Pulls, Rebalance
 from rmqctl.network.clients.push.settings import ConcurrentListener, OrderlyListener, PushSettings
-from rmqctl.network.clients.push.tasks import CallbackThreads, Tasks, Warn
+from rmqctl.network.clients.push.tasks import CallbackThreads, Tasks
 from rmqctl.network.clients.tracing import ConsumeTrace, TraceDispatcher, TraceOptions
 from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode
 from rmqctl.network.topic_config import retry_topic
@@ -44,8 +42,7 @@ from rmqctl.store.read.filter import SUBSCRIBE_ALL, TagFilter
 
 _FIRST_PERSIST_SECONDS = 10.0
 _LOOK_SECONDS = 0.1
-# longer than a broker takes to restart its listener, short enough for a command that waits
-_FAILING_SECONDS = 30.0
+_JOIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,8 @@ class MemberOptions:
     `namespace`: that of topics and group, which callbacks do not see; else that of the name server's address. `warn`
     gets a line for what goes wrong. `unit_name`: part of the client id. `client_version`: the version whose
     names of groups are legal. `client_rebalance`: share out queues here; False: ask brokers for them, but in
-    order and in a broadcast.
+    order and in a broadcast. `failing_seconds`: let `start` fail where servers or topics are missing, and
+    `wait_to_the_end` where a queue cannot be pulled for so long; None: both are tried for ever, as Java's do.
     """
 
     begin: Where = "last"
@@ -68,13 +66,14 @@ class MemberOptions:
     instance: str = "DEFAULT"
     offsets_directory: Path | None = None
     force: bool = False
-    warn: Warn = lambda line: None
+    warn: Warn = log_warning
     dial: Dial = SocketChannel
     namespace: str = ""
     unit_name: str = ""
     unit_mode: bool = False
     client_version: str = DEFAULT_RELEASE.name
     client_rebalance: bool = True
+    failing_seconds: float | None = None
 
 
 class PushConsumer:
@@ -144,13 +143,16 @@ class PushConsumer:
         self._first_round = threading.Event()
         self._ends: dict[MessageQueue, int] | None = None
         self._is_started = False
+        self._has_joined = False
+        self._refused: RefusedError | None = None
+        self._missing: set[str] = set()
 
     def _offsets(self, group: str) -> ProgressStore:
         options = self._options
         if options.broadcast:
             path = local_offsets_path(self._client.client_id, group, options.offsets_directory)
             return LocalOffsets(path, options.warn)
-        committed = BrokerOffsets(self._client, group, lambda queue: broker_address(self._client, queue), options.warn)
+        committed = BrokerOffsets(self._client, group, options.warn)
         return committed if options.commit else NoOffsets(committed, options.warn)
 
     @property
@@ -164,6 +166,11 @@ class PushConsumer:
         return self._workers.count
 
     @property
+    def uncommitted(self) -> dict[MessageQueue, int]:
+        """Offsets that a broker did not take when asked last: messages come again."""
+        return dict(self._member.offsets.uncommitted)
+
+    @property
     def queues(self) -> list[MessageQueue]:
         """Queues that are assigned to this member now."""
         return sorted(queue for queue, held in list(self._member.queues.items()) if not held.is_dropped)
@@ -171,22 +178,13 @@ class PushConsumer:
     # ---- start and end
 
     def start(self) -> None:
-        """Join the group and consume. RemoteError where a topic has no queues; RefusedError where live members
-        subscribe otherwise, unless that is forced."""
+        """Join the group and consume, now or once a broker answers. RefusedError where live members subscribe
+        otherwise, unless that is forced; RemoteError as `failing_seconds` says, AddressError for a name server that is
+        no address."""
         if self._is_started:
             raise UsageError("a push consumer starts once")
         self._is_started = True
-        addresses: set[str] = set()
-        for topic in self._member.subscriptions:
-            route = self._client.route(topic, anew=True)
-            if (route is None or not route.readable) and topic in self._own:
-                raise RemoteError(
-                    f"no broker has messages of topic {topic!r}",
-                    hint="`rmqctl topics` lists those that name servers know",
-                )
-            addresses |= set(route.addresses.values()) if route is not None else set()
-        self._look_at_others(addresses)
-        self._member.announce()
+        self._join()
         for tasks in (self._pulling, self._background, self._timed):
             tasks.start()
         if self._trace is not None:
@@ -196,23 +194,38 @@ class PushConsumer:
         self._background.every(self.settings.persist_seconds, self.commit, first=_FIRST_PERSIST_SECONDS)
         self._share_soon()
 
-    def _look_at_others(self, addresses: set[str]) -> None:
-        others = live_group(self._client, addresses, self._member.group)
-        if not others.client_ids:
-            return
-        has = f"group {self._member.group!r} has {others.members}"
-        conflict = others.conflict(self._own, BROADCASTING if self._options.broadcast else CLUSTERING)
-        if conflict is not None and not self._options.force:
-            raise RefusedError(
-                f"{has}; {conflict}: it would take messages from them and not read all of these",
-                hint="use a group of your own, stop the members first, or join all the same (--force)",
-            )
-        if conflict is not None:
-            self._options.warn(f"{has}; {conflict}: messages of theirs may wait until this ends")
-        elif not self._options.broadcast:
-            self._options.warn(
-                f"{has}: a share of their queues, those of retries included, is consumed here until this ends"
-            )
+    def _join(self) -> None:
+        """Announce this member once a broker of a topic answers; what is missing is told once. Errors as of `start`."""
+        addresses: set[str] = set()
+        try:
+            for topic in self._member.subscriptions:
+                route = self._client.route(topic, anew=True)
+                if (route is None or not route.readable) and topic in self._own:
+                    self._miss(
+                        RemoteError(
+                            f"no broker has messages of topic {topic!r}",
+                            hint="`rmqctl topics` lists those that name servers know",
+                        )
+                    )
+                addresses |= set(route.addresses.values()) if route is not None else set()
+            if addresses:
+                line, _ = look_at_others(
+                    self._client, addresses, self._member.group, self._own,
+                    force=self._options.force, is_broadcast=self._options.broadcast,
+                )  # fmt: skip
+                if line:
+                    self._options.warn(line)
+                self._member.announce()
+                self._has_joined = True
+        except RemoteError as error:
+            self._miss(error)
+
+    def _miss(self, error: RemoteError) -> None:
+        if self._options.failing_seconds is not None or isinstance(error, AddressError):
+            raise error
+        if error.message not in self._missing:
+            self._missing.add(error.message)
+            self._options.warn(f"{error.message}: it is waited for")
 
     def close(self) -> None:
         """Start no callback, wait for those that run (`close_seconds`), commit, unlock and leave the group."""
@@ -258,7 +271,17 @@ class PushConsumer:
         self._background.soon(lambda: self._share(number))
 
     def _share(self, number: int) -> None:
-        if number != self._rounds:
+        if number != self._rounds or self._refused is not None:
+            return
+        if not self._has_joined:
+            try:
+                self._join()
+            except RefusedError as error:
+                self._refused = error
+                self._options.warn(error.message)
+                return
+        if not self._has_joined:
+            self._background.later(_JOIN_SECONDS, lambda: self._share(number))
             return
         pause = self._rebalance.run()
         self._first_round.set()
@@ -287,28 +310,37 @@ class PushConsumer:
         self._pulls.is_paused = False
 
     def wait(self, until: Callable[[], bool] = lambda: False) -> None:
-        """Wait until `until()` holds, or the limit of messages is reached."""
+        """Wait until `until()` holds, or the limit of messages is reached. RefusedError as of `start`."""
         while not until() and not self._workers.wait_for_limit(_LOOK_SECONDS):
-            pass
+            if self._refused is not None:
+                raise self._refused
 
     def wait_to_the_end(self) -> None:
         """Wait until all messages are consumed that the assigned queues had when they were assigned first, or the
-        limit is reached. Retries that come later are not waited for. RemoteError where queues cannot be read for 30 s.
-        """
+        limit is reached. Retries that come later are not waited for. RefusedError as of `start`, RemoteError as
+        `failing_seconds` says."""
         self.wait(lambda: self.has_ended(to_the_end=True))
 
     def has_ended(self, *, to_the_end: bool) -> bool:
         """Return whether the limit is reached or, with `to_the_end`, what `wait_to_the_end` waits for; errors as
         there."""
+        if self._refused is not None:
+            raise self._refused
         if self._workers.wait_for_limit(0):
             return True
         if not to_the_end or not self._first_round.is_set():
             return False
-        if self._ends is None:
-            self._ends = {queue: self._member.end_of(queue) for queue in self.queues}
+        limit = self._options.failing_seconds
+        try:
+            if self._ends is None:
+                self._ends = {queue: self._member.end_of(queue) for queue in self.queues}
+        except RemoteError:
+            if limit is not None:
+                raise
+            return False
         now = time.monotonic()
         for pulls in self._pulls.failing():
-            if pulls.problem is not None and now - pulls.failing_since > _FAILING_SECONDS:
+            if pulls.problem is not None and limit is not None and now - pulls.failing_since > limit:
                 raise pulls.problem
         return all(self._pulls.is_consumed(queue, end) for queue, end in self._ends.items())
 

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-Warn = Callable[[str], None]
+from rmqctl.network.clients.client import Warn
+
 DelayedWork = Callable[[], object]
 
 

@@ -29,7 +29,7 @@ from rmqctl.flags.options import (
 )
 from rmqctl.flags.spark_options import namespace_option, trace_option, trace_topic_option
 from rmqctl.flags.types import COUNT, LARGEST_INT, SECONDS, TIME
-from rmqctl.formats.errors import NotFoundError
+from rmqctl.formats.errors import NotFoundError, RemoteError, counted
 from rmqctl.formats.properties import UNIQUE_KEY
 from rmqctl.output import outcome as exit_codes
 
@@ -156,7 +156,7 @@ def consume(
         options = MemberOptions(
             begin, allocate, commits, push["broadcast"], push["instance"] or "DEFAULT", None, force, output.talk,
             dial, namespace or "", unit_name, unit_mode,
-            client_version,
+            client_version, failing_seconds=_FAILING_SECONDS,
         )  # fmt: skip
         return _push(
             output,
@@ -177,9 +177,17 @@ def consume(
         wanted = itertools.islice(messages, limit)
         chosen = _sent_back(wanted, consumer) if send_back else wanted
         count = print_messages(Listing(output), _flushed(chosen, output))
+    _require_committed(consumer)
     if not count:
         raise NotFoundError(f"topic {topic!r} has no message for {f'group {group!r}' if group else 'this'}")
     return exit_codes.OK
+
+
+def _require_committed(consumer: Consumer | PushConsumer) -> None:
+    """RemoteError where a consumer that has ended could not commit what was consumed."""
+    missing = consumer.uncommitted
+    if missing:
+        raise RemoteError(f"the offsets of {counted(len(missing), 'queue')} are not committed: messages come again")
 
 
 def _flushed(messages: Iterator[StoredMessage], output: Output) -> Iterator[StoredMessage]:
@@ -317,6 +325,7 @@ def _push(output: Output, given: PushArguments, options: MemberOptions, *, to_th
     else:
         with contextlib.closing(results.rows(consumer, output.flush, to_the_end=to_the_end)) as rows:
             count = output.rows(RESULT_COLUMNS, rows, droppable=DROPPABLE_RESULT_COLUMNS)
+    _require_committed(consumer)
     if not count:
         raise NotFoundError(f"topic {given.topic!r} has no message for group {given.group!r}")
     return exit_codes.OK

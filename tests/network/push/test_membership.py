@@ -50,7 +50,7 @@ def test_members_that_subscribe_otherwise_are_not_joined_by_a_push_consumer(push
             pass
     assert any("messages of theirs may wait" in line for line in pushing.said)
     with pytest.raises(RemoteError, match="no broker has messages of topic 'Nowhere'"):
-        pushing.consumer("else", "Nowhere", Seen()).__enter__()
+        pushing.consumer("else", "Nowhere", Seen(), failing_seconds=30.0).__enter__()
 
 
 def test_every_member_of_a_broadcast_gets_all_and_goes_on_where_it_was(pushing: Pushing, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_reset_offset_is_committed_though_it_was_committed_before(pushing: Pus
     with pushing.consumer("back", "Back", Seen()):
         pass
     client, queue = Client(pushing.local.namesrv, pushing.local.dial), MessageQueue("broker-a", 0, "Back")
-    offsets = BrokerOffsets(client, "back", lambda queue: "broker", pytest.fail)
+    offsets = BrokerOffsets(client, "back", pytest.fail)
     offsets.update(queue, 0, increase_only=False)
     offsets.persist([queue])
     pushing.local.broker.offsets.commit("back", "Back", 0, 1)
