@@ -196,6 +196,14 @@ zone_option = Flag(
     callback=keep_zone,
     help="Time zone for times given without one: Europe/Berlin, +08:00, local.  [default: UTC]",
 )
+release_option = Flag(
+    "--as",
+    "release",
+    type=click.Choice(["4.9.8", "5.3.3", "5.5.0"]),
+    default="5.3.3",
+    show_default=True,
+    help="The version of RocketMQ whose rules for names apply.",
+)
 end_option = Flag("-e", "--end", type=TIME, metavar="TIME", help="End time.")
 yes_option = Flag("-y", "--yes", is_flag=True, help="Skip the confirmation prompt.")
 no_journal_option = Flag(

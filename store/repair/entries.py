@@ -18,7 +18,7 @@ from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, Usa
 from rmqctl.formats.properties import REAL_TOPIC
 from rmqctl.store.answers.config_offsets import KnownNames, is_own_group
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX
-from rmqctl.store.config.config import RELEASES
+from rmqctl.store.config.config import DEFAULT_RELEASE, RELEASES
 from rmqctl.store.config.config_files import (
     DELETED_TOPICS,
     GROUPS,
@@ -109,7 +109,8 @@ _ACTIONS = ("create", "change", "delete")
 class EntryChange(NamedTuple):
     """What is to be done (`action`: create, change or delete) with the entry of a topic or group (`kind`).
 
-    `settings` by the names of the file. `attributes`: changes as mqadmin takes them, `+name=value,-name`.
+    `settings` by the names of the file. `attributes`: changes as mqadmin takes them, `+name=value,-name`. `release`:
+    the version of RocketMQ whose rules for names apply.
     """
 
     kind: str
@@ -117,6 +118,7 @@ class EntryChange(NamedTuple):
     name: str
     settings: Mapping[str, Any] = {}
     attributes: str = ""
+    release: str = DEFAULT_RELEASE.name
 
 
 @dataclass(slots=True)
@@ -153,7 +155,7 @@ def require_possible(wanted: EntryChange) -> None:
         raise UsageError(f"{wanted.kind} {wanted.action} is not known: {', '.join(_KINDS)}; {', '.join(_ACTIONS)}")
     kind = _KINDS[wanted.kind]
     _require_settings(kind, wanted.settings)
-    _require_name(kind, wanted.name)
+    _require_name(kind, wanted.name, wanted.release)
     if kind is _GROUP and wanted.action == "delete" and is_own_group(wanted.name):
         # SubscriptionGroupManager#init
         raise RefusedError(
@@ -184,14 +186,16 @@ def entry_after(wanted: EntryChange, before: Mapping[str, Any] | None, place: st
     return after
 
 
-def _require_name(kind: _Kind, name: str) -> None:
+def _require_name(kind: _Kind, name: str, release: str) -> None:
     """Refuse a name with the words of TopicValidator or Validators."""
+    if release not in RELEASES:
+        raise UsageError(f"{release!r} is not a version that is known: {', '.join(RELEASES)}")
     if kind is _TOPIC:
-        problem = topic_problem(name)
+        problem = topic_problem(name, RELEASES[release])
         if problem is None and is_brokers_own(name):
             problem = f"The topic[{name}] is conflict with system topic."
     else:
-        problem = group_problem(name)
+        problem = group_problem(name, RELEASES[release])
     if problem is not None:
         raise RefusedError(problem, hint="take another name")
 

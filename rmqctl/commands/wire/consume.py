@@ -22,6 +22,7 @@ from rmqctl.flags.options import (
     group_option,
     namesrv_option,
     output_options,
+    release_option,
     tag_option,
     tls_options,
     topic_option,
@@ -110,8 +111,7 @@ Exit code 1 says that there was no message."""
 @namespace_option
 @click.option("--unit-name", default="", metavar="NAME", help="Unit name, part of the client id.")
 @click.option("--unit-mode", is_flag=True, help="Consume in unit mode: the retry topic is marked so.")
-@click.option("--as", "client_version", type=click.Choice(["4.9.8", "5.3.3", "5.5.0"]), default="5.3.3",
-              show_default=True, help="The version of RocketMQ whose names of groups are legal.")  # fmt: skip
+@release_option
 @trace_option.but(help="Send message traces of what is consumed; needs -g.")
 @trace_topic_option
 @click.option("--send-back", is_flag=True, help="Send each printed message back: it comes again after a delay.")
@@ -135,7 +135,7 @@ def consume(
     namespace: str | None,
     unit_name: str,
     unit_mode: bool,
-    client_version: str,
+    release: str,
     **push: Any,
 ) -> int:
     """Print the messages of a topic as a broker gives them.
@@ -156,7 +156,7 @@ def consume(
         options = MemberOptions(
             begin, allocate, commits, push["broadcast"], push["instance"] or "DEFAULT", None, force, output.talk,
             dial, namespace or "", unit_name, unit_mode,
-            client_version, failing_seconds=_FAILING_SECONDS,
+            release, failing_seconds=_FAILING_SECONDS,
         )  # fmt: skip
         return _push(
             output,
@@ -167,7 +167,7 @@ def consume(
     consumer = Consumer(
         namesrv, name, topic, tag or "*", begin=begin, commit=commits, allocate=allocate, joins=joins, force=force,
         warn=output.talk, dial=dial, namespace=namespace or "", unit_name=unit_name, unit_mode=unit_mode,
-        failing_seconds=_FAILING_SECONDS, client_version=client_version,
+        failing_seconds=_FAILING_SECONDS, client_version=release,
     )  # fmt: skip
     with (
         consumer,

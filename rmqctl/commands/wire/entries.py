@@ -18,6 +18,7 @@ from rmqctl.flags.options import (
     journal_option,
     namesrv_option,
     output_options,
+    release_option,
     store_options,
     tls_options,
     topic_option,
@@ -156,15 +157,24 @@ Exit code 5: refused: the topic is there, or RocketMQ does not take the name."""
 )
 @_topic
 @_topic_settings
+@release_option
 @_place_options
 def create_topic(
-    place: _Place, output: Output, *, topic: str, settings: dict[str, Any], attributes: str, change: ChangeOptions
+    place: _Place,
+    output: Output,
+    *,
+    topic: str,
+    settings: dict[str, Any],
+    attributes: str,
+    release: str,
+    change: ChangeOptions,
 ) -> int:
     """Create a topic: in topics.json of a store whose broker is stopped, or with -n on running brokers.
 
     Without other settings it has 8 queues for reading and for writing, and both permissions.
     """
-    return _done(EntryChange("topic", "create", topic, _queues_of(settings), attributes), place, change, output)
+    wanted = EntryChange("topic", "create", topic, _queues_of(settings), attributes, release)
+    return _done(wanted, place, change, output)
 
 
 @click.command(
@@ -222,12 +232,20 @@ Exit code 5: refused: the group is there, or RocketMQ does not take the name."""
 )
 @_group
 @_group_settings
+@release_option
 @_place_options
 def create_group(
-    place: _Place, output: Output, *, group: str, settings: dict[str, Any], attributes: str, change: ChangeOptions
+    place: _Place,
+    output: Output,
+    *,
+    group: str,
+    settings: dict[str, Any],
+    attributes: str,
+    release: str,
+    change: ChangeOptions,
 ) -> int:
     """Create a consumer group: in subscriptionGroup.json of a store, or with -n on running brokers."""
-    return _done(EntryChange("group", "create", group, settings, attributes), place, change, output)
+    return _done(EntryChange("group", "create", group, settings, attributes, release), place, change, output)
 
 
 @click.command(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from rmqctl.flags.options import StoreLocation, store_options, summary_options
+from rmqctl.flags.options import StoreLocation, release_option, store_options, summary_options
 from rmqctl.flags.types import PEM, decide_sizes, tell_index_size
 from rmqctl.formats.errors import NotAStoreError, RefusedError, counted
 from rmqctl.output import outcome as exit_codes
@@ -150,8 +150,7 @@ messages on stderr are JSON, one object a line."""
 @click.option("--tls-key", type=PEM, metavar="FILE", help="Its key, if it is not in the same file.")
 @click.option("--ha-listen", type=ADDRESS, metavar="HOST:PORT",
               help="Address for slaves and `rmqctl mirror`.")  # fmt: skip
-@click.option("--as", "release", type=click.Choice(["4.9.8", "5.3.3", "5.5.0"]), default="5.3.3", show_default=True,
-              help="RocketMQ version to act as.")  # fmt: skip
+@release_option.but(help="RocketMQ version to act as.")
 @click.option("--writable", is_flag=True, help="Accept messages and offsets; run retries, delays, transactions.")
 @click.option("--create", is_flag=True, help="With --writable: create a new store if none exists.")
 @click.option("--clean", is_flag=True, help="With --writable: remove expired files, as a broker does.")

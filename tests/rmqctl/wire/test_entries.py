@@ -196,3 +196,19 @@ def test_a_group_of_all_brokers(namesrv: str) -> None:
     assert all(row["before"]["retryMaxTimes"] == 3 for row in rows)
     assert run("groups", "delete", "-n", namesrv, "-g", "billing", "--offsets", "--yes").code == 0
     assert run("groups", "delete", "-n", namesrv, "-g", "billing", "--yes").code == 1
+
+
+@pytest.mark.parametrize(("version", "longest"), [("4.9.8", 255), ("5.3.3", 255), ("5.5.0", 120)])
+def test_the_names_of_groups_that_a_version_takes(golden_store: GoldenStore, version: str, longest: int) -> None:
+    store = golden_store("broker-real")
+    made = ("groups", "create", "-s", store, "--as", version, "--dry-run", "-g")
+    assert run(*made, "g" * longest).code == 0
+    code, _, err = run(*made, "g" * (longest + 1))
+    assert (code, f"longer than group max length{':' if longest == 120 else ''} {longest}." in err) == (5, True)
+
+
+def test_the_retry_topics_that_a_version_takes(golden_store: GoldenStore) -> None:
+    store = golden_store("broker-real")
+    topic = "%RETRY%" + "g" * 121
+    made = ("topics", "create", "-s", store, "-t", topic, "--dry-run")
+    assert (run(*made, "--as", "5.5.0").code, run(*made).code) == (0, 5)
