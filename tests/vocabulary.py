@@ -79,9 +79,9 @@ def _helps() -> Iterator[Hit]:
 
 
 def _findings() -> Iterator[Hit]:
-    from rmqctl.store.check.catalogue.catalogue import CATALOGUE
+    from rmqctl.store.check.catalogue import catalogue
 
-    for kind in CATALOGUE.values():
+    for kind in catalogue().values():
         for text in (kind.title, kind.meaning, kind.causes, kind.action):
             yield from found_in("finding", kind.code, text)
 

@@ -21,7 +21,7 @@ from rmqctl.pipeline.jobs.check_parts import (
     whole_files,
 )
 from rmqctl.pipeline.splits import SPLIT_SIZE, Split, plan_splits, run_by_bundles, whole_files_at_need
-from rmqctl.store.check.catalogue.catalogue import Finding
+from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.check.check import CheckRun, WalkOrder
 from rmqctl.store.check.check import check as check_in_process
 from rmqctl.store.check.cross import CrossCheck, Level, LogSeen, Subset

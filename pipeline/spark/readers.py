@@ -22,7 +22,7 @@ from rmqctl.pipeline.spark.planning import (
 )
 from rmqctl.pipeline.splits import Split
 from rmqctl.pipeline.views import TABLES
-from rmqctl.store.check.catalogue.catalogue import Finding
+from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.config.config_files import read_config
 from rmqctl.store.info.counts import count_topics, is_large
 from rmqctl.store.log.columns import MessageColumns

@@ -17,8 +17,7 @@ from rmqctl.documents.network import network_document
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.main import GROUPS, PROGRAM, VERBS, ListingGroup, actions_of, cli
 from rmqctl.output.outcome import MEANINGS, exit_code_of
-from rmqctl.store.check.catalogue.catalogue import CATALOGUE, FAMILIES
-from rmqctl.store.check.catalogue.kind import Severity
+from rmqctl.store.check.catalogue import FAMILIES, Severity, catalogue
 from rmqctl.store.config.config import config_document
 from rmqctl.store.files import io
 from rmqctl.store.files.outputs import new_file
@@ -42,7 +41,7 @@ def findings_document() -> str:
     """Return the text of docs/findings.md: of every code the severity, the meaning and what to do."""
     lines = [f"| {one} | {_MEANINGS[one]} | {1 if one.is_alarm else 0} |" for one in Severity]
     for family, heading in FAMILIES.items():
-        kinds = [kind for kind in CATALOGUE.values() if kind.family == family]
+        kinds = [kind for kind in catalogue().values() if kind.family == family]
         lines += ["", f"## {heading}", "", "| code | severity | meaning | fix |", "|---|---|---|---|"]
         said: dict[str, str] = {}
         for kind in kinds:

@@ -58,9 +58,9 @@ def codes(_context: click.Context, _parameter: click.Parameter, incomplete: str)
     """Codes of findings that begin so."""
 
     def known() -> Iterable[str]:
-        from rmqctl.store.check.catalogue.catalogue import CATALOGUE
+        from rmqctl.store.check.catalogue import catalogue
 
-        return CATALOGUE
+        return catalogue()
 
     return _offered(known, incomplete.upper())
 

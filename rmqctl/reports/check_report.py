@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqctl.formats.errors import counted
 from rmqctl.output.output import BAD, DOUBTFUL, GOOD, OF_SEVERITY
 from rmqctl.output.paragraph import print_paragraph
-from rmqctl.store.check.catalogue.catalogue import CATALOGUE
+from rmqctl.store.check.catalogue import catalogue
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
-    from rmqctl.store.check.catalogue.catalogue import Finding
+    from rmqctl.store.check.catalogue import Finding
     from rmqctl.store.check.cross import CheckSummary
     from rmqctl.store.predict import Prediction
 
@@ -301,7 +301,7 @@ class CheckReport:
         if self._has_overlap:
             return None
         worst = {
-            command: min(_SEVERITIES.index(str(CATALOGUE[code].severity)) for code in codes)
+            command: min(_SEVERITIES.index(str(catalogue()[code].severity)) for code in codes)
             for command, codes in self._fixes.items()
         }
         alarms = [command for command in worst if _SEVERITIES[worst[command]] != "notice"]

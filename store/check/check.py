@@ -11,8 +11,7 @@ from typing import NamedTuple, Protocol
 
 from rmqctl.formats.errors import UnreadableError, UnsupportedError, UsageError
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.check.catalogue.catalogue import Finding
-from rmqctl.store.check.catalogue.kind import Severity
+from rmqctl.store.check.catalogue import Finding, Severity
 from rmqctl.store.check.config import ConfigFiles, OffsetCheck, QueueDoubts
 from rmqctl.store.check.cross import (
     SAVED_EVERY_S,

@@ -13,7 +13,7 @@ from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.errors import CorruptError, UnsupportedError, counted, refuse_exhausted
 from rmqctl.store.answers.config_offsets import light_offsets, why_hidden
 from rmqctl.store.answers.unread import unread_queues
-from rmqctl.store.check.catalogue.catalogue import Finding
+from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.config.config_files import (
     DAMAGED,
     EMPTY,

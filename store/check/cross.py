@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.message import Reason
-from rmqctl.store.check.catalogue.catalogue import Finding
+from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.files import io
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.log.implied import Run

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.formats.errors import counted
-from rmqctl.store.check.catalogue.catalogue import Finding
+from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.check.cross import Level, LogSeen
 from rmqctl.store.check.index_compare import (
     EntryReader,

@@ -16,7 +16,7 @@ import numpy as np
 from rmqctl.formats.errors import RmqctlError, UnreadableError, refuse_exhausted
 from rmqctl.formats.message import Reason, StoredMessage
 from rmqctl.formats.properties import has_queue_slot
-from rmqctl.store.check.catalogue.catalogue import Finding
+from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.check.cross import CrossCheck, LogSeen
 from rmqctl.store.check.log_findings import AffectedMessages, DamageFindings, Look
 from rmqctl.store.config.epoch_file import Epoch

@@ -15,7 +15,7 @@ from rmqctl.formats.errors import CorruptError, RmqctlError, UnsupportedError, c
 from rmqctl.formats.layouts import FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2, SYS_FLAG_COMPRESSED
 from rmqctl.formats.message import FrameDamage, Reason, StoredMessage, decode_message
 from rmqctl.formats.properties import CRC32, compression_name, compression_type
-from rmqctl.store.check.catalogue.catalogue import Finding
+from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.log.columns import Flags, Int64s, MessageColumns, differences

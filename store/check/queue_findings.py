@@ -8,7 +8,7 @@ from pathlib import Path
 from rmqctl.formats.errors import counted
 from rmqctl.formats.message import Reason
 from rmqctl.store.answers.config_offsets import KnownNames
-from rmqctl.store.check.catalogue.catalogue import Finding
+from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.check.cross import WHOLE, Level, LogSeen
 from rmqctl.store.check.queue_look import QueueLook, UnitLook, UnitVerdict, live_tally
 from rmqctl.store.check.queues import QueuesComparison, QueuesTally, QueueTally, SlotState, Stretch, Stretches, cut_off

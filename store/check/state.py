@@ -14,7 +14,7 @@ from rmqctl.formats.layouts import CHECKPOINT_SIZE
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.properties import has_queue_slot
 from rmqctl.store.answers.config_offsets import KnownNames
-from rmqctl.store.check.catalogue.catalogue import Finding
+from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.check.cross import LogSeen
 from rmqctl.store.check.log import entry_findings
 from rmqctl.store.config.config_files import backup_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError, counted
-from rmqctl.store.check.catalogue.catalogue import Finding
+from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.check.config import QueueDoubts
 from rmqctl.store.check.cross import Level, LogSeen
 from rmqctl.store.files.reading import exists, is_file

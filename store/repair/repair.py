@@ -17,7 +17,7 @@ from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, Usa
 from rmqctl.formats.layouts import FRAME_HEADS, SYS_FLAG_COMPRESSED
 from rmqctl.formats.message import FrameDamage
 from rmqctl.formats.properties import CRC32, compression_type
-from rmqctl.store.check.catalogue.catalogue import CATALOGUE, Finding
+from rmqctl.store.check.catalogue import Finding, catalogue
 from rmqctl.store.check.check import check
 from rmqctl.store.check.config import ConfigFiles, OffsetCheck
 from rmqctl.store.check.cross import Level
@@ -302,7 +302,7 @@ def _changes_an_end(finding: Finding) -> bool:
 
 def may_make_queues(only: Iterable[str]) -> bool:
     """Whether mending these codes (none: all) can make queue files anew."""
-    known = [_BY_CODE.get(code) or _BY_FAMILY.get(code.split("-")[1], Mend.LOG) for code in only if code in CATALOGUE]
+    known = [_BY_CODE.get(code) or _BY_FAMILY.get(code.split("-")[1], Mend.LOG) for code in only if code in catalogue()]
     # what lies in the log decides what all else has to hold
     return not known or bool({Mend.QUEUES, Mend.LOG, Mend.OLD_TAIL} & set(known))
 
@@ -348,7 +348,7 @@ def repair(files: StoreFiles, change: ChangeOptions = ChangeOptions(), *, only: 
     Damage inside the log is bridged, a torn tail cut. UsageError for a code that is none; RefusedError where a decision
     is needed; StoreInUseError; UnsupportedError for findings about queues in a RocksDB.
     """
-    unknown = sorted(set(only) - set(CATALOGUE))
+    unknown = sorted(set(only) - set(catalogue()))
     if unknown:
         raise UsageError(f"{unknown[0]} is no code of a finding", hint="docs/findings.md lists them")
     chosen = frozenset(only)

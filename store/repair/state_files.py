@@ -15,7 +15,7 @@ from rmqctl.formats.config_json import format_config_json
 from rmqctl.formats.errors import CorruptError, RefusedError, UnsupportedError
 from rmqctl.formats.layouts import BLANK_MAGIC, TIMER_CHECKPOINT, TIMER_CHECKPOINT_SIZE, TIMER_LOG_UNIT
 from rmqctl.store.answers.config_offsets import CONSUMER_FILE, OFFSET_TABLE, is_own_group, offset_key
-from rmqctl.store.check.catalogue.catalogue import Finding
+from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.config.config_files import backup_of, is_brokers_own, look_at_pair, read_config
 from rmqctl.store.config.config_tables import TABLES, load_config_text
 from rmqctl.store.config.epoch_file import ascending, epoch_bytes, read_epochs, readable_epochs

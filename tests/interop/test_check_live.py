@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.store.check.catalogue.catalogue import Finding
+from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.check.check import check
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import properties

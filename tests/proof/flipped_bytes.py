@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from rmqctl.formats.errors import CorruptError, RmqctlError, UnreadableError
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.check.catalogue.catalogue import Finding
+from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.check.check import check
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.store_files import StoreFiles

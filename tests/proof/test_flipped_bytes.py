@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.store.check.catalogue.catalogue import Finding
+from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.check.index import IndexCheck
 from rmqctl.store.index.index_file import IndexEntry, IndexFile
 from tests.proof import flipped_bytes

@@ -145,9 +145,9 @@ def _interrupted(offset: int | None, state: Path) -> str:
 
 def _explain(code: str, output: Output) -> int:
     from rmqctl.formats.errors import UsageError
-    from rmqctl.store.check.catalogue.catalogue import CATALOGUE
+    from rmqctl.store.check.catalogue import catalogue
 
-    kind = CATALOGUE.get(code.upper())
+    kind = catalogue().get(code.upper())
     if kind is None:
         raise UsageError(f"there is no finding {code}", hint="docs/findings.md lists all of them")
     output.record(

@@ -13,7 +13,7 @@ from rmqctl.commands.more.help import SHELLS, script
 from rmqctl.flags import options as completing
 from rmqctl.main import VERBS, main
 from rmqctl.store import MessageStore
-from rmqctl.store.check.catalogue.catalogue import CATALOGUE
+from rmqctl.store.check.catalogue import catalogue
 from tests.goldens import GoldenStore
 from tests.opened import store_path
 from tests.processes import run
@@ -106,7 +106,7 @@ def test_groups(offers: Offered) -> None:
 def test_codes_of_findings(offers: Offered) -> None:
     for typed in ("RMQ-CQ-", "rmq-file-00"):
         assert offers(f"rmqctl check --explain {typed}") == [
-            code for code in CATALOGUE if code.startswith(typed.upper())
+            code for code in catalogue() if code.startswith(typed.upper())
         ]
     assert "RMQ-CQ-009" in offers("rmqctl repair --only RMQ-CQ")
 

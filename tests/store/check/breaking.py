@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rmqctl.formats.layouts import FRAME_HEADS
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.check.catalogue.catalogue import Finding
+from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.check.check import check
 from rmqctl.store.check.cross import CheckSummary, Level
 from rmqctl.store.config.config import StoreConfig, read_broker_conf

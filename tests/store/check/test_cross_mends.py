@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.store.check.catalogue.catalogue import CATALOGUE
+from rmqctl.store.check.catalogue import catalogue
 from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
@@ -129,7 +129,7 @@ def test_the_command_mends_it(fault: str, golden_store: GoldenStore) -> None:
     make(store)
     findings = cross(store)
     assert code in {finding.code for finding in findings}
-    commands = {finding.fix for finding in findings if finding.severity.is_alarm} or {CATALOGUE[code].command}
+    commands = {finding.fix for finding in findings if finding.severity.is_alarm} or {catalogue()[code].command}
     with StoreFiles(store) as files:
         if "rmqctl recover" in commands:
             recover(files)

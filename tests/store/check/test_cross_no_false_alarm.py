@@ -11,8 +11,7 @@ import pytest
 from rmqctl.formats.layouts import INDEX_HEADER
 from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.store.check import queue_look as look
-from rmqctl.store.check.catalogue.catalogue import Finding
-from rmqctl.store.check.catalogue.kind import Severity
+from rmqctl.store.check.catalogue import Finding, Severity
 from rmqctl.store.check.check import check
 from rmqctl.store.check.cross import CrossCheck, Level, LogSeen, Subset
 from rmqctl.store.check.index import IndexCheck

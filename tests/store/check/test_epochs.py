@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import CorruptError
-from rmqctl.store.check.catalogue.catalogue import Finding
+from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.check.check import check
 from rmqctl.store.config.epoch_file import Epoch, epoch_bytes, read_epochs, readable_epochs
 from rmqctl.store.journal.undo import undo

@@ -14,7 +14,7 @@ import pytest
 
 from rmqctl.formats.checksums import key_hash
 from rmqctl.formats.message import Message
-from rmqctl.store.check.catalogue.kind import Severity
+from rmqctl.store.check.catalogue import Severity
 from rmqctl.store.check.cross import Level
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rmqctl.store.check.catalogue.catalogue import Finding
-from rmqctl.store.check.catalogue.kind import Severity
+from rmqctl.store.check.catalogue import Finding, Severity
 from rmqctl.store.check.cross import Level
 from tests.goldens import GoldenStore
 from tests.store.check.breaking import HEAD, bare, checked, codes, flip, get, messages, put, put_field

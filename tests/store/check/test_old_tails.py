@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.check.catalogue.catalogue import Finding
+from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.check.cross import Level
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.config.epoch_file import EPOCH_FILE, Epoch, epoch_bytes, read_epochs

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from rmqctl.formats.config_json import format_config_json, parse_config_json
-from rmqctl.store.check.catalogue.catalogue import Finding
-from rmqctl.store.check.catalogue.kind import Severity
+from rmqctl.store.check.catalogue import Finding, Severity
 from rmqctl.store.check.config import whole_value_size
 from rmqctl.store.message_store import MessageStore
 from tests.goldens import GoldenStore, tree_state

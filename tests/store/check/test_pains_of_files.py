@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 
 from rmqctl.formats.layouts import CHECKPOINT
-from rmqctl.store.check.catalogue.kind import Severity
+from rmqctl.store.check.catalogue import Severity
 from rmqctl.store.check.cross import Level
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.recover.recover import recover

@@ -13,8 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.check.catalogue.catalogue import Finding
-from rmqctl.store.check.catalogue.kind import Severity
+from rmqctl.store.check.catalogue import Finding, Severity
 from rmqctl.store.check.cross import Level
 from tests.goldens import GoldenStore, tree_state
 from tests.store.check.breaking import HEAD, LOG_FILE_SIZE, bare, checked, codes, flip, get, messages, put, put_field

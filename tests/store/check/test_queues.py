@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.check.catalogue.kind import Severity
+from rmqctl.store.check.catalogue import Severity
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles

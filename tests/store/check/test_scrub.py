@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.store.check.catalogue.catalogue import Finding
+from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.check.check import check
 from rmqctl.store.check.cross import CheckSummary, ScrubState, Subset, load_state, parse_subset, save_state
 from rmqctl.store.store_files import StoreFiles

@@ -12,7 +12,7 @@ import pytest
 from rmqctl.formats.errors import RefusedError
 from rmqctl.formats.layouts import TIMER_CHECKPOINT
 from rmqctl.store import Message, MessageStore
-from rmqctl.store.check.catalogue.catalogue import Finding
+from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.check.check import check
 from rmqctl.store.check.cross import Level
 from rmqctl.store.journal.undo import undo

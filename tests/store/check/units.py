@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT, INDEX_ENTRY, INDEX_HEADER
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.check.catalogue.catalogue import Finding
+from rmqctl.store.check.catalogue import Finding
 from tests.store.check.breaking import checked, messages, patch
 
 UNITS_PER_FILE = 100

@@ -12,7 +12,7 @@ from rmqctl.pipeline.engine import LocalEngine
 from rmqctl.pipeline.jobs.check import check_with
 from rmqctl.pipeline.jobs.rebuild import rebuild_with
 from rmqctl.store import Message, MessageStore
-from rmqctl.store.check.catalogue.catalogue import Finding
+from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.options import ChangeOptions
 from rmqctl.store.recover.rebuild import rebuild

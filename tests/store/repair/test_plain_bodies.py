@@ -10,7 +10,7 @@ import pytest
 from rmqctl.formats.checksums import body_crc
 from rmqctl.formats.compression import is_plain
 from rmqctl.formats.errors import RefusedError
-from rmqctl.store.check.catalogue.catalogue import Finding
+from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.journal.plan import Plan, WriteRange
 from rmqctl.store.repair.repair import mend_flag
 from rmqctl.store.store_files import StoreFiles

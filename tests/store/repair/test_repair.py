@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import RefusedError, UnsupportedError
-from rmqctl.store.check.catalogue.catalogue import CATALOGUE, Finding
+from rmqctl.store.check.catalogue import Finding, catalogue
 from rmqctl.store.check.check import check
 from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.files import io, lock
@@ -212,7 +212,7 @@ def test_what_cannot_be_mended_with_the_rest_is_refused_whole(golden_store: Gold
 
 
 def test_every_fix_that_names_repair_has_a_mend() -> None:
-    for kind in CATALOGUE.values():
+    for kind in catalogue().values():
         if kind.command is not None and kind.command.startswith("rmqctl repair"):
             assert mend_of(Finding(kind.code, "")) is not None, kind.code
     assert mend_of(Finding("RMQ-LOG-005", "")) is Mend.LOG

@@ -1,21 +1,16 @@
-"""The catalogue of findings: every kind there is, by code. The kinds stand in a module for each family or two."""
+"""Findings of `check`: their kinds by code, which findings.toml describes, and one finding in a store."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import enum
+import functools
+import re
+import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from rmqctl.formats.errors import told
-from rmqctl.store.check.catalogue import config as catalogue_config
-from rmqctl.store.check.catalogue import files as catalogue_files
-from rmqctl.store.check.catalogue import files as catalogue_followers
-from rmqctl.store.check.catalogue import index as catalogue_index
-from rmqctl.store.check.catalogue import index as catalogue_state
-from rmqctl.store.check.catalogue import log as catalogue_log
-from rmqctl.store.check.catalogue import queues as catalogue_queues
-from rmqctl.store.check.catalogue.kind import Kind, Severity
 
 FAMILIES: dict[str, str] = {
     "FILE": "Files: names, sizes, gaps, links",
@@ -32,32 +27,73 @@ FAMILIES: dict[str, str] = {
 }
 """Headings of the families, in the order of docs/findings.md."""
 
+_CODE = re.compile(r"RMQ-[A-Z]{2,5}-[0-9]{3}")
 
-def _by_code(kinds: Iterable[Kind]) -> dict[str, Kind]:
-    catalogue: dict[str, Kind] = {}
-    for kind in kinds:
-        if kind.code in catalogue or kind.family not in FAMILIES:
-            raise ValueError(f"{kind.code} stands twice in the catalogue, or its family is unknown")
-        catalogue[kind.code] = kind
+
+class Severity(enum.StrEnum):
+    """How bad a finding is. Only `ERROR` and `WARNING` are alarms: they make `rmqctl check` exit with 1."""
+
+    ERROR = "error"
+    """Messages are lost or cannot be found, or a broker does not start or would lose or misplace messages."""
+    WARNING = "warning"
+    """Something is wrong that costs no message by itself, or that a start of the broker mends."""
+    NOTICE = "notice"
+    """Worth knowing and no damage: a sound store may have it."""
+
+    @property
+    def is_alarm(self) -> bool:
+        """Whether it counts as damage."""
+        return self is not Severity.NOTICE
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One table of findings.toml; docs/findings.md is generated from them.
+
+    `code`: RMQ-FAMILY-NNN, never given to anything else. `title` names the state in a few words, `meaning` says what it
+    means for messages and brokers, `causes` where it comes from, `action` what to do. `fix`: the command that mends it,
+    None where a person has to decide; `{code}` stands for the code. `issues`: known troubles with RocketMQ,
+    "apache/rocketmq#9728" and the like.
+    """
+
+    code: str
+    severity: Severity
+    title: str
+    meaning: str
+    causes: str
+    action: str
+    fix: str | None = None
+    issues: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not _CODE.fullmatch(self.code):
+            raise ValueError(f"{self.code} is not RMQ-FAMILY-NNN")
+
+    @property
+    def family(self) -> str:
+        """The middle of the code."""
+        return self.code.split("-")[1]
+
+    @property
+    def command(self) -> str | None:
+        """The command that mends it, in full."""
+        return None if self.fix is None else self.fix.replace("{code}", self.code)
+
+
+@functools.cache
+def catalogue() -> dict[str, Kind]:
+    """Return every kind of finding by its code, in the order of docs/findings.md."""
+    described = tomllib.loads(Path(__file__).with_name("findings.toml").read_text(encoding="utf-8"))
+    kinds = [Kind(code=code, **_kind_fields(fields_of)) for code, fields_of in described.items()]
     order = list(FAMILIES)
-    return dict(sorted(catalogue.items(), key=lambda item: (order.index(item[1].family), item[0])))
+    return {kind.code: kind for kind in sorted(kinds, key=lambda kind: (order.index(kind.family), kind.code))}
 
 
-CATALOGUE: dict[str, Kind] = _by_code(
-    (
-        *catalogue_files.KINDS,
-        *catalogue_log.KINDS,
-        *catalogue_queues.KINDS,
-        *catalogue_index.KINDS,
-        *catalogue_state.STATE_KINDS,
-        *catalogue_config.KINDS,
-        *catalogue_followers.FOLLOWERS_KINDS,
-    )
-)
-"""Every kind of finding by its code, in the order of docs/findings.md."""
+def _kind_fields(described: dict[str, Any]) -> dict[str, Any]:
+    """Return what the file says of one kind as the fields of Kind. ValueError for an unknown severity."""
+    severity, issues = Severity(described["severity"]), tuple(described.get("issues", ()))
+    return {**described, "severity": severity, "issues": issues}
 
-
-# One finding: what is wrong, where, what it costs and which command mends it.
 
 Value = str | int | None
 
@@ -109,7 +145,7 @@ class Finding:
     @property
     def kind(self) -> Kind:
         """Its entry in the catalogue."""
-        return CATALOGUE[self.code]
+        return catalogue()[self.code]
 
     @property
     def severity(self) -> Severity:

@@ -1,1 +1,0 @@
-"""Kinds of findings by stable code; source of docs/findings.md."""
