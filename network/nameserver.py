@@ -11,7 +11,7 @@ from typing import Any
 from rmqctl.formats.checksums import body_crc
 from rmqctl.formats.errors import CorruptError, UsageError
 from rmqctl.network.config_defaults import name_server_defaults, name_server_paths
-from rmqctl.network.remoting import requests as fields
+from rmqctl.network.remoting import headers
 from rmqctl.network.remoting.codec import (
     MessageQueue,
     RemotingCommand,
@@ -21,7 +21,8 @@ from rmqctl.network.remoting.codec import (
     fastjson,
     parse_body,
 )
-from rmqctl.network.remoting.requests import FAQ, Caller, RequestError, Service
+from rmqctl.network.remoting.headers import Header
+from rmqctl.network.remoting.requests import FAQ, Asked, Caller, RequestError, Service
 from rmqctl.network.topic_config import (
     ORDER_TOPIC_CONFIG,
     PERM_READ,
@@ -331,15 +332,15 @@ def _body(content: Any) -> RemotingCommand:
     return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(content))
 
 
-def get_route(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_route(server: NameServer, header: headers.GetRouteInfo, asked: Asked) -> RemotingCommand:
     """Which brokers have a topic, and how many queues of it."""
-    topic = fields.text(request, "topic")
+    topic = header.topic
     found = server.routes.of_topic(topic)
     if not found:
         raise RequestError(
             ResponseCode.TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {topic}\n{FAQ}"
         )
-    quoted = request.version >= _PLAIN_JSON_VERSION or fields.flag(request, "acceptStandardJsonOnly")
+    quoted = asked.request.version >= _PLAIN_JSON_VERSION or header.accept_standard_json_only
     queues = [
         bean(
             brokerName=broker.name,
@@ -350,79 +351,79 @@ def get_route(server: NameServer, request: RemotingCommand, caller: Caller) -> R
         )
         for broker, config in found
     ]
-    brokers = [broker.as_bean(caller, quoted=quoted) for broker, _ in found]
+    brokers = [broker.as_bean(asked.caller, quoted=quoted) for broker, _ in found]
     order = server.settings.get(ORDER_TOPIC_CONFIG, {}).get(topic) if server.changed.get(_ORDER_KEY) == "true" else None
     return _body(bean(brokerDatas=brokers, filterServerTable={}, orderTopicConf=order, queueDatas=queues))
 
 
-def get_cluster_info(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_cluster_info(server: NameServer, header: Header, asked: Asked) -> RemotingCommand:
     """All brokers, by name and by cluster."""
     brokers = server.routes.all()
     clusters: dict[str, list[str]] = {}
     for broker in brokers:
         clusters.setdefault(broker.cluster, []).append(broker.name)
-    table = {broker.name: broker.as_bean(caller) for broker in brokers}
+    table = {broker.name: broker.as_bean(asked.caller) for broker in brokers}
     return _body(bean(brokerAddrTable=table, clusterAddrTable=clusters))
 
 
-def get_all_topics(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_all_topics(server: NameServer, header: Header, asked: Asked) -> RemotingCommand:
     """Names of all topics."""
     return _body(bean(topicList=sorted({name for broker in server.routes.all() for name in broker.topic_table()})))
 
 
-def get_unit_topics(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_unit_topics(server: NameServer, header: Header, asked: Asked) -> RemotingCommand:
     """Names of topics with the sys flag that is asked for; the first broker of a topic counts."""
     flags: dict[str, int] = {}
     for broker in server.routes.all():
         for name, topic in broker.topic_table().items():
             flags.setdefault(name, topic.sys_flag)
-    bit = UNIT if request.code == RequestCode.GET_UNIT_TOPIC_LIST else UNIT_SUBSCRIPTION
-    without = UNIT if request.code == RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST else 0
+    bit = UNIT if asked.request.code == RequestCode.GET_UNIT_TOPIC_LIST else UNIT_SUBSCRIPTION
+    without = UNIT if asked.request.code == RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST else 0
     return _body(bean(topicList=sorted(name for name, flag in flags.items() if flag & bit and not flag & without)))
 
 
-def get_topics_by_cluster(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_topics_by_cluster(server: NameServer, header: headers.GetTopicsByCluster, asked: Asked) -> RemotingCommand:
     """Names of a cluster's topics."""
-    cluster = fields.text(request, "cluster")
+    cluster = header.cluster
     brokers = [broker for broker in server.routes.all() if broker.cluster == cluster]
     return _body(bean(topicList=sorted({name for broker in brokers for name in broker.topic_table()})))
 
 
-def get_system_topics(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_system_topics(server: NameServer, header: Header, asked: Asked) -> RemotingCommand:
     """Names of clusters and brokers, which are topics too."""
     brokers = server.routes.all()
     names = sorted({broker.cluster for broker in brokers} | {broker.name for broker in brokers})
-    addresses = [address for broker in brokers for address in broker.address_table(caller).values()]
+    addresses = [address for broker in brokers for address in broker.address_table(asked.caller).values()]
     return _body(bean(brokerAddr=addresses[0] if addresses else None, topicList=names))
 
 
-def get_member_group(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_member_group(server: NameServer, header: headers.GetBrokerMemberGroup, asked: Asked) -> RemotingCommand:
     """The brokers of one name."""
-    cluster, name = fields.text(request, "clusterName"), fields.text(request, "brokerName")
+    cluster, name = header.cluster_name, header.broker_name
     broker = server.routes.find(name)
-    addresses = broker.address_table(caller) if broker is not None and broker.cluster == cluster else {}
+    addresses = broker.address_table(asked.caller) if broker is not None and broker.cluster == cluster else {}
     return _body(bean(brokerMemberGroup=bean(brokerAddrs=addresses, brokerName=name, cluster=cluster)))
 
 
-def get_kv_config(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_kv_config(server: NameServer, header: headers.KvKey, asked: Asked) -> RemotingCommand:
     """A setting of a namespace, such as the queues of an ordered topic."""
-    namespace, key = fields.text(request, "namespace"), fields.text(request, "key")
+    namespace, key = header.namespace, header.key
     value = server.settings.get(namespace, {}).get(key)
     if value is not None:
         return RemotingCommand(ResponseCode.SUCCESS, {"value": value})
     raise RequestError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}")
 
 
-def get_kv_list(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_kv_list(server: NameServer, header: headers.KvNamespace, asked: Asked) -> RemotingCommand:
     """All settings of a namespace."""
-    namespace = fields.text(request, "namespace")
+    namespace = header.namespace
     table = server.settings.get(namespace)
     if table is not None:
         return _body(bean(table=dict(sorted(table.items()))))
     raise RequestError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
 
 
-def get_config(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_config(server: NameServer, header: Header, asked: Asked) -> RemotingCommand:
     """What the name server is set to: every key of the version that is named."""
     settings = {
         **name_server_defaults(server.release),
@@ -436,40 +437,40 @@ def get_config(server: NameServer, request: RemotingCommand, caller: Caller) -> 
     return RemotingCommand(ResponseCode.SUCCESS, body=text.encode("utf-8"))
 
 
-def put_kv_config(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def put_kv_config(server: NameServer, header: headers.PutKvConfig, asked: Asked) -> RemotingCommand:
     """Have a setting of a namespace until the name server ends."""
-    namespace, key = request.fields.get("namespace"), request.fields.get("key")
+    namespace, key = header.namespace, header.key
     if namespace is None or key is None:
         raise RequestError(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
-    value = fields.text(request, "value")
+    value = header.value
     if sum(map(len, server.settings.values())) >= _MOST_SETTINGS and key not in server.settings.get(namespace, {}):
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"no more than {_MOST_SETTINGS} settings are remembered")
     server.settings.setdefault(namespace, {})[key] = value
     return RemotingCommand(ResponseCode.SUCCESS)
 
 
-def delete_kv_config(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def delete_kv_config(server: NameServer, header: headers.KvKey, asked: Asked) -> RemotingCommand:
     """Forget a setting."""
-    server.settings.get(fields.text(request, "namespace"), {}).pop(fields.text(request, "key"), None)
+    server.settings.get(header.namespace, {}).pop(header.key, None)
     return RemotingCommand(ResponseCode.SUCCESS)
 
 
-def wipe_write_perm(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def wipe_write_perm(server: NameServer, header: headers.BrokerNameHeader, asked: Asked) -> RemotingCommand:
     """Have the routes to a broker for reading only, until it registers again or gets its permission back."""
-    count = server.routes.permit_writing(fields.text(request, "brokerName"), may_write=False)
+    count = server.routes.permit_writing(header.broker_name, may_write=False)
     return RemotingCommand(ResponseCode.SUCCESS, {"wipeTopicCount": str(count)})
 
 
-def add_write_perm(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def add_write_perm(server: NameServer, header: headers.BrokerNameHeader, asked: Asked) -> RemotingCommand:
     """Have the routes to a broker for writing and reading."""
-    count = server.routes.permit_writing(fields.text(request, "brokerName"), may_write=True)
+    count = server.routes.permit_writing(header.broker_name, may_write=True)
     return RemotingCommand(ResponseCode.SUCCESS, {"addTopicCount": str(count)})
 
 
-def update_config(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def update_config(server: NameServer, header: Header, asked: Asked) -> RemotingCommand:
     """Go by another setting: one that counts here. Others are refused, all of the request with them."""
     try:
-        properties = parse_properties(bytes(request.body))
+        properties = parse_properties(bytes(asked.request.body))
     except UsageError as error:
         raise RequestError(ResponseCode.SYSTEM_ERROR, "string2Properties error") from error
     for key, value in properties.items():
@@ -486,52 +487,60 @@ def update_config(server: NameServer, request: RemotingCommand, caller: Caller) 
 # ---- other brokers
 
 
-def register_broker(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def register_broker(server: NameServer, header: headers.RegisterBroker, asked: Asked) -> RemotingCommand:
     """Another broker tells of itself and its topics."""
-    cluster, name = fields.text(request, "clusterName"), fields.text(request, "brokerName")
-    broker_id, address = fields.long(request, "brokerId"), fields.text(request, "brokerAddr")
+    cluster, name = header.cluster_name, header.broker_name
+    broker_id, address = header.broker_id, header.broker_addr
     topics = registered_topics(
-        request.body,
-        is_compressed=fields.flag(request, "compressed"),
-        crc=fields.integer(request, "bodyCrc32", 0),
+        asked.request.body,
+        is_compressed=header.compressed,
+        crc=header.body_crc32,
     )
     known = server.routes.find(name)
-    has_slaves = known is not None and known.ha_address(caller) is not None
-    ha_address = request.fields.get("haServerAddr", "")
+    has_slaves = known is not None and known.ha_address(asked.caller) is not None
+    ha_address = header.ha_server_addr
     now = server.clock()
     server.routes.register(
-        cluster, name, broker_id, address, topics, now, ha_address=ha_address, has_slaves=has_slaves, caller=caller
+        cluster,
+        name,
+        broker_id,
+        address,
+        topics,
+        now,
+        ha_address=ha_address,
+        has_slaves=has_slaves,
+        caller=asked.caller,
     )
     master = server.routes.find(name)
     answer = {}
-    if broker_id and master is not None and MASTER_ID in (addresses := master.address_table(caller)):
+    if broker_id and master is not None and MASTER_ID in (addresses := master.address_table(asked.caller)):
         answer = {"masterAddr": addresses[MASTER_ID]}
-        if (ha := master.ha_address(caller)) is not None:
+        if (ha := master.ha_address(asked.caller)) is not None:
             answer["haServerAddr"] = ha
     return RemotingCommand(ResponseCode.SUCCESS, answer)
 
 
-def unregister_broker(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def unregister_broker(server: NameServer, header: headers.UnregisterBroker, asked: Asked) -> RemotingCommand:
     """Another broker leaves."""
-    server.routes.unregister(fields.text(request, "brokerName"), fields.long(request, "brokerId"))
+    server.routes.unregister(header.broker_name, header.broker_id)
     return RemotingCommand(ResponseCode.SUCCESS)
 
 
-def broker_heartbeat(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def broker_heartbeat(server: NameServer, header: headers.BrokerHeartbeat, asked: Asked) -> RemotingCommand:
     """Another broker is still there."""
-    server.routes.heard(fields.text(request, "brokerName"), fields.text(request, "brokerAddr"), server.clock())
+    server.routes.heard(header.broker_name, header.broker_addr, server.clock())
     return RemotingCommand(ResponseCode.SUCCESS)
 
 
-def query_data_version(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def query_data_version(server: NameServer, header: headers.BrokerHeartbeat, asked: Asked) -> RemotingCommand:
     """Whether a broker has to send its topics again: it always has to, no versions are kept."""
-    server.routes.heard(fields.text(request, "brokerName"), fields.text(request, "brokerAddr"), server.clock())
+    server.routes.heard(header.broker_name, header.broker_addr, server.clock())
     return RemotingCommand(ResponseCode.SUCCESS, {"changed": "true"})
 
 
-def delete_topic(server: NameServer, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def delete_topic(server: NameServer, header: headers.DeleteTopicInNamesrv, asked: Asked) -> RemotingCommand:
     """Other brokers have a topic no more; our own knows by itself."""
-    server.routes.remove_topic(fields.text(request, "topic"))
+    server.routes.remove_topic(header.topic)
     return RemotingCommand(ResponseCode.SUCCESS)
 
 

@@ -28,6 +28,7 @@ from rmqctl.network.ha.master import LogSource, MasterServer
 from rmqctl.network.nameserver import SERVICES as NAME_SERVER_SERVICES
 from rmqctl.network.nameserver import NameServer
 from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode, bean, fastjson
+from rmqctl.network.remoting.headers import RegisterBroker, UnregisterBroker
 from rmqctl.network.remoting.requests import Caller, Processor, Session, Shared, Tell, Waiting
 from rmqctl.network.remoting.server import VIP_PORTS_BELOW, Address, Limits, RemotingServer, bound
 from rmqctl.network.remoting.tls import Admission, connections_left
@@ -80,23 +81,20 @@ class Registrar:
                 return list(route.readable)
         return self._broker.own_queues_of(topic)
 
-    def _fields(self) -> dict[str, Any]:
-        identity = self._broker.identity
-        return {
-            "brokerName": identity.name, "brokerAddr": self._address, "clusterName": identity.cluster,
-            "brokerId": identity.broker_id,
-        }  # fmt: skip
-
     def _body(self) -> bytes:
         table = {name: topic.as_bean() for name, topic in self._topics.items()}
         wrapper = bean(dataVersion=self._version, topicConfigTable=table)
         return fastjson(bean(filterServerList=[], topicConfigSerializeWrapper=wrapper))
 
     def _register(self, body: bytes) -> None:
-        more = {"haServerAddr": self._ha_address(), "compressed": False, "bodyCrc32": body_crc(body)}
+        identity = self._broker.identity
+        header = RegisterBroker(
+            broker_name=identity.name, broker_addr=self._address, cluster_name=identity.cluster,
+            broker_id=identity.broker_id, ha_server_addr=self._ha_address(), body_crc32=body_crc(body),
+        )  # fmt: skip
         for name_server in self._name_servers:
             try:
-                self._client.ask(name_server, RequestCode.REGISTER_BROKER, self._fields() | more, body)
+                self._client.ask(name_server, RequestCode.REGISTER_BROKER, header, body)
                 self._silent.discard(name_server)
             except RemoteError as error:
                 if name_server not in self._silent:
@@ -117,10 +115,15 @@ class Registrar:
 
     def leave(self) -> None:
         """Tell them that the broker goes; who does not hear it forgets it by itself."""
+        identity = self._broker.identity
+        header = UnregisterBroker(
+            broker_name=identity.name, broker_addr=self._address, cluster_name=identity.cluster,
+            broker_id=identity.broker_id,
+        )  # fmt: skip
         for name_server in self._name_servers:
             try:
                 if name_server not in self._silent:
-                    self._client.ask(name_server, RequestCode.UNREGISTER_BROKER, self._fields())
+                    self._client.ask(name_server, RequestCode.UNREGISTER_BROKER, header)
             except RemoteError as error:
                 self._broker.tell(f"name server {name_server} was not told of the end: {error.message}")
         self._client.close()

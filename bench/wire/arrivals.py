@@ -20,6 +20,7 @@ from rmqctl.formats.message import Message
 from rmqctl.network.clients.client import Client
 from rmqctl.network.clients.producer import Producer
 from rmqctl.network.remoting.codec import RequestCode
+from rmqctl.network.remoting.headers import QueueHeader
 from tests.interop.brokers import RealBroker, running_broker
 from tests.interop.toolchain import servers
 from tests.network.serving import Served, serving
@@ -88,7 +89,7 @@ def _figures(
 def _arrival(producer: Producer, client: Client, broker: str, message: Message) -> float:
     sent = producer.send(message, seconds=60)
     begin = time.perf_counter()
-    queue = {"topic": message.topic, "queueId": sent.queue.queue_id}
+    queue = QueueHeader(topic=message.topic, queue_id=sent.queue.queue_id)
     while int(client.ask(broker, RequestCode.GET_MAX_OFFSET, queue).fields["offset"]) <= sent.queue_offset:
         pass
     return time.perf_counter() - begin

@@ -23,6 +23,7 @@ from bench.rocketmq import RocketMQ
 from bench.stores import GIGABYTE, QUEUES, TOPIC, write_store
 from rmqctl.network.clients.client import Client
 from rmqctl.network.remoting.codec import RequestCode
+from rmqctl.network.remoting.headers import CreateTopic
 from tests.interop.brokers import running_broker
 from tests.interop.toolchain import servers
 from tests.network.serving import serving
@@ -279,10 +280,11 @@ def _remove(stores: Iterator[Path] | tuple[Path, ...]) -> None:
 def _make_topic(side: Side, name: str) -> None:
     """A topic that clients find: the broker tells the name server of it when it has answered."""
     client = Client(side.namesrv)
-    queues = {"topic": name, "readQueueNums": QUEUES, "writeQueueNums": QUEUES, "perm": 6, "defaultTopic": "TBW102"}
-    client.ask(
-        side.broker, RequestCode.UPDATE_AND_CREATE_TOPIC, queues | {"topicFilterType": "SINGLE_TAG", "order": False}
-    )
+    header = CreateTopic(
+        topic=name, read_queue_nums=QUEUES, write_queue_nums=QUEUES, default_topic="TBW102",
+        topic_filter_type="SINGLE_TAG",
+    )  # fmt: skip
+    client.ask(side.broker, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
     end = time.monotonic() + 60
     while client.route(name, anew=True) is None:
         if time.monotonic() > end:

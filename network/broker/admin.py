@@ -18,7 +18,7 @@ from rmqctl.network.broker.settings import is_changeable, is_cleaning
 from rmqctl.network.broker.tables import NO_VERSION, is_system_topic
 from rmqctl.network.config_defaults import broker_defaults, rocketmq_home
 from rmqctl.network.ha.master import IN_SYNC_BYTES
-from rmqctl.network.remoting import requests as fields
+from rmqctl.network.remoting import headers
 from rmqctl.network.remoting.codec import (
     MessageQueue,
     RemotingCommand,
@@ -31,7 +31,8 @@ from rmqctl.network.remoting.codec import (
     parse_body,
     text_of,
 )
-from rmqctl.network.remoting.requests import Caller, Promised, Reply, RequestError, Service, oneway
+from rmqctl.network.remoting.headers import Header, request
+from rmqctl.network.remoting.requests import Asked, Promised, Reply, RequestError, Service
 from rmqctl.network.topic_config import TopicConfig, topic_from_bean
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX
 from rmqctl.store.config.config import DEFAULT_RELEASE, parse_properties
@@ -85,28 +86,28 @@ def _own_topic(broker: MasterBroker, name: str) -> str:
     return name
 
 
-def update_and_create_topic(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> Reply:
+def update_and_create_topic(broker: MasterBroker, header: headers.CreateTopic, asked: Asked) -> Reply:
     """Have a topic as the request says, a new one or one that is there."""
-    name = _own_topic(broker, fields.text(request, "topic"))
-    readable = fields.integer(request, "readQueueNums", _DEFAULT_QUEUES)
-    writable = fields.integer(request, "writeQueueNums", _DEFAULT_QUEUES)
-    perm = fields.integer(request, "perm", 6)
+    name = _own_topic(broker, header.topic)
+    readable = header.read_queue_nums
+    writable = header.write_queue_nums
+    perm = header.perm
     if not 0 <= readable <= MOST_QUEUES or not 0 <= writable <= MOST_QUEUES or not 0 <= perm <= _MOST_PERM:
         raise RequestError(
             ResponseCode.INVALID_PARAMETER, f"{readable} and {writable} queues with perm {perm} are no topic's"
         )
     with _refusing():
         # 4.x has none
-        said = "" if broker.identity.release.is_of_4 else request.fields.get("attributes", "")
+        said = "" if broker.identity.release.is_of_4 else header.attributes
         change = parsed_change(said)
     topic = TopicConfig(
         name,
         readable,
         writable,
         perm,
-        request.fields.get("topicFilterType") or "SINGLE_TAG",
-        fields.integer(request, "topicSysFlag", 0),
-        fields.flag(request, "order"),
+        header.topic_filter_type or "SINGLE_TAG",
+        header.topic_sys_flag,
+        header.order,
         change,
     )
     broker.topics.put(_with_attributes(broker, topic))
@@ -126,10 +127,10 @@ def _with_attributes(broker: MasterBroker, topic: TopicConfig) -> TopicConfig:
     return topic._replace(attributes=attributes)
 
 
-def update_and_create_topics(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> Reply:
+def update_and_create_topics(broker: MasterBroker, header: Header, asked: Asked) -> Reply:
     """Have several topics, all of them or none (CreateTopicListRequestBody)."""
     topics = []
-    for one in objects(parse_body(request.body).get("topicConfigList")):
+    for one in objects(parse_body(asked.request.body).get("topicConfigList")):
         topic = topic_from_bean(_own_topic(broker, text_of(one, "topicName")), one)
         if max(topic.read_queue_nums, topic.write_queue_nums) > MOST_QUEUES or not 0 <= topic.perm <= _MOST_PERM:
             raise RequestError(ResponseCode.INVALID_PARAMETER, f"{topic.name} has more queues or perm than a topic can")
@@ -139,23 +140,23 @@ def update_and_create_topics(broker: MasterBroker, request: RemotingCommand, cal
     return _when_written(broker.save_topics())
 
 
-def delete_topic(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> Reply:
+def delete_topic(broker: MasterBroker, header: headers.TopicHeader, asked: Asked) -> Reply:
     """Forget a topic and the offsets that groups have of it. What was sent to it stays in log and queues, which have to
     agree with each other."""
-    name = _own_topic(broker, fields.text(request, "topic"))
+    name = _own_topic(broker, header.topic)
     broker.topics.remove(name)
     broker.offsets.remove(topic=name)
     return _when_written(broker.save_topics())
 
 
-def update_group(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> Reply:
+def update_group(broker: MasterBroker, header: Header, asked: Asked) -> Reply:
     """Have a group with these settings."""
-    return _put_groups(broker, [parse_body(request.body)])
+    return _put_groups(broker, [parse_body(asked.request.body)])
 
 
-def update_groups(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> Reply:
+def update_groups(broker: MasterBroker, header: Header, asked: Asked) -> Reply:
     """Have several groups, all of them or none (SubscriptionGroupList)."""
-    return _put_groups(broker, objects(parse_body(request.body).get("groupConfigList")))
+    return _put_groups(broker, objects(parse_body(asked.request.body).get("groupConfigList")))
 
 
 def _put_groups(broker: MasterBroker, groups: list[dict[str, Any]]) -> Reply:
@@ -172,9 +173,9 @@ def _put_groups(broker: MasterBroker, groups: list[dict[str, Any]]) -> Reply:
 _REQUEST_MODES, _MODE_TABLE, _PULL = "messageRequestMode.json", "messageRequestModeMap", "PULL"
 
 
-def set_request_mode(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> Reply:
+def set_request_mode(broker: MasterBroker, header: Header, asked: Asked) -> Reply:
     """Set how a group asks for the messages of a topic (QueryAssignmentProcessor#setMessageRequestMode)."""
-    content = parse_body(request.body)
+    content = parse_body(asked.request.body)
     topic, group = text_of(content, "topic"), text_of(content, "consumerGroup")
     if topic.startswith(RETRY_PREFIX):
         raise RequestError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
@@ -212,23 +213,23 @@ def _group_attributes(broker: MasterBroker, settings: dict[str, Any]) -> dict[st
         return changed_attributes(has, wanted, group_attributes(broker.identity.release))
 
 
-def delete_group(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> Reply:
+def delete_group(broker: MasterBroker, header: headers.DeleteGroup, asked: Asked) -> Reply:
     """Remove a group, with its offsets if that is asked for."""
-    name = fields.text(request, "groupName")
+    name = header.group_name
     broker.groups.remove(name)
-    if fields.flag(request, "cleanOffset") or fields.flag(request, "removeOffset"):
+    if header.clean_offset or header.remove_offset:
         broker.offsets.remove(group=name)
     return _when_written(broker.save_groups())
 
 
-def reset_offset(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def reset_offset(broker: MasterBroker, header: headers.ResetOffset, asked: Asked) -> RemotingCommand:
     """Set a group to a time or an offset in a topic (AdminBrokerProcessor#resetOffset): its next pulls begin there."""
-    name, group = fields.text(request, "topic"), fields.text(request, "group")
+    name, group = header.topic, header.group
     if broker.identity.release.is_of_4:
-        _refuse_as_4(broker, name, group, fields.text(request, "timestamp"))
+        _refuse_as_4(broker, name, group, header.timestamp)
     topic = broker.topic(name, f"Topic {name} does not exist")
-    timestamp, only = fields.long(request, "timestamp"), fields.integer(request, "queueId", _FOR_ALL_QUEUES)
-    given = fields.long(request, "offset", -1)
+    timestamp, only = header.timestamp, header.queue_id
+    given = header.offset
     if broker.groups.find(group) is None:
         raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
     queue_ids = range(topic.read_queue_nums) if only == _FOR_ALL_QUEUES else [only]
@@ -240,7 +241,7 @@ def reset_offset(broker: MasterBroker, request: RemotingCommand, caller: Caller)
             found = end if timestamp < 0 or first == end else broker.reader.offset_at(topic.name, queue_id, timestamp)
             current = broker.offsets.find(group, topic.name, queue_id)
             is_forward = current is not None and found > current
-            offset = current if is_forward and not fields.flag(request, "isForce") and current is not None else found
+            offset = current if is_forward and not header.is_force and current is not None else found
         elif not first <= given <= end:
             raise RequestError(
                 ResponseCode.SYSTEM_ERROR,
@@ -253,7 +254,7 @@ def reset_offset(broker: MasterBroker, request: RemotingCommand, caller: Caller)
     return RemotingCommand(ResponseCode.SUCCESS, body=body)
 
 
-def _refuse_as_4(broker: MasterBroker, topic: str, group: str, timestamp: str) -> None:
+def _refuse_as_4(broker: MasterBroker, topic: str, group: str, timestamp: int) -> None:
     """4.x has the members of a group set their offsets: mqadmin sets those of a group without members itself where it
     is answered so (Broker2Client#resetOffset)."""
     found = broker.topics.find(topic)
@@ -271,11 +272,11 @@ def _refuse_as_4(broker: MasterBroker, topic: str, group: str, timestamp: str) -
         )
 
 
-def clone_offsets(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def clone_offsets(broker: MasterBroker, header: headers.CloneGroupOffset, asked: Asked) -> RemotingCommand:
     """Have a group be where another one is, in one topic or in all that this one has offsets of. Topics that a group
     which is there does not subscribe any more are left out, unless it is said to be offline."""
-    source, target = fields.text(request, "srcGroup"), fields.text(request, "destGroup")
-    only, is_offline = request.fields.get("topic", ""), fields.flag(request, "offline")
+    source, target = header.src_group, header.dest_group
+    only, is_offline = header.topic, header.offline
     members = None if is_offline else broker.clients.consumer_group(source)
     broker.group(target)
     for topic in [only] if only else broker.offsets.topics_of(source):
@@ -286,11 +287,11 @@ def clone_offsets(broker: MasterBroker, request: RemotingCommand, caller: Caller
     return RemotingCommand(ResponseCode.SUCCESS)
 
 
-def update_broker_config(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def update_broker_config(broker: MasterBroker, header: Header, asked: Asked) -> RemotingCommand:
     """Go by other settings, all that are named or none. They are kept until the broker ends: a broker.conf belongs to
     whoever wrote it."""
     try:
-        properties = parse_properties(bytes(request.body))
+        properties = parse_properties(bytes(asked.request.body))
         for key in properties:
             _refuse_to_change(broker, key)
         broker.change_settings(properties)
@@ -298,7 +299,7 @@ def update_broker_config(broker: MasterBroker, request: RemotingCommand, caller:
         raise RequestError(ResponseCode.INVALID_PARAMETER, error.message) from error
     said = ", ".join(f"{key}={value}" for key, value in properties.items())
     if said:
-        broker.tell(f"{caller.remote} has changed settings, until this broker ends: {said}")
+        broker.tell(f"{asked.caller.remote} has changed settings, until this broker ends: {said}")
     return RemotingCommand(ResponseCode.SUCCESS)
 
 
@@ -319,11 +320,14 @@ def _refuse_to_change(broker: MasterBroker, key: str) -> None:
 def _tell_members(broker: MasterBroker, topic: str, group: str) -> None:
     """Have the members share the queues out anew, which lets them pull at once."""
     members = broker.clients.consumer_group(group)
+    command = request(
+        RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, headers.ConsumerGroupHeader(consumer_group=group), oneway=True
+    )
     for caller in list(members.channels) if members is not None else ():
-        caller.send(oneway(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, consumerGroup=group))
+        caller.send(command)
 
 
-def get_all_delay_offset(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_all_delay_offset(broker: MasterBroker, header: Header, asked: Asked) -> RemotingCommand:
     """How far the delay levels have been delivered now."""
     return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(broker.delays.table()))
 
@@ -363,16 +367,16 @@ def _body(content: Any) -> RemotingCommand:
     return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(content))
 
 
-def get_topic_config(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_topic_config(broker: Broker, header: headers.TopicHeader, asked: Asked) -> RemotingCommand:
     """One topic."""
-    name = fields.text(request, "topic")
+    name = header.topic
     topic = broker.topics.find(name)
     if topic is None:
         raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
     return _body(topic.as_bean())
 
 
-def get_all_topic_config(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_all_topic_config(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
     """All topics."""
     content = bean(
         dataVersion=broker.topics.data_version,
@@ -390,17 +394,17 @@ def _all(content: dict[str, Any], broker: Broker, name: str, count: int) -> Remo
     return answer._replace(fields={name: str(count)}) if broker.identity.release.has_lite_topics else answer
 
 
-def get_group_config(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_group_config(broker: Broker, header: headers.GroupHeader, asked: Asked) -> RemotingCommand:
     """One group, which is created if that may be: a broker does so for whoever asks."""
     try:
-        return _body(broker.group(fields.text(request, "group")))
+        return _body(broker.group(header.group))
     except RequestError as error:
         if error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
             error.remark = "No group in this broker"
         raise
 
 
-def get_all_group_config(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_all_group_config(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
     """All groups."""
     content = bean(
         dataVersion=broker.groups.data_version,
@@ -410,7 +414,7 @@ def get_all_group_config(broker: Broker, request: RemotingCommand, caller: Calle
     return _all(content, broker, "totalGroupNum", len(content["subscriptionGroupTable"]))
 
 
-def get_all_consumer_offset(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_all_consumer_offset(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
     """Offsets of all groups, as they are now."""
     offsets = broker.offsets
     topics = {group: offsets.topics_of(group) for group in sorted(offsets.groups())}
@@ -420,7 +424,7 @@ def get_all_consumer_offset(broker: Broker, request: RemotingCommand, caller: Ca
     return _body(content)
 
 
-def config_services_get_all_delay_offset(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def config_services_get_all_delay_offset(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
     """How far the delay levels have been delivered, as the store has it."""
     try:
         content = read_config(broker.files.layout.config / "delayOffset.json")
@@ -429,12 +433,12 @@ def config_services_get_all_delay_offset(broker: Broker, request: RemotingComman
     return _body(content if isinstance(content, dict) else bean(dataVersion=NO_VERSION, offsetTable={}))
 
 
-def get_all_request_mode(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_all_request_mode(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
     """Which groups pop, as the store has it: slaves of 5.x ask."""
     return _body({_MODE_TABLE: _known_modes(broker)})
 
 
-def get_broker_config(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_broker_config(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
     """Every key of the version that is named, with the value that counts here, else with RocketMQ's default."""
     identity = broker.identity
     defaults = broker_defaults(identity.release)
@@ -443,8 +447,8 @@ def get_broker_config(broker: Broker, request: RemotingCommand, caller: Caller) 
         **defaults,
         **{key: value for key, value in in_force.items() if key in defaults},
         **_sizes(broker),
-        "brokerIP1": identity.reachable_host(caller),
-        "brokerIP2": identity.reachable_host(caller),
+        "brokerIP1": identity.reachable_host(asked.caller),
+        "brokerIP2": identity.reachable_host(asked.caller),
         "rocketmqHome": rocketmq_home(),
         **broker.properties,
         "brokerClusterName": identity.cluster,
@@ -488,7 +492,7 @@ def _sizes(broker: Broker) -> dict[str, str]:
     return {key: str(size) for key, size in found.items() if size}
 
 
-def get_system_topics(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_system_topics(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
     """Topics that the broker has for itself."""
     identity = broker.identity
     is_own = partial(is_system_topic, cluster=identity.cluster, broker_name=identity.name)
@@ -503,10 +507,10 @@ def get_system_topics(broker: Broker, request: RemotingCommand, caller: Caller) 
     return _body(bean(topicList=sorted(names)))
 
 
-def get_runtime_info(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_runtime_info(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
     """The broker's state as texts by name."""
     table = runtime_info(broker)
-    if request.version < DEFAULT_RELEASE.number or broker.identity.release.is_of_4:
+    if asked.request.version < DEFAULT_RELEASE.number or broker.identity.release.is_of_4:
         # spelled so before 5.0: mqadmin of 4.9 stumbles over a missing one
         table["getTransferedTps"] = table["getTransferredTps"]
     if broker.identity.release.is_of_4:
@@ -514,7 +518,7 @@ def get_runtime_info(broker: Broker, request: RemotingCommand, caller: Caller) -
     return _body(bean(table=table))
 
 
-def get_ha_status(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_ha_status(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
     """The slaves that are here, and how far each has come."""
     client = bean(
         lastReadTimestamp=0, lastWriteTimestamp=0, masterFlushOffset=0, maxOffset=0, transferredByteInSecond=0
@@ -541,14 +545,14 @@ def get_ha_status(broker: Broker, request: RemotingCommand, caller: Caller) -> R
     return _body(content)
 
 
-def exchange_ha_info(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def exchange_ha_info(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
     """Where slaves find the log (AdminBrokerProcessor#exchangeBrokerHaInfo)."""
-    address = broker.identity.ha_address(caller)
+    address = broker.identity.ha_address(asked.caller)
     if address is None:
         raise RequestError(ResponseCode.SYSTEM_ERROR, "no slaves are served here: --ha-listen HOST:PORT would")
     answer = {
         "masterHaAddress": address,
-        "masterAddress": broker.identity.address(caller),
+        "masterAddress": broker.identity.address(asked.caller),
         "masterFlushOffset": str(broker.log_end),
     }
     return RemotingCommand(ResponseCode.SUCCESS, answer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.members import ConsumerGroup, heartbeat_from_body, subscription_from_bean
 from rmqctl.network.broker.query import frame_at
 from rmqctl.network.clients.membership import BROADCASTING, CLUSTERING, Allocate, averagely, by_circle
-from rmqctl.network.remoting import requests as fields
+from rmqctl.network.remoting import headers
 from rmqctl.network.remoting.codec import (
     MessageQueue,
     RemotingCommand,
@@ -27,27 +27,28 @@ from rmqctl.network.remoting.codec import (
     queue_of_key,
     text_of,
 )
-from rmqctl.network.remoting.requests import Caller, Promised, Reply, RequestError, Service
+from rmqctl.network.remoting.headers import Header, request
+from rmqctl.network.remoting.requests import Asked, Caller, Promised, Reply, RequestError, Service
 
 
-def heart_beat(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def heart_beat(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
     """A client is there, with its groups and what they subscribe."""
-    heartbeat = heartbeat_from_body(request.body)
+    heartbeat = heartbeat_from_body(asked.request.body)
     for consumer in heartbeat.consumers:
         broker.join(consumer.group, is_unit_mode=consumer.is_unit_mode)
-    broker.clients.heard(caller, heartbeat, request.language, request.version, broker.elapsed())
+    broker.clients.heard(asked.caller, heartbeat, asked.request.language, asked.request.version, broker.elapsed())
     return RemotingCommand(ResponseCode.SUCCESS, {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"})
 
 
-def unregister_client(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def unregister_client(broker: Broker, header: headers.UnregisterClient, asked: Asked) -> RemotingCommand:
     """A client leaves its groups."""
-    broker.clients.unregister(caller, request.fields.get("producerGroup"), request.fields.get("consumerGroup"))
+    broker.clients.unregister(asked.caller, header.producer_group, header.consumer_group)
     return RemotingCommand(ResponseCode.SUCCESS)
 
 
-def check_client_config(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def check_client_config(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
     """Whether a subscription can be understood."""
-    subscription = parse_body(request.body).get("subscriptionData")
+    subscription = parse_body(asked.request.body).get("subscriptionData")
     if not isinstance(subscription, dict):
         return RemotingCommand(ResponseCode.SUCCESS)
     wanted = subscription_from_bean(subscription)
@@ -60,9 +61,9 @@ def check_client_config(broker: Broker, request: RemotingCommand, caller: Caller
     return RemotingCommand(ResponseCode.SUCCESS)
 
 
-def get_consumer_list(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_consumer_list(broker: Broker, header: headers.ConsumerGroupHeader, asked: Asked) -> RemotingCommand:
     """Ids of a group's clients, among whom its queues are shared out."""
-    name = fields.text(request, "consumerGroup")
+    name = header.consumer_group
     group = broker.clients.consumer_group(name)
     if group is None:
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
@@ -77,9 +78,9 @@ def _online(broker: Broker, name: str) -> ConsumerGroup:
     return group
 
 
-def get_consumer_connections(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_consumer_connections(broker: Broker, header: headers.ConsumerGroupHeader, asked: Asked) -> RemotingCommand:
     """The clients of a consumer group."""
-    group = _online(broker, fields.text(request, "consumerGroup"))
+    group = _online(broker, header.consumer_group)
     content = bean(
         connectionSet=[channel.as_bean(other) for other, channel in list(group.channels.items())],
         consumeFromWhere=group.consume_from_where,
@@ -90,9 +91,9 @@ def get_consumer_connections(broker: Broker, request: RemotingCommand, caller: C
     return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(content))
 
 
-def get_producer_connections(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_producer_connections(broker: Broker, header: headers.ProducerGroupHeader, asked: Asked) -> RemotingCommand:
     """The clients of a producer group."""
-    name = fields.text(request, "producerGroup")
+    name = header.producer_group
     channels = broker.clients.producers(name)
     if not channels:
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
@@ -100,7 +101,7 @@ def get_producer_connections(broker: Broker, request: RemotingCommand, caller: C
     return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(bean(connectionSet=connections)))
 
 
-def get_all_producers(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_all_producers(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
     """The clients of all producer groups (ProducerTableInfo)."""
     data = {
         group: [
@@ -119,9 +120,9 @@ def get_all_producers(broker: Broker, request: RemotingCommand, caller: Caller) 
     return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(bean(data=data)))
 
 
-def query_subscription(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def query_subscription(broker: Broker, header: headers.GroupTopicHeader, asked: Asked) -> RemotingCommand:
     """What a group that is there subscribes of a topic."""
-    name, topic = fields.text(request, "group"), fields.text(request, "topic")
+    name, topic = header.group, header.topic
     group = broker.clients.consumer_group(name)
     subscription: Any = None
     if group is not None and topic in group.subscriptions:
@@ -136,10 +137,10 @@ _STRATEGIES: dict[str, Allocate] = {"AVG": averagely, "AVG_BY_CIRCLE": by_circle
 _PULL = "PULL"
 
 
-def query_assignment(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def query_assignment(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
     """The queues of a topic that a member of a group is to pull; no list where that is not known, as in RocketMQ. Modes
     are those of groups that pull: POP is not offered."""
-    content = parse_body(request.body)
+    content = parse_body(asked.request.body)
     topic, model = text_of(content, "topic"), text_of(content, "messageModel")
     queues = broker.queues_of(topic)
     if queues is not None and model == CLUSTERING and broker.settings.server_load_balancer_enable:
@@ -182,40 +183,41 @@ _ANSWERS_WITHIN_SECONDS = 10.0
 _STATUS_WITHIN_SECONDS = 5.0
 
 
-def get_consumer_running_info(broker: Broker, request: RemotingCommand, caller: Caller) -> Reply:
+def get_consumer_running_info(broker: Broker, header: headers.GetConsumerRunningInfo, asked: Asked) -> Reply:
     """What a consumer says of itself."""
-    return _called(request, _member(broker, request), request.fields, request.body)
+    return _called(header, _member(broker, header), asked.request)
 
 
-def consume_message_directly(broker: Broker, request: RemotingCommand, caller: Caller) -> Reply:
+def consume_message_directly(broker: Broker, header: headers.ConsumeMessageDirectly, asked: Asked) -> Reply:
     """One consumer consumes the message of an offset id, whatever the group's offsets are, and says how that went."""
-    member = _member(broker, request)
+    member = _member(broker, header)
     try:
-        _, offset = parse_offset_message_id(fields.text(request, "msgId"))
+        _, offset = parse_offset_message_id(header.msg_id)
     except UsageError as error:
         raise RequestError(ResponseCode.SYSTEM_ERROR, error.message) from error
     more = {"brokerName": broker.identity.name}
-    topic = broker.topics.find(request.fields.get("topic", ""))
+    topic = broker.topics.find(header.topic)
     if topic is not None:
         more["topicSysFlag"] = str(topic.sys_flag)
-    group = broker.groups.find(fields.text(request, "consumerGroup"))
+    group = broker.groups.find(header.consumer_group)
     if group is not None:
         more["groupSysFlag"] = str(group["groupSysFlag"])
-    return _called(request, member, {**request.fields, **more}, frame_at(broker, offset))
+    fields, body = {**asked.request.fields, **more}, frame_at(broker, offset)
+    return _called(header, member, asked.request._replace(fields=fields, body=body))
 
 
-def get_consumer_status(broker: Broker, request: RemotingCommand, caller: Caller) -> Reply:
+def get_consumer_status(broker: Broker, header: headers.GetConsumerStatus, asked: Asked) -> Reply:
     """By client, how far each member of a group, or the one of `clientAddr`, says that it is in a topic."""
-    name, topic = fields.text(request, "group"), fields.text(request, "topic")
-    only = request.fields.get("clientAddr", "").strip()
+    name, topic = header.group, header.topic
+    only = header.client_addr.strip()
     group = broker.clients.consumer_group(name)
     if group is None:
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{name}]")
-    asked = RemotingCommand(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, {"topic": topic, "group": name})
+    command = request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, headers.GroupTopicHeader(group=name, topic=topic))
     members = list(group.channels.items())
     waiting = _All(
         {
-            channel.client_id: member.ask(asked, _STATUS_WITHIN_SECONDS)
+            channel.client_id: member.ask(command, _STATUS_WITHIN_SECONDS)
             for member, channel in members
             if not only or only == channel.client_id
         }
@@ -273,9 +275,9 @@ class _All:
         return [(client_id, future.result()) for client_id, future in sorted(self._asked.items())]
 
 
-def _member(broker: Broker, request: RemotingCommand) -> Caller:
+def _member(broker: Broker, header: headers.GetConsumerRunningInfo | headers.ConsumeMessageDirectly) -> Caller:
     """The client that is asked for, one of a group; RequestError if it is not there."""
-    name, client_id = fields.text(request, "consumerGroup"), fields.text(request, "clientId")
+    name, client_id = header.consumer_group, header.client_id
     group = broker.clients.consumer_group(name)
     members = {} if group is None else group.channels
     found = next((one for one, channel in list(members.items()) if channel.client_id == client_id), None)
@@ -284,17 +286,20 @@ def _member(broker: Broker, request: RemotingCommand) -> Caller:
     return found
 
 
-def _called(request: RemotingCommand, member: Caller, asked: Mapping[str, str], body: bytes) -> Promised:
+def _called(
+    header: headers.GetConsumerRunningInfo | headers.ConsumeMessageDirectly, member: Caller, request: RemotingCommand
+) -> Promised:
     """The member's answer, handed on as it is."""
-    done = member.ask(RemotingCommand(request.code, asked, body), _ANSWERS_WITHIN_SECONDS)
+    command = RemotingCommand(request.code, request.fields, request.body)
+    done = member.ask(command, _ANSWERS_WITHIN_SECONDS)
 
     def handed_on() -> RemotingCommand:
         answer = done.result()
         if answer is None:
-            name, client_id = request.fields["consumerGroup"], request.fields["clientId"]
             raise RequestError(
                 ResponseCode.CONSUME_MSG_TIMEOUT,
-                f"consumer <{name}> <{client_id}> Timeout: no answer within {_ANSWERS_WITHIN_SECONDS:g} s",
+                f"consumer <{header.consumer_group}> <{header.client_id}> Timeout: "
+                f"no answer within {_ANSWERS_WITHIN_SECONDS:g} s",
             )
         return RemotingCommand(answer.code, answer.fields, answer.body, answer.remark)
 
@@ -323,9 +328,9 @@ class _Wanted(NamedTuple):
     queues: list[MessageQueue]
 
 
-def _wanted(broker: Broker, request: RemotingCommand) -> _Wanted:
+def _wanted(broker: Broker, asked: Asked) -> _Wanted:
     """What a request is about: only queues that are there."""
-    content = parse_body(request.body)
+    content = parse_body(asked.request.body)
     group, client_id = text_of(content, "consumerGroup"), text_of(content, "clientId")
     if not group or not client_id:
         raise RequestError(ResponseCode.SYSTEM_ERROR, "consumerGroup and clientId must be named")
@@ -342,18 +347,18 @@ def _is_there(broker: Broker, queue: MessageQueue) -> bool:
     return topic is not None and 0 <= queue.queue_id < topic.read_queue_nums
 
 
-def lock_batch(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def lock_batch(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
     """The client asks for queues; the answer names those it has now."""
-    wanted = _wanted(broker, request)
+    wanted = _wanted(broker, asked)
     now = broker.elapsed()
     held = [queue for queue in wanted.queues if broker.locks.lock(wanted.group, queue, wanted.client_id, now)]
     beans = [bean(brokerName=queue.broker_name, queueId=queue.queue_id, topic=queue.topic) for queue in held]
     return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(bean(lockOKMQSet=beans)))
 
 
-def unlock_batch(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def unlock_batch(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
     """The client gives queues back."""
-    wanted = _wanted(broker, request)
+    wanted = _wanted(broker, asked)
     for queue in wanted.queues:
         broker.locks.unlock(wanted.group, queue, wanted.client_id)
     return RemotingCommand(ResponseCode.SUCCESS)

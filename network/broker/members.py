@@ -18,7 +18,8 @@ from rmqctl.network.remoting.codec import (
     parse_body,
     text_of,
 )
-from rmqctl.network.remoting.requests import Caller, RequestError, oneway
+from rmqctl.network.remoting.headers import ConsumerGroupHeader, request
+from rmqctl.network.remoting.requests import Caller, RequestError
 from rmqctl.network.topic_config import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig
 from rmqctl.store.config.config_files import ROCKSDB_TOPICS
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
@@ -291,7 +292,9 @@ class ClientManager:
 
     def _notify(self, name: str) -> None:
         """Tell every member to share the queues out anew."""
-        command = oneway(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, consumerGroup=name)
+        command = request(
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupHeader(consumer_group=name), oneway=True
+        )
         for caller in list(self._consumers[name].channels):
             caller.send(command)
 

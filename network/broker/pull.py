@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from rmqctl.formats.errors import UsageError
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.members import TAG
-from rmqctl.network.remoting import requests as fields
 from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode
-from rmqctl.network.remoting.requests import FAQ, Caller, Reply, RequestError, Service, Suspended
+from rmqctl.network.remoting.headers import PullMessage
+from rmqctl.network.remoting.requests import FAQ, Asked, Caller, Reply, RequestError, Service, Suspended
 from rmqctl.network.topic_config import PERM_READ, TopicConfig
 from rmqctl.store.read.filter import TagFilter
 from rmqctl.store.read.get import DEFAULT_LIMIT, GetResult
@@ -49,10 +49,10 @@ _LOOKED_AT = (
 )
 
 
-def pull_message(broker: Broker, request: RemotingCommand, caller: Caller) -> Reply:
+def pull_message(broker: Broker, header: PullMessage, asked: Asked) -> Reply:
     """Messages from an offset on. Where there are none yet the answer waits, if the client bears that."""
-    group, topic_name = fields.text(request, "consumerGroup"), fields.text(request, "topic")
-    queue_id, flags = fields.integer(request, "queueId"), fields.integer(request, "sysFlag")
+    group, topic_name = header.consumer_group, header.topic
+    queue_id, flags = header.queue_id, header.sys_flag
     if broker.is_writable and not broker.settings.broker_permission & PERM_READ:
         raise RequestError(
             ResponseCode.NO_PERMISSION,
@@ -64,23 +64,23 @@ def pull_message(broker: Broker, request: RemotingCommand, caller: Caller) -> Re
         raise RequestError(
             ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}", {"forbiddenType": "2"}
         )
-    topic = _readable_topic(broker, topic_name, queue_id, caller)
-    tags = _subscribed_tags(broker, request, group, settings, flags)
+    topic = _readable_topic(broker, topic_name, queue_id, asked.caller)
+    tags = _subscribed_tags(broker, header, group, settings, flags)
     pull = _Pull(
         group,
         topic_name,
         queue_id,
-        fields.long(request, "queueOffset"),
-        min(max(fields.integer(request, "maxMsgNums"), 1), DEFAULT_LIMIT),
+        header.queue_offset,
+        min(max(header.max_msg_nums, 1), DEFAULT_LIMIT),
         tags,
     )
     result = _read(broker, pull)
     if flags & _COMMIT_OFFSET:
-        committed = fields.long(request, "commitOffset")
+        committed = header.commit_offset
         broker.offsets.commit(group, topic_name, queue_id, committed)
     # a hole in the queue says where it goes on: nothing is to be waited for there
     if flags & _SUSPEND and result.next_offset == pull.offset and _finds_nothing(result, pull.offset):
-        wait = min(max(fields.long(request, "suspendTimeoutMillis"), 0), _LONGEST_WAIT_MS)
+        wait = min(max(header.suspend_timeout_millis, 0), _LONGEST_WAIT_MS)
         news = _News(broker, topic_name, queue_id, result.max_offset, tags)
         return Suspended(
             wait / 1000,
@@ -136,13 +136,13 @@ def _readable_topic(broker: Broker, name: str, queue_id: int, caller: Caller) ->
 
 
 def _subscribed_tags(
-    broker: Broker, request: RemotingCommand, group: str, settings: dict[str, object], flags: int
+    broker: Broker, header: PullMessage, group: str, settings: dict[str, object], flags: int
 ) -> TagFilter:
     """What the client wants: it says so in the request, or said so with its last heartbeat."""
-    topic = fields.text(request, "topic")
+    topic = header.topic
     if flags & _SUBSCRIPTION:
-        expression = request.fields.get("subscription", "")
-        is_tags = request.fields.get("expressionType", TAG) == TAG
+        expression = header.subscription or ""
+        is_tags = header.expression_type in (None, TAG)
     else:
         members = broker.clients.consumer_group(group)
         if members is None:
@@ -162,11 +162,11 @@ def _subscribed_tags(
         subscription = members.subscriptions.get(topic)
         if subscription is None:
             raise RequestError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist\n{FAQ}")
-        if subscription.version < fields.long(request, "subVersion"):
+        if subscription.version < header.sub_version:
             raise RequestError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
         expression, is_tags = subscription.expression, subscription.is_tags
     if not is_tags:
-        kind = request.fields.get("expressionType", "SQL92")
+        kind = header.expression_type or "SQL92"
         raise RequestError(
             ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}"
         )

@@ -19,9 +19,9 @@ from rmqctl.network.broker.settings import (
     TOPIC_PUT_NUMS,
     Counts,
 )
-from rmqctl.network.remoting import requests as fields
+from rmqctl.network.remoting import headers
 from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode, ResponseCode, bean, fastjson
-from rmqctl.network.remoting.requests import Caller, RequestError, Service
+from rmqctl.network.remoting.requests import Asked, RequestError, Service
 from rmqctl.network.remoting.server import Limits
 from rmqctl.store.clean.options import used_percent
 from rmqctl.store.config.config_files import read_config
@@ -41,15 +41,15 @@ _LARGEST_BODY = 15 * 1024 * 1024
 _MOST_UNITS = 800
 
 
-def query_message(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def query_message(broker: Broker, header: headers.QueryMessage, asked: Asked) -> RemotingCommand:
     """Messages of a topic with a key, oldest first. Damage in the way is no absence: it is told, and where nothing else
     is found it is the answer."""
-    limit = min(max(fields.integer(request, "maxNum"), 1), _MOST_MESSAGES)
-    if fields.flag(request, "_UNIQUE_KEY_QUERY"):
+    limit = min(max(header.max_num, 1), _MOST_MESSAGES)
+    if header.unique_key_query:
         limit = _UNIQUE_KEY_MESSAGES
-    begin, end = fields.long(request, "beginTimestamp"), fields.long(request, "endTimestamp")
-    topic, key = fields.text(request, "topic"), fields.text(request, "key")
-    if broker.identity.release.has_tag_queries and request.fields.get("indexType") == _TAGS:
+    begin, end = header.begin_timestamp, header.end_timestamp
+    topic, key = header.topic, header.key
+    if broker.identity.release.has_tag_queries and header.index_type == _TAGS:
         found = messages_with_tag(broker.reader, topic, key, begin, end, limit)
     else:
         found = broker.reader.query(topic, key, begin, end, limit)
@@ -84,9 +84,9 @@ def _frames(broker: Broker, messages: list[StoredMessage]) -> bytes:
     return b"".join(frames)
 
 
-def view_message(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def view_message(broker: Broker, header: headers.ViewMessage, asked: Asked) -> RemotingCommand:
     """The message whose frame begins at a physical offset."""
-    return RemotingCommand(ResponseCode.SUCCESS, body=frame_at(broker, fields.long(request, "offset")))
+    return RemotingCommand(ResponseCode.SUCCESS, body=frame_at(broker, header.offset))
 
 
 def frame_at(broker: Broker, offset: int) -> bytes:
@@ -103,10 +103,10 @@ def frame_at(broker: Broker, offset: int) -> bytes:
     return _frames(broker, [message])
 
 
-def query_consume_queue(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def query_consume_queue(broker: Broker, header: headers.QueryConsumeQueue, asked: Asked) -> RemotingCommand:
     """Units of a queue as they are stored."""
-    topic, queue_id = fields.text(request, "topic"), fields.integer(request, "queueId")
-    index, count = fields.long(request, "index"), fields.integer(request, "count")
+    topic, queue_id = header.topic, header.queue_id
+    index, count = header.index, header.count
     if index < 0:
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"request not invalid, index: {index}, count: {count}")
     queue = broker.queue(topic, queue_id)
@@ -114,7 +114,7 @@ def query_consume_queue(broker: Broker, request: RemotingCommand, caller: Caller
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
     minimum, maximum = broker.bounds(topic, queue_id)
     units: list[dict[str, Any]] = []
-    group = request.fields.get("consumerGroup")
+    group = header.consumer_group
     subscription, filter_data = _filter_data(broker, group, topic)
     for unit in queue.units(index, index + min(max(count, 0), _MOST_UNITS)):
         units.append(bean(eval=False, physicOffset=unit.physical_offset, physicSize=unit.size, tagsCode=unit.tags_code))
@@ -155,45 +155,45 @@ def _offset(offset: int) -> RemotingCommand:
     return RemotingCommand(ResponseCode.SUCCESS, {"offset": str(offset)})
 
 
-def get_max_offset(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_max_offset(broker: Broker, header: headers.QueueHeader, asked: Asked) -> RemotingCommand:
     """The offset of a queue's next message; 0 for a queue that nobody knows."""
-    return _offset(broker.bounds(fields.text(request, "topic"), fields.integer(request, "queueId"))[1])
+    return _offset(broker.bounds(header.topic, header.queue_id)[1])
 
 
-def get_min_offset(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_min_offset(broker: Broker, header: headers.QueueHeader, asked: Asked) -> RemotingCommand:
     """The offset of a queue's first message; 0 for a queue that nobody knows."""
-    return _offset(broker.bounds(fields.text(request, "topic"), fields.integer(request, "queueId"))[0])
+    return _offset(broker.bounds(header.topic, header.queue_id)[0])
 
 
-def search_offset_by_timestamp(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def search_offset_by_timestamp(broker: Broker, header: headers.SearchOffset, asked: Asked) -> RemotingCommand:
     """The offset of a queue for a store time in ms."""
-    topic, queue_id = fields.text(request, "topic"), fields.integer(request, "queueId")
-    timestamp = fields.long(request, "timestamp")
+    topic, queue_id = header.topic, header.queue_id
+    timestamp = header.timestamp
     if broker.queue(topic, queue_id) is None:
         return _offset(0)
-    boundary: Boundary = "upper" if request.fields.get("boundaryType", "").upper() == _UPPER else "lower"
+    boundary: Boundary = "upper" if (header.boundary_type or "").upper() == _UPPER else "lower"
     return _offset(broker.reader.offset_at(topic, queue_id, timestamp, boundary))
 
 
-def get_earliest_store_time(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_earliest_store_time(broker: Broker, header: headers.QueueHeader, asked: Asked) -> RemotingCommand:
     """The store time of a queue's first message; -1 without one."""
-    topic, queue_id = fields.text(request, "topic"), fields.integer(request, "queueId")
+    topic, queue_id = header.topic, header.queue_id
     minimum, maximum = broker.bounds(topic, queue_id)
     time = broker.reader.store_time(topic, queue_id, minimum) if minimum < maximum else -1
     return RemotingCommand(ResponseCode.SUCCESS, {"timestamp": str(time)})
 
 
-def query_consumer_offset(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def query_consumer_offset(broker: Broker, header: headers.QueryConsumerOffset, asked: Asked) -> RemotingCommand:
     """Where a group is in a queue. A group without an offset there is told so, and its own policy says where it begins.
 
     A broker that writes says 0 in its place as long as the queue's first message is young, as RocketMQ's does
     (ConsumerManageProcessor#queryConsumerOffset): a group that comes late to a new topic misses nothing.
     """
-    group, topic = fields.text(request, "consumerGroup"), fields.text(request, "topic")
-    queue_id = fields.integer(request, "queueId")
+    group, topic = header.consumer_group, header.topic
+    queue_id = header.queue_id
     offset = broker.offsets.find(group, topic, queue_id)
     is_of_4 = broker.identity.release.is_of_4
-    is_zero_wanted = is_of_4 or fields.flag(request, "setZeroIfNotFound", default=True)
+    is_zero_wanted = is_of_4 or header.set_zero_if_not_found
     if offset is None and broker.is_writable and is_zero_wanted and _is_young(broker, topic, queue_id):
         offset = 0
     if offset is None and broker.is_writable and is_of_4 and broker.bounds(topic, queue_id)[1] == 0:
@@ -219,10 +219,10 @@ def _is_young(broker: Broker, topic: str, queue_id: int) -> bool:
     )
 
 
-def update_consumer_offset(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def update_consumer_offset(broker: Broker, header: headers.UpdateConsumerOffset, asked: Asked) -> RemotingCommand:
     """A group says where it is: kept in memory, and written by a broker that writes."""
-    group, topic = fields.text(request, "consumerGroup"), fields.text(request, "topic")
-    queue_id, offset = fields.integer(request, "queueId"), fields.long(request, "commitOffset")
+    group, topic = header.consumer_group, header.topic
+    queue_id, offset = header.queue_id, header.commit_offset
     # 4.x keeps whatever it is given
     if not broker.identity.release.is_of_4:
         if broker.groups.find(group) is None:
@@ -238,11 +238,11 @@ def update_consumer_offset(broker: Broker, request: RemotingCommand, caller: Cal
     return RemotingCommand(ResponseCode.SUCCESS)
 
 
-def query_correction_offset(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def query_correction_offset(broker: Broker, header: headers.QueryCorrectionOffset, asked: Asked) -> RemotingCommand:
     """By queue, the smallest offset that a group has in a topic; the largest number where `compareGroup` is behind
     it. A broker forgets the offsets of `filterGroups` thereby; here they are only left out."""
-    topic, compared = fields.text(request, "topic"), request.fields.get("compareGroup", "")
-    left_out = set(request.fields.get("filterGroups", "").split(","))
+    topic, compared = header.topic, header.compare_group
+    left_out = set(header.filter_groups.split(","))
     smallest: dict[int, int] = {}
     for group in broker.offsets.groups_of(topic):
         for queue_id, offset in broker.offsets.of(group, topic).items() if group not in left_out else ():
@@ -408,9 +408,9 @@ def _body(content: Any) -> RemotingCommand:
     return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(content))
 
 
-def get_topic_stats(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_topic_stats(broker: Broker, header: headers.TopicHeader, asked: Asked) -> RemotingCommand:
     """Smallest and next offset of a topic's queues, and when the last message of each was stored."""
-    name = fields.text(request, "topic")
+    name = header.topic
     topic = broker.topic(name, f"topic[{name}] not exist")
     table: dict[MessageQueue, Any] = {}
     for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
@@ -448,10 +448,10 @@ def _topics_of(broker: Broker, group: str) -> list[str]:
     return [topic for topic in topics if topic in members.subscriptions]
 
 
-def get_consume_stats(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_consume_stats(broker: Broker, header: headers.GetConsumeStats, asked: Asked) -> RemotingCommand:
     """How far a group has come, queue by queue."""
-    group, topic = fields.text(request, "consumerGroup"), request.fields.get("topic")
-    listed = request.fields.get("topicList")
+    group, topic = header.consumer_group, header.topic
+    listed = header.topic_list
     if listed:
         topics = [name for name in listed.split(_TOPICS_SEPARATOR) if name]
     else:
@@ -464,9 +464,9 @@ def _consumed_per_second(broker: Broker, group: str, topic: str) -> float:
     return broker.counts.per_second(GROUP_GET_NUMS, f"{topic}@{group}", broker.elapsed())
 
 
-def view_stats(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def view_stats(broker: Broker, header: headers.ViewBrokerStatsData, asked: Asked) -> RemotingCommand:
     """One of the broker's counts over the last minute, hour and day, such as TOPIC_PUT_NUMS of a topic."""
-    name, key = fields.text(request, "statsName"), fields.text(request, "statsKey")
+    name, key = header.stats_name, header.stats_key
     found = broker.counts.figures(name, key, broker.elapsed())
     if found is None:
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
@@ -474,9 +474,9 @@ def view_stats(broker: Broker, request: RemotingCommand, caller: Caller) -> Remo
     return _body(bean(statsDay=day, statsHour=hour, statsMinute=minute))
 
 
-def get_broker_consume_stats(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def get_broker_consume_stats(broker: Broker, header: headers.GetBrokerConsumeStats, asked: Asked) -> RemotingCommand:
     """The same of all groups, topic by topic. `isOrder`: only topics whose messages are in order."""
-    is_order = fields.flag(request, "isOrder")
+    is_order = header.is_order
     groups: list[Any] = []
     behind = in_flight = 0
     for group in sorted({*broker.groups.names(), *broker.offsets.groups()}):
@@ -491,7 +491,7 @@ def get_broker_consume_stats(broker: Broker, request: RemotingCommand, caller: C
             stats.append(bean(consumeTps=_consumed_per_second(broker, group, topic), offsetTable=table))
         groups.append({group: stats})
     content = bean(
-        brokerAddr=broker.identity.address(caller),
+        brokerAddr=broker.identity.address(asked.caller),
         consumeStatsList=groups,
         totalDiff=behind,
         totalInflightDiff=in_flight,
@@ -499,9 +499,9 @@ def get_broker_consume_stats(broker: Broker, request: RemotingCommand, caller: C
     return _body(content)
 
 
-def query_consume_time_span(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def query_consume_time_span(broker: Broker, header: headers.GroupTopicHeader, asked: Asked) -> RemotingCommand:
     """By queue, the store times of its messages and of the group's last one (ms), and how late the group is."""
-    name, group = fields.text(request, "topic"), fields.text(request, "group")
+    name, group = header.topic, header.group
     topic = broker.topic(name, f"topic[{name}] not exist")
     spans: list[Any] = []
     for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
@@ -532,18 +532,18 @@ def _local_time(timestamp: int) -> str:
     return f"{time.strftime('%Y-%m-%d#%H:%M:%S', moment)}:{timestamp % 1000:03d}"
 
 
-def query_who_consumes(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def query_who_consumes(broker: Broker, header: headers.TopicHeader, asked: Asked) -> RemotingCommand:
     """Groups that are there and subscribe a topic, and groups that have offsets of it."""
-    topic = fields.text(request, "topic")
+    topic = header.topic
     groups = {*broker.clients.groups_subscribing(topic), *broker.offsets.groups_of(topic)}
     return _body(bean(groupList=sorted(groups)))
 
 
-def query_topics_by_consumer(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def query_topics_by_consumer(broker: Broker, header: headers.GroupHeader, asked: Asked) -> RemotingCommand:
     """Topics that a group has offsets of."""
-    group = fields.text(request, "group")
+    group = header.group
     topics = sorted(broker.offsets.topics_of(group))
-    return _body(bean(brokerAddr=broker.identity.address(caller), topicList=topics))
+    return _body(bean(brokerAddr=broker.identity.address(asked.caller), topicList=topics))
 
 
 STATS_SERVICES_SERVICES: dict[int, Service[Broker]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError, UsageError, WriteFailedError
@@ -12,20 +13,18 @@ from rmqctl.formats.properties import in_java_order
 from rmqctl.network.broker.broker import WritableBroker
 from rmqctl.network.broker.send import (
     RecallHandle,
-    SendHeader,
     born_host,
     checked_topic,
     parse_handle,
     parsed_properties,
     put_and_answer,
     queue_of,
-    send_header,
     without_real_place,
 )
 from rmqctl.network.broker.settings import DLQ_PUT_NUMS, SNDBCK_PUT_NUMS
-from rmqctl.network.remoting import requests as fields
 from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode
-from rmqctl.network.remoting.requests import FAQ, Caller, Promised, Reply, RequestError, Service
+from rmqctl.network.remoting.headers import PushReply, RecallMessage, SendMessage, SendMsgBack, request
+from rmqctl.network.remoting.requests import FAQ, Asked, Caller, Promised, Reply, RequestError, Service
 from rmqctl.network.topic_config import PERM_WRITE, REPLY_TO_CLIENT, UNIT_SUBSCRIPTION, retry_topic
 from rmqctl.store.answers.dead_letters import DLQ_PREFIX
 from rmqctl.store.read.frames import message_at
@@ -33,16 +32,16 @@ from rmqctl.store.write.put import PutResult
 
 _ANSWERS_WITHIN_SECONDS = 10.0
 _PUSHED_AT = "PUSH_REPLY_TIME"
+_PUSHED = {field.attribute for field in PushReply.FIELDS}
 
 
-def send_reply(broker: WritableBroker, request: RemotingCommand, caller: Caller) -> Reply:
+def send_reply(broker: WritableBroker, header: SendMessage, asked: Asked) -> Reply:
     """Push a reply to the producer that asked, and store it unless storeReplyMessageEnable is off."""
     settings = broker.settings
     always = {"MSG_REGION": settings.region_id, "TRACE_ON": "true" if settings.trace_on else "false"}
-    header = send_header(request)
     # 4.x says so in its answer alone
     properties = {**parsed_properties(header.properties), **({} if broker.identity.release.is_of_4 else always)}
-    header = header._replace(properties=_text_of(properties))
+    header = replace(header, properties=_text_of(properties))
     try:
         topic = checked_topic(broker, header)
     except RequestError as error:
@@ -52,43 +51,31 @@ def send_reply(broker: WritableBroker, request: RemotingCommand, caller: Caller)
     client_id = properties.get(REPLY_TO_CLIENT)
     if client_id is None:
         remark = f"reply message properties[{REPLY_TO_CLIENT}] is null"
-        return _answer(broker, header, request, caller, queue_id, always, remark)
+        return _answer(broker, header, asked, queue_id, always, remark)
     asker = broker.clients.producer(client_id)
     if asker is None:
         remark = f"push reply message fail, channel of <{client_id}> not found."
-        return _answer(broker, header, request, caller, queue_id, always, remark)
-    fields = _pushed_fields(broker, header, caller) | {
-        "properties": _text_of({**properties, _PUSHED_AT: str(broker.clock())})
-    }
-    command = RemotingCommand(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields, request.body)
-    done = asker.ask(command, _ANSWERS_WITHIN_SECONDS)
+        return _answer(broker, header, asked, queue_id, always, remark)
+    pushed_properties = _text_of({**properties, _PUSHED_AT: str(broker.clock())})
+    push = _push(broker, header, asked.caller, pushed_properties)
+    done = asker.ask(
+        request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, push, asked.request.body), _ANSWERS_WITHIN_SECONDS
+    )
 
     def pushed() -> RemotingCommand:
         answer = done.result()
         is_pushed = answer is not None and answer.code == ResponseCode.SUCCESS
         remark = None if is_pushed else f"push reply message to {client_id}fail."
-        return _answer(broker, header, request, caller, queue_id, always, remark)
+        return _answer(broker, header, asked, queue_id, always, remark)
 
     return Promised(done, pushed)
 
 
-def _pushed_fields(broker: WritableBroker, header: SendHeader, caller: Caller) -> dict[str, str]:
-    """Return the header of the push but for the properties (ReplyMessageRequestHeader)."""
-    return {
-        "producerGroup": header.producer_group,
-        "topic": header.topic,
-        "defaultTopic": header.default_topic,
-        "defaultTopicQueueNums": str(header.default_topic_queues),
-        "queueId": str(header.queue_id),
-        "sysFlag": str(header.sys_flag),
-        "bornTimestamp": str(header.born_timestamp),
-        "flag": str(header.flag),
-        "reconsumeTimes": str(header.reconsume_times),
-        "unitMode": "true" if header.is_unit_mode else "false",
-        "bornHost": caller.remote,
-        "storeHost": broker.identity.address(caller),
-        "storeTimestamp": str(broker.clock()),
-    }
+def _push(broker: WritableBroker, header: SendMessage, caller: Caller, properties: str) -> PushReply:
+    """Return the header of the push, with these properties."""
+    given = {name: value for name, value in vars(header).items() if name in _PUSHED}
+    more = {"born_host": caller.remote, "store_host": broker.identity.address(caller)}
+    return PushReply(**given | more | {"properties": properties, "store_timestamp": broker.clock()})
 
 
 def _text_of(properties: Mapping[str, str]) -> str:
@@ -97,9 +84,8 @@ def _text_of(properties: Mapping[str, str]) -> str:
 
 def _answer(
     broker: WritableBroker,
-    header: SendHeader,
-    request: RemotingCommand,
-    caller: Caller,
+    header: SendMessage,
+    asked: Asked,
     queue_id: int,
     always: Mapping[str, str],
     remark: str | None,
@@ -108,16 +94,17 @@ def _answer(
     code = ResponseCode.SUCCESS if remark is None else ResponseCode.SYSTEM_ERROR
     fields = {} if remark is not None else {"msgId": "0", "queueId": str(queue_id), "queueOffset": "0"}
     if broker.settings.store_reply_message_enable:
-        fields |= _stored(broker, header, request.body, caller, queue_id)
+        fields |= _stored(broker, header, asked, queue_id)
     return RemotingCommand(code, {**always, **fields}, remark=remark)
 
 
-def _stored(broker: WritableBroker, header: SendHeader, body: bytes, caller: Caller, queue_id: int) -> dict[str, str]:
+def _stored(broker: WritableBroker, header: SendMessage, asked: Asked, queue_id: int) -> dict[str, str]:
     """Put the reply and return where it is; a failure is only reported, because the reply is pushed already."""
     properties = parsed_properties(header.properties)
     message = Message(
-        header.topic, body, queue_id, header.flag, properties, header.properties.encode("utf-8", "surrogatepass"),
-        header.sys_flag, header.born_timestamp, born_host(caller), reconsume_times=header.reconsume_times,
+        header.topic, asked.request.body, queue_id, header.flag, properties,
+        header.properties.encode("utf-8", "surrogatepass"), header.sys_flag, header.born_timestamp,
+        born_host(asked.caller), reconsume_times=header.reconsume_times,
     )  # fmt: skip
     try:
         result = broker.put([message]).results[0]
@@ -143,11 +130,11 @@ SERVICES: dict[int, Service[WritableBroker]] = {
 _TAG = "_RECALL_TAG_"
 
 
-def recall_message(broker: WritableBroker, request: RemotingCommand, caller: Caller) -> Reply:
+def recall_message(broker: WritableBroker, header: RecallMessage, asked: Asked) -> Reply:
     """Have a timed message not delivered, if its time has not come."""
     always = {"MSG_REGION": broker.settings.region_id}
     try:
-        handle = _recalled(broker, request)
+        handle = _recalled(broker, header)
     except RequestError as error:
         error.fields = {**always, **error.fields}
         raise
@@ -160,10 +147,15 @@ def recall_message(broker: WritableBroker, request: RemotingCommand, caller: Cal
         names.UNIQUE_KEY: handle.unique_key,
         "TIMER_DELIVER_MS": handle.timestamp,
         "BORN_TIMESTAMP": str(now),
-        "PGROUP": fields.text(request, "producerGroup"),
+        "PGROUP": header.producer_group,
     }
     message = Message(
-        handle.topic, b"0", 0, properties=in_java_order(properties), born_timestamp=now, born_host=born_host(caller)
+        handle.topic,
+        b"0",
+        0,
+        properties=in_java_order(properties),
+        born_timestamp=now,
+        born_host=born_host(asked.caller),
     )
 
     def answer(_: Sequence[PutResult]) -> dict[str, str]:
@@ -172,17 +164,17 @@ def recall_message(broker: WritableBroker, request: RemotingCommand, caller: Cal
     return put_and_answer(broker, [message], answer, always=always)
 
 
-def _recalled(broker: WritableBroker, request: RemotingCommand) -> RecallHandle:
+def _recalled(broker: WritableBroker, header: RecallMessage) -> RecallHandle:
     """Return the handle of a request, in RocketMQ's order of checks and with its codes."""
     settings = broker.settings
     if not settings.recall_message_enable:
         raise RequestError(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
     if not settings.broker_permission & PERM_WRITE:
         raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available")
-    topic = fields.text(request, "topic")
+    topic = header.topic
     if broker.topics.find(topic) is None:
         raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{topic}] not exist")
-    handle = parse_handle(request.fields.get("recallHandle", ""))
+    handle = parse_handle(header.recall_handle)
     if handle.topic != topic:
         raise RequestError(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match")
     if handle.broker != broker.identity.name:
@@ -210,10 +202,10 @@ _FIRST_LEVEL = 3
 _SAYS_MOST_TIMES = 121
 
 
-def send_back(broker: WritableBroker, request: RemotingCommand, caller: Caller) -> Reply:
+def send_back(broker: WritableBroker, header: SendMsgBack, asked: Asked) -> Reply:
     """Store a message for its group once more: behind a delay, or among the dead letters
     (AbstractSendMessageProcessor#consumerSendMsgBack)."""
-    group = fields.text(request, "group")
+    group = header.group
     try:
         settings = broker.group(group)
     except RequestError as error:
@@ -225,14 +217,14 @@ def send_back(broker: WritableBroker, request: RemotingCommand, caller: Caller) 
     queues = int(settings["retryQueueNums"])
     if queues <= 0:
         return RemotingCommand(ResponseCode.SUCCESS)
-    is_unit = fields.flag(request, "unitMode")
+    is_unit = header.unit_mode
     topic = broker.create_topic(retry_topic(group), queues, UNIT_SUBSCRIPTION if is_unit else 0)
     if not topic.perm & PERM_WRITE:
         raise RequestError(ResponseCode.NO_PERMISSION, f"the topic[{topic.name}] sending message is forbidden")
-    stored = _sent_back(broker, fields.long(request, "offset"))
-    most, level = int(settings["retryMaxTimes"]), fields.integer(request, "delayLevel")
-    if "maxReconsumeTimes" in request.fields and request.version >= _SAYS_MOST_TIMES:
-        most = fields.integer(request, "maxReconsumeTimes")
+    stored = _sent_back(broker, header.offset)
+    most, level = int(settings["retryMaxTimes"]), header.delay_level
+    if header.max_reconsume_times is not None and asked.request.version >= _SAYS_MOST_TIMES:
+        most = header.max_reconsume_times
     if stored.reconsume_times >= most or level < 0:
         name, queue_id, level = broker.create_topic(DLQ_PREFIX + group, 1).name, 0, 0
     else:

@@ -7,6 +7,7 @@ import binascii
 import random
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -19,9 +20,9 @@ from rmqctl.formats.properties import encode_properties, in_java_order, parse_pr
 from rmqctl.network.broker.broker import WritableBroker
 from rmqctl.network.broker.tables import DEFAULT_TOPIC
 from rmqctl.network.broker.transactions import TRANSACTION, as_half
-from rmqctl.network.remoting import requests as fields
 from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode
-from rmqctl.network.remoting.requests import FAQ, Caller, Reply, RequestError, Service
+from rmqctl.network.remoting.headers import SendMessage
+from rmqctl.network.remoting.requests import FAQ, Asked, Caller, Reply, RequestError, Service
 from rmqctl.network.topic_config import PERM_INHERIT, PERM_WRITE, UNIT, UNIT_SUBSCRIPTION, TopicConfig
 from rmqctl.network.unique_ids import UniqueIds
 from rmqctl.store.answers.dead_letters import DLQ_PREFIX, RETRY_PREFIX
@@ -170,68 +171,12 @@ def handle_of(broker: WritableBroker, message: Message, result: PutResult) -> st
     return RecallHandle(message.topic, broker.identity.name, str(int(due) + 1), key).encode()
 
 
-# The header of a message that is sent, in its long and its short form (SendMessageRequestHeader, ...HeaderV2).
-
-_DEFAULT_QUEUES = 4
-# where the short form has its fields, by their names in the long one
-_SHORT = {
-    "producerGroup": "a", "topic": "b", "defaultTopic": "c", "defaultTopicQueueNums": "d", "queueId": "e",
-    "sysFlag": "f", "bornTimestamp": "g", "flag": "h", "properties": "i", "reconsumeTimes": "j", "unitMode": "k",
-    "maxReconsumeTimes": "l", "batch": "m",
-}  # fmt: skip
-_LONG = (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
-_SHORT_NAMES = tuple(_SHORT.values())
-_LONG_NAMES = tuple(_SHORT)
-
-
-class SendHeader(NamedTuple):
-    """What a producer says of its message. `properties`: in stored form; `max_reconsume_times`: None if not said."""
-
-    producer_group: str
-    topic: str
-    default_topic: str
-    default_topic_queues: int
-    queue_id: int
-    sys_flag: int
-    born_timestamp: int
-    flag: int
-    properties: str
-    reconsume_times: int
-    is_unit_mode: bool
-    is_batch: bool
-    max_reconsume_times: int | None
-
-
-def send_header(request: RemotingCommand) -> SendHeader:
-    """The header of a send request; RequestError for fields that are missing or no numbers."""
-    is_short = request.code not in _LONG
-    (
-        group, topic, default_topic, default_queues, queue_id, sys_flag, born, flag, properties, reconsume_times, unit,
-        most_reconsume_times, batch,
-    ) = _SHORT_NAMES if is_short else _LONG_NAMES  # fmt: skip
-    return SendHeader(
-        fields.text(request, group),
-        fields.text(request, topic),
-        request.fields.get(default_topic, ""),
-        fields.integer(request, default_queues, _DEFAULT_QUEUES),
-        fields.integer(request, queue_id),
-        fields.integer(request, sys_flag, 0),
-        fields.long(request, born, 0),
-        fields.integer(request, flag, 0),
-        request.fields.get(properties, ""),
-        fields.integer(request, reconsume_times, 0),
-        fields.flag(request, unit),
-        fields.flag(request, batch) or request.code == RequestCode.SEND_BATCH_MESSAGE,
-        fields.integer(request, most_reconsume_times) if most_reconsume_times in request.fields else None,
-    )
-
-
 # What is looked at before a message is taken: the topic, its queues, what may be (AbstractSendMessageProcessor).
 
 _RANDOM_BELOW = 99_999_999
 
 
-def checked_topic(broker: WritableBroker, header: SendHeader) -> TopicConfig:
+def checked_topic(broker: WritableBroker, header: SendMessage) -> TopicConfig:
     """The topic to send to, which is created if that may be. RequestError in RocketMQ's order and with its codes
     (msgCheck)."""
     name = header.topic
@@ -256,7 +201,7 @@ def checked_topic(broker: WritableBroker, header: SendHeader) -> TopicConfig:
     return topic
 
 
-def _created(broker: WritableBroker, header: SendHeader) -> TopicConfig:
+def _created(broker: WritableBroker, header: SendMessage) -> TopicConfig:
     """A topic that is made because somebody sends to it (TopicConfigManager#createTopicInSendMessageMethod)."""
     name = header.topic
     is_retry = name.startswith(RETRY_PREFIX)
@@ -264,21 +209,21 @@ def _created(broker: WritableBroker, header: SendHeader) -> TopicConfig:
     if default is not None and header.default_topic == DEFAULT_TOPIC and not broker.settings.auto_create_topic_enable:
         default = None
     if default is not None and default.perm & PERM_INHERIT:
-        queues = max(0, min(header.default_topic_queues, default.write_queue_nums))
-        unit = (UNIT_SUBSCRIPTION if is_retry else UNIT) if header.is_unit_mode else 0
+        queues = max(0, min(header.default_topic_queue_nums, default.write_queue_nums))
+        unit = (UNIT_SUBSCRIPTION if is_retry else UNIT) if header.unit_mode else 0
         made = TopicConfig(name, queues, queues, default.perm & ~PERM_INHERIT, default.filter_type, unit)
         broker.topics.put(made)
         broker.save_topics()
         return made
     if is_retry:
-        return broker.create_topic(name, 1, UNIT_SUBSCRIPTION if header.is_unit_mode else 0)
+        return broker.create_topic(name, 1, UNIT_SUBSCRIPTION if header.unit_mode else 0)
     raise RequestError(
         ResponseCode.TOPIC_NOT_EXIST,
         f"topic[{name}] not exist, apply first please!\n{FAQ}",
     )
 
 
-def queue_of(header: SendHeader, topic: TopicConfig) -> int:
+def queue_of(header: SendMessage, topic: TopicConfig) -> int:
     """The queue that is asked for, any one where none is."""
     if header.queue_id >= 0:
         return header.queue_id
@@ -300,16 +245,17 @@ _SEPARATOR, _NAME_SEPARATOR = names.PROPERTY_SEPARATOR.decode(), names.NAME_SEPA
 _ids = UniqueIds()
 
 
-def send_message(broker: WritableBroker, request: RemotingCommand, caller: Caller) -> Reply:
+def send_message(broker: WritableBroker, header: SendMessage, asked: Asked) -> Reply:
     """Store a message, or a batch of them."""
     settings = broker.settings
     always = {"MSG_REGION": settings.region_id, "TRACE_ON": "true" if settings.trace_on else "false"}
-    header = send_header(request)
+    if asked.request.code == RequestCode.SEND_BATCH_MESSAGE:
+        header = replace(header, batch=True)
     try:
         topic = checked_topic(broker, header)
-        if header.is_batch:
-            return _send_batch(broker, request, header, topic, caller, always)
-        return _send_one(broker, request, header, topic, caller, always)
+        if header.batch:
+            return _send_batch(broker, header, topic, asked, always)
+        return _send_one(broker, header, topic, asked, always)
     except RequestError as error:
         error.fields = {**always, **error.fields}
         raise
@@ -317,10 +263,9 @@ def send_message(broker: WritableBroker, request: RemotingCommand, caller: Calle
 
 def _send_one(
     broker: WritableBroker,
-    request: RemotingCommand,
-    header: SendHeader,
+    header: SendMessage,
     topic: TopicConfig,
-    caller: Caller,
+    asked: Asked,
     always: Mapping[str, str],
 ) -> Reply:
     properties = _properties(broker, header, always)
@@ -328,11 +273,11 @@ def _send_one(
     sys_flag = header.sys_flag | (_MULTI_TAGS_FLAG if topic.filter_type == _MULTI_TAG else 0)
     # by their places: names would take half of the time of the whole
     message = Message(
-        header.topic, request.body, queue_id, header.flag, properties, None, sys_flag, header.born_timestamp,
-        born_host(caller), None, None, header.reconsume_times,
+        header.topic, asked.request.body, queue_id, header.flag, properties, None, sys_flag, header.born_timestamp,
+        born_host(asked.caller), None, None, header.reconsume_times,
     )  # fmt: skip
     if header.topic.startswith(RETRY_PREFIX):
-        message = _retried(broker, request, header, message)
+        message = _retried(broker, header, asked, message)
     is_half = TRANSACTION in properties and properties[TRANSACTION].lower() == "true"
     if is_half and not (header.reconsume_times > 0 and _number(properties.get(names.DELAY)) > 0):
         if broker.settings.reject_transaction_message:
@@ -358,16 +303,16 @@ def _send_one(
     return put_and_answer(broker, [message], fields, always=always)
 
 
-def _properties(broker: WritableBroker, header: SendHeader, always: Mapping[str, str]) -> dict[str, str]:
+def _properties(broker: WritableBroker, header: SendMessage, always: Mapping[str, str]) -> dict[str, str]:
     """Properties of a message as a broker completes them."""
     properties = parsed_properties(header.properties)
     if not broker.identity.release.is_of_4:
         properties |= always
-    elif properties.get(names.WAIT) == "true" and not header.is_batch:
+    elif properties.get(names.WAIT) == "true" and not header.batch:
         # 4.x saves its bytes, but not in batches: to wait is what is done without it
         del properties[names.WAIT]
     properties.pop(_POP_CHECKPOINT, None)
-    if names.UNIQUE_KEY not in properties and not header.is_batch:
+    if names.UNIQUE_KEY not in properties and not header.batch:
         properties[names.UNIQUE_KEY] = _ids.next()
     properties["CLUSTER"] = broker.identity.cluster
     return properties
@@ -410,13 +355,13 @@ def _host_of(remote: str) -> Host:
         return LOCAL_HOST
 
 
-def _retried(broker: WritableBroker, request: RemotingCommand, header: SendHeader, message: Message) -> Message:
+def _retried(broker: WritableBroker, header: SendMessage, asked: Asked, message: Message) -> Message:
     """A message for a retry topic: the dead letter queue takes it where it was tried often enough, or where its group
     consumes in order (AbstractSendMessageProcessor#handleRetryAndDLQ)."""
     group = header.topic.removeprefix(RETRY_PREFIX).partition("+")[0]
     settings = broker.group(group)
     most = int(settings["retryMaxTimes"])
-    if header.max_reconsume_times is not None and request.version >= _SAYS_MOST_TIMES:
+    if header.max_reconsume_times is not None and asked.request.version >= _SAYS_MOST_TIMES:
         most = header.max_reconsume_times
     if header.reconsume_times <= most and not broker.locks.is_held(group, broker.elapsed()):
         return message
@@ -428,10 +373,9 @@ def _retried(broker: WritableBroker, request: RemotingCommand, header: SendHeade
 
 def _send_batch(
     broker: WritableBroker,
-    request: RemotingCommand,
-    header: SendHeader,
+    header: SendMessage,
     topic: TopicConfig,
-    caller: Caller,
+    asked: Asked,
     always: Mapping[str, str],
 ) -> Reply:
     if len(header.topic) > _LONGEST_BATCH_TOPIC:
@@ -444,11 +388,11 @@ def _send_batch(
     # 5.5.0 leaves the messages of a batch as they are
     added = {} if broker.identity.release.has_lite_topics else common
     try:
-        items = batch_items(request.body)
+        items = batch_items(asked.request.body)
         own = [parse_properties(item.property_bytes) for item in items]
     except (CorruptError, UnicodeDecodeError) as error:
         raise RequestError(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}") from error
-    queue_id, host, behind = queue_of(header, topic), born_host(caller), encode_properties(added)
+    queue_id, host, behind = queue_of(header, topic), born_host(asked.caller), encode_properties(added)
     messages = []
     for item, properties in zip(items, own, strict=True):
         before = item.property_bytes

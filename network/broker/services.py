@@ -23,18 +23,19 @@ from rmqctl.network.broker import send as send_services
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.master_broker import MasterBroker
 from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode
-from rmqctl.network.remoting.requests import Caller, RequestError, Service
+from rmqctl.network.remoting.headers import Header
+from rmqctl.network.remoting.requests import Asked, RequestError, Service
 from rmqctl.store.config.config import Release
 
 
-def refuse_to_write(broker: Broker, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+def refuse_to_write(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
     """Whatever would store a message; oneway requests are dropped."""
     raise RequestError(
         ResponseCode.SERVICE_NOT_AVAILABLE, f"the broker[{broker.identity.name}] serves its store for reading only"
     )
 
 
-_REFUSED = Service(refuse_to_write, "refused with 14, oneway ones are dropped: nothing is written")
+_REFUSED = Service(refuse_to_write, "refused with 14, oneway ones are dropped: nothing is written", is_refusal=True)
 
 SERVICES: dict[int, Service[Broker]] = {
     **pull.SERVICES,

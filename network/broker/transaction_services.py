@@ -12,21 +12,21 @@ from rmqctl.formats.properties import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from rmqctl.network.broker import transactions as halves
 from rmqctl.network.broker.master_broker import MasterBroker
 from rmqctl.network.broker.send import put_and_answer
-from rmqctl.network.remoting import requests as fields
 from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode
-from rmqctl.network.remoting.requests import Caller, Reply, RequestError, Service
+from rmqctl.network.remoting.headers import EndTransaction
+from rmqctl.network.remoting.requests import Asked, Reply, RequestError, Service
 from rmqctl.store.answers import undispatched as half_topics
 from rmqctl.store.read.frames import message_at
 from rmqctl.store.write.put import PutResult
 
 
-def end_transaction(broker: MasterBroker, request: RemotingCommand, caller: Caller) -> Reply:
+def end_transaction(broker: MasterBroker, header: EndTransaction, asked: Asked) -> Reply:
     """Commit a half message or roll it back; an answer that is neither changes nothing."""
-    how = fields.integer(request, "commitOrRollback")
+    how = header.commit_or_rollback
     if how not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
         return RemotingCommand(ResponseCode.SUCCESS)
-    half = _half_message(broker, request)
-    _require_time(broker, request, half)
+    half = _half_message(broker, header)
+    _require_time(broker, header, half)
     transactions = broker.transactions
     if transactions.is_ended(half.queue_offset):
         return RemotingCommand(ResponseCode.SUCCESS)
@@ -48,28 +48,29 @@ def end_transaction(broker: MasterBroker, request: RemotingCommand, caller: Call
     return put_and_answer(broker, [message], end, always={})
 
 
-def _half_message(broker: MasterBroker, request: RemotingCommand) -> StoredMessage:
+def _half_message(broker: MasterBroker, header: EndTransaction) -> StoredMessage:
     """The half message that is meant; RequestError where there is none, or another one."""
-    offset = fields.long(request, "commitLogOffset")
+    offset = header.commit_log_offset
     try:
         half = message_at(broker.files.log, offset)
     except (NotFoundError, CorruptError) as error:
         raise RequestError(
             ResponseCode.SYSTEM_ERROR, f"Find prepared transaction message failed: {error.message}"
         ) from error
-    if half.topic != half_topics.HALF_TOPIC or half.properties().get(half_topics.PRODUCER_GROUP) != fields.text(
-        request, "producerGroup"
+    if (
+        half.topic != half_topics.HALF_TOPIC
+        or half.properties().get(half_topics.PRODUCER_GROUP) != header.producer_group
     ):
         raise RequestError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
-    if half.queue_offset != fields.long(request, "tranStateTableOffset"):
+    if half.queue_offset != header.tran_state_table_offset:
         raise RequestError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
     return half
 
 
-def _require_time(broker: MasterBroker, request: RemotingCommand, half: StoredMessage) -> None:
+def _require_time(broker: MasterBroker, header: EndTransaction, half: StoredMessage) -> None:
     """Whoever asked for a time without checks must end the transaction within it."""
     seconds = half.properties().get(half_topics.IMMUNITY, "")
-    if fields.flag(request, "fromTransactionCheck") or not seconds.isdecimal() or len(seconds) > 9:
+    if header.from_transaction_check or not seconds.isdecimal() or len(seconds) > 9:
         return
     limit = max(int(seconds) * 1000, broker.settings.transaction_time_out)
     if broker.clock() - half.born_timestamp > limit:

@@ -13,7 +13,7 @@ from rmqctl.formats.message import Message, StoredMessage, frame_bytes, prepare_
 from rmqctl.formats.properties import TRANSACTION_COMMIT, encode_properties, in_java_order
 from rmqctl.network.broker.broker import WritableBroker
 from rmqctl.network.remoting.codec import RequestCode
-from rmqctl.network.remoting.requests import oneway
+from rmqctl.network.remoting.headers import CheckTransactionState, request
 from rmqctl.store.answers import undispatched as half_topics
 from rmqctl.store.answers.undispatched import CHECK_TIMES, GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from rmqctl.store.write.put import PutResult
@@ -231,17 +231,17 @@ class OpenTransactions:
         parts = prepare_frame(original, result.store_host, original.born_timestamp or 0)
         body = frame_bytes(parts, result.queue_offset or 0, result.physical_offset or 0, now)
         unique_key = properties.get(names.UNIQUE_KEY, "")
-        request = oneway(
-            RequestCode.CHECK_TRANSACTION_STATE,
-            bname=self._broker.identity.name,
+        header = CheckTransactionState(
+            broker_name=self._broker.identity.name,
             topic=half_topics.HALF_TOPIC,
-            tranStateTableOffset=str(result.queue_offset),
-            commitLogOffset=str(result.physical_offset),
-            msgId=unique_key,
-            transactionId=unique_key,
-            offsetMsgId=result.message_id or "",
+            tran_state_table_offset=result.queue_offset or 0,
+            commit_log_offset=result.physical_offset or 0,
+            msg_id=unique_key,
+            transaction_id=unique_key,
+            offset_msg_id=result.message_id or "",
         )
-        producers[self._turn % len(producers)].send(request._replace(body=body))
+        check = request(RequestCode.CHECK_TRANSACTION_STATE, header, body, oneway=True)
+        producers[self._turn % len(producers)].send(check)
 
     def _advance(self) -> Iterator[None]:
         """Move on over what is dealt with."""

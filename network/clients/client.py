@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import wait
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from rmqctl.network.remoting.codec import (
     objects,
     text_of,
 )
+from rmqctl.network.remoting.headers import GetRouteInfo, Header, UnregisterClient, request
 from rmqctl.network.topic_config import PERM_READ, PERM_WRITE
 from rmqctl.network.unique_ids import own_address
 from rmqctl.store.answers.dead_letters import DLQ_PREFIX, RETRY_PREFIX
@@ -228,7 +230,7 @@ class Client:
                 self._beat_at(address)
             else:
                 # a producer waits for the answer to its message only, which a frozen broker does not give
-                made.submit(RemotingCommand(RequestCode.HEART_BEAT, {}, fastjson(self._heartbeat)))
+                made.submit(request(RequestCode.HEART_BEAT, body=fastjson(self._heartbeat)))
         return made
 
     def brokers(self) -> set[str]:
@@ -242,14 +244,14 @@ class Client:
         self,
         address: str,
         code: int,
-        fields: Mapping[str, Any] | None = None,
+        header: Header | None = None,
         body: bytes = b"",
         *,
         seconds: float = SECONDS,
         allowed: tuple[int, ...] = (),
     ) -> RemotingCommand:
         """The answer of a server. RemoteError; BrokerError for a code that is neither success nor `allowed`."""
-        answer = self.connection(address).request(RemotingCommand(code, texts(fields or {}), body), seconds)
+        answer = self.connection(address).request(request(code, header, body), seconds)
         if answer.code != ResponseCode.SUCCESS and answer.code not in allowed:
             raise BrokerError.of(address, answer)
         return answer
@@ -290,8 +292,8 @@ class Client:
         return found[1]
 
     def _look_up(self, topic: str) -> Route | None:
-        fields, allowed = {"topic": topic}, (int(ResponseCode.TOPIC_NOT_EXIST),)
-        answer = self.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, allowed=allowed)
+        header, allowed = GetRouteInfo(topic=topic), (int(ResponseCode.TOPIC_NOT_EXIST),)
+        answer = self.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, header, allowed=allowed)
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
         route = route_of(topic, answer.body)
@@ -311,13 +313,13 @@ class Client:
         return None if found is None else found[1]
 
     def ask_name_server(
-        self, code: int, fields: Mapping[str, Any] | None = None, *, allowed: tuple[int, ...] = ()
+        self, code: int, header: Header | None = None, *, allowed: tuple[int, ...] = ()
     ) -> RemotingCommand:
         """The answer of the first name server that gives one; errors as of `ask`."""
         problem: RemoteError = AddressError("no name server is given", hint="name one as HOST:PORT")
         for address in list(self._name_servers):
             try:
-                return self.ask(address, code, fields, allowed=allowed)
+                return self.ask(address, code, header, allowed=allowed)
             except RemoteError as error:
                 problem = error
                 # the next one comes first from now on
@@ -348,7 +350,7 @@ class Client:
             try:
                 connection = self.connection(address)
                 if address not in masters:
-                    connection.submit(RemotingCommand(RequestCode.HEART_BEAT, {}, fastjson(self._heartbeat)))
+                    connection.submit(request(RequestCode.HEART_BEAT, body=fastjson(self._heartbeat)))
                 elif connection.is_open:
                     self._beat_at(address)
             except RemoteError:
@@ -357,12 +359,12 @@ class Client:
     def _beat_at(self, address: str) -> None:
         self.ask(address, RequestCode.HEART_BEAT, body=fastjson(self._heartbeat))
 
-    def unregister(self, fields: Mapping[str, Any]) -> None:
-        """Have every connected broker forget this client in the group of `fields`, and wait 1 s for their answers."""
+    def unregister(self, header: UnregisterClient) -> None:
+        """Have every connected broker forget this client in the group of `header`, and wait 1 s for their answers."""
         # before it is forgotten that slaves know a consumer, too
         brokers = self.brokers()
         self._heartbeat = None
-        command = RemotingCommand(RequestCode.UNREGISTER_CLIENT, texts({"clientID": self.client_id, **fields}))
+        command = request(RequestCode.UNREGISTER_CLIENT, replace(header, client_id=self.client_id))
         with self._lock:
             known = [self._connections[one] for one in brokers if one in self._connections]
         asked = []
@@ -382,16 +384,7 @@ class Client:
             connection.close()
 
 
-def texts(fields: Mapping[str, Any]) -> dict[str, str]:
-    """Fields of a header as texts; what is None is left out."""
-    return {
-        name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in fields.items()
-        if value is not None
-    }
-
-
-__all__ = ["LANGUAGE", "SECONDS", "BrokerError", "Client", "name_server_addresses", "namespace_of", "texts"]
+__all__ = ["LANGUAGE", "SECONDS", "BrokerError", "Client", "name_server_addresses", "namespace_of"]
 
 
 # Names of topics and groups within a namespace (NamespaceUtil).

@@ -20,7 +20,6 @@ from rmqctl.network.clients.client import (
     Warn,
     log_warning,
     namespace_of,
-    texts,
     with_namespace,
     without_namespace,
 )
@@ -40,7 +39,9 @@ from rmqctl.network.clients.membership import (
     status_answer,
 )
 from rmqctl.network.clients.producing.settings import check_group
+from rmqctl.network.remoting import headers
 from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode, ResponseCode
+from rmqctl.network.remoting.headers import Header, request
 from rmqctl.network.topic_config import retry_topic
 from rmqctl.store.config.config import DEFAULT_RELEASE
 from rmqctl.store.read.filter import SUBSCRIBE_ALL, TagFilter
@@ -292,14 +293,13 @@ class Consumer:
         asked is passed over."""
         found = self._nodes.find(queue, self._client.route(queue.topic))
         address, is_slave = found or (self._client.address_of(queue), False)
-        fields = {
-            **self._fields_of(queue), "queueOffset": offset, "maxMsgNums": _LIMIT, "commitOffset": 0, "subVersion": 0,
-            "sysFlag": _SUSPEND | _SUBSCRIPTION, "suspendTimeoutMillis": _SUSPEND_MS,
-            "subscription": self._subscribed[queue.topic], "expressionType": "TAG",
-        }  # fmt: skip
-        request = RemotingCommand(RequestCode.PULL_MESSAGE, texts(fields))
+        header = headers.PullMessage(
+            consumer_group=self.group, topic=queue.topic, queue_id=queue.queue_id, queue_offset=offset,
+            max_msg_nums=_LIMIT, commit_offset=0, sub_version=0, sys_flag=_SUSPEND | _SUBSCRIPTION,
+            suspend_timeout_millis=_SUSPEND_MS, subscription=self._subscribed[queue.topic], expression_type="TAG",
+        )  # fmt: skip
         try:
-            answer = self._client.connection(address).submit(request)
+            answer = self._client.connection(address).submit(request(RequestCode.PULL_MESSAGE, header))
         except RemoteError:
             if not is_slave or not self._has_other(queue, address):
                 raise
@@ -488,9 +488,11 @@ class Consumer:
         address = self._client.address_of(queue)
         allowed = (int(ResponseCode.QUERY_NOT_FOUND),)
         # young queues have offset 0 for everybody, which is not what the group was asked to begin with
-        fields = {**self._fields_of(queue), "setZeroIfNotFound": "false"}
+        header = headers.QueryConsumerOffset(
+            consumer_group=self.group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
+        )
         if self._joins:
-            answer = self._client.ask(address, RequestCode.QUERY_CONSUMER_OFFSET, fields, allowed=allowed)
+            answer = self._client.ask(address, RequestCode.QUERY_CONSUMER_OFFSET, header, allowed=allowed)
             if answer.code == ResponseCode.SUCCESS:
                 return int(answer.fields["offset"])
         if self._begin == "first" or queue.topic != self.topic:
@@ -501,11 +503,13 @@ class Consumer:
         # brokers of 4.x give the nearest message, be it older, or any of those of that very time: never one that is
         # behind the first of them if the time is 1 ms earlier
         self._not_before[queue] = self._begin
-        return self._bound(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, timestamp=max(0, self._begin - 1))
+        return self._bound(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, max(0, self._begin - 1))
 
-    def _bound(self, queue: MessageQueue, code: RequestCode, **more: Any) -> int:
-        fields = {"topic": queue.topic, "queueId": queue.queue_id, **more}
-        return int(self._client.ask(self._client.address_of(queue), code, fields).fields["offset"])
+    def _bound(self, queue: MessageQueue, code: RequestCode, timestamp: int | None = None) -> int:
+        header: Header = headers.QueueHeader(topic=queue.topic, queue_id=queue.queue_id)
+        if timestamp is not None:
+            header = headers.SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp)
+        return int(self._client.ask(self._client.address_of(queue), code, header).fields["offset"])
 
     # ---- offsets
 
@@ -533,7 +537,7 @@ class Consumer:
         for queue in sorted(again):
             # a broker that was killed has lost what was committed last; one that is away is asked with the next pull
             with contextlib.suppress(RemoteError):
-                command = RemotingCommand(code, texts(self._commit_of(queue)))
+                command = request(code, self._commit_of(queue))
                 self._client.connection(self._client.address_of(queue)).oneway(command)
         if problem is not None:
             raise problem
@@ -550,17 +554,16 @@ class Consumer:
             return error
         return None
 
-    def _commit_of(self, queue: MessageQueue) -> dict[str, Any]:
-        return {**self._fields_of(queue), "commitOffset": self._offsets[queue]}
-
-    def _fields_of(self, queue: MessageQueue) -> dict[str, Any]:
-        return {"consumerGroup": self.group, "topic": queue.topic, "queueId": queue.queue_id}
+    def _commit_of(self, queue: MessageQueue) -> headers.UpdateConsumerOffset:
+        return headers.UpdateConsumerOffset(
+            consumer_group=self.group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=self._offsets[queue]
+        )
 
     def send_back(self, message: StoredMessage, level: int = 0) -> None:
         """Have a message come again later: behind a delay that grows with each time, or of that level; among the dead
         letters with a level of -1. It comes in the group's retry topic, `%RETRY%` and the group."""
-        fields = {"offset": message.physical_offset, "group": self.group, "delayLevel": level, "unitMode": False}
-        self._client.ask(self._home_of(message), RequestCode.CONSUMER_SEND_MSG_BACK, fields)
+        header = headers.SendMsgBack(offset=message.physical_offset, group=self.group, delay_level=level)
+        self._client.ask(self._home_of(message), RequestCode.CONSUMER_SEND_MSG_BACK, header)
 
     def _home_of(self, message: StoredMessage) -> str:
         """Return the address of the broker that has a message: its physical offset means another message elsewhere."""
@@ -579,7 +582,7 @@ class Consumer:
             self._save_before(self._offsets.keys())
             self._pulls.clear()
             for address in sorted(self._client.brokers()) if self._has_joined else ():
-                leave = {"clientID": self.client_id, "consumerGroup": self.group}
+                leave = headers.UnregisterClient(client_id=self.client_id, consumer_group=self.group)
                 # a broker that is gone has forgotten its members
                 with contextlib.suppress(RemoteError):
                     self._client.ask(address, RequestCode.UNREGISTER_CLIENT, leave)

@@ -26,6 +26,7 @@ from rmqctl.network.remoting.codec import (
     queue_of_key,
     text_of,
 )
+from rmqctl.network.remoting.headers import ConsumerGroupHeader
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX
 from rmqctl.store.read.filter import SUBSCRIBE_ALL, TagFilter
 
@@ -125,7 +126,9 @@ def group_members(client: Client, route: Route, group: str) -> list[str]:
     problem = RemoteError(f"no broker is known that has members of group {group!r}")
     for address in route.addresses.values():
         try:
-            answer = client.ask(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
+            answer = client.ask(
+                address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, ConsumerGroupHeader(consumer_group=group)
+            )
             return sorted(str(one) for one in parse_body(answer.body).get("consumerIdList", []))
         except RemoteError as error:
             problem = error
@@ -139,9 +142,9 @@ def live_group(client: Client, addresses: set[str], group: str) -> LiveGroup:
     found = LiveGroup((), {})
     subscriptions: dict[str, tuple[str, str]] = {}
     for address in sorted(addresses):
-        fields = {"consumerGroup": group}
+        header = ConsumerGroupHeader(consumer_group=group)
         try:
-            answer = client.ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, fields, allowed=_OFFLINE)
+            answer = client.ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header, allowed=_OFFLINE)
         except RemoteError as error:
             problems.append(error)
             continue

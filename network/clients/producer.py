@@ -23,7 +23,6 @@ from rmqctl.network.clients.client import (
     Warn,
     log_warning,
     namespace_of,
-    texts,
     with_namespace,
     without_namespace,
 )
@@ -48,9 +47,9 @@ from rmqctl.network.clients.tracing import (
     trace_group,
     trace_settings,
 )
-from rmqctl.network.remoting import requests as fields
+from rmqctl.network.remoting import headers
 from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode, ResponseCode
-from rmqctl.network.remoting.requests import RequestError
+from rmqctl.network.remoting.headers import request
 from rmqctl.network.topic_config import (
     CORRELATION_ID,
     DEFAULT_TOPIC,
@@ -92,14 +91,12 @@ class Requests:
     def received(self, command: RemotingCommand) -> RemotingCommand:
         """Take a reply that a broker pushes (326), and return what the broker is answered."""
         try:
-            properties = names.parse_properties(command.fields.get("properties", "").encode("utf-8", "surrogatepass"))
-            kind = compression_type(fields.integer(command, "sysFlag", 0))
+            header = headers.PushReply.decode(command.fields)
+            properties = names.parse_properties(header.properties.encode("utf-8", "surrogatepass"))
+            kind = compression_type(header.sys_flag)
             body = command.body if kind is None else decompress(command.body, kind)
-            reply = Message(
-                fields.text(command, "topic"), body, fields.integer(command, "queueId", 0),
-                fields.integer(command, "flag", 0), properties,
-            )  # fmt: skip
-        except (CorruptError, UnicodeDecodeError, RequestError) as error:
+            reply = Message(header.topic, body, header.queue_id, header.flag, properties)
+        except (CorruptError, UnicodeDecodeError) as error:
             return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=f"process reply message fail: {error}")
         with self._lock:
             future = self._waiting.pop(properties.get(CORRELATION_ID, ""), None)
@@ -206,7 +203,7 @@ class Producer:
     def close(self) -> None:
         """End it: brokers forget it, and nothing can be sent any more. Traces that wait are sent, for 5 s at most."""
         if self._lifecycle.end():
-            self._client.unregister({"producerGroup": self.group})
+            self._client.unregister(headers.UnregisterClient(producer_group=self.group))
             if self._trace is not None:
                 self._trace.close()
         self._checks.put(None)
@@ -277,8 +274,8 @@ class Producer:
         publish = self._sender.routes.find(self._named(topic))
         for queue in {queue.broker_name: queue for queue in publish.queues}.values():
             address = publish.addresses[queue.broker_name]
-            fields = {"topic": queue.topic, "queueId": 0}
-            if self._client.ask(address, RequestCode.GET_MAX_OFFSET, fields).version < _TIMER_VERSION:
+            header = headers.QueueHeader(topic=queue.topic, queue_id=0)
+            if self._client.ask(address, RequestCode.GET_MAX_OFFSET, header).version < _TIMER_VERSION:
                 raise RemoteError(
                     f"broker {queue.broker_name!r} at {address} is older than 5.0: it would deliver at once",
                     hint="delay levels (--delay) work with every broker",
@@ -374,13 +371,12 @@ class Producer:
     def _end_at(
         self, address: str, outcome: bool, offset: int, queue_offset: int, unique_key: str, *, is_asked: bool
     ) -> None:
-        fields = {
-            "producerGroup": self.group, "commitLogOffset": offset, "tranStateTableOffset": queue_offset,
-            "commitOrRollback": 8 if outcome else 12, "fromTransactionCheck": is_asked, "msgId": unique_key,
-            "transactionId": unique_key,
-        }  # fmt: skip
-        command = RemotingCommand(RequestCode.END_TRANSACTION, texts(fields))
-        self._client.connection(address).oneway(command)
+        header = headers.EndTransaction(
+            producer_group=self.group, commit_log_offset=offset, tran_state_table_offset=queue_offset,
+            commit_or_rollback=8 if outcome else 12, from_transaction_check=is_asked, msg_id=unique_key,
+            transaction_id=unique_key,
+        )  # fmt: skip
+        self._client.connection(address).oneway(request(RequestCode.END_TRANSACTION, header))
 
     def _asked(self, address: str, command: RemotingCommand) -> RemotingCommand | None:
         if command.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
@@ -412,8 +408,9 @@ class Producer:
         unique_key = half.properties.get(names.UNIQUE_KEY, message.message_id)
         self._run_end_hooks(half, outcome, unique_key, address, is_asked=True)
         if outcome is not None:
-            offset, queue_offset = int(command.fields["commitLogOffset"]), int(command.fields["tranStateTableOffset"])
-            self._end_at(address, outcome, offset, queue_offset, command.fields.get("msgId", ""), is_asked=True)
+            check = headers.CheckTransactionState.decode(command.fields)
+            offset, queue_offset = check.commit_log_offset, check.tran_state_table_offset
+            self._end_at(address, outcome, offset, queue_offset, check.msg_id, is_asked=True)
 
 
 def trace_dispatcher(

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import NotFoundError, RefusedError, RemoteError
 from rmqctl.network.clients.client import BrokerError, Client
+from rmqctl.network.remoting import headers
 from rmqctl.network.remoting.codec import (
     RemotingCommand,
     RequestCode,
@@ -22,6 +23,7 @@ from rmqctl.network.remoting.codec import (
     queue_of_key,
     text_of,
 )
+from rmqctl.network.remoting.headers import Header
 from rmqctl.network.topic_config import (
     DEFAULT_TOPIC,
     ORDER_TOPIC_CONFIG,
@@ -102,10 +104,10 @@ class _Asked:
         self._silent: dict[str, RemoteError] = {}
 
     def ask(
-        self, address: str, code: int, fields: Mapping[str, Any] | None = None, allowed: tuple[int, ...] = ()
+        self, address: str, code: int, header: Header | None = None, allowed: tuple[int, ...] = ()
     ) -> RemotingCommand | RemoteError:
         """The answer, or why there is none."""
-        return self._answer(address, lambda: self._client.ask(address, code, fields, allowed=allowed))
+        return self._answer(address, lambda: self._client.ask(address, code, header, allowed=allowed))
 
     def ask_runtime_info(self, address: str) -> RemotingCommand | RemoteError:
         """What a broker tells of itself, or why it does not."""
@@ -148,7 +150,9 @@ def _topic_names(client: Client) -> list[str]:
 
 def _route(client: Client, topic: str) -> dict[str, Any]:
     """TopicRouteData, empty where the topic is unknown."""
-    answer = client.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, allowed=_NO_ROUTE)
+    answer = client.ask_name_server(
+        RequestCode.GET_ROUTEINFO_BY_TOPIC, headers.GetRouteInfo(topic=topic), allowed=_NO_ROUTE
+    )
     return parse_body(answer.body) if answer.body else {}
 
 
@@ -176,9 +180,11 @@ def _group_at(asked: _Asked, group: str, topic: str | None, addresses: Mapping[s
     members: set[str] | None = set()
     details: list[str] = []
     for _, address in sorted(addresses.items()):
-        fields = {"consumerGroup": group}
-        stats = asked.ask(address, RequestCode.GET_CONSUME_STATS, {**fields, "topic": topic})
-        there = asked.ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, fields, _OFFLINE)
+        in_group = headers.ConsumerGroupHeader(consumer_group=group)
+        stats = asked.ask(
+            address, RequestCode.GET_CONSUME_STATS, headers.GetConsumeStats(consumer_group=group, topic=topic)
+        )
+        there = asked.ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, in_group, _OFFLINE)
         if isinstance(stats, RemoteError):
             details.append(stats.message)
         else:
@@ -275,7 +281,7 @@ def _first(info: Mapping[str, Any], name: str) -> float | None:
 #
 # Each master is asked by itself. What one does not take leaves the others as they are: the answers say so.
 
-_Request = tuple[RequestCode, dict[str, Any], bytes]
+_Request = tuple[RequestCode, Header | None, bytes]
 _NOT_KNOWN = int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
 
@@ -382,7 +388,8 @@ def _forget(client: Client, wanted: EntryChange, cluster: str) -> None:
     if any(_entry_at(client, wanted, one.address) is not None for one in masters):
         return
     for address in client.name_servers:
-        client.ask(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": wanted.name, "clusterName": cluster})
+        header = headers.DeleteTopicInNamesrv(topic=wanted.name, cluster_name=cluster)
+        client.ask(address, RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
 
 
 def _entry_at(client: Client, wanted: EntryChange, address: str) -> dict[str, Any] | None:
@@ -392,8 +399,8 @@ def _entry_at(client: Client, wanted: EntryChange, address: str) -> dict[str, An
         return _of_table(
             client, address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "subscriptionGroupTable", wanted
         )
-    fields, allowed = {"topic": wanted.name}, (int(ResponseCode.TOPIC_NOT_EXIST), _NOT_KNOWN)
-    answer = client.ask(address, RequestCode.GET_TOPIC_CONFIG, fields, allowed=allowed)
+    header, allowed = headers.TopicHeader(topic=wanted.name), (int(ResponseCode.TOPIC_NOT_EXIST), _NOT_KNOWN)
+    answer = client.ask(address, RequestCode.GET_TOPIC_CONFIG, header, allowed=allowed)
     if answer.code == _NOT_KNOWN:  # 4.x
         return _of_table(client, address, RequestCode.GET_ALL_TOPIC_CONFIG, "topicConfigTable", wanted)
     content = parse_body(answer.body) if answer.code == ResponseCode.SUCCESS else {}
@@ -408,38 +415,41 @@ def _of_table(client: Client, address: str, code: int, table: str, wanted: Entry
 
 
 def _request(wanted: EntryChange, after: dict[str, Any] | None, removes_offsets: bool) -> _Request:
-    """Return code, fields and body of the request that brings a broker to an entry, None for a deletion."""
+    """Return code, header and body of the request that brings a broker to an entry, None for a deletion."""
     is_topic = wanted.kind == "topic"
     if after is None and is_topic:
-        return RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": wanted.name}, b""
+        return RequestCode.DELETE_TOPIC_IN_BROKER, headers.TopicHeader(topic=wanted.name), b""
     if after is None:
-        fields = {"groupName": wanted.name, "cleanOffset": "true" if removes_offsets else "false"}
-        return RequestCode.DELETE_SUBSCRIPTIONGROUP, fields, b""
+        group = headers.DeleteGroup(group_name=wanted.name, clean_offset=removes_offsets)
+        return RequestCode.DELETE_SUBSCRIPTIONGROUP, group, b""
     if not is_topic:
         # in a request the attributes are changes, not what follows from them
         body = {**after, "attributes": parsed_change(wanted.attributes)}
-        return RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, fastjson(body)
-    settings = {
-        **{name: after[name] for name in ("readQueueNums", "writeQueueNums", "perm")},
-        "topic": wanted.name,
-        "defaultTopic": DEFAULT_TOPIC,
-        "topicFilterType": after.get("topicFilterType") or "SINGLE_TAG",
-        "topicSysFlag": after.get("topicSysFlag") or 0,
-        "order": "true" if after.get("order") else "false",
-        "attributes": wanted.attributes,
-    }
-    return RequestCode.UPDATE_AND_CREATE_TOPIC, settings, b""
+        return RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, fastjson(body)
+    topic = headers.CreateTopic(
+        topic=wanted.name,
+        default_topic=DEFAULT_TOPIC,
+        read_queue_nums=after["readQueueNums"],
+        write_queue_nums=after["writeQueueNums"],
+        perm=after["perm"],
+        topic_filter_type=after.get("topicFilterType") or "SINGLE_TAG",
+        topic_sys_flag=after.get("topicSysFlag") or 0,
+        order=bool(after.get("order")),
+        attributes=wanted.attributes,
+    )
+    return RequestCode.UPDATE_AND_CREATE_TOPIC, topic, b""
 
 
 def _set_order(client: Client, topic: str, rows: list[EntryAt]) -> None:
     """Have the name servers list the queues of a topic on the brokers of `rows` as their entries have them after."""
-    key = {"namespace": ORDER_TOPIC_CONFIG, "key": topic}
+    key = headers.KvKey(namespace=ORDER_TOPIC_CONFIG, key=topic)
     for address in client.name_servers:
         answer = client.ask(address, RequestCode.GET_KV_CONFIG, key, allowed=(int(ResponseCode.QUERY_NOT_FOUND),))
         known = answer.fields.get("value", "") if answer.code == ResponseCode.SUCCESS else ""
         value = _order_list(known, rows)
         if value and value != known:
-            client.ask(address, RequestCode.PUT_KV_CONFIG, {**key, "value": value})
+            setting = headers.PutKvConfig(namespace=key.namespace, key=key.key, value=value)
+            client.ask(address, RequestCode.PUT_KV_CONFIG, setting)
         elif known and not value:
             client.ask(address, RequestCode.DELETE_KV_CONFIG, key)
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import re
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor, Future
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from rmqctl.formats.errors import RmqctlError
-from rmqctl.network.remoting.codec import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand, ResponseCode
+from rmqctl.formats.errors import CorruptError, RmqctlError
+from rmqctl.network.remoting.codec import RESPONSE_FLAG, RemotingCommand, ResponseCode
+from rmqctl.network.remoting.headers import HEADERS, Header
 from rmqctl.store.config.config import DEFAULT_RELEASE, Release
 
 Context_contra = TypeVar("Context_contra", contravariant=True)
@@ -96,16 +96,27 @@ class Promised(NamedTuple):
 
 
 Reply = RemotingCommand | Suspended | Promised
-Handler = Callable[[Context_contra, RemotingCommand, Caller], Reply]
+
+
+class Asked(NamedTuple):
+    """A request as it came, and from whom."""
+
+    request: RemotingCommand
+    caller: Caller
+
+
+Handler = Callable[[Context_contra, Any, Asked], Reply]
+"""Takes the header that HEADERS has for the code, Header itself where the code has none."""
 
 
 class Service(NamedTuple, Generic[Context_contra]):
     """One kind of request: what answers it and, in a line, what is given. `is_slow`: it may take longer than other
-    clients should have to wait."""
+    clients should have to wait. `is_refusal`: whatever the request holds."""
 
     handler: Handler[Context_contra]
     about: str
     is_slow: bool = False
+    is_refusal: bool = False
 
 
 Services = Mapping[int, Service[Any]]
@@ -140,7 +151,11 @@ class Processor(Generic[Context_contra]):
             remark = f" request type {request.code} not supported"
             return answered(request, RemotingCommand(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark))
         try:
-            reply = service.handler(self.context, request, caller)
+            header = (Header if service.is_refusal else HEADERS.get(request.code, Header)).decode(request.fields)
+        except CorruptError as error:
+            return answered(request, RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=error.message))
+        try:
+            reply = service.handler(self.context, header, Asked(request, caller))
         except Exception as error:  # noqa: BLE001 - see _failed
             reply = self._failed(request, error)
         if isinstance(reply, RemotingCommand):
@@ -184,68 +199,6 @@ def _tied(reply: RemotingCommand, request: RemotingCommand) -> RemotingCommand:
     # not by _replace, which takes three times as long
     code, fields, body, remark, _, _, language, version = reply
     return RemotingCommand(code, fields, body, remark, request.opaque, RESPONSE_FLAG, language, version)
-
-
-def oneway(code: int, **fields: str) -> RemotingCommand:
-    """A request of ours that wants no answer."""
-    return RemotingCommand(code, fields, flag=ONEWAY_FLAG)
-
-
-# Fields of a request's header, checked: what is missing or no number ends the request with what is wrong with it.
-
-# Long.parseLong; int() alone would take "1_000" and digits of other scripts
-_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
-_INT_BITS = 32
-_LONG_BITS = 64
-# fewer digits than these are a 32-bit integer
-_ALWAYS_FIT = 10
-# most numbers in headers are among these, which takes less time to see than to read them
-_USUAL = {str(number): number for number in range(1000)}
-
-
-def text(request: RemotingCommand, name: str) -> str:
-    """A field that must be there; RequestError."""
-    value = request.fields.get(name)
-    if value is None:
-        raise _missing(name)
-    return value
-
-
-def integer(request: RemotingCommand, name: str, default: int | None = None) -> int:
-    """A 32-bit integer; `default` where the field is missing, RequestError where there is none."""
-    value = request.fields.get(name)
-    usual = _USUAL.get(value) if value is not None else None
-    return _number(value, name, default, _INT_BITS) if usual is None else usual
-
-
-def long(request: RemotingCommand, name: str, default: int | None = None) -> int:
-    """A 64-bit integer; `default` where the field is missing, RequestError where there is none."""
-    value = request.fields.get(name)
-    usual = _USUAL.get(value) if value is not None else None
-    return _number(value, name, default, _LONG_BITS) if usual is None else usual
-
-
-def flag(request: RemotingCommand, name: str, default: bool = False) -> bool:
-    """A boolean (Boolean.parseBoolean)."""
-    value = request.fields.get(name)
-    return default if value is None else value.lower() == "true"
-
-
-def _missing(name: str) -> RequestError:
-    return RequestError(ResponseCode.SYSTEM_ERROR, f"the custom field <{name}> is null")
-
-
-def _number(value: str | None, name: str, default: int | None, bits: int) -> int:
-    if value is None:
-        if default is None:
-            raise _missing(name)
-        return default
-    if len(value) < _ALWAYS_FIT and value.isdigit() and value.isascii():
-        return int(value)
-    limit = 1 << (bits - 1)
-    if not _NUMBER.fullmatch(value) or not -limit <= int(value) < limit:
-        raise RequestError(ResponseCode.SYSTEM_ERROR, f"the custom field <{name}> is no {bits}-bit integer")
-    return int(value)
 
 
 # Calls that other threads hand over to the loop's: however many come before it gets to them, it is woken once.

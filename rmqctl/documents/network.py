@@ -14,6 +14,7 @@ from rmqctl.network.clients.producing.settings import NAMES as PRODUCER_SETTINGS
 from rmqctl.network.ha.master import SlaveLimits
 from rmqctl.network.nameserver import SERVICES as NAME_SERVER_SERVICES
 from rmqctl.network.remoting.codec import RequestCode
+from rmqctl.network.remoting.headers import HEADERS, WireField
 from rmqctl.network.remoting.requests import Service
 from rmqctl.network.remoting.server import Limits
 from rmqctl.store.config.config import KEYS
@@ -257,6 +258,12 @@ def network_document() -> str:
         "39 (CHECK_TRANSACTION_STATE) to a producer with an open transaction.",
         "Every other request is answered with 3 (REQUEST_CODE_NOT_SUPPORTED).",
         "",
+        "### Header fields",
+        "",
+        "One in brackets may be missing. A missing other one is named in the answer (1), so is one that is no number.",
+        "",
+        *_header_fields(),
+        "",
         _DIFFERENCES,
     ]
     return "\n".join(lines)
@@ -295,3 +302,17 @@ def _table(services: Mapping[int, Service[Any]]) -> Iterator[str]:
         yield from ("", "| request | answer |", "|---|---|")
     for about, requests in answers.items():
         yield f"| {', '.join(requests)} | {about} |"
+
+
+def _header_fields() -> Iterator[str]:
+    """Yield a table of the header fields of requests; those with the same fields have one row."""
+    codes: dict[str, list[int]] = {}
+    for code, header in sorted(HEADERS.items()):
+        codes.setdefault(", ".join(map(_field, header.FIELDS)), []).append(code)
+    yield from ("| requests | fields |", "|---|---|")
+    for fields, those in codes.items():
+        yield f"| {', '.join(map(str, those))} | {fields} |"
+
+
+def _field(field: WireField) -> str:
+    return field.name if field.is_required else f"[{field.name}]"

@@ -20,6 +20,7 @@ from rmqctl.network.clients.client import Client
 from rmqctl.network.remoting.codec import RequestCode
 from tests.interop.harness import SMALL_JVM, java_command
 from tests.interop.toolchain import SOURCES, Toolchain, Unavailable, clients, run, servers
+from tests.network.callers import with_header
 from tests.processes import LIMIT, SHORT_LIVED_JVM, start
 from tests.processes import run as run_limited
 
@@ -126,7 +127,7 @@ def create_topic(namesrv: str, broker: str, topic: str, queues: int = 4) -> None
     client = Client(namesrv)
     fields: dict[str, Any] = {"topic": topic, "readQueueNums": queues, "writeQueueNums": queues, "perm": 6}
     fields |= {"topicFilterType": "SINGLE_TAG", "defaultTopic": DEFAULT_TOPIC, "topicSysFlag": 0, "order": False}
-    client.ask(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+    client.ask(broker, *with_header(RequestCode.UPDATE_AND_CREATE_TOPIC, fields))
     end = time.monotonic() + SECONDS
     while client.route(topic, anew=True) is None:
         assert time.monotonic() < end

@@ -18,6 +18,7 @@ import pytest
 from rmqctl.network.clients.client import Client
 from rmqctl.network.remoting.codec import RequestCode
 from tests.interop.brokers import RealBroker, java, mqadmin, real_broker
+from tests.network.callers import with_header
 from tests.rmqctl.looking import run
 
 pytestmark = pytest.mark.interop
@@ -58,7 +59,7 @@ class Told:
             count = 1 if topic.startswith("%") or topic == POPPED else 4
             queues = {"readQueueNums": count, "writeQueueNums": count, "perm": 6, "topicFilterType": "SINGLE_TAG"}
             queues |= {"topic": topic, "defaultTopic": "TBW102", "topicSysFlag": 0, "order": False}
-            client.ask(real.broker, RequestCode.UPDATE_AND_CREATE_TOPIC, queues)
+            client.ask(real.broker, *with_header(RequestCode.UPDATE_AND_CREATE_TOPIC, queues))
         _wait(lambda: all(client.route(topic, anew=True) is not None for topic in topics))
         client.close()
         lines = java(VERSION, folder, "Produce", real.namesrv, SUFFIX, str(_COUNT))

@@ -12,6 +12,7 @@ from rmqctl.network.remoting.codec import RequestCode
 from tests.interop.brokers import java, real_broker, rmqctl
 from tests.interop.harness import VERSIONS
 from tests.interop.toolchain import BROKERS
+from tests.network.callers import with_header
 from tests.network.certificates import certificate
 from tests.network.serving import serving
 
@@ -28,9 +29,9 @@ def test_java_clients_encrypt_and_others_do_not(version: str, tmp_path: Path) ->
     encrypted = {"tls_enable": "true"}
     with serving(tmp_path / "store", "--writable", "--create", *options) as served:
         client = Client(served.namesrv)
-        client.ask(served.broker, RequestCode.UPDATE_AND_CREATE_TOPIC, {
+        client.ask(served.broker, *with_header(RequestCode.UPDATE_AND_CREATE_TOPIC, {
             "topic": "Secret", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6,
-        })  # fmt: skip
+        }))  # fmt: skip
         client.close()
         sent = java(version, tmp_path, "Send", served.namesrv, "Secret", "6", **encrypted)
         assert {line.split("\t")[2] for line in sent if line.startswith("sent")} == {"SEND_OK"}

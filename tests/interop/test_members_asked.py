@@ -16,6 +16,7 @@ from rmqctl.network.remoting.codec import RequestCode, parse_body
 from tests.interop.brokers import mqadmin, real_broker
 from tests.interop.members import SECONDS, wait_for
 from tests.interop.toolchain import BROKERS
+from tests.network.callers import with_header
 from tests.processes import start
 
 pytestmark = pytest.mark.interop
@@ -25,7 +26,10 @@ COUNT = 6
 
 def _members(client: Client, broker: str, group: str) -> list[str]:
     try:
-        body = client.ask(broker, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}).body
+        body = client.ask(
+            broker,
+            *with_header(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}),
+        ).body
     except BrokerError:
         return []
     return [str(one) for one in parse_body(body)["consumerIdList"]]
@@ -35,7 +39,11 @@ def _committed(client: Client, broker: str) -> int:
     found = 0
     for queue_id in range(4):
         fields = {"consumerGroup": "asked", "topic": "Asked", "queueId": queue_id}
-        answer = client.ask(broker, RequestCode.QUERY_CONSUMER_OFFSET, fields, allowed=(22,))
+        answer = client.ask(
+            broker,
+            *with_header(RequestCode.QUERY_CONSUMER_OFFSET, fields),
+            allowed=(22,),
+        )
         found += int(answer.fields["offset"]) if not answer.code else 0
     return found
 
@@ -58,7 +66,10 @@ def test_mqadmin_asks_a_member_of_ours(kind: str, version: str, tmp_path: Path) 
             wait_for(lambda: _committed(client, real.broker) == COUNT)
             (member,) = _members(client, real.broker, "asked")
             asked = {"topic": "Asked", "group": "asked"}
-            where = client.ask(real.broker, RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, asked).body
+            where = client.ask(
+                real.broker,
+                *with_header(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, asked),
+            ).body
             topic = "" if version.startswith("4") else "-t Asked"
             told = mqadmin(
                 version, tmp_path, real.namesrv,

@@ -27,6 +27,7 @@ from tests.interop import harness, replicas
 from tests.interop.harness import VERSIONS
 from tests.interop.replicas import Replica, broker, free_port, replica
 from tests.interop.toolchain import Unavailable, clients, run, servers
+from tests.network.callers import with_header
 from tests.network.serving import ANY, Served, serving
 from tests.processes import SHORT_LIVED_JVM, start
 
@@ -248,7 +249,12 @@ def _create(at: str, namesrv: str, *topics: str) -> None:
     client = Client(namesrv)
     for topic in topics:
         queues = {"topic": topic, "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "defaultTopic": "TBW102"}
-        client.ask(at, RequestCode.UPDATE_AND_CREATE_TOPIC, queues | {"topicFilterType": "SINGLE_TAG", "order": False})
+        client.ask(
+            at,
+            *with_header(
+                RequestCode.UPDATE_AND_CREATE_TOPIC, queues | {"topicFilterType": "SINGLE_TAG", "order": False}
+            ),
+        )
     # after the last of these all others are made
     _until(lambda: all(client.route(topic, anew=True) is not None for topic in (*topics, "TBW102")), 0.5)
     client.close()

@@ -20,6 +20,7 @@ from rmqctl.network.clients.producing.settings import ProducerSettings
 from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, parse_body
 from tests.interop.brokers import java, mqadmin, real_broker, rmqctl
 from tests.interop.members import wait_for
+from tests.network.callers import with_header
 
 pytestmark = pytest.mark.interop
 
@@ -173,7 +174,9 @@ def test_units_mark_topics_as_they_do_at_ours(tmp_path: Path) -> None:
             def flags() -> dict[str, Any]:
                 found = {}
                 for topic in ("Orders", "Plain", "%RETRY%sent", "%RETRY%polls"):
-                    answer = client.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+                    answer = client.ask_name_server(
+                        *with_header(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}),
+                    )
                     found[topic] = parse_body(answer.body)["queueDatas"][0]["topicSysFlag"]
                 return found
 
@@ -206,12 +209,20 @@ def test_names_of_groups_and_topics_are_as_long_as_at_ours(tmp_path: Path) -> No
                 assert (answer.code, answer.remark) == (29, remark.replace("GROUP", name)) if remark else (0, None)
             for length, code in ((120, 0), (121, 26)):
                 fields = {"group": "h" * length}
-                answer = client.ask(real.broker, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, fields, allowed=(26,))
+                answer = client.ask(
+                    real.broker,
+                    *with_header(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, fields),
+                    allowed=(26,),
+                )
                 assert answer.code == code
             topic = "t" * 128
             fields = {
                 "topic": topic, "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6",
                 "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
             }  # fmt: skip
-            answer = client.ask(real.broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields, allowed=(29,))
+            answer = client.ask(
+                real.broker,
+                *with_header(RequestCode.UPDATE_AND_CREATE_TOPIC, fields),
+                allowed=(29,),
+            )
             assert answer.remark == f"The specified topic: {topic}, is longer than topic max length: 127"

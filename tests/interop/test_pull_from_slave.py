@@ -13,6 +13,7 @@ from tests.interop import replicas
 from tests.interop.brokers import java, mqadmin, real_broker, rmqctl
 from tests.interop.members import wait_for
 from tests.interop.toolchain import BROKERS
+from tests.network.callers import with_header
 from tests.network.serving import ANY, serving
 
 pytestmark = pytest.mark.interop
@@ -26,7 +27,7 @@ SIZES = {key.removeprefix("store."): value for key, value in replicas.SETTINGS.i
 
 def _end_at(client: Client, address: str) -> int:
     try:
-        answer = client.ask(address, RequestCode.GET_MAX_OFFSET, {"topic": "Read", "queueId": 0})
+        answer = client.ask(address, *with_header(RequestCode.GET_MAX_OFFSET, {"topic": "Read", "queueId": 0}))
     except RemoteError:
         return -1
     return int(answer.fields["offset"])

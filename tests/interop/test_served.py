@@ -19,6 +19,7 @@ from rmqctl.store.store_files import StoreFiles
 from tests.goldens import golden, tree_state
 from tests.interop.brokers import mqadmin
 from tests.interop.toolchain import Toolchain, Unavailable, clients, run
+from tests.network.callers import with_header
 from tests.network.serving import Served, serving
 from tests.processes import SHORT_LIVED_JVM, start
 
@@ -150,7 +151,10 @@ def test_mqadmin_asks_a_consumer_what_it_does_and_gives_it_a_message(
             time.sleep(0.2)
             with contextlib.suppress(BrokerError):
                 asked = {"consumerGroup": "running"}
-                body = client.ask(served.broker, RequestCode.GET_CONSUMER_LIST_BY_GROUP, asked).body
+                body = client.ask(
+                    served.broker,
+                    *with_header(RequestCode.GET_CONSUMER_LIST_BY_GROUP, asked),
+                ).body
                 ids = parse_body(body)["consumerIdList"]
         status = f"consumerStatus -g running -i {ids[0]}"
         directly = f"queryMsgById -t Events -i {message.message_id} -g running -d {ids[0]}"

@@ -19,6 +19,7 @@ from rmqctl.store.store_files import StoreFiles
 from tests.interop import harness
 from tests.interop.harness import VERSIONS
 from tests.interop.toolchain import CLIENTS, Unavailable, clients, run
+from tests.network.callers import with_header
 from tests.network.serving import Served, serving
 from tests.processes import SHORT_LIVED_JVM
 
@@ -62,7 +63,7 @@ def _create(served: Served, *topics: str, order: str = "false") -> None:
     client = Client(served.namesrv)
     for topic in topics:
         queues = {"topic": topic, "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "order": order}
-        client.ask(served.broker, RequestCode.UPDATE_AND_CREATE_TOPIC, queues)
+        client.ask(served.broker, *with_header(RequestCode.UPDATE_AND_CREATE_TOPIC, queues))
     client.close()
 
 

@@ -21,6 +21,7 @@ from rmqctl.network.clients.consumer import Consumer
 from rmqctl.network.clients.producer import Producer
 from rmqctl.network.remoting.codec import RequestCode, parse_body
 from tests.interop.toolchain import Unavailable, clients
+from tests.network.callers import with_header
 from tests.network.serving import Served, serving
 from tests.processes import SHORT_LIVED_JVM, start
 
@@ -156,7 +157,10 @@ def _seen(file: Path) -> set[str]:
 
 def _members(served: Served, group: str) -> int:
     client = Client(served.namesrv)
-    body = client.ask(served.broker, RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}).body
+    body = client.ask(
+        served.broker,
+        *with_header(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}),
+    ).body
     client.close()
     return len(parse_body(body)["consumerIdList"])
 

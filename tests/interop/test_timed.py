@@ -14,6 +14,7 @@ from rmqctl.network.remoting.codec import RequestCode
 from rmqctl.store import MessageStore
 from tests.features import feature_store
 from tests.interop.brokers import java, real_broker, rmqctl
+from tests.network.callers import with_header
 from tests.network.serving import serving
 
 pytestmark = pytest.mark.interop
@@ -58,7 +59,7 @@ def test_times_are_kept_and_stores_go_from_broker_to_broker(tmp_path: Path) -> N
     with serving(store, "--writable", "--create", "-c", str(conf)) as served:
         client = Client(served.namesrv)
         queues = {"topic": "T", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
-        client.ask(served.broker, RequestCode.UPDATE_AND_CREATE_TOPIC, queues)
+        client.ask(served.broker, *with_header(RequestCode.UPDATE_AND_CREATE_TOPIC, queues))
         client.close()
         came = _timed(tmp_path, served.namesrv, 40, len(SHORT))
         assert Counter(body for body, _ in came) == Counter(SHORT)

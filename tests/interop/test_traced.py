@@ -14,6 +14,7 @@ from rmqctl.network.clients.tracing import TraceType, decode, encode
 from rmqctl.network.remoting.codec import RequestCode
 from tests.interop.brokers import java, mqadmin, real_broker, rmqctl
 from tests.interop.harness import NEWEST
+from tests.network.callers import with_header
 from tests.network.serving import serving
 
 pytestmark = pytest.mark.interop
@@ -38,7 +39,7 @@ def _create(namesrv: str, broker: str, *topics: str) -> None:
     for topic in topics:
         fields = {"topic": topic, "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "defaultTopic": "TBW102"}
         fields |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}
-        client.ask(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+        client.ask(broker, *with_header(RequestCode.UPDATE_AND_CREATE_TOPIC, fields))
     client.close()
 
 

@@ -8,40 +8,41 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from rmqctl.network.remoting.codec import ONEWAY_FLAG, FrameDecoder, RemotingCommand, encode_frame
-from rmqctl.network.remoting.requests import Caller, Processor, Promised, Reply, Service, Suspended
+from rmqctl.network.remoting.headers import Header
+from rmqctl.network.remoting.requests import Asked, Processor, Promised, Reply, Service, Suspended
 from rmqctl.network.remoting.server import Limits, RemotingServer
 
 SECONDS = 30
 BIG = 1 << 20
 
 
-def echo(context: None, request: RemotingCommand, caller: Caller) -> Reply:
-    return RemotingCommand(0, request.fields, request.body)
+def echo(context: None, header: Header, asked: Asked) -> Reply:
+    return RemotingCommand(0, asked.request.fields, asked.request.body)
 
 
-def hold(context: None, request: RemotingCommand, caller: Caller) -> Reply:
-    return Suspended(float(request.fields["seconds"]), ("T", 0), lambda: RemotingCommand(19))
+def hold(context: None, header: Header, asked: Asked) -> Reply:
+    return Suspended(float(asked.request.fields["seconds"]), ("T", 0), lambda: RemotingCommand(19))
 
 
-def big(context: None, request: RemotingCommand, caller: Caller) -> Reply:
+def big(context: None, header: Header, asked: Asked) -> Reply:
     return RemotingCommand(0, body=bytes(BIG))
 
 
-def too_big(context: None, request: RemotingCommand, caller: Caller) -> Reply:
+def too_big(context: None, header: Header, asked: Asked) -> Reply:
     return RemotingCommand(0, body=bytes(1 << 24))
 
 
-def fail(context: None, request: RemotingCommand, caller: Caller) -> Reply:
+def fail(context: None, header: Header, asked: Asked) -> Reply:
     raise RuntimeError("a bug")
 
 
-def call_back(context: None, request: RemotingCommand, caller: Caller) -> Reply:
-    caller.send(RemotingCommand(40, {"consumerGroup": "g"}, flag=ONEWAY_FLAG))
+def call_back(context: None, header: Header, asked: Asked) -> Reply:
+    asked.caller.send(RemotingCommand(40, {"consumerGroup": "g"}, flag=ONEWAY_FLAG))
     return RemotingCommand(0)
 
 
-def ask_back(context: None, request: RemotingCommand, caller: Caller) -> Reply:
-    done = caller.ask(RemotingCommand(307), float(request.fields["seconds"]))
+def ask_back(context: None, header: Header, asked: Asked) -> Reply:
+    done = asked.caller.ask(RemotingCommand(307), float(asked.request.fields["seconds"]))
     return Promised(done, lambda: done.result() or RemotingCommand(207))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from rmqctl.network.broker.master_broker import MasterBroker
 from rmqctl.network.broker.services import MASTER_SERVICES, SERVICES, known_to
 from rmqctl.network.broker.settings import BrokerIdentity
 from rmqctl.network.remoting.codec import RemotingCommand
+from rmqctl.network.remoting.headers import HEADERS, Header
 from rmqctl.network.remoting.requests import Awaited, Processor, Promised, Suspended
 from rmqctl.store.config.config import DEFAULT_RELEASE, StoreConfig
 from rmqctl.store.message_store import MessageStore
@@ -28,6 +30,12 @@ def wait_for_end(one: Awaited, seconds: float = 60) -> None:
     ended = threading.Event()
     one.add_done_callback(lambda _: ended.set())
     assert ended.wait(seconds)
+
+
+def with_header(code: int, fields: Mapping[str, Any]) -> tuple[int, Header]:
+    """A code and the header with these fields, by their names on the wire."""
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in fields.items()}
+    return code, HEADERS.get(code, Header).decode(texts)
 
 
 class Peer:

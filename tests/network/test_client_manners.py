@@ -34,6 +34,7 @@ from rmqctl.network.remoting.codec import (
 from rmqctl.network.serving import ListeningBroker, LocalBroker
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
+from tests.network.callers import with_header
 from tests.network.serving import free_pair, serving, serving_here
 
 CONFIG = StoreConfig(mapped_file_size_commit_log=1 << 20, timer_wheel_enable=False)
@@ -91,7 +92,11 @@ def test_a_request_that_a_client_does_not_know_is_answered_at_once(tmp_path: Pat
             fields = {"consumerGroup": "asked", "clientId": consumer.client_id, "msgId": message.message_id}
             # it has no callback: RocketMQ's lite pull consumers say the same
             with pytest.raises(BrokerError, match="The Consumer Group <asked> not exist in this consumer") as caught:
-                asking.ask(served.address, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields, seconds=60)
+                asking.ask(
+                    served.address,
+                    *with_header(RequestCode.CONSUME_MESSAGE_DIRECTLY, fields),
+                    seconds=60,
+                )
             assert consumer._asked(served.address, RemotingCommand(99)) is None
         asking.close()
     assert caught.value.answer_code == ResponseCode.SYSTEM_ERROR
@@ -106,10 +111,18 @@ def test_a_member_without_a_callback_says_how_and_where_it_is(tmp_path: Path) ->
             consumer.poll(1)
             fields = {"consumerGroup": "asked", "clientId": consumer.client_id, "jstackEnable": True}
             info = parse_body(
-                asking.ask(served.address, RequestCode.GET_CONSUMER_RUNNING_INFO, fields, seconds=60).body
+                asking.ask(
+                    served.address,
+                    *with_header(RequestCode.GET_CONSUMER_RUNNING_INFO, fields),
+                    seconds=60,
+                ).body
             )
             status = {"group": "asked", "topic": "Ahead"}
-            answer = asking.ask(served.address, RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, status, seconds=60)
+            answer = asking.ask(
+                served.address,
+                *with_header(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, status),
+                seconds=60,
+            )
             (table,) = parse_body(answer.body)["consumerTable"].values()
             other = consumer._asked("", RemotingCommand(RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "no"}))
         asking.close()
@@ -157,7 +170,7 @@ def test_a_member_without_a_callback_goes_on_where_an_operator_sets_it(tmp_path:
         assert answer.code == ResponseCode.SYSTEM_ERROR
         asking = Client(served.namesrv)
         where = {"consumerGroup": "moves", "topic": "Ahead", "queueId": queue.queue_id}
-        answer = asking.ask(served.address, RequestCode.QUERY_CONSUMER_OFFSET, where)
+        answer = asking.ask(served.address, *with_header(RequestCode.QUERY_CONSUMER_OFFSET, where))
         asking.close()
     assert answer.fields["offset"] == "3"
 
@@ -171,20 +184,30 @@ def test_offsets_that_a_broker_lost_are_committed_again(tmp_path: Path, monkeypa
         asking = Client(served.namesrv)
 
         def committed() -> str:
-            return asking.ask(served.address, RequestCode.QUERY_CONSUMER_OFFSET, where).fields["offset"]
+            return asking.ask(served.address, *with_header(RequestCode.QUERY_CONSUMER_OFFSET, where)).fields["offset"]
 
         with Consumer(served.namesrv, "kept", "Ahead", begin="first") as consumer:
             assert [one.body for one in consumer.poll(60)] == [b"a"]
             consumer.commit()
             assert committed() == "1"
-            asking.ask(served.address, RequestCode.UPDATE_CONSUMER_OFFSET, {**where, "commitOffset": 0})
+            asking.ask(
+                served.address,
+                *with_header(RequestCode.UPDATE_CONSUMER_OFFSET, {**where, "commitOffset": 0}),
+            )
             until = time.monotonic() + 10
             while committed() != "1" and time.monotonic() < until:
                 assert consumer.poll(0.2) == []
             assert committed() == "1"
             # nothing is committed of queues that were not consumed
             other = {**where, "queueId": (queue.queue_id + 1) % 4, "setZeroIfNotFound": "false"}
-            assert asking.ask(served.address, RequestCode.QUERY_CONSUMER_OFFSET, other, allowed=(22,)).code == 22
+            assert (
+                asking.ask(
+                    served.address,
+                    *with_header(RequestCode.QUERY_CONSUMER_OFFSET, other),
+                    allowed=(22,),
+                ).code
+                == 22
+            )
         asking.close()
 
 
@@ -304,7 +327,10 @@ def test_a_consumer_without_a_callback_tries_for_ever(tmp_path: Path) -> None:
         bodies += [one.body for one in consumer.poll(30)]
         assert limited.poll(30)
         client = stack.enter_context(contextlib.closing(Client(served.namesrv)))
-        client.ask(served.address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Ahead"})
+        client.ask(
+            served.address,
+            *with_header(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "Ahead"}),
+        )
         with pytest.raises(BrokerError, match="topic"):
             limited.poll(30)
         assert consumer.poll(0.5) == []
@@ -372,7 +398,7 @@ def test_an_offset_that_was_set_is_not_overwritten_at_the_end(tmp_path: Path) ->
             consumer._asked(served.address, RemotingCommand(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body))
         asking = Client(served.namesrv)
         where = {"consumerGroup": "set", "topic": "Ahead", "queueId": queue.queue_id}
-        answer = asking.ask(served.address, RequestCode.QUERY_CONSUMER_OFFSET, where)
+        answer = asking.ask(served.address, *with_header(RequestCode.QUERY_CONSUMER_OFFSET, where))
         asking.close()
     assert answer.fields["offset"] == "1"
 

@@ -317,7 +317,7 @@ def test_a_time_to_begin_at_leaves_out_what_is_older_whatever_the_broker_finds(c
         producer.send(Message("Times", b"new"), queue)
     with cluster.consumer("times", "Times", begin=begin, commit=False) as consumer:
         # as brokers of 4.x may: they give the nearest message
-        search, consumer._bound = consumer._bound, lambda queue, code, **more: max(0, search(queue, code, **more) - 1)  # type: ignore[method-assign]
+        search, consumer._bound = consumer._bound, lambda queue, code, *more: max(0, search(queue, code, *more) - 1)  # type: ignore[method-assign]
         assert _all(consumer, 1) == [b"new"]
 
 

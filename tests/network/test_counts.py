@@ -13,6 +13,8 @@ from rmqctl.network.broker.admin import get_runtime_info
 from rmqctl.network.broker.settings import Counts
 from rmqctl.network.remoting.codec import RemotingCommand, parse_body
 from rmqctl.network.remoting.codec import RequestCode as Request
+from rmqctl.network.remoting.headers import Header
+from rmqctl.network.remoting.requests import Asked
 from tests.network.callers import Peer, Writing, pulling
 
 CLUSTER = "DefaultCluster"
@@ -54,7 +56,7 @@ def test_puts_and_pulls_are_counted(writing: Writing) -> None:
     assert info["getTransferredTps"].split() == ["0.5"]
     for version, spelling in ((399, info["getTransferredTps"]), (479, None), (513, None)):
         asked = RemotingCommand(Request.GET_BROKER_RUNTIME_INFO, version=version)
-        table = parse_body(get_runtime_info(writing.master, asked, Peer()).body)["table"]
+        table = parse_body(get_runtime_info(writing.master, Header(), Asked(asked, Peer())).body)["table"]
         assert table.get("getTransferedTps") == spelling
     assert int(info["sendThreadPoolQueueCapacity"]) > 0
     stats = parse_body(writing.ask(Request.GET_CONSUME_STATS, consumerGroup="g", topic="T").body)

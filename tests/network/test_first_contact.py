@@ -25,6 +25,7 @@ from rmqctl.network.clients.push.settings import ConsumeStatus, PushSettings
 from rmqctl.network.remoting.codec import RequestCode, bean, fastjson
 from rmqctl.network.serving import ListeningBroker
 from rmqctl.network.topic_config import TopicConfig
+from tests.network.callers import with_header
 from tests.network.serving import free_pair, serving, serving_here
 from tests.network.test_client_manners import CONFIG
 from tests.processes import start
@@ -126,7 +127,7 @@ def _beside_a_dead_broker(path: Path, topic: str) -> Iterator[ListeningBroker]:
             "brokerName": "broker-a", "brokerAddr": "127.0.0.1:1", "clusterName": "DefaultCluster", "brokerId": 0,
             "haServerAddr": "127.0.0.1:0", "compressed": False, "bodyCrc32": body_crc(body),
         }  # fmt: skip
-        client.ask(served.namesrv, RequestCode.REGISTER_BROKER, fields, body)
+        client.ask(served.namesrv, *with_header(RequestCode.REGISTER_BROKER, fields), body)
         yield served
         client.close()
 

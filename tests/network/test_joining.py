@@ -18,6 +18,7 @@ from rmqctl.network.remoting.codec import RequestCode, objects, parse_body
 from rmqctl.network.serving import LocalBroker
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
+from tests.network.callers import with_header
 
 LIMIT = 60
 
@@ -68,7 +69,10 @@ def test_what_a_member_announces_is_a_push_consumers(local: LocalBroker) -> None
     with _consumer(local, "told", "Told", "paid || late") as consumer:
         consumer.poll(0)
         client = Client(local.namesrv, local.dial)
-        answer = client.ask("broker", RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "told"})
+        answer = client.ask(
+            "broker",
+            *with_header(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "told"}),
+        )
         client.close()
         content = parse_body(answer.body)
         table = content["subscriptionTable"]

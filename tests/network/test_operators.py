@@ -21,7 +21,7 @@ from rmqctl.network.remoting.requests import Processor, Promised
 from rmqctl.network.topic_config import TopicConfig, retry_topic
 from rmqctl.store.config.config import RELEASES, StoreConfig
 from tests.goldens import keys_of_servers
-from tests.network.callers import Peer, Writing, heartbeat, pulling
+from tests.network.callers import Peer, Writing, heartbeat, pulling, with_header
 from tests.network.serving import serving
 
 TIMED = StoreConfig(mapped_file_size_commit_log=1 << 20, timer_wheel_enable=True)
@@ -341,7 +341,11 @@ def test_the_version_stands_in_every_header(tmp_path: Path) -> None:
     with serving(tmp_path / "store", "--writable", "--create", "--as", "5.5.0") as served:
         client = Client(served.namesrv)
         for address in (served.namesrv, served.broker):
-            answer = client.ask(address, Request.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"}, allowed=(3, 17))
+            answer = client.ask(
+                address,
+                *with_header(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"}),
+                allowed=(3, 17),
+            )
             assert answer.version == RELEASES["5.5.0"].number
         table = parse_body(client.ask(served.broker, Request.GET_BROKER_RUNTIME_INFO).body)["table"]
         assert (table["brokerVersionDesc"], table.get("brokerVersion")) == ("V5_5_0", None)
@@ -384,7 +388,7 @@ def test_settings_of_a_name_server() -> None:
     assert names.ask(Request.UPDATE_NAMESRV_CONFIG, b"clusterTest=true\n").code == 16
     assert names.ask(Request.DELETE_KV_CONFIG, **place).code == 0
     assert names.ask(Request.GET_KV_CONFIG, **place).code == 22
-    assert names.ask(Request.PUT_KV_CONFIG, namespace="N").remark == "namespace or key is null"
+    assert names.ask(Request.PUT_KV_CONFIG, namespace="N", value="v").remark == "namespace or key is null"
 
 
 def test_a_broker_is_taken_out_of_writing_and_put_back() -> None:

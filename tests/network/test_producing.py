@@ -38,6 +38,7 @@ from rmqctl.network.clients.producing.settings import (
 from rmqctl.network.remoting.codec import MessageQueue, RequestCode, objects, parse_body
 from rmqctl.network.serving import ListeningBroker
 from rmqctl.store.config.config import StoreConfig
+from tests.network.callers import with_header
 from tests.network.serving import serving, serving_here
 
 CONFIG = StoreConfig(mapped_file_size_commit_log=1 << 20, timer_wheel_enable=False)
@@ -167,7 +168,9 @@ def producers(served: ListeningBroker, group: str) -> list[str]:
     client = Client(served.namesrv)
     with contextlib.closing(client):
         answer = client.ask(
-            served.address, RequestCode.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": group}, allowed=(1,)
+            served.address,
+            *with_header(RequestCode.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": group}),
+            allowed=(1,),
         )
     return (
         [str(one["clientId"]) for one in objects(parse_body(answer.body).get("connectionSet"))] if answer.body else []

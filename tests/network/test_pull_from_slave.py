@@ -20,6 +20,7 @@ from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, Request
 from rmqctl.network.serving import ListeningBroker
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
+from tests.network.callers import with_header
 
 CONFIG = StoreConfig(mapped_file_size_commit_log=1 << 20, timer_wheel_enable=False)
 QUEUE = MessageQueue("broker-a", 0, "T")
@@ -104,7 +105,7 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Pair]:
 
 
 def _brokers(client: Client) -> dict[str, Any]:
-    answer = client.ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"}, allowed=(17,))
+    answer = client.ask_name_server(*with_header(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"}), allowed=(17,))
     if answer.code:
         return {}
     body = answer.body
@@ -121,7 +122,7 @@ def _wait(is_so: Callable[[], object]) -> None:
 def _committed(address: str, group: str) -> int | None:
     client = Client("")
     fields = {"consumerGroup": group, "topic": "T", "queueId": 0, "setZeroIfNotFound": "false"}
-    answer = client.ask(address, RequestCode.QUERY_CONSUMER_OFFSET, fields, allowed=(22,))
+    answer = client.ask(address, *with_header(RequestCode.QUERY_CONSUMER_OFFSET, fields), allowed=(22,))
     client.close()
     return None if answer.code else int(answer.fields["offset"])
 

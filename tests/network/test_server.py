@@ -13,7 +13,8 @@ import pytest
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.network.remoting.codec import ONEWAY_FLAG, RemotingCommand, encode_frame
-from rmqctl.network.remoting.requests import Caller, HandOver, Processor, Service
+from rmqctl.network.remoting.headers import Header
+from rmqctl.network.remoting.requests import Asked, HandOver, Processor, Service
 from rmqctl.network.remoting.server import Limits, PeerConnection, RemotingServer, bound
 from tests.network.benches import (
     BIG,
@@ -245,7 +246,7 @@ def test_small_answers_leave_together_and_large_ones_at_once(size: int, order: s
     """Who has his can go on while others are answered."""
     seen: list[str] = []
 
-    def answer(context: None, request: RemotingCommand, caller: Caller) -> RemotingCommand:
+    def answer(context: None, header: Header, asked: Asked) -> RemotingCommand:
         seen.append("asked")
         return RemotingCommand(0, body=bytes(size))
 

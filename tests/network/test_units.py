@@ -22,6 +22,7 @@ from rmqctl.network.remoting.codec import RequestCode, parse_body
 from rmqctl.network.serving import LocalBroker
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
+from tests.network.callers import with_header
 
 INSTANCE = "MQ_INST_17_Shop"
 
@@ -57,7 +58,7 @@ class Cluster:
     def ask(self, code: int, **fields: Any) -> dict[str, Any]:
         client = Client(self.local.namesrv, self.local.dial)
         try:
-            return parse_body(client.ask_name_server(code, fields).body)
+            return parse_body(client.ask_name_server(*with_header(code, fields)).body)
         finally:
             client.close()
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.compression import compress
 from rmqctl.formats.layouts import COMPRESSION_SHIFT, SYS_FLAG_COMPRESSED
 from rmqctl.formats.message import Message
 from rmqctl.formats.properties import BUILT, COMPRESSION_NAMES, TRANSACTION_PREPARED, encode_properties, in_java_order
-from rmqctl.network.clients.client import INSTANCE_ID, BrokerError, texts, with_namespace, without_namespace
+from rmqctl.network.clients.client import INSTANCE_ID, BrokerError, with_namespace, without_namespace
 from rmqctl.network.clients.producing.settings import ProducerSettings, encode_item
 from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode, ResponseCode
+from rmqctl.network.remoting.headers import SendMessageV2, request
 from rmqctl.network.topic_config import MAX_RECONSUME_TIMES, MESSAGE_TYPE, RECONSUME_TIME, REPLY
 from rmqctl.network.unique_ids import UniqueIds
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX
@@ -27,6 +29,8 @@ _STATUSES = {
 }
 
 DEFAULT_REGION = "DefaultRegion"
+# until a queue is chosen
+_ANY_QUEUE = -1
 
 
 class SendResult(NamedTuple):
@@ -51,7 +55,7 @@ class Outgoing(NamedTuple):
     unique_key: str
     code: int
     body: bytes
-    fields: dict[str, Any]
+    header: SendMessageV2
     unique_keys: str
     is_batch: bool
 
@@ -87,23 +91,24 @@ class OutgoingRequests:
                 sys_flag |= TRANSACTION_PREPARED
         if self._settings.namespace:
             properties[INSTANCE_ID] = self._settings.namespace
-        retries = _retries(topic, properties, first.reconsume_times)
+        times, most = _retries(topic, properties, first.reconsume_times)
         encoded = encode_properties(in_java_order(properties, BUILT)).decode("utf-8")
-        fields: dict[str, Any] = {
-            "a": self._group, "b": topic, "c": self._settings.create_topic_key,
-            "d": self._settings.default_topic_queue_nums, "f": sys_flag, "h": first.flag, "i": encoded, **retries,
-            "k": self._settings.unit_mode, "m": is_batch,
-        }  # fmt: skip
+        header = SendMessageV2(
+            producer_group=self._group, topic=topic, default_topic=self._settings.create_topic_key,
+            default_topic_queue_nums=self._settings.default_topic_queue_nums, queue_id=_ANY_QUEUE, sys_flag=sys_flag,
+            flag=first.flag, properties=encoded, reconsume_times=times, max_reconsume_times=most,
+            unit_mode=self._settings.unit_mode, batch=is_batch,
+        )  # fmt: skip
         code = RequestCode.SEND_BATCH_MESSAGE if is_batch else RequestCode.SEND_MESSAGE_V2
         if properties.get(MESSAGE_TYPE) == REPLY:
             code = RequestCode.SEND_REPLY_MESSAGE_V2
-        return Outgoing(first, topic, properties[names.UNIQUE_KEY], code, body, fields, unique_keys, is_batch)
+        return Outgoing(first, topic, properties[names.UNIQUE_KEY], code, body, header, unique_keys, is_batch)
 
     def request(self, outgoing: Outgoing, queue: MessageQueue) -> RemotingCommand:
         """Return the request that sends it to a queue."""
         born = outgoing.message.born_timestamp or time.time_ns() // 1_000_000
-        more = {"e": queue.queue_id, "g": born, "n": queue.broker_name}
-        return RemotingCommand(outgoing.code, texts({**outgoing.fields, **more}), outgoing.body)
+        header = replace(outgoing.header, queue_id=queue.queue_id, born_timestamp=born, broker_name=queue.broker_name)
+        return request(outgoing.code, header, outgoing.body)
 
     def result(self, address: str, answer: RemotingCommand, outgoing: Outgoing, queue: MessageQueue) -> SendResult:
         """Return what the answer says. Raises: BrokerError where the message is not stored."""
@@ -138,10 +143,10 @@ class OutgoingRequests:
         return message._replace(body=body, sys_flag=message.sys_flag | flags)
 
 
-def _retries(topic: str, properties: dict[str, str], times: int) -> dict[str, Any]:
+def _retries(topic: str, properties: dict[str, str], times: int) -> tuple[int, int | None]:
     """Return the retry counts of a request. A consumer that retries a message by a send has them as properties, which
     are removed."""
     if not topic.startswith(RETRY_PREFIX):
-        return {"j": times}
+        return times, None
     given = properties.pop(RECONSUME_TIME, None), properties.pop(MAX_RECONSUME_TIMES, None)
-    return {"j": times if given[0] is None else int(given[0]), "l": None if given[1] is None else int(given[1])}
+    return times if given[0] is None else int(given[0]), None if given[1] is None else int(given[1])

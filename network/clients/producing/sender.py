@@ -16,6 +16,7 @@ from rmqctl.network.clients.producing.requests import Outgoing, OutgoingRequests
 from rmqctl.network.clients.producing.routing import BrokerUnknownError, FaultStrategy, PublishRoutes
 from rmqctl.network.clients.producing.settings import ProducerSettings
 from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode
+from rmqctl.network.remoting.headers import QueueHeader
 
 # Limits of asynchronous sends: how many and how many bytes may be on their way (executeAsyncMessageSend).
 
@@ -156,10 +157,10 @@ class Sender:
         topics = self.routes.topics()
         if not topics:
             return False
-        fields = {"topic": topics[0], "queueId": 0}
+        header = QueueHeader(topic=topics[0], queue_id=0)
         try:
             seconds = self._settings.detect_timeout / 1000
-            self._client.ask(address, RequestCode.GET_MAX_OFFSET, fields, seconds=seconds)
+            self._client.ask(address, RequestCode.GET_MAX_OFFSET, header, seconds=seconds)
         except RemoteError:
             return False
         return True

@@ -28,7 +28,6 @@ from rmqctl.network.clients.push.settings import (
 from rmqctl.network.clients.push.tasks import CallbackThreads, Tasks
 from rmqctl.network.remoting.codec import (
     MessageQueue,
-    RemotingCommand,
     RequestCode,
     bean,
     fastjson,
@@ -37,6 +36,7 @@ from rmqctl.network.remoting.codec import (
     parse_body,
     text_of,
 )
+from rmqctl.network.remoting.headers import SendMsgBack, request
 from rmqctl.network.topic_config import MAX_RECONSUME_TIMES, RECONSUME_TIME, retry_topic
 from rmqctl.store.answers.dead_letters import ORIGIN_ID, ORIGIN_TOPIC
 
@@ -63,15 +63,15 @@ class SendBack:
         there as a message. Return False where neither works."""
         member = self._member
         given = message.properties()
-        fields = {
-            "offset": message.physical_offset, "group": member.group, "delayLevel": level,
-            "originMsgId": given.get(names.UNIQUE_KEY, message.message_id), "originTopic": message.topic,
-            "unitMode": False, "bname": queue.broker_name,
-            "maxReconsumeTimes": member.settings.max_retries(is_orderly=member.is_orderly),
-        }  # fmt: skip
+        header = SendMsgBack(
+            offset=message.physical_offset, group=member.group, delay_level=level,
+            origin_msg_id=given.get(names.UNIQUE_KEY, message.message_id), origin_topic=message.topic,
+            broker_name=queue.broker_name,
+            max_reconsume_times=member.settings.max_retries(is_orderly=member.is_orderly),
+        )  # fmt: skip
         try:
             address = member.client.address_of(queue)
-            member.client.ask(address, RequestCode.CONSUMER_SEND_MSG_BACK, fields, seconds=_SECONDS)
+            member.client.ask(address, RequestCode.CONSUMER_SEND_MSG_BACK, header, seconds=_SECONDS)
         except RmqctlError as error:
             member.warn(f"{_named(message)} is not taken back, and is sent to the retry topic: {error.message}")
             return self.send_as_message(message)
@@ -298,7 +298,7 @@ class HeldLocks:
         for queue in queues:
             try:
                 connection = self._member.client.connection(self._member.client.address_of(queue))
-                connection.oneway(RemotingCommand(RequestCode.UNLOCK_BATCH_MQ, {}, self._body([queue])))
+                connection.oneway(request(RequestCode.UNLOCK_BATCH_MQ, body=self._body([queue])))
             except RemoteError as error:
                 self._member.warn(f"{queue.topic} queue {queue.queue_id} cannot be unlocked: {error.message}")
 

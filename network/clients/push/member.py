@@ -29,6 +29,7 @@ from rmqctl.network.clients.push.offset_stores import ProgressStore
 from rmqctl.network.clients.push.process_queue import ProcessQueue
 from rmqctl.network.clients.push.settings import ConsumeFigures, PushSettings
 from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode, ResponseCode, bean, fastjson
+from rmqctl.network.remoting.headers import Header, QueueHeader, SearchOffset
 from rmqctl.network.topic_config import retry_topic
 from rmqctl.store.answers.dead_letters import ORIGIN_TOPIC
 
@@ -142,8 +143,10 @@ class PushMember:
         return self._bound(queue, RequestCode.GET_MAX_OFFSET)
 
     def _bound(self, queue: MessageQueue, code: RequestCode, timestamp: int | None = None) -> int:
-        fields = {"topic": queue.topic, "queueId": queue.queue_id, "timestamp": timestamp}
-        return int(self.client.ask(self.client.address_of(queue), code, fields).fields["offset"])
+        header: Header = QueueHeader(topic=queue.topic, queue_id=queue.queue_id)
+        if timestamp is not None:
+            header = SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp)
+        return int(self.client.ask(self.client.address_of(queue), code, header).fields["offset"])
 
 
 # Requests that brokers send to a push consumer: state, offsets, one message, a reset (ClientRemotingProcessor).

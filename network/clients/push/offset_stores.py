@@ -13,6 +13,7 @@ from rmqctl.formats.errors import CorruptError, RemoteError, RmqctlError
 from rmqctl.network.clients.client import Client, Warn
 from rmqctl.network.clients.membership import not_committed
 from rmqctl.network.remoting.codec import MessageQueue, RequestCode, ResponseCode, parse_body, queue_of_key
+from rmqctl.network.remoting.headers import QueryConsumerOffset, UpdateConsumerOffset
 from rmqctl.store.files import io
 from rmqctl.store.files.reading import is_there, read_small_file
 
@@ -91,11 +92,12 @@ class BrokerOffsets(_InMemory):
 
     def stored(self, queue: MessageQueue) -> int | None:
         """See ProgressStore. Young queues have no offset 0 for a group without one: its own policy decides."""
-        fields = {"consumerGroup": self._group, "topic": queue.topic, "queueId": queue.queue_id}
-        fields |= {"setZeroIfNotFound": "false"}
+        header = QueryConsumerOffset(
+            consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
+        )
         allowed = (int(ResponseCode.QUERY_NOT_FOUND),)
         address = self._client.address_of(queue)
-        answer = self._client.ask(address, RequestCode.QUERY_CONSUMER_OFFSET, fields, allowed=allowed)
+        answer = self._client.ask(address, RequestCode.QUERY_CONSUMER_OFFSET, header, allowed=allowed)
         if answer.code != ResponseCode.SUCCESS:
             return None
         offset = int(answer.fields["offset"])
@@ -111,11 +113,11 @@ class BrokerOffsets(_InMemory):
             if queue.broker_name in away:
                 self._missed(queue, offset, away[queue.broker_name])
                 continue
-            fields = {
-                "consumerGroup": self._group, "topic": queue.topic, "queueId": queue.queue_id, "commitOffset": offset,
-            }  # fmt: skip
+            header = UpdateConsumerOffset(
+                consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+            )
             try:
-                self._client.ask(self._client.address_of(queue), RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+                self._client.ask(self._client.address_of(queue), RequestCode.UPDATE_CONSUMER_OFFSET, header)
                 self._committed[queue] = offset
                 self.uncommitted.pop(queue, None)
             except RemoteError as error:

@@ -12,7 +12,7 @@ from typing import Protocol
 from rmqctl.formats.errors import RemoteError, RmqctlError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.network.clients.channel import messages_of
-from rmqctl.network.clients.client import BrokerError, PullNodes, Route, texts
+from rmqctl.network.clients.client import BrokerError, PullNodes, Route
 from rmqctl.network.clients.membership import CLUSTERING, STRATEGY_NAMES, group_members
 from rmqctl.network.clients.push.consume_services import HeldLocks
 from rmqctl.network.clients.push.member import PushMember
@@ -30,6 +30,7 @@ from rmqctl.network.remoting.codec import (
     parse_body,
     text_of,
 )
+from rmqctl.network.remoting.headers import PullMessage, request
 from rmqctl.store.read.filter import TagFilter
 
 # PullSysFlag: commit the offset of the request, wait for messages, the subscription is in the request
@@ -163,15 +164,14 @@ class Pulls:
     def _request(self, pulls: QueuePulls) -> RemotingCommand:
         member, queue = self._member, pulls.queue
         offset = 0 if member.is_broadcast or not member.commits else (member.offsets.in_memory(queue) or 0)
-        fields = {
-            "consumerGroup": member.group, "topic": queue.topic, "queueId": queue.queue_id,
-            "queueOffset": pulls.next_offset, "maxMsgNums": member.settings.pull_batch_size,
-            "sysFlag": _SUSPEND | _SUBSCRIPTION | (_COMMIT if offset > 0 and pulls.slave is None else 0),
-            "commitOffset": offset,
-            "subVersion": 0, "suspendTimeoutMillis": _SUSPEND_MS, "expressionType": "TAG",
-            "subscription": member.subscriptions[queue.topic], "bname": queue.broker_name,
-        }  # fmt: skip
-        return RemotingCommand(RequestCode.PULL_MESSAGE, texts(fields))
+        header = PullMessage(
+            consumer_group=member.group, topic=queue.topic, queue_id=queue.queue_id, queue_offset=pulls.next_offset,
+            max_msg_nums=member.settings.pull_batch_size,
+            sys_flag=_SUSPEND | _SUBSCRIPTION | (_COMMIT if offset > 0 and pulls.slave is None else 0),
+            commit_offset=offset, sub_version=0, suspend_timeout_millis=_SUSPEND_MS, expression_type="TAG",
+            subscription=member.subscriptions[queue.topic], broker_name=queue.broker_name,
+        )  # fmt: skip
+        return request(RequestCode.PULL_MESSAGE, header)
 
     def _answered(self, pulls: QueuePulls, address: str, done: Future[RemotingCommand]) -> None:
         if pulls.answer is not done:

@@ -20,6 +20,7 @@ from rmqctl.network.remoting.codec import (
     parse_body,
     queue_of_key,
 )
+from tests.network.callers import with_header
 from tests.network.push.pushing import LIMIT, Pushing, Seen, wait_until
 
 Code = RequestCode
@@ -29,7 +30,7 @@ def ask(pushing: Pushing, code: RequestCode, **fields: Any) -> dict[str, Any]:
     """The broker's answer to an operator, who asks for one of its clients."""
     client = Client(pushing.local.namesrv, pushing.local.dial)
     try:
-        return parse_body(client.ask("broker", code, fields, seconds=LIMIT).body)
+        return parse_body(client.ask("broker", *with_header(code, fields), seconds=LIMIT).body)
     finally:
         client.close()
 

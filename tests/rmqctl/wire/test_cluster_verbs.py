@@ -16,6 +16,7 @@ from rmqctl.network.clients.consumer import Consumer
 from rmqctl.network.clients.producer import Producer
 from rmqctl.network.remoting.codec import RequestCode
 from rmqctl.store.config.config import StoreConfig
+from tests.network.callers import with_header
 from tests.network.serving import serving, serving_here
 from tests.rmqctl.looking import run
 
@@ -34,7 +35,7 @@ def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         client = Client(one.namesrv)
         for address in (one.address, two.address):
             fields = {"topic": "Both", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
-            client.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+            client.ask(address, *with_header(RequestCode.UPDATE_AND_CREATE_TOPIC, fields))
         _wait(lambda: len(run("topics", "-n", one.namesrv, "-t", "Both", "--json").objects) == 2)
         client.close()
         with Producer(one.namesrv) as producer:
@@ -112,7 +113,7 @@ def test_a_broker_that_is_gone_is_named_once_and_the_rest_is_shown(namesrv: str)
     topics = {name: {"readQueueNums": 1, "writeQueueNums": 1, "perm": 6} for name in ("Gone", "%RETRY%billing")}
     body = json.dumps({"topicConfigSerializeWrapper": {"topicConfigTable": topics}}).encode()
     gone = {"clusterName": "DefaultCluster", "brokerName": "gone", "brokerId": 0, "brokerAddr": "127.0.0.1:1"}
-    client.ask(namesrv, RequestCode.REGISTER_BROKER, gone, body)
+    client.ask(namesrv, *with_header(RequestCode.REGISTER_BROKER, gone), body)
     try:
         code, out, err = run("cluster", "-n", namesrv, "--json")
         details = [json.loads(line)["detail"] for line in out.splitlines()]
@@ -126,7 +127,7 @@ def test_a_broker_that_is_gone_is_named_once_and_the_rest_is_shown(namesrv: str)
         assert {row["clients"] for row in rows if row["group"] == "billing"} == {None}
         assert [row["broker"] for row in run("topics", "-n", namesrv, "-t", "Gone", "--json").objects] == ["gone"]
     finally:
-        client.ask(namesrv, RequestCode.UNREGISTER_BROKER, gone)
+        client.ask(namesrv, *with_header(RequestCode.UNREGISTER_BROKER, gone))
         client.close()
 
 

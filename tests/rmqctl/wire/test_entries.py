@@ -15,6 +15,7 @@ from rmqctl.network.remoting.codec import RequestCode
 from rmqctl.network.topic_config import ORDER_TOPIC_CONFIG
 from rmqctl.store.config.config import StoreConfig
 from tests.goldens import GoldenStore, tree_state
+from tests.network.callers import with_header
 from tests.network.serving import serving_here
 from tests.rmqctl.looking import run
 
@@ -120,7 +121,7 @@ def _routes(namesrv: str, topic: str) -> list[tuple[str, int, int, str]]:
 def _ordered(namesrv: str, topic: str) -> str:
     client = Client(namesrv)
     key = {"namespace": ORDER_TOPIC_CONFIG, "key": topic}
-    answer = client.ask_name_server(RequestCode.GET_KV_CONFIG, key, allowed=(22,))
+    answer = client.ask_name_server(*with_header(RequestCode.GET_KV_CONFIG, key), allowed=(22,))
     client.close()
     return answer.fields.get("value", "")
 
