@@ -543,7 +543,7 @@ class Consumer:
             raise problem
 
     def _save_before(self, given_up: Collection[MessageQueue]) -> RemoteError | None:
-        """Commit before queues are given up, and return why that failed. What is not committed of them is told."""
+        """Commit before queues are given up, and return why that failed. `warn` gets what is not committed."""
         try:
             self._save(is_due=False)
         except RemoteError as error:
@@ -575,7 +575,7 @@ class Consumer:
         return addresses.pop()
 
     def close(self) -> None:
-        """Commit and leave the group. What cannot be committed is told to `warn` and left in `uncommitted`."""
+        """Commit and leave the group. What cannot be committed goes to `warn` and stays in `uncommitted`."""
         try:
             # what an operator was told is set must not be overwritten
             self._set_offsets()

@@ -103,7 +103,7 @@ class Header:
         return header
 
     def encode(self) -> dict[str, str]:
-        """Its fields as texts; what is None is left out."""
+        """Its fields as texts; a field that is None is left out."""
         values = ((field.name, getattr(self, field.attribute)) for field in self.FIELDS)
         return {
             name: str(value).lower() if isinstance(value, bool) else str(value)
@@ -113,7 +113,7 @@ class Header:
 
 
 def request(code: int, header: Header | None = None, body: bytes = b"", *, oneway: bool = False) -> RemotingCommand:
-    """A request of ours. `oneway`: it wants no answer."""
+    """A request that this process sends. `oneway`: it wants no answer."""
     return RemotingCommand(code, {} if header is None else header.encode(), body, flag=ONEWAY_FLAG if oneway else 0)
 
 

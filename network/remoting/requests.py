@@ -21,7 +21,7 @@ from rmqctl.store.config.config import DEFAULT_RELEASE, Release
 
 Context_contra = TypeVar("Context_contra", contravariant=True)
 Tell = Callable[[str], None]
-"""Takes a line for whoever looks after the server."""
+"""Takes a line for the server's operator."""
 
 
 class RequestError(Exception):
@@ -35,7 +35,7 @@ class RequestError(Exception):
 
 
 class Caller(Protocol):
-    """Who asks: a connection, or whatever stands for one in the same process. Compared by identity."""
+    """Who asks: a connection, or its substitute in the same process. Compared by identity."""
 
     @property
     def remote(self) -> str:
@@ -362,7 +362,7 @@ class Session:
             future.add_done_callback(lambda done: self._deliver_slow(request, done))
 
     def close(self) -> None:
-        """Forget whatever waits."""
+        """Forget all that waits."""
         self._is_closed = True
         for held in list(self._held):
             self._shared.waiting.forget(held)

@@ -119,7 +119,7 @@ class Finding:
     `bytes` and `messages`: how many are affected, None where that cannot be known. `data_lost`: whether what was stored
     is gone from this store for good; None where that cannot be known. `fix`: the command that mends it, that of the
     catalogue if none is given; "" (and None from then on) where that would not do. Texts and names of a store in here
-    are raw: whoever prints them sanitises them.
+    are raw: the code that prints them sanitises them.
     """
 
     code: str
