@@ -139,7 +139,8 @@ with MessageStore.open("push-store", "rw", create=True) as store, LocalBroker(st
 - Pulls of a queue wait while it holds more than 1000 messages, 100 MiB or a span of 2000 offsets.
 - `on_ordered` locks queues and renews locks every 20 s. A failed message blocks its queue for `suspend_seconds`.
 - With `broadcast` each member gets all messages and keeps offsets in `~/.rocketmq_offsets`, as RocketMQ's clients do.
-- With `MemberOptions(client_rebalance=False)` brokers of 5.x share out the queues, by `averagely` or `by_circle`.
+- With `MemberOptions(client_rebalance=False)` (`consume --no-client-rebalance`) brokers of 5.x share out the queues, by
+  `averagely` or `by_circle`. Groups that a broker has set to POP are refused.
 - Queues are shared out every 20 s and when members change. `close` waits 30 s for callbacks (`close_seconds`).
 
 `tests/interop/test_real_broker.py`, `tests/interop/test_real_cluster.py`, `tests/interop/test_encrypted.py` and

@@ -19,6 +19,7 @@ from tests.interop.brokers import java, mqadmin, real_broker
 from tests.interop.members import wait_for
 from tests.network.callers import heartbeat
 from tests.network.serving import serving
+from tests.rmqctl.looking import run
 
 pytestmark = pytest.mark.interop
 
@@ -95,6 +96,13 @@ def test_a_broker_of_ours_assigns_as_the_real_one(tmp_path: Path) -> None:
         with PushConsumer(real.namesrv, "ours", {"Orders": "*"}, take, options=options) as consumer:
             wait_for(lambda: len(bodies) == 12)
             assert [queue.queue_id for queue in consumer.queues if queue.topic == "Orders"] == [0, 1, 2, 3, 4]
+        command = ("consume", "-n", real.namesrv, "-t", "Orders", "-g", "line", "--no-client-rebalance", "--json")
+        assert len(run(*command).objects) == 12
+        # it asks the broker indeed
+        mqadmin(VERSION, tmp_path, real.namesrv, f"setConsumeMode -b {real.broker} -t Orders -g line -m POP -q 8")
+        _produce(real.namesrv)
+        code, _, err = run(*command)
+        assert (code, "assigns queues by POP, which is not supported here" in err) == (3, True)
     with serving(tmp_path / "ours", "--writable", "--create") as served:
         mqadmin(VERSION, tmp_path, served.namesrv, f"updateTopic -b {served.broker} -t Orders -r 5 -w 5")
         ours = _answers(served.namesrv, served.broker)

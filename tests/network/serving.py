@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -79,8 +80,8 @@ def serving_here(
 
 
 def free_pair() -> tuple[int, int]:
-    """Return two free ports, the second two above the first."""
-    for port in range(20_911, 60_000, 4):
+    """Return two free ports, the second two above the first; each process looks elsewhere first."""
+    for port in range(20_911 + os.getpid() % 9_000 * 4, 60_000, 4):
         with (
             contextlib.suppress(OSError),
             socket.create_server(("127.0.0.1", port)),

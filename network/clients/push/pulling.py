@@ -272,11 +272,21 @@ class Rebalance:
         self._locks = locks
         self._problems: set[str] = set()
         self._found: set[str] = set()
+        self._unshared: set[str] = set()
+        self.incomplete_since: float | None = time.monotonic()
+        """Since when topics, but retry topics, are not shared out; None where all are."""
+
+    @property
+    def problem(self) -> RemoteError:
+        """Why topics are not shared out."""
+        said = sorted(self._problems) or [f"queues of {one} cannot be shared out" for one in sorted(self._unshared)]
+        return RemoteError("; ".join(said))
 
     def run(self) -> float:
         """Take and give up queues, topic by topic. Return the seconds until the next time."""
         pauses = [self._member.settings.rebalance_seconds]
         self._found = problems = set()
+        self._unshared = {topic for topic in self._member.subscriptions if not self._member.is_retry(topic)}
         for topic in self._member.subscriptions:
             try:
                 pauses.append(self._run_topic(topic))
@@ -287,6 +297,7 @@ class Rebalance:
         for line in sorted(problems - self._problems):
             self._member.warn(line)
         self._problems = problems
+        self.incomplete_since = (self.incomplete_since or time.monotonic()) if self._unshared else None
         return min(pauses)
 
     def _run_topic(self, topic: str) -> float:
@@ -303,6 +314,8 @@ class Rebalance:
         if is_changed or added:
             member.announce()
         working = {queue for queue, held in member.queues.items() if queue.topic == topic and not held.is_dropped}
+        if is_locked and working == share:
+            self._unshared.discard(topic)
         if not is_locked:
             return _NOT_LOCKED_SECONDS
         return member.settings.rebalance_seconds if working == share else _UNBALANCED_SECONDS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -141,7 +140,6 @@ class PushConsumer:
         self._rebalance = Rebalance(self._member, self._pulls, self._locks)
         self._answers = AskedMember(self._member, self._service.consume_directly, self._moved)
         self._rounds = 0
-        self._first_round = threading.Event()
         self._ends: dict[MessageQueue, int] | None = None
         self._is_started = False
         self._has_joined = False
@@ -285,7 +283,6 @@ class PushConsumer:
             self._background.later(_JOIN_SECONDS, lambda: self._share(number))
             return
         pause = self._rebalance.run()
-        self._first_round.set()
         self._background.later(pause, lambda: self._share(number))
 
     def _moved(self, queue: MessageQueue, held: ProcessQueue, offset: int) -> None:
@@ -329,9 +326,14 @@ class PushConsumer:
             raise self._refused
         if self._workers.wait_for_limit(0):
             return True
-        if not to_the_end or not self._first_round.is_set():
+        if not to_the_end:
             return False
-        limit = self._options.failing_seconds
+        limit, now = self._options.failing_seconds, time.monotonic()
+        since = self._rebalance.incomplete_since
+        if since is not None and self._ends is None:
+            if limit is not None and now - since > limit:
+                raise self._rebalance.problem
+            return False
         try:
             if self._ends is None:
                 self._ends = {queue: self._member.end_of(queue) for queue in self.queues}
@@ -339,7 +341,6 @@ class PushConsumer:
             if limit is not None:
                 raise
             return False
-        now = time.monotonic()
         for pulls in self._pulls.failing():
             if pulls.problem is not None and limit is not None and now - pulls.failing_since > limit:
                 raise pulls.problem

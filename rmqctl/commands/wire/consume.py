@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 else:
     _Parameter = click.ParamType
 
+_PUSH_FLAGS = "--exec, --ordered, --broadcast, --no-client-rebalance"
 STRATEGIES = ("avg", "circle", "config", "consistent-hash", "machine-room")
 _KILL_SECONDS = 10.0
 # whom every broker knows, and whose offsets nobody reads
@@ -106,6 +107,7 @@ Exit code 1 says that there was no message."""
 @click.option("--instance", metavar="NAME", help="Name of a --broadcast member on this host; DEFAULT.")
 @click.option("--strategy", type=click.Choice(sorted(STRATEGIES)), default="avg", show_default=True,
               help="How the group shares out queues; the same for all members.")  # fmt: skip
+@click.option("--no-client-rebalance", is_flag=True, help="Let brokers of 5.x assign the queues.")
 @click.option("--assign", multiple=True, metavar="BROKER:QUEUE", help="A queue of --strategy config. Repeatable.")
 @click.option("--room", multiple=True, metavar="NAME", help="Zone of --strategy machine-room. Repeatable.")
 @namespace_option
@@ -146,7 +148,10 @@ def consume(
     from rmqctl.network.clients.consumer import Consumer
     from rmqctl.network.clients.push.push_consumer import MemberOptions
 
-    is_push = bool(push["command"] or push["ordered"] or push["broadcast"])
+    is_assigned = push.pop("no_client_rebalance")
+    if is_assigned and (push["ordered"] or push["broadcast"]):
+        raise click.UsageError("--no-client-rebalance goes without --ordered and --broadcast")
+    is_push = bool(push["command"] or push["ordered"] or push["broadcast"] or is_assigned)
     _refuse_flags(group, commit, force=force, is_push=is_push, send_back=send_back)
     _refuse_trace(group, push["trace"], push["trace_topic"])
     commits = group is not None if commit is None else commit
@@ -156,7 +161,7 @@ def consume(
         options = MemberOptions(
             begin, allocate, commits, push["broadcast"], push["instance"] or "DEFAULT", None, force, output.talk,
             dial, namespace or "", unit_name, unit_mode,
-            release, failing_seconds=_FAILING_SECONDS,
+            release, client_rebalance=not is_assigned, failing_seconds=_FAILING_SECONDS,
         )  # fmt: skip
         return _push(
             output,
@@ -204,9 +209,9 @@ def _refuse_flags(group: str | None, commit: bool | None, *, force: bool, is_pus
     if group is None and force:
         raise click.UsageError("--force goes with -g GROUP")
     if group is None and (is_push or send_back):
-        raise click.UsageError("--exec, --ordered, --broadcast and --send-back need a group: -g GROUP")
+        raise click.UsageError(f"{_PUSH_FLAGS} and --send-back need a group: -g GROUP")
     if is_push and send_back:
-        raise click.UsageError("--send-back goes without --exec, --ordered and --broadcast")
+        raise click.UsageError(f"--send-back goes without {_PUSH_FLAGS}")
 
 
 def _refuse_trace(group: str | None, trace: bool, trace_topic: str | None) -> None:

@@ -16,8 +16,8 @@ from rmqctl.network.clients.producer import Producer, ProducerSettings
 from rmqctl.network.clients.push.offset_stores import BrokerOffsets, LocalOffsets, local_offsets_text
 from rmqctl.network.clients.push.push_consumer import PushConsumer
 from rmqctl.network.clients.push.settings import ConsumeStatus
-from rmqctl.network.remoting.codec import MessageQueue
-from tests.network.push.pushing import LIMIT, Pushing, Seen, wait_until
+from rmqctl.network.remoting.codec import MessageQueue, RequestCode
+from tests.network.push.pushing import LIMIT, Pushing, Seen, refuse, wait_until
 
 
 def _ids(consumer: PushConsumer, topic: str) -> list[int]:
@@ -173,3 +173,27 @@ def test_a_namespace_is_between_consumer_and_broker(pushing: Pushing) -> None:
         pushing.local.namesrv, "polls", "Spaced", begin="first", dial=pushing.local.dial, namespace="MQ_INST_1_x"
     ) as polling:
         assert [one.topic for one in polling.poll(LIMIT)] == ["Spaced"] * 2
+
+
+@pytest.mark.parametrize("code", [RequestCode.GET_CONSUMER_LIST_BY_GROUP, RequestCode.QUERY_CONSUMER_OFFSET])
+def test_the_end_is_not_there_before_all_queues_are_shared_out(pushing: Pushing, code: RequestCode) -> None:
+    topic = f"Shared{code}"
+    pushing.send(topic, *"abcd")
+    seen = Seen()
+    consumer = pushing.consumer(topic, topic, seen, rebalance_seconds=0.2)
+    ask = consumer._client.ask
+    refuse(consumer, code)
+    with consumer:
+        wait_until(lambda: any(f"queues of {topic} cannot be shared out" in line for line in pushing.said))
+        assert not consumer.has_ended(to_the_end=True)
+        consumer._client.ask = ask  # type: ignore[method-assign]
+        consumer.wait_to_the_end()
+    assert sorted(seen.bodies) == ["a", "b", "c", "d"]
+
+
+def test_queues_that_are_never_shared_out_are_an_error_where_there_is_a_limit(pushing: Pushing) -> None:
+    pushing.send("Unshared", "x")
+    consumer = pushing.consumer("unshared", "Unshared", Seen(), failing_seconds=0.3)
+    refuse(consumer, RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+    with consumer, pytest.raises(RemoteError, match="queues of Unshared cannot be shared out"):
+        consumer.wait_to_the_end()

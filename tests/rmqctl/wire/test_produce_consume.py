@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.formats.message import Message
 from rmqctl.network.clients.consumer import Consumer
+from rmqctl.network.clients.producer import Producer
 from rmqctl.store.config.config import StoreConfig
 from tests.network.serving import serving_here
 from tests.rmqctl.looking import run
@@ -71,6 +73,24 @@ def test_many_messages_and_groups(namesrv: str, tmp_path: Path) -> None:
     assert _bodies(namesrv, "Many", 6) == everything
     code, out, _ = run("produce", "-n", namesrv, "--from", lines, "--keep-going", "--json")
     assert (code, json.loads(out)) == (2, {"sent": 1, "bad_lines": 1})
+
+
+def test_queues_that_brokers_assign(tmp_path: Path) -> None:
+    """A broker that balances no load assigns every queue to every member: else two share them."""
+    config = StoreConfig(mapped_file_size_commit_log=1 << 20, timer_wheel_enable=False)
+    with serving_here(tmp_path / "store", config, {"serverLoadBalancerEnable": "false"}) as served:
+        with Producer(served.namesrv) as producer:
+            for number, queue in enumerate(producer.queues("Shares")):
+                producer.send(Message("Shares", b"%d" % number), queue)
+        with Consumer(served.namesrv, "shares", "Shares", begin="first", commit=False) as other:
+            assert other.poll(LIMIT)
+            command = ("consume", "-n", served.namesrv, "-t", "Shares", "-g", "shares", "--no-commit", "--json")
+            assert len(run(*command).objects) == 2
+            for more in ((), ("--strategy", "circle"), ("--exec", "cat")):
+                assert len(run(*command, "--no-client-rebalance", *more).objects) == 4
+    for wrong in (("--ordered",), ("--broadcast",), ("--send-back",), ("--strategy", "consistent-hash")):
+        assert run(*command, "--no-client-rebalance", *wrong).code == 2
+    assert run("consume", "-n", served.namesrv, "-t", "Shares", "--no-client-rebalance").code == 2
 
 
 def test_delays_and_transactions(namesrv: str) -> None:
