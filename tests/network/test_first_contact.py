@@ -191,8 +191,9 @@ def test_without_anybody_to_warn_the_log_has_what_is_not_committed(
     ]
 
 
-def test_consume_says_at_its_end_which_offsets_are_not_committed(tmp_path: Path) -> None:
-    with serving(tmp_path / "store", "--writable", "--create") as served:
+def _ends_without_its_broker(store: Path) -> tuple[int, str]:
+    """Exit code and talk of a `consume` that is interrupted once its broker was killed."""
+    with serving(store, "--writable", "--create") as served:
         with Producer(served.namesrv) as producer:
             producer.send(Message("Ends", b"x"), producer.queues("Ends")[2])
         command = [sys.executable, "-m", "rmqctl", "consume", "-n", served.namesrv, "-t", "Ends", "-g", "ends", "-f"]
@@ -203,8 +204,18 @@ def test_consume_says_at_its_end_which_offsets_are_not_committed(tmp_path: Path)
             served.end(signal.SIGKILL)
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=LIMIT)
+    return process.returncode, errors
+
+
+def test_consume_says_at_its_end_which_offsets_are_not_committed(tmp_path: Path) -> None:
+    # on a busy machine the broker may have got the offset of the 5 s before it was killed, or the message was not yet
+    # consumed: then once more
+    for number in range(10):
+        code, errors = _ends_without_its_broker(tmp_path / str(number))
+        assert code == 130
+        if "not committed" in errors:
+            break
     assert "offset 1 of Ends queue 2 is not committed: " in errors
-    assert process.returncode == 130
 
 
 def test_consume_fails_where_it_could_not_commit_what_it_handed_on(tmp_path: Path) -> None:
