@@ -81,17 +81,20 @@ class Registrar:
                 return list(route.readable)
         return self._broker.own_queues_of(topic)
 
+    def _names(self) -> dict[str, Any]:
+        identity = self._broker.identity
+        return {
+            "broker_name": identity.name, "broker_addr": self._address, "cluster_name": identity.cluster,
+            "broker_id": identity.broker_id,
+        }  # fmt: skip
+
     def _body(self) -> bytes:
         table = {name: topic.as_bean() for name, topic in self._topics.items()}
         wrapper = bean(dataVersion=self._version, topicConfigTable=table)
         return fastjson(bean(filterServerList=[], topicConfigSerializeWrapper=wrapper))
 
     def _register(self, body: bytes) -> None:
-        identity = self._broker.identity
-        header = RegisterBroker(
-            broker_name=identity.name, broker_addr=self._address, cluster_name=identity.cluster,
-            broker_id=identity.broker_id, ha_server_addr=self._ha_address(), body_crc32=body_crc(body),
-        )  # fmt: skip
+        header = RegisterBroker(**self._names(), ha_server_addr=self._ha_address(), body_crc32=body_crc(body))
         for name_server in self._name_servers:
             try:
                 self._client.ask(name_server, RequestCode.REGISTER_BROKER, header, body)
@@ -115,11 +118,7 @@ class Registrar:
 
     def leave(self) -> None:
         """Tell them that the broker goes; who does not hear it forgets it by itself."""
-        identity = self._broker.identity
-        header = UnregisterBroker(
-            broker_name=identity.name, broker_addr=self._address, cluster_name=identity.cluster,
-            broker_id=identity.broker_id,
-        )  # fmt: skip
+        header = UnregisterBroker(**self._names())
         for name_server in self._name_servers:
             try:
                 if name_server not in self._silent:

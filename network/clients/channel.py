@@ -337,7 +337,8 @@ class SocketChannel:
 
 
 def _host_and_port(address: str) -> tuple[str, int]:
-    """What to dial; AddressError for what is no address. Systems take ports beyond the largest for others."""
+    """Return host and port to dial. AddressError for a malformed address: systems take ports beyond the largest for
+    others."""
     host, _, port = address.rpartition(":")
     is_number = port.isascii() and port.isdigit() and len(port) <= len(str(_LARGEST_PORT))
     if not host or not is_number or not 0 < int(port) <= _LARGEST_PORT:

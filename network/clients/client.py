@@ -27,7 +27,15 @@ from rmqctl.network.remoting.codec import (
     objects,
     text_of,
 )
-from rmqctl.network.remoting.headers import GetRouteInfo, Header, UnregisterClient, request
+from rmqctl.network.remoting.headers import (
+    GetRouteInfo,
+    Header,
+    QueryConsumerOffset,
+    QueueHeader,
+    SearchOffset,
+    UnregisterClient,
+    request,
+)
 from rmqctl.network.topic_config import PERM_READ, PERM_WRITE
 from rmqctl.network.unique_ids import own_address
 from rmqctl.store.answers.dead_letters import DLQ_PREFIX, RETRY_PREFIX
@@ -306,6 +314,24 @@ class Client:
         if route is None or queue.broker_name not in route.addresses:
             raise RemoteError(f"no name server knows broker {queue.broker_name!r} of topic {queue.topic!r}")
         return route.addresses[queue.broker_name]
+
+    def bound_of(self, queue: MessageQueue, code: RequestCode, timestamp: int | None = None) -> int:
+        """Return an offset of a queue as its broker has it: GET_MIN_OFFSET or GET_MAX_OFFSET, with a store time
+        SEARCH_OFFSET_BY_TIMESTAMP. RemoteError."""
+        header: Header = QueueHeader(topic=queue.topic, queue_id=queue.queue_id)
+        if timestamp is not None:
+            header = SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp)
+        return int(self.ask(self.address_of(queue), code, header).fields["offset"])
+
+    def group_offset(self, group: str, queue: MessageQueue) -> int | None:
+        """Return the offset of a group in a queue as its broker has it, None without one. RemoteError."""
+        # young queues have offset 0 for everybody, which is not what the group was asked to begin with
+        header = QueryConsumerOffset(
+            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
+        )
+        allowed = (int(ResponseCode.QUERY_NOT_FOUND),)
+        answer = self.ask(self.address_of(queue), RequestCode.QUERY_CONSUMER_OFFSET, header, allowed=allowed)
+        return int(answer.fields["offset"]) if answer.code == ResponseCode.SUCCESS else None
 
     def known_route(self, topic: str) -> Route | None:
         """Return the route that was looked up last; no server is asked."""

@@ -41,7 +41,7 @@ from rmqctl.network.clients.membership import (
 from rmqctl.network.clients.producing.settings import check_group
 from rmqctl.network.remoting import headers
 from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode, ResponseCode
-from rmqctl.network.remoting.headers import Header, request
+from rmqctl.network.remoting.headers import request
 from rmqctl.network.topic_config import retry_topic
 from rmqctl.store.config.config import DEFAULT_RELEASE
 from rmqctl.store.read.filter import SUBSCRIBE_ALL, TagFilter
@@ -271,7 +271,7 @@ class Consumer:
             self._balance_at = 0.0
             try:
                 self._rebalance()
-                return {queue: self._bound(queue, RequestCode.GET_MAX_OFFSET) for queue in self._offsets}
+                return {queue: self._client.bound_of(queue, RequestCode.GET_MAX_OFFSET) for queue in self._offsets}
             except RemoteError as error:
                 self._wait_out(error, _ROUTED_SECONDS)
 
@@ -485,31 +485,18 @@ class Consumer:
 
     def _start_of(self, queue: MessageQueue) -> int:
         """The group's offset in a queue, or where it begins without one (computePullFromWhere)."""
-        address = self._client.address_of(queue)
-        allowed = (int(ResponseCode.QUERY_NOT_FOUND),)
-        # young queues have offset 0 for everybody, which is not what the group was asked to begin with
-        header = headers.QueryConsumerOffset(
-            consumer_group=self.group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
-        )
-        if self._joins:
-            answer = self._client.ask(address, RequestCode.QUERY_CONSUMER_OFFSET, header, allowed=allowed)
-            if answer.code == ResponseCode.SUCCESS:
-                return int(answer.fields["offset"])
+        offset = self._client.group_offset(self.group, queue) if self._joins else None
+        if offset is not None:
+            return offset
         if self._begin == "first" or queue.topic != self.topic:
             # no message that is to come again may be left out
-            return self._bound(queue, RequestCode.GET_MIN_OFFSET)
+            return self._client.bound_of(queue, RequestCode.GET_MIN_OFFSET)
         if self._begin == "last":
-            return self._bound(queue, RequestCode.GET_MAX_OFFSET)
+            return self._client.bound_of(queue, RequestCode.GET_MAX_OFFSET)
         # brokers of 4.x give the nearest message, be it older, or any of those of that very time: never one that is
         # behind the first of them if the time is 1 ms earlier
         self._not_before[queue] = self._begin
-        return self._bound(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, max(0, self._begin - 1))
-
-    def _bound(self, queue: MessageQueue, code: RequestCode, timestamp: int | None = None) -> int:
-        header: Header = headers.QueueHeader(topic=queue.topic, queue_id=queue.queue_id)
-        if timestamp is not None:
-            header = headers.SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp)
-        return int(self._client.ask(self._client.address_of(queue), code, header).fields["offset"])
+        return self._client.bound_of(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, max(0, self._begin - 1))
 
     # ---- offsets
 

@@ -24,7 +24,7 @@ from rmqctl.network.clients.membership import (
     by_machine_room_nearby,
 )
 from rmqctl.network.clients.producer import Producer
-from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand
+from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode
 from rmqctl.network.serving import LocalBroker
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
@@ -317,7 +317,12 @@ def test_a_time_to_begin_at_leaves_out_what_is_older_whatever_the_broker_finds(c
         producer.send(Message("Times", b"new"), queue)
     with cluster.consumer("times", "Times", begin=begin, commit=False) as consumer:
         # as brokers of 4.x may: they give the nearest message
-        search, consumer._bound = consumer._bound, lambda queue, code, *more: max(0, search(queue, code, *more) - 1)  # type: ignore[method-assign]
+        search = consumer._client.bound_of
+
+        def nearest(queue: MessageQueue, code: RequestCode, timestamp: int | None = None) -> int:
+            return max(0, search(queue, code, timestamp) - 1)
+
+        consumer._client.bound_of = nearest  # type: ignore[method-assign]
         assert _all(consumer, 1) == [b"new"]
 
 

@@ -29,7 +29,6 @@ from rmqctl.network.clients.push.offset_stores import ProgressStore
 from rmqctl.network.clients.push.process_queue import ProcessQueue
 from rmqctl.network.clients.push.settings import ConsumeFigures, PushSettings
 from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode, ResponseCode, bean, fastjson
-from rmqctl.network.remoting.headers import Header, QueueHeader, SearchOffset
 from rmqctl.network.topic_config import retry_topic
 from rmqctl.store.answers.dead_letters import ORIGIN_TOPIC
 
@@ -132,21 +131,15 @@ class PushMember:
         if stored is not None:
             return stored, None
         if self.begin == "first" or self.is_retry(queue.topic):
-            return self._bound(queue, RequestCode.GET_MIN_OFFSET), None
+            return self.client.bound_of(queue, RequestCode.GET_MIN_OFFSET), None
         if self.begin == "last":
-            return self._bound(queue, RequestCode.GET_MAX_OFFSET), None
+            return self.client.bound_of(queue, RequestCode.GET_MAX_OFFSET), None
         # brokers of 4.x return the nearest message: never one after the first of that time if asked for 1 ms earlier
-        return self._bound(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, max(0, self.begin - 1)), self.begin
+        return self.client.bound_of(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, max(0, self.begin - 1)), self.begin
 
     def end_of(self, queue: MessageQueue) -> int:
         """Return the offset of the next message that a queue will get."""
-        return self._bound(queue, RequestCode.GET_MAX_OFFSET)
-
-    def _bound(self, queue: MessageQueue, code: RequestCode, timestamp: int | None = None) -> int:
-        header: Header = QueueHeader(topic=queue.topic, queue_id=queue.queue_id)
-        if timestamp is not None:
-            header = SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp)
-        return int(self.client.ask(self.client.address_of(queue), code, header).fields["offset"])
+        return self.client.bound_of(queue, RequestCode.GET_MAX_OFFSET)
 
 
 # Requests that brokers send to a push consumer: state, offsets, one message, a reset (ClientRemotingProcessor).

@@ -12,8 +12,8 @@ from typing import Protocol
 from rmqctl.formats.errors import CorruptError, RemoteError, RmqctlError
 from rmqctl.network.clients.client import Client, Warn
 from rmqctl.network.clients.membership import not_committed
-from rmqctl.network.remoting.codec import MessageQueue, RequestCode, ResponseCode, parse_body, queue_of_key
-from rmqctl.network.remoting.headers import QueryConsumerOffset, UpdateConsumerOffset
+from rmqctl.network.remoting.codec import MessageQueue, RequestCode, parse_body, queue_of_key
+from rmqctl.network.remoting.headers import UpdateConsumerOffset
 from rmqctl.store.files import io
 from rmqctl.store.files.reading import is_there, read_small_file
 
@@ -92,16 +92,9 @@ class BrokerOffsets(_InMemory):
 
     def stored(self, queue: MessageQueue) -> int | None:
         """See ProgressStore. Young queues have no offset 0 for a group without one: its own policy decides."""
-        header = QueryConsumerOffset(
-            consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
-        )
-        allowed = (int(ResponseCode.QUERY_NOT_FOUND),)
-        address = self._client.address_of(queue)
-        answer = self._client.ask(address, RequestCode.QUERY_CONSUMER_OFFSET, header, allowed=allowed)
-        if answer.code != ResponseCode.SUCCESS:
-            return None
-        offset = int(answer.fields["offset"])
-        self.update(queue, offset, increase_only=False)
+        offset = self._client.group_offset(self._group, queue)
+        if offset is not None:
+            self.update(queue, offset, increase_only=False)
         return offset
 
     def persist(self, queues: Collection[MessageQueue]) -> None:

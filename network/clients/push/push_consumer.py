@@ -194,7 +194,8 @@ class PushConsumer:
         self._share_soon()
 
     def _join(self) -> None:
-        """Announce this member once a broker of a topic answers; what is missing is told once. Errors as of `start`."""
+        """Announce this member once a broker of a topic answers. Each missing server or topic is warned of once. Errors
+        as of `start`."""
         addresses: set[str] = set()
         try:
             for topic in self._member.subscriptions:
