@@ -46,6 +46,8 @@ class Load:
         # acknowledged bodies, by topic: what has to be there
         self.sent: dict[str, list[bytes]] = {"Plain": [], "Later": [], "Timed": [], "Half": []}
         self.consumed = 0
+        # a consumer waits for its broker for ever, as RocketMQ's does: only the test knows that it will not come back
+        self.over = threading.Event()
         with Producer(namesrv) as producer:
             # now there is a topic to consume
             # however busy the machine is: there is no load yet that a kill could be in the middle of
@@ -87,14 +89,16 @@ class Load:
 
     def _consume(self) -> None:
         with contextlib.suppress(RmqctlError), Consumer(self.namesrv, "g", "Plain", begin="first") as consumer:
-            while True:
+            while not self.over.is_set():
                 self.consumed += len(consumer.poll(0.2))
                 consumer.commit()
 
     def wait(self) -> None:
+        """Until producers and consumer have seen that the server is gone."""
+        self.over.set()
         for thread in self.threads:
             thread.join(LIMIT)
-            assert not thread.is_alive()
+            assert not thread.is_alive(), thread.name
 
 
 def _all(store: MessageStore, topic: str) -> list[bytes]:
@@ -168,7 +172,7 @@ def kill_in_mid_load(folder: Path, kills: int, chance: random.Random) -> dict[st
             load.wait()
         for topic, bodies in sent.items():
             bodies |= set(load.sent[topic])
-        assert load.consumed
+        assert load.consumed, "no message was consumed before the kill"
         assert (store / "abort").exists()
         with MessageStore.open(store) as killed:
             killed.recover()
