@@ -30,7 +30,7 @@ from rmqctl.network.nameserver import NameServer
 from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode, bean, fastjson
 from rmqctl.network.remoting.headers import RegisterBroker, UnregisterBroker
 from rmqctl.network.remoting.requests import Caller, Processor, Session, Shared, Tell, Waiting
-from rmqctl.network.remoting.server import VIP_PORTS_BELOW, Address, Limits, RemotingServer, bound
+from rmqctl.network.remoting.server import VIP_PORTS_BELOW, Address, Limits, RemotingServer, bound, bound_pair
 from rmqctl.network.remoting.tls import Admission, connections_left
 from rmqctl.network.topic_config import TopicConfig
 from rmqctl.network.unique_ids import own_address
@@ -425,7 +425,8 @@ class ListeningBroker:
     async def _serve(self) -> None:
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         self._end = lambda: loop.call_soon_threadsafe(ended.set)
-        with bound(self._host, 0) as name_server_on, bound(self._host, 0) as broker_on:
+        broker_on, vip_on = bound_pair(self._host, 0, self._tell)
+        with broker_on, vip_on or contextlib.nullcontext(), bound(self._host, 0) as name_server_on:
             await serve(
                 self.broker,
                 name_server_on,
@@ -433,6 +434,7 @@ class ListeningBroker:
                 self._tell,
                 self._ready.set_result,
                 ended.wait,
+                vip_on=vip_on,
                 register_at=self._register_at,
             )
 

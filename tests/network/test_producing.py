@@ -375,6 +375,8 @@ def test_the_vip_channel_is_two_ports_below(served: ListeningBroker) -> None:
         queue = producer.queues("Vip")[0]
         host, port = served.address.rsplit(":", 1)
         assert producer._sender._address(queue) == f"{host}:{int(port) - 2}"
+        producer.send(Message("Vip", b"by the VIP channel"), queue)
+    assert [one.plain_body() for one in consumed(served, "Vip", 1)] == [b"by the VIP channel"]
 
 
 def test_namespaces(served: ListeningBroker) -> None:

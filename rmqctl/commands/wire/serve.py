@@ -180,7 +180,7 @@ def serve(
     broker; after a crash it needs `rmqctl recover` first, or --recover.
     """
     from rmqctl.network.broker.settings import identity_from_properties
-    from rmqctl.network.remoting.server import bound
+    from rmqctl.network.remoting.server import bound, bound_pair
     from rmqctl.network.remoting.tls import raise_descriptor_limit, server_context
     from rmqctl.network.serving import is_loopback
     from rmqctl.output.output import Beside
@@ -210,16 +210,10 @@ def serve(
             return None if address is None else taken.enter_context(bound(*address))
 
         name_server_on = taken.enter_context(bound(*namesrv))
-        broker_on, vip_on = _taken_pair(listen, taken, tell)
-        places = _Places(
-            name_server_on,
-            broker_on,
-            take(metrics),
-            take(ha_listen),
-            vip_on,
-            register_at,
-            tls,
-        )
+        broker_on, vip_on = bound_pair(*listen, tell)
+        for one in (broker_on, vip_on):
+            taken.enter_context(one or contextlib.nullcontext())
+        places = _Places(name_server_on, broker_on, take(metrics), take(ha_listen), vip_on, register_at, tls)
         if recover:
             recover_first(store, tell)
         if writable:
@@ -239,21 +233,6 @@ class _Places(NamedTuple):
     vip: socket.socket | None
     register_at: str | None
     tls: ssl.SSLContext | None
-
-
-def _taken_pair(
-    listen: tuple[str, int], taken: contextlib.ExitStack, tell: Callable[[str], None]
-) -> tuple[socket.socket, socket.socket | None]:
-    """Take the broker's address and, where it is free, its VIP channel's; say why it is not there."""
-    from rmqctl.network.remoting.server import bound_pair
-
-    own, vip, problem = bound_pair(*listen)
-    taken.enter_context(own)
-    if vip is None:
-        tell(f"clients with the VIP channel on cannot send: {problem}")
-    else:
-        taken.enter_context(vip)
-    return own, vip
 
 
 class _Teller:

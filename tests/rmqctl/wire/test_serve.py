@@ -166,17 +166,19 @@ def test_another_port_is_tried_where_the_vip_channel_is_taken(monkeypatch: pytes
 
     monkeypatch.setattr(server, "bound", bound)
     refused = 2
-    own, vip, problem = server.bound_pair("127.0.0.1", 0)
+    problems = list[str]()
+    own, vip = server.bound_pair("127.0.0.1", 0, problems.append)
     assert vip is not None
     with own, vip:
         assert own.getsockname()[1] - vip.getsockname()[1] == 2
-        assert problem == ""
+        assert problems == []
         assert [bool(port) for port in asked] == [False, True] * 3
     refused = 1 << 30
-    own, vip, problem = server.bound_pair("127.0.0.1", 0)
+    own, vip = server.bound_pair("127.0.0.1", 0, problems.append)
     with own:
         assert vip is None
-        assert problem.startswith("cannot listen at 127.0.0.1:")
+        (problem,) = problems
+        assert problem.startswith("clients with the VIP channel on cannot send: cannot listen at 127.0.0.1:")
 
 
 def test_a_broker_whose_process_dies_leaves_the_routes_at_once(golden_store: GoldenStore, tmp_path: Path) -> None:
