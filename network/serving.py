@@ -18,8 +18,7 @@ from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, Rem
 from rmqctl.formats.hosts import Host
 from rmqctl.network.broker.broker import Broker, WritableBroker, wall_clock
 from rmqctl.network.broker.master_broker import MasterBroker
-from rmqctl.network.broker.services import MASTER_SERVICES, known_to
-from rmqctl.network.broker.services import SERVICES as BROKER_SERVICES
+from rmqctl.network.broker.services import known_to, services_of
 from rmqctl.network.broker.settings import ANY_ADDRESS, BrokerIdentity
 from rmqctl.network.broker.tables import NO_VERSION
 from rmqctl.network.clients.channel import Answers
@@ -255,9 +254,8 @@ def _servers(
     broker: Broker, name_server: NameServer, tell: Tell, tls: ssl.SSLContext | None
 ) -> tuple[RemotingServer, RemotingServer]:
     """Return what serves the broker's requests and the name server's; both share one bound of connections."""
-    services = MASTER_SERVICES if isinstance(broker, MasterBroker) else BROKER_SERVICES
     release = broker.identity.release
-    version, known = release.number, known_to(release, services)
+    version, known = release.number, services_of(writable=broker.is_writable, release=release)
     admission = Admission(connections_left(2 * Limits().connections), tell)
     asyncio.get_running_loop().set_exception_handler(lambda _, context: admission.say(_failed_in_loop(context)))
     of_messages = Processor(broker, known, tell, release)
@@ -471,7 +469,7 @@ class LocalBroker:
         limits = Limits()
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="slow-requests")
         bounds = self._executor, limits.slow_requests, limits.suspended
-        self._shared = Shared(Processor(self.broker, MASTER_SERVICES, tell), *bounds)
+        self._shared = Shared(Processor(self.broker, services_of(writable=True), tell), *bounds)
         self._names = Shared(Processor(self._name_server, NAME_SERVER_SERVICES, tell), *bounds)
         self._loop = asyncio.new_event_loop()
         self._channels: set[LocalChannel] = set()

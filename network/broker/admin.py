@@ -32,7 +32,7 @@ from rmqctl.network.remoting.codec import (
     text_of,
 )
 from rmqctl.network.remoting.headers import Header, request
-from rmqctl.network.remoting.requests import Asked, Promised, Reply, RequestError, Service
+from rmqctl.network.remoting.requests import Asked, Promised, Reply, RequestError
 from rmqctl.network.topic_config import TopicConfig, topic_from_bean
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX
 from rmqctl.store.config.config import DEFAULT_RELEASE, parse_properties
@@ -327,35 +327,6 @@ def _tell_members(broker: MasterBroker, topic: str, group: str) -> None:
         caller.send(command)
 
 
-def get_all_delay_offset(broker: MasterBroker, header: Header, asked: Asked) -> RemotingCommand:
-    """How far the delay levels have been delivered now."""
-    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(broker.delays.table()))
-
-
-SERVICES: dict[int, Service[MasterBroker]] = {
-    RequestCode.UPDATE_BROKER_CONFIG: Service(
-        update_broker_config,
-        "settings count at once, until the broker ends; all of them or none, others refused with 16",
-    ),
-    RequestCode.UPDATE_AND_CREATE_TOPIC: Service(update_and_create_topic, "a topic, answered when it is written"),
-    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: Service(update_and_create_topics, "several topics, all or none"),
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: Service(update_groups, "several groups, all or none"),
-    RequestCode.DELETE_TOPIC_IN_BROKER: Service(
-        delete_topic, "nobody sees it any more, its offsets are gone; created again it goes on behind its old messages"
-    ),
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Service(update_group, "a group, answered when it is written"),
-    RequestCode.SET_MESSAGE_REQUEST_MODE: Service(
-        set_request_mode, "a group pulls a topic (mode PULL), answered when it is written; POP is refused"
-    ),
-    RequestCode.DELETE_SUBSCRIPTIONGROUP: Service(delete_group, "a group, and its offsets if asked for"),
-    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: Service(
-        reset_offset, "a group's next pulls begin at a time or an offset (21)", is_slow=True
-    ),
-    RequestCode.CLONE_GROUP_OFFSET: Service(clone_offsets, "a group is where another one is"),
-    RequestCode.GET_ALL_DELAY_OFFSET: Service(get_all_delay_offset, "delivered delay levels, as they are now"),
-}
-
-
 # What the broker is configured with: topics, groups, offsets, itself; and what state it is in.
 
 # TopicValidator: since 5.0
@@ -424,8 +395,10 @@ def get_all_consumer_offset(broker: Broker, header: Header, asked: Asked) -> Rem
     return _body(content)
 
 
-def config_services_get_all_delay_offset(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
-    """How far the delay levels have been delivered, as the store has it."""
+def get_all_delay_offset(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
+    """How far the delay levels have been delivered: now, or as the store has it."""
+    if isinstance(broker, MasterBroker):
+        return _body(broker.delays.table())
     try:
         content = read_config(broker.files.layout.config / "delayOffset.json")
     except (CorruptError, UnreadableError) as error:
@@ -556,21 +529,3 @@ def exchange_ha_info(broker: Broker, header: Header, asked: Asked) -> RemotingCo
         "masterFlushOffset": str(broker.log_end),
     }
     return RemotingCommand(ResponseCode.SUCCESS, answer)
-
-
-CONFIG_SERVICES_SERVICES: dict[int, Service[Broker]] = {
-    RequestCode.GET_TOPIC_CONFIG: Service(get_topic_config, "one topic"),
-    RequestCode.GET_ALL_TOPIC_CONFIG: Service(get_all_topic_config, "all topics"),
-    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: Service(get_group_config, "one group"),
-    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Service(get_all_group_config, "all groups"),
-    RequestCode.GET_ALL_CONSUMER_OFFSET: Service(get_all_consumer_offset, "offsets of all groups, as in memory"),
-    RequestCode.GET_ALL_DELAY_OFFSET: Service(
-        config_services_get_all_delay_offset, "delivered delay levels, as in the store"
-    ),
-    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: Service(get_all_request_mode, "groups that pop, as in the store"),
-    RequestCode.GET_BROKER_CONFIG: Service(get_broker_config, "every key of the version, with the values that count"),
-    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: Service(get_system_topics, "topics of the broker's own"),
-    RequestCode.GET_BROKER_RUNTIME_INFO: Service(get_runtime_info, "every key of 5.3.3", is_slow=True),
-    RequestCode.GET_BROKER_HA_STATUS: Service(get_ha_status, "slaves, and how far each has come"),
-    RequestCode.EXCHANGE_BROKER_HA_INFO: Service(exchange_ha_info, "where slaves find the log"),
-}

@@ -28,7 +28,7 @@ from rmqctl.network.remoting.codec import (
     text_of,
 )
 from rmqctl.network.remoting.headers import Header, request
-from rmqctl.network.remoting.requests import Asked, Caller, Promised, Reply, RequestError, Service
+from rmqctl.network.remoting.requests import Asked, Caller, Promised, Reply, RequestError
 
 
 def heart_beat(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
@@ -162,21 +162,6 @@ def _share(broker: Broker, content: dict[str, Any], queues: list[MessageQueue]) 
     return allocate(sorted(queues), members, client_id)
 
 
-SERVICES: dict[int, Service[Broker]] = {
-    RequestCode.QUERY_ASSIGNMENT: Service(
-        query_assignment, "a member's share of the queues, by AVG or AVG_BY_CIRCLE; mode PULL", is_slow=True
-    ),
-    RequestCode.HEART_BEAT: Service(heart_beat, "remembered for 120 s; the other members of a group are told (40)"),
-    RequestCode.UNREGISTER_CLIENT: Service(unregister_client, "the client leaves its groups"),
-    RequestCode.CHECK_CLIENT_CONFIG: Service(check_client_config, "SQL92 is refused, tags are taken as they are"),
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP: Service(get_consumer_list, "ids of a group's clients, sorted"),
-    RequestCode.GET_CONSUMER_CONNECTION_LIST: Service(get_consumer_connections, "clients of a consumer group"),
-    RequestCode.GET_PRODUCER_CONNECTION_LIST: Service(get_producer_connections, "clients of a producer group"),
-    RequestCode.GET_ALL_PRODUCER_INFO: Service(get_all_producers, "clients of all producer groups"),
-    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: Service(query_subscription, "what a group subscribes of a topic"),
-}
-
-
 # What is asked of a broker and answered by one of its consumers (AdminBrokerProcessor#callConsumer).
 
 _ANSWERS_WITHIN_SECONDS = 10.0
@@ -306,19 +291,6 @@ def _called(
     return Promised(done, handed_on)
 
 
-CONSUMER_CALLS_SERVICES: dict[int, Service[Broker]] = {
-    RequestCode.GET_CONSUMER_RUNNING_INFO: Service(
-        get_consumer_running_info, "asked of the client itself; 207 where it does not answer within 10 s"
-    ),
-    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: Service(
-        get_consumer_status, "how far members of a group are, asked of each (221)"
-    ),
-    RequestCode.CONSUME_MESSAGE_DIRECTLY: Service(
-        consume_message_directly, "a message given to the client that is named, and its answer; 207 as for 307"
-    ),
-}
-
-
 # Consumers in order ask for queues of their own, and give them back (AdminBrokerProcessor#lockBatchMQ).
 
 
@@ -362,9 +334,3 @@ def unlock_batch(broker: Broker, header: Header, asked: Asked) -> RemotingComman
     for queue in wanted.queues:
         broker.locks.unlock(wanted.group, queue, wanted.client_id)
     return RemotingCommand(ResponseCode.SUCCESS)
-
-
-LOCK_SERVICES_SERVICES: dict[int, Service[Broker]] = {
-    RequestCode.LOCK_BATCH_MQ: Service(lock_batch, "queues for one client of a group, for 60 s"),
-    RequestCode.UNLOCK_BATCH_MQ: Service(unlock_batch, "queues are given back"),
-}

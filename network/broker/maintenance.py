@@ -14,9 +14,9 @@ from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.master_broker import MasterBroker
 from rmqctl.network.broker.send import put_and_answer
 from rmqctl.network.remoting import headers
-from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode, bean, fastjson
+from rmqctl.network.remoting.codec import RemotingCommand, ResponseCode, bean, fastjson
 from rmqctl.network.remoting.headers import Header
-from rmqctl.network.remoting.requests import Asked, Reply, RequestError, Service
+from rmqctl.network.remoting.requests import Asked, Reply, RequestError
 from rmqctl.store.read.frames import message_at
 from rmqctl.store.timer.wheel import CHECKPOINT_FILE
 from rmqctl.store.write.put import PutResult
@@ -113,23 +113,6 @@ def get_timer_checkpoint(broker: Broker, header: Header, asked: Asked) -> Remoti
     return RemotingCommand(ResponseCode.SUCCESS, body=body.ljust(_CHECKPOINT_BYTES, b"\0"))
 
 
-SERVICES: dict[int, Service[Broker]] = {
-    RequestCode.GET_BROKER_EPOCH_CACHE: Service(get_epochs, "1: only under a controller"),
-    RequestCode.NOTIFY_BROKER_ROLE_CHANGED: Service(accept, "0: nothing changes without a controller"),
-    RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: Service(accept, "0: nothing changes at a master"),
-    RequestCode.RESET_MASTER_FLUSH_OFFSET: Service(accept, "0: nothing changes at a master"),
-    RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: Service(get_cold_data_info, "no group has a limit"),
-    RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: Service(refuse_cold_data_limit, "16: not supported"),
-    RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: Service(accept, "0: no group has a limit"),
-    RequestCode.SET_COMMITLOG_READ_MODE: Service(set_read_ahead, "the kernel's own reading ahead; 16 for another"),
-    RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: Service(check_rocksdb_queues, "1: there are none"),
-    RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: Service(export_rocksdb_config, "0: it is JSON already"),
-    RequestCode.SWITCH_TIMER_ENGINE: Service(switch_timer_engine, "the wheel; 29 for a RocksDB"),
-    RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: Service(refuse_static_topic, "1: not supported"),
-    RequestCode.GET_TIMER_CHECK_POINT: Service(get_timer_checkpoint, "how far the timer is, as timercheck has it"),
-}
-
-
 # What operators ask for that changes files or half messages (cleanExpiredCQ, deleteExpiredCommitLog and others).
 
 _NOT_AGAIN = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
@@ -192,13 +175,3 @@ def get_timer_metrics(broker: MasterBroker, header: Header, asked: Asked) -> Rem
     }
     version = bean(counter=0, stateVersion=0, timestamp=now)
     return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(bean(dataVersion=version, timingCount=counts)))
-
-
-UPKEEP_SERVICES: dict[int, Service[MasterBroker]] = {
-    RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: Service(clean_expired, "0 with --clean, which removes them; else 16"),
-    RequestCode.DELETE_EXPIRED_COMMITLOG: Service(clean_expired, "0 with --clean, which removes them; else 16"),
-    RequestCode.CLEAN_UNUSED_TOPIC: Service(clean_unused_topics, "0 where there are none; 16 where there are"),
-    RequestCode.RESUME_CHECK_HALF_MESSAGE: Service(check_half_again, "the producer is asked again from the start"),
-    RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: Service(group_forbidden, "whether a group may read a topic"),
-    RequestCode.GET_TIMER_METRICS: Service(get_timer_metrics, "timed messages that wait, by topic", is_slow=True),
-}

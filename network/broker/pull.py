@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from rmqctl.formats.errors import UsageError
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.members import TAG
-from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode
+from rmqctl.network.remoting.codec import RemotingCommand, ResponseCode
 from rmqctl.network.remoting.headers import PullMessage
-from rmqctl.network.remoting.requests import FAQ, Asked, Caller, Reply, RequestError, Service, Suspended
+from rmqctl.network.remoting.requests import FAQ, Asked, Caller, Reply, RequestError, Suspended
 from rmqctl.network.topic_config import PERM_READ, TopicConfig
 from rmqctl.store.read.filter import TagFilter
 from rmqctl.store.read.get import DEFAULT_LIMIT, GetResult
@@ -254,11 +254,3 @@ def _code(result: GetResult, offset: int) -> int:
     if result.status is GetStatus.NO_MESSAGE_IN_QUEUE:
         return ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
     return _CODES[result.status]
-
-
-_ABOUT = "messages of a queue, as they are stored; without new ones the answer waits"
-
-SERVICES: dict[int, Service[Broker]] = {
-    RequestCode.PULL_MESSAGE: Service(pull_message, _ABOUT),
-    RequestCode.LITE_PULL_MESSAGE: Service(pull_message, _ABOUT),
-}

@@ -20,8 +20,8 @@ from rmqctl.network.broker.settings import (
     Counts,
 )
 from rmqctl.network.remoting import headers
-from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode, ResponseCode, bean, fastjson
-from rmqctl.network.remoting.requests import Asked, RequestError, Service
+from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, ResponseCode, bean, fastjson
+from rmqctl.network.remoting.requests import Asked, RequestError
 from rmqctl.network.remoting.server import Limits
 from rmqctl.store.clean.options import used_percent
 from rmqctl.store.config.config_files import read_config
@@ -137,13 +137,6 @@ def _filter_data(broker: Broker, group: str | None, topic: str) -> tuple[dict[st
     return (None, f"{group}@{topic} is not online!") if found is None else (found.bean, "null")
 
 
-SERVICES: dict[int, Service[Broker]] = {
-    RequestCode.QUERY_MESSAGE: Service(query_message, "messages by key through the index", is_slow=True),
-    RequestCode.VIEW_MESSAGE_BY_ID: Service(view_message, "a message by its physical offset", is_slow=True),
-    RequestCode.QUERY_CONSUME_QUEUE: Service(query_consume_queue, "units of a queue as stored, 800 at most"),
-}
-
-
 # Offsets of queues and of groups: where a queue begins and ends, where a time lies, where a group is.
 
 _UPPER = "UPPER"
@@ -252,23 +245,6 @@ def query_correction_offset(broker: Broker, header: headers.QueryCorrectionOffse
         if smallest.get(queue_id, _NO_OFFSET) > offset:
             smallest[queue_id] = _NO_OFFSET
     return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(bean(correctionOffsets=smallest)))
-
-
-OFFSET_SERVICES_SERVICES: dict[int, Service[Broker]] = {
-    RequestCode.QUERY_CONSUMER_OFFSET: Service(
-        query_consumer_offset, "where a group is in a queue; 22 where it has no offset, so that its own policy rules"
-    ),
-    RequestCode.UPDATE_CONSUMER_OFFSET: Service(
-        update_consumer_offset, "kept in memory until the broker ends, never written"
-    ),
-    RequestCode.QUERY_CORRECTION_OFFSET: Service(query_correction_offset, "by queue, the smallest offset of a group"),
-    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Service(
-        search_offset_by_timestamp, "the offset for a store time, LOWER and UPPER", is_slow=True
-    ),
-    RequestCode.GET_MAX_OFFSET: Service(get_max_offset, "the end of a queue"),
-    RequestCode.GET_MIN_OFFSET: Service(get_min_offset, "the beginning of a queue"),
-    RequestCode.GET_EARLIEST_MSG_STORETIME: Service(get_earliest_store_time, "store time of a queue's first message"),
-}
 
 
 # The broker's state as texts by name, for brokerStatus and clusterList (BrokerRuntimeInfo, StoreStatsService).
@@ -544,22 +520,3 @@ def query_topics_by_consumer(broker: Broker, header: headers.GroupHeader, asked:
     group = header.group
     topics = sorted(broker.offsets.topics_of(group))
     return _body(bean(brokerAddr=broker.identity.address(asked.caller), topicList=topics))
-
-
-STATS_SERVICES_SERVICES: dict[int, Service[Broker]] = {
-    RequestCode.GET_TOPIC_STATS_INFO: Service(
-        get_topic_stats, "bounds and last times of a topic's queues", is_slow=True
-    ),
-    RequestCode.VIEW_BROKER_STATS_DATA: Service(view_stats, "a count over the last minute, hour and day"),
-    RequestCode.GET_CONSUME_STATS: Service(get_consume_stats, "how far a group has come", is_slow=True),
-    RequestCode.GET_BROKER_CONSUME_STATS: Service(
-        get_broker_consume_stats, "how far all groups have come", is_slow=True
-    ),
-    RequestCode.QUERY_CONSUME_TIME_SPAN: Service(
-        query_consume_time_span, "store times of a group's queues", is_slow=True
-    ),
-    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: Service(
-        query_who_consumes, "groups that subscribe a topic or have offsets"
-    ),
-    RequestCode.QUERY_TOPICS_BY_CONSUMER: Service(query_topics_by_consumer, "topics that a group has offsets of"),
-}

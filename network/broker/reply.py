@@ -24,7 +24,7 @@ from rmqctl.network.broker.send import (
 from rmqctl.network.broker.settings import DLQ_PUT_NUMS, SNDBCK_PUT_NUMS
 from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode
 from rmqctl.network.remoting.headers import PushReply, RecallMessage, SendMessage, SendMsgBack, request
-from rmqctl.network.remoting.requests import FAQ, Asked, Caller, Promised, Reply, RequestError, Service
+from rmqctl.network.remoting.requests import FAQ, Asked, Caller, Promised, Reply, RequestError
 from rmqctl.network.topic_config import PERM_WRITE, REPLY_TO_CLIENT, UNIT_SUBSCRIPTION, retry_topic
 from rmqctl.store.answers.dead_letters import DLQ_PREFIX
 from rmqctl.store.read.frames import message_at
@@ -117,14 +117,6 @@ def _stored(broker: WritableBroker, header: SendMessage, asked: Asked, queue_id:
     return {"msgId": result.message_id or "", "queueId": str(queue_id), "queueOffset": str(result.queue_offset)}
 
 
-_ABOUT = "pushed to the producer that asked (326), and stored unless storeReplyMessageEnable=false"
-
-SERVICES: dict[int, Service[WritableBroker]] = {
-    RequestCode.SEND_REPLY_MESSAGE: Service(send_reply, _ABOUT),
-    RequestCode.SEND_REPLY_MESSAGE_V2: Service(send_reply, _ABOUT),
-}
-
-
 # Timed messages that are taken back, by the handle that a send gives (RecallMessageProcessor).
 
 _TAG = "_RECALL_TAG_"
@@ -184,13 +176,6 @@ def _recalled(broker: WritableBroker, header: RecallMessage) -> RecallHandle:
     if not 0 < left < broker.files.config.timer_max_delay_sec * 1000:
         raise RequestError(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
     return handle
-
-
-RECALL_SERVICES_SERVICES: dict[int, Service[WritableBroker]] = {
-    RequestCode.RECALL_MESSAGE: Service(
-        recall_message, "a timed message is not delivered; 16 unless recallMessageEnable=true"
-    ),
-}
 
 
 # Messages that a consumer could not do with: tried again later, given up in the end (CONSUMER_SEND_MSG_BACK).
@@ -269,10 +254,3 @@ def _again(stored: StoredMessage, topic: str, queue_id: int, level: int) -> Mess
         born_host=stored.born_host,
         reconsume_times=stored.reconsume_times + 1,
     )
-
-
-SEND_BACK_SERVICES: dict[int, Service[WritableBroker]] = {
-    RequestCode.CONSUMER_SEND_MSG_BACK: Service(
-        send_back, "again after a delay that grows, among the dead letters when it was tried often enough"
-    ),
-}

@@ -22,7 +22,7 @@ from rmqctl.network.broker.tables import DEFAULT_TOPIC
 from rmqctl.network.broker.transactions import TRANSACTION, as_half
 from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode
 from rmqctl.network.remoting.headers import SendMessage
-from rmqctl.network.remoting.requests import FAQ, Asked, Caller, Reply, RequestError, Service
+from rmqctl.network.remoting.requests import FAQ, Asked, Caller, Reply, RequestError
 from rmqctl.network.topic_config import PERM_INHERIT, PERM_WRITE, UNIT, UNIT_SUBSCRIPTION, TopicConfig
 from rmqctl.network.unique_ids import UniqueIds
 from rmqctl.store.answers.dead_letters import DLQ_PREFIX, RETRY_PREFIX
@@ -423,10 +423,3 @@ def _send_batch(
         return answer if unique_key is None else {**answer, "transactionId": unique_key}
 
     return put_and_answer(broker, messages, fields, batch=True, always=always)
-
-
-SERVICES: dict[int, Service[WritableBroker]] = {
-    RequestCode.SEND_MESSAGE: Service(send_message, "stored; with SYNC_FLUSH answered when it is on disk"),
-    RequestCode.SEND_MESSAGE_V2: Service(send_message, "the same"),
-    RequestCode.SEND_BATCH_MESSAGE: Service(send_message, "all messages of the batch stored, or none"),
-}

@@ -5,27 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rmqctl.network.broker import admin as admin_services
-from rmqctl.network.broker import admin as config_services
-from rmqctl.network.broker import clients as client_services
-from rmqctl.network.broker import clients as consumer_calls
-from rmqctl.network.broker import clients as lock_services
-from rmqctl.network.broker import maintenance as modes
-from rmqctl.network.broker import maintenance as upkeep
-from rmqctl.network.broker import pull, transaction_services
-from rmqctl.network.broker import query as offset_services
-from rmqctl.network.broker import query as query_services
-from rmqctl.network.broker import query as stats_services
-from rmqctl.network.broker import reply as recall_services
-from rmqctl.network.broker import reply as reply_services
-from rmqctl.network.broker import reply as send_back
-from rmqctl.network.broker import send as send_services
+from rmqctl.network.broker import admin, clients, maintenance, pull, query, reply, send, transaction_services
 from rmqctl.network.broker.broker import Broker
-from rmqctl.network.broker.master_broker import MasterBroker
 from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode
 from rmqctl.network.remoting.headers import Header
-from rmqctl.network.remoting.requests import Asked, RequestError, Service
-from rmqctl.store.config.config import Release
+from rmqctl.network.remoting.requests import Asked, RequestError, Service, WhenReadOnly
+from rmqctl.store.config.config import DEFAULT_RELEASE, Release
 
 
 def refuse_to_write(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
@@ -36,44 +21,218 @@ def refuse_to_write(broker: Broker, header: Header, asked: Asked) -> RemotingCom
 
 
 _REFUSED = Service(refuse_to_write, "refused with 14, oneway ones are dropped: nothing is written", is_refusal=True)
+REFUSED, UNKNOWN = WhenReadOnly.REFUSED, WhenReadOnly.UNKNOWN
 
-SERVICES: dict[int, Service[Broker]] = {
-    **pull.SERVICES,
-    **offset_services.OFFSET_SERVICES_SERVICES,
-    **client_services.SERVICES,
-    **consumer_calls.CONSUMER_CALLS_SERVICES,
-    **lock_services.LOCK_SERVICES_SERVICES,
-    **query_services.SERVICES,
-    **stats_services.STATS_SERVICES_SERVICES,
-    **config_services.CONFIG_SERVICES_SERVICES,
-    **modes.SERVICES,
-    RequestCode.SEND_MESSAGE: _REFUSED,
-    RequestCode.SEND_MESSAGE_V2: _REFUSED,
-    RequestCode.SEND_BATCH_MESSAGE: _REFUSED,
-    RequestCode.CONSUMER_SEND_MSG_BACK: _REFUSED,
-    RequestCode.END_TRANSACTION: _REFUSED,
-    RequestCode.SEND_REPLY_MESSAGE: _REFUSED,
-    RequestCode.RECALL_MESSAGE: _REFUSED,
-    RequestCode.SEND_REPLY_MESSAGE_V2: _REFUSED,
-}
-
-WRITING_SERVICES: dict[int, Service[MasterBroker]] = {
-    **send_services.SERVICES,
-    **send_back.SEND_BACK_SERVICES,
-    **reply_services.SERVICES,
-    **transaction_services.SERVICES,
-    **admin_services.SERVICES,
-    **upkeep.UPKEEP_SERVICES,
-    **recall_services.RECALL_SERVICES_SERVICES,
-    RequestCode.UPDATE_CONSUMER_OFFSET: Service(
-        offset_services.update_consumer_offset, "written every 5 s, never beyond what is on disk"
+SERVICES: dict[int, Service[Any]] = {
+    RequestCode.PULL_MESSAGE: Service(
+        pull.pull_message, "messages of a queue, as they are stored; without new ones the answer waits"
     ),
+    RequestCode.LITE_PULL_MESSAGE: Service(
+        pull.pull_message, "messages of a queue, as they are stored; without new ones the answer waits"
+    ),
+    RequestCode.QUERY_MESSAGE: Service(query.query_message, "messages by key through the index", is_slow=True),
+    RequestCode.VIEW_MESSAGE_BY_ID: Service(query.view_message, "a message by its physical offset", is_slow=True),
+    RequestCode.QUERY_CONSUME_QUEUE: Service(query.query_consume_queue, "units of a queue as stored, 800 at most"),
     RequestCode.QUERY_CONSUMER_OFFSET: Service(
-        offset_services.query_consumer_offset,
-        "where a group is in a queue; without an offset 0 as long as the first message is young, else 22",
+        query.query_consumer_offset,
+        "where a group is in a queue, else 22; with --writable 0 as long as the first message is young",
+    ),
+    RequestCode.UPDATE_CONSUMER_OFFSET: Service(
+        query.update_consumer_offset,
+        "kept until the broker ends; with --writable written every 5 s, never beyond what is on disk",
+    ),
+    RequestCode.QUERY_CORRECTION_OFFSET: Service(
+        query.query_correction_offset, "by queue, the smallest offset of a group"
+    ),
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Service(
+        query.search_offset_by_timestamp, "the offset for a store time, LOWER and UPPER", is_slow=True
+    ),
+    RequestCode.GET_MAX_OFFSET: Service(query.get_max_offset, "the end of a queue"),
+    RequestCode.GET_MIN_OFFSET: Service(query.get_min_offset, "the beginning of a queue"),
+    RequestCode.GET_EARLIEST_MSG_STORETIME: Service(
+        query.get_earliest_store_time, "store time of a queue's first message"
+    ),
+    RequestCode.GET_TOPIC_STATS_INFO: Service(
+        query.get_topic_stats, "bounds and last times of a topic's queues", is_slow=True
+    ),
+    RequestCode.VIEW_BROKER_STATS_DATA: Service(query.view_stats, "a count over the last minute, hour and day"),
+    RequestCode.GET_CONSUME_STATS: Service(query.get_consume_stats, "how far a group has come", is_slow=True),
+    RequestCode.GET_BROKER_CONSUME_STATS: Service(
+        query.get_broker_consume_stats, "how far all groups have come", is_slow=True
+    ),
+    RequestCode.QUERY_CONSUME_TIME_SPAN: Service(
+        query.query_consume_time_span, "store times of a group's queues", is_slow=True
+    ),
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: Service(
+        query.query_who_consumes, "groups that subscribe a topic or have offsets"
+    ),
+    RequestCode.QUERY_TOPICS_BY_CONSUMER: Service(query.query_topics_by_consumer, "topics that a group has offsets of"),
+    RequestCode.QUERY_ASSIGNMENT: Service(
+        clients.query_assignment, "a member's share of the queues, by AVG or AVG_BY_CIRCLE; mode PULL", is_slow=True
+    ),
+    RequestCode.HEART_BEAT: Service(
+        clients.heart_beat, "remembered for 120 s; the other members of a group are told (40)"
+    ),
+    RequestCode.UNREGISTER_CLIENT: Service(clients.unregister_client, "the client leaves its groups"),
+    RequestCode.CHECK_CLIENT_CONFIG: Service(
+        clients.check_client_config, "SQL92 is refused, tags are taken as they are"
+    ),
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: Service(clients.get_consumer_list, "ids of a group's clients, sorted"),
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: Service(clients.get_consumer_connections, "clients of a consumer group"),
+    RequestCode.GET_PRODUCER_CONNECTION_LIST: Service(clients.get_producer_connections, "clients of a producer group"),
+    RequestCode.GET_ALL_PRODUCER_INFO: Service(clients.get_all_producers, "clients of all producer groups"),
+    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: Service(
+        clients.query_subscription, "what a group subscribes of a topic"
+    ),
+    RequestCode.GET_CONSUMER_RUNNING_INFO: Service(
+        clients.get_consumer_running_info, "asked of the client itself; 207 where it does not answer within 10 s"
+    ),
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: Service(
+        clients.get_consumer_status, "how far members of a group are, asked of each (221)"
+    ),
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: Service(
+        clients.consume_message_directly, "a message given to the client that is named, and its answer; 207 as for 307"
+    ),
+    RequestCode.LOCK_BATCH_MQ: Service(clients.lock_batch, "queues for one client of a group, for 60 s"),
+    RequestCode.UNLOCK_BATCH_MQ: Service(clients.unlock_batch, "queues are given back"),
+    RequestCode.UPDATE_BROKER_CONFIG: Service(
+        admin.update_broker_config,
+        "settings count at once, until the broker ends; all of them or none, others refused with 16",
+        when_read_only=UNKNOWN,
+    ),
+    RequestCode.UPDATE_AND_CREATE_TOPIC: Service(
+        admin.update_and_create_topic, "a topic, answered when it is written", when_read_only=UNKNOWN
+    ),
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: Service(
+        admin.update_and_create_topics, "several topics, all or none", when_read_only=UNKNOWN
+    ),
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: Service(
+        admin.update_groups, "several groups, all or none", when_read_only=UNKNOWN
+    ),
+    RequestCode.DELETE_TOPIC_IN_BROKER: Service(
+        admin.delete_topic,
+        "nobody sees it any more, its offsets are gone; created again it goes on behind its old messages",
+        when_read_only=UNKNOWN,
+    ),
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Service(
+        admin.update_group, "a group, answered when it is written", when_read_only=UNKNOWN
+    ),
+    RequestCode.SET_MESSAGE_REQUEST_MODE: Service(
+        admin.set_request_mode,
+        "a group pulls a topic (mode PULL), answered when it is written; POP is refused",
+        when_read_only=UNKNOWN,
+    ),
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: Service(
+        admin.delete_group, "a group, and its offsets if asked for", when_read_only=UNKNOWN
+    ),
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: Service(
+        admin.reset_offset,
+        "a group's next pulls begin at a time or an offset (21)",
+        is_slow=True,
+        when_read_only=UNKNOWN,
+    ),
+    RequestCode.CLONE_GROUP_OFFSET: Service(
+        admin.clone_offsets, "a group is where another one is", when_read_only=UNKNOWN
+    ),
+    RequestCode.GET_ALL_DELAY_OFFSET: Service(
+        admin.get_all_delay_offset,
+        "delivered delay levels: as in the store, with --writable as they are now",
+        when_read_only=UNKNOWN,
+    ),
+    RequestCode.GET_TOPIC_CONFIG: Service(admin.get_topic_config, "one topic"),
+    RequestCode.GET_ALL_TOPIC_CONFIG: Service(admin.get_all_topic_config, "all topics"),
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: Service(admin.get_group_config, "one group"),
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Service(admin.get_all_group_config, "all groups"),
+    RequestCode.GET_ALL_CONSUMER_OFFSET: Service(admin.get_all_consumer_offset, "offsets of all groups, as in memory"),
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: Service(admin.get_all_request_mode, "groups that pop, as in the store"),
+    RequestCode.GET_BROKER_CONFIG: Service(
+        admin.get_broker_config, "every key of the version, with the values that count"
+    ),
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: Service(admin.get_system_topics, "topics of the broker's own"),
+    RequestCode.GET_BROKER_RUNTIME_INFO: Service(admin.get_runtime_info, "every key of 5.3.3", is_slow=True),
+    RequestCode.GET_BROKER_HA_STATUS: Service(admin.get_ha_status, "slaves, and how far each has come"),
+    RequestCode.EXCHANGE_BROKER_HA_INFO: Service(admin.exchange_ha_info, "where slaves find the log"),
+    RequestCode.GET_BROKER_EPOCH_CACHE: Service(maintenance.get_epochs, "1: only under a controller"),
+    RequestCode.NOTIFY_BROKER_ROLE_CHANGED: Service(maintenance.accept, "0: nothing changes without a controller"),
+    RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: Service(maintenance.accept, "0: nothing changes at a master"),
+    RequestCode.RESET_MASTER_FLUSH_OFFSET: Service(maintenance.accept, "0: nothing changes at a master"),
+    RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: Service(maintenance.get_cold_data_info, "no group has a limit"),
+    RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: Service(maintenance.refuse_cold_data_limit, "16: not supported"),
+    RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: Service(maintenance.accept, "0: no group has a limit"),
+    RequestCode.SET_COMMITLOG_READ_MODE: Service(
+        maintenance.set_read_ahead, "the kernel's own reading ahead; 16 for another"
+    ),
+    RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: Service(maintenance.check_rocksdb_queues, "1: there are none"),
+    RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: Service(maintenance.export_rocksdb_config, "0: it is JSON already"),
+    RequestCode.SWITCH_TIMER_ENGINE: Service(maintenance.switch_timer_engine, "the wheel; 29 for a RocksDB"),
+    RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: Service(maintenance.refuse_static_topic, "1: not supported"),
+    RequestCode.GET_TIMER_CHECK_POINT: Service(
+        maintenance.get_timer_checkpoint, "how far the timer is, as timercheck has it"
+    ),
+    RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: Service(
+        maintenance.clean_expired, "0 with --clean, which removes them; else 16", when_read_only=UNKNOWN
+    ),
+    RequestCode.DELETE_EXPIRED_COMMITLOG: Service(
+        maintenance.clean_expired, "0 with --clean, which removes them; else 16", when_read_only=UNKNOWN
+    ),
+    RequestCode.CLEAN_UNUSED_TOPIC: Service(
+        maintenance.clean_unused_topics, "0 where there are none; 16 where there are", when_read_only=UNKNOWN
+    ),
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: Service(
+        maintenance.check_half_again, "the producer is asked again from the start", when_read_only=UNKNOWN
+    ),
+    RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: Service(
+        maintenance.group_forbidden, "whether a group may read a topic", when_read_only=UNKNOWN
+    ),
+    RequestCode.GET_TIMER_METRICS: Service(
+        maintenance.get_timer_metrics, "timed messages that wait, by topic", is_slow=True, when_read_only=UNKNOWN
+    ),
+    RequestCode.SEND_MESSAGE: Service(
+        send.send_message, "stored; with SYNC_FLUSH answered when it is on disk", when_read_only=REFUSED
+    ),
+    RequestCode.SEND_MESSAGE_V2: Service(send.send_message, "the same", when_read_only=REFUSED),
+    RequestCode.SEND_BATCH_MESSAGE: Service(
+        send.send_message, "all messages of the batch stored, or none", when_read_only=REFUSED
+    ),
+    RequestCode.SEND_REPLY_MESSAGE: Service(
+        reply.send_reply,
+        "pushed to the producer that asked (326), and stored unless storeReplyMessageEnable=false",
+        when_read_only=REFUSED,
+    ),
+    RequestCode.SEND_REPLY_MESSAGE_V2: Service(
+        reply.send_reply,
+        "pushed to the producer that asked (326), and stored unless storeReplyMessageEnable=false",
+        when_read_only=REFUSED,
+    ),
+    RequestCode.RECALL_MESSAGE: Service(
+        reply.recall_message,
+        "a timed message is not delivered; 16 unless recallMessageEnable=true",
+        when_read_only=REFUSED,
+    ),
+    RequestCode.CONSUMER_SEND_MSG_BACK: Service(
+        reply.send_back,
+        "again after a delay that grows, among the dead letters when it was tried often enough",
+        when_read_only=REFUSED,
+    ),
+    RequestCode.END_TRANSACTION: Service(
+        transaction_services.end_transaction,
+        "committed or rolled back; producers are asked (39) for the end of what has none",
+        when_read_only=REFUSED,
     ),
 }
-"""What a broker that writes answers otherwise."""
+"""All that a broker can do, and what one that only reads does with it."""
+
+
+def services_of(*, writable: bool, release: Release = DEFAULT_RELEASE) -> dict[int, Service[Any]]:
+    """Return the services of a broker, as one of a version knows them."""
+    served = dict(SERVICES)
+    for code, service in SERVICES.items() if not writable else ():
+        if service.when_read_only is REFUSED:
+            served[code] = _REFUSED
+        elif service.when_read_only is UNKNOWN:
+            del served[code]
+    return known_to(release, served)
+
 
 _OF_5_5 = {RequestCode.SWITCH_TIMER_ENGINE}
 # of what is served, codes that brokers of 4.x do not know
@@ -93,6 +252,3 @@ def known_to(release: Release, services: Mapping[int, Service[Any]]) -> dict[int
     if release.is_of_4:
         unknown |= _OF_5_0
     return {code: service for code, service in services.items() if code not in unknown}
-
-
-MASTER_SERVICES: dict[int, Service[MasterBroker]] = {**SERVICES, **WRITING_SERVICES}

@@ -12,9 +12,9 @@ from rmqctl.formats.properties import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from rmqctl.network.broker import transactions as halves
 from rmqctl.network.broker.master_broker import MasterBroker
 from rmqctl.network.broker.send import put_and_answer
-from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode
+from rmqctl.network.remoting.codec import RemotingCommand, ResponseCode
 from rmqctl.network.remoting.headers import EndTransaction
-from rmqctl.network.remoting.requests import Asked, Reply, RequestError, Service
+from rmqctl.network.remoting.requests import Asked, Reply, RequestError
 from rmqctl.store.answers import undispatched as half_topics
 from rmqctl.store.read.frames import message_at
 from rmqctl.store.write.put import PutResult
@@ -77,10 +77,3 @@ def _require_time(broker: MasterBroker, header: EndTransaction, half: StoredMess
         raise RequestError(
             ResponseCode.ILLEGAL_OPERATION, f"the transaction was to be ended within {limit} ms: its producer is asked"
         )
-
-
-SERVICES: dict[int, Service[MasterBroker]] = {
-    RequestCode.END_TRANSACTION: Service(
-        end_transaction, "committed or rolled back; producers are asked (39) for the end of what has none"
-    ),
-}

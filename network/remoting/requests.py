@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import enum
 import math
 import traceback
 from collections import deque
@@ -109,6 +110,14 @@ Handler = Callable[[Context_contra, Any, Asked], Reply]
 """Takes the header that HEADERS has for the code, Header itself where the code has none."""
 
 
+class WhenReadOnly(enum.Enum):
+    """What a broker that only reads does with a kind of request."""
+
+    SERVED = enum.auto()
+    REFUSED = enum.auto()
+    UNKNOWN = enum.auto()
+
+
 class Service(NamedTuple, Generic[Context_contra]):
     """One kind of request: what answers it and, in a line, what is given. `is_slow`: it may take longer than other
     clients should have to wait. `is_refusal`: whatever the request holds."""
@@ -117,6 +126,7 @@ class Service(NamedTuple, Generic[Context_contra]):
     about: str
     is_slow: bool = False
     is_refusal: bool = False
+    when_read_only: WhenReadOnly = WhenReadOnly.SERVED
 
 
 Services = Mapping[int, Service[Any]]

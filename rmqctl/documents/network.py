@@ -7,17 +7,16 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rmqctl.network.broker.services import SERVICES as BROKER_SERVICES
-from rmqctl.network.broker.services import WRITING_SERVICES
+from rmqctl.network.broker.services import services_of
 from rmqctl.network.broker.settings import BrokerSettings, is_changeable, is_cleaning
 from rmqctl.network.clients.producing.settings import NAMES as PRODUCER_SETTINGS
 from rmqctl.network.ha.master import SlaveLimits
 from rmqctl.network.nameserver import SERVICES as NAME_SERVER_SERVICES
 from rmqctl.network.remoting.codec import RequestCode
 from rmqctl.network.remoting.headers import HEADERS, WireField
-from rmqctl.network.remoting.requests import Service
+from rmqctl.network.remoting.requests import Service, WhenReadOnly
 from rmqctl.network.remoting.server import Limits
-from rmqctl.store.config.config import KEYS
+from rmqctl.store.config.config import KEYS, RELEASES
 
 _SERVED = """\
 # Network
@@ -249,11 +248,11 @@ def network_document() -> str:
         "",
         "## Requests to the broker",
         "",
-        *_table(BROKER_SERVICES),
+        *_table(services_of(writable=False, release=RELEASES["5.5.0"])),
         "",
-        "### With --writable: changed or additional",
+        "### With --writable: besides",
         "",
-        *_table(WRITING_SERVICES),
+        *_table({code: one for code, one in SERVICES.items() if one.when_read_only is not WhenReadOnly.SERVED}),
         "",
         "The broker sends clients 40 (NOTIFY_CONSUMER_IDS_CHANGED) when members of their group change, and",
         "39 (CHECK_TRANSACTION_STATE) to a producer with an open transaction.",

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rmqctl.network.broker.services import MASTER_SERVICES
+from rmqctl.network.broker.services import SERVICES
 from rmqctl.network.nameserver import SERVICES as NAME_SERVER_SERVICES
 from rmqctl.network.remoting.codec import FrameDecoder, RemotingCommand, encode_frame, parse_body
 from rmqctl.network.remoting.codec import RequestCode as Code
@@ -186,7 +186,7 @@ _NOT_ASKED = {
 
 def test_every_code_that_is_served_is_asked_for() -> None:
     asked = {one.code for one in session()}
-    served = {*NAME_SERVER_SERVICES, *MASTER_SERVICES}
+    served = {*NAME_SERVER_SERVICES, *SERVICES}
     assert served - asked == _NOT_ASKED.keys()
 
 

@@ -15,7 +15,7 @@ from rmqctl.formats.message import StoredMessage, decode_message
 from rmqctl.formats.properties import encode_properties
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.master_broker import MasterBroker
-from rmqctl.network.broker.services import MASTER_SERVICES, SERVICES, known_to
+from rmqctl.network.broker.services import services_of
 from rmqctl.network.broker.settings import BrokerIdentity
 from rmqctl.network.remoting.codec import RemotingCommand
 from rmqctl.network.remoting.headers import HEADERS, Header
@@ -73,7 +73,7 @@ class Asking:
     def make(self, path: Path) -> None:
         """Make the broker."""
         self.broker = Broker(StoreFiles(path), BrokerIdentity(), self.told.append, self.clock, elapsed=lambda: self.now)
-        self.processor = Processor(self.broker, SERVICES, self.told.append)
+        self.processor = Processor(self.broker, services_of(writable=False), self.told.append)
 
     def clock(self) -> int:
         """The wall clock, in ms."""
@@ -133,7 +133,7 @@ class Writing(Asking):
         except BaseException:
             self.store.close()
             raise
-        known = known_to(self.release, MASTER_SERVICES)
+        known = services_of(writable=True, release=self.release)
         self.processor = Processor(self.master, known, self.told.append, self.release)
 
     def ask(self, code: int, body: Any = None, *, peer: Peer | None = None, **fields: Any) -> RemotingCommand:

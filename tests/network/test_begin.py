@@ -60,7 +60,7 @@ import sys
 from pathlib import Path
 import rmqctl.network.serving
 from rmqctl.network.broker.broker import Broker
-from rmqctl.network.broker.services import SERVICES
+from rmqctl.network.broker.services import services_of
 from rmqctl.network.broker.settings import BrokerIdentity
 from rmqctl.network.remoting.codec import RemotingCommand
 from rmqctl.network.remoting.requests import Processor, Suspended
@@ -68,7 +68,7 @@ from rmqctl.store.store_files import StoreFiles
 
 broker = Broker(StoreFiles(Path(sys.argv[1])), BrokerIdentity(), print)
 broker.tell_of_unserved()
-processor, loaded = Processor(broker, SERVICES, print), set(sys.modules)
+processor, loaded = Processor(broker, services_of(writable=False), print), set(sys.modules)
 queue = {"topic": "Events", "queueId": "3"}
 group = {"consumerGroup": "g-events", "group": "g-events"}
 pull = {"queueOffset": "0", "maxMsgNums": "32", "sysFlag": "4", "subVersion": "0", "suspendTimeoutMillis": "0"}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.errors import CorruptError
-from rmqctl.network.broker.services import MASTER_SERVICES, SERVICES
+from rmqctl.network.broker.services import SERVICES
 from rmqctl.network.nameserver import SERVICES as NAME_SERVER_SERVICES
 from rmqctl.network.nameserver import NameServer
 from rmqctl.network.remoting import headers
@@ -81,7 +81,7 @@ def test_a_missing_field_is_answered_before_anything_is_done() -> None:
 
 
 def test_every_handler_takes_the_header_of_its_code() -> None:
-    for table in (NAME_SERVER_SERVICES, SERVICES, MASTER_SERVICES):
+    for table in (NAME_SERVER_SERVICES, SERVICES):
         for code, service in table.items():
             name = service.handler.__annotations__["header"].removeprefix("headers.")
             taken = getattr(headers, name)
