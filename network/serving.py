@@ -469,7 +469,9 @@ class LocalBroker:
         limits = Limits()
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="slow-requests")
         bounds = self._executor, limits.slow_requests, limits.suspended
-        self._shared = Shared(Processor(self.broker, services_of(writable=True), tell), *bounds)
+        self._shared = Shared(
+            Processor(self.broker, services_of(writable=True, release=self.broker.identity.release), tell), *bounds
+        )
         self._names = Shared(Processor(self._name_server, NAME_SERVER_SERVICES, tell), *bounds)
         self._loop = asyncio.new_event_loop()
         self._channels: set[LocalChannel] = set()

@@ -23,13 +23,17 @@ def refuse_to_write(broker: Broker, header: Header, asked: Asked) -> RemotingCom
 _REFUSED = Service(refuse_to_write, "refused with 14, oneway ones are dropped: nothing is written", is_refusal=True)
 REFUSED, UNKNOWN = WhenReadOnly.REFUSED, WhenReadOnly.UNKNOWN
 
+_PULL = Service(pull.pull_message, "messages of a queue, as they are stored; without new ones the answer waits")
+_REPLY = Service(
+    reply.send_reply,
+    "pushed to the producer that asked (326), and stored unless storeReplyMessageEnable=false",
+    when_read_only=REFUSED,
+)
+_CLEAN = Service(maintenance.clean_expired, "0 with --clean, which removes them; else 16", when_read_only=UNKNOWN)
+
 SERVICES: dict[int, Service[Any]] = {
-    RequestCode.PULL_MESSAGE: Service(
-        pull.pull_message, "messages of a queue, as they are stored; without new ones the answer waits"
-    ),
-    RequestCode.LITE_PULL_MESSAGE: Service(
-        pull.pull_message, "messages of a queue, as they are stored; without new ones the answer waits"
-    ),
+    RequestCode.PULL_MESSAGE: _PULL,
+    RequestCode.LITE_PULL_MESSAGE: _PULL,
     RequestCode.QUERY_MESSAGE: Service(query.query_message, "messages by key through the index", is_slow=True),
     RequestCode.VIEW_MESSAGE_BY_ID: Service(query.view_message, "a message by its physical offset", is_slow=True),
     RequestCode.QUERY_CONSUME_QUEUE: Service(query.query_consume_queue, "units of a queue as stored, 800 at most"),
@@ -135,9 +139,7 @@ SERVICES: dict[int, Service[Any]] = {
         admin.clone_offsets, "a group is where another one is", when_read_only=UNKNOWN
     ),
     RequestCode.GET_ALL_DELAY_OFFSET: Service(
-        admin.get_all_delay_offset,
-        "delivered delay levels: as in the store, with --writable as they are now",
-        when_read_only=UNKNOWN,
+        admin.get_all_delay_offset, "delivered delay levels: as in the store, with --writable as they are now"
     ),
     RequestCode.GET_TOPIC_CONFIG: Service(admin.get_topic_config, "one topic"),
     RequestCode.GET_ALL_TOPIC_CONFIG: Service(admin.get_all_topic_config, "all topics"),
@@ -169,12 +171,8 @@ SERVICES: dict[int, Service[Any]] = {
     RequestCode.GET_TIMER_CHECK_POINT: Service(
         maintenance.get_timer_checkpoint, "how far the timer is, as timercheck has it"
     ),
-    RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: Service(
-        maintenance.clean_expired, "0 with --clean, which removes them; else 16", when_read_only=UNKNOWN
-    ),
-    RequestCode.DELETE_EXPIRED_COMMITLOG: Service(
-        maintenance.clean_expired, "0 with --clean, which removes them; else 16", when_read_only=UNKNOWN
-    ),
+    RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: _CLEAN,
+    RequestCode.DELETE_EXPIRED_COMMITLOG: _CLEAN,
     RequestCode.CLEAN_UNUSED_TOPIC: Service(
         maintenance.clean_unused_topics, "0 where there are none; 16 where there are", when_read_only=UNKNOWN
     ),
@@ -194,16 +192,8 @@ SERVICES: dict[int, Service[Any]] = {
     RequestCode.SEND_BATCH_MESSAGE: Service(
         send.send_message, "all messages of the batch stored, or none", when_read_only=REFUSED
     ),
-    RequestCode.SEND_REPLY_MESSAGE: Service(
-        reply.send_reply,
-        "pushed to the producer that asked (326), and stored unless storeReplyMessageEnable=false",
-        when_read_only=REFUSED,
-    ),
-    RequestCode.SEND_REPLY_MESSAGE_V2: Service(
-        reply.send_reply,
-        "pushed to the producer that asked (326), and stored unless storeReplyMessageEnable=false",
-        when_read_only=REFUSED,
-    ),
+    RequestCode.SEND_REPLY_MESSAGE: _REPLY,
+    RequestCode.SEND_REPLY_MESSAGE_V2: _REPLY,
     RequestCode.RECALL_MESSAGE: Service(
         reply.recall_message,
         "a timed message is not delivered; 16 unless recallMessageEnable=true",

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rmqctl.network.broker.services import services_of
+from rmqctl.network.broker.services import SERVICES, services_of
 from rmqctl.network.broker.settings import BrokerSettings, is_changeable, is_cleaning
 from rmqctl.network.clients.producing.settings import NAMES as PRODUCER_SETTINGS
 from rmqctl.network.ha.master import SlaveLimits
@@ -250,7 +250,7 @@ def network_document() -> str:
         "",
         *_table(services_of(writable=False, release=RELEASES["5.5.0"])),
         "",
-        "### With --writable: besides",
+        "### With --writable: additional",
         "",
         *_table({code: one for code, one in SERVICES.items() if one.when_read_only is not WhenReadOnly.SERVED}),
         "",
