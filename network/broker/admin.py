@@ -76,9 +76,9 @@ def _when_written(done: Future[None]) -> Reply:
     return Promised(done, lambda: RemotingCommand(ResponseCode.SUCCESS))
 
 
-def _own_topic(broker: MasterBroker, name: str) -> str:
-    """A topic that may be created and deleted; RequestError."""
-    problem = topic_problem(name, broker.identity.release)
+def _own_topic(broker: MasterBroker, name: str, *, deletes: bool = False) -> str:
+    """A topic that may be created or deleted; RequestError."""
+    problem = topic_problem(name, broker.identity.release, deletes=deletes)
     if problem is None and is_system_topic(name, broker.identity.cluster, broker.identity.name):
         problem = f"The topic[{name}] is conflict with system topic."
     if problem is not None:
@@ -143,7 +143,7 @@ def update_and_create_topics(broker: MasterBroker, header: Header, asked: Asked)
 def delete_topic(broker: MasterBroker, header: headers.TopicHeader, asked: Asked) -> Reply:
     """Forget a topic and the offsets that groups have of it. What was sent to it stays in log and queues, which have to
     agree with each other."""
-    name = _own_topic(broker, header.topic)
+    name = _own_topic(broker, header.topic, deletes=True)
     broker.topics.remove(name)
     broker.offsets.remove(topic=name)
     return _when_written(broker.save_topics())

@@ -32,6 +32,7 @@ from rmqctl.store.config.config_files import (
     databases,
     deleted_in,
     look_at_pair,
+    may_be_name,
     offsets_home,
     starts_of,
 )
@@ -48,9 +49,6 @@ _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}\[\]]', re.DOTALL)
 KNOWN_FROM_ELSEWHERE = ("topics.json", "subscriptionGroup.json")
 """Files whose names can be found again: topics by their queues, groups by their offsets."""
 _FILTERS = "consumerFilter.json"
-_LONGEST_NAME = 255
-# a broker puts its own name and its cluster's among the topics without a look at their characters
-_USUAL_NAME = re.compile(r"[%|a-zA-Z0-9_.:-]+")
 
 
 def whole_value_size(data: bytes) -> int | None:
@@ -140,7 +138,7 @@ class ConfigFiles:
             for kind, name in zip(("topic", "group"), str(key).split("@"), strict=False):
                 groups.append(("consumerOffset.json", kind, name))
         for file, kind, name in dict.fromkeys(topics + groups):
-            if is_safe_topic(name) and len(name) <= _LONGEST_NAME and _USUAL_NAME.fullmatch(name):
+            if is_safe_topic(name) and may_be_name(kind, name):
                 continue
             is_leaving = not is_safe_topic(name)
             text = "could lead out of the store's folders" if is_leaving else "is one that no broker takes"

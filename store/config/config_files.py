@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from rmqctl.formats.checksums import java_long
 from rmqctl.formats.config_json import MAXIMUM_SIZE, format_config_json
 from rmqctl.formats.errors import CorruptError, UncertainError, UnsupportedError, format_time, refuse_exhausted
-from rmqctl.store.config.config import DEFAULT_RELEASE, Release, StoreConfig
+from rmqctl.store.config.config import DEFAULT_RELEASE, RELEASES, Release, StoreConfig
 from rmqctl.store.config.config_tables import convertible_entries, is_white_space, load_config_text, white_space_read_by
 from rmqctl.store.config.config_text import VERSIONS, read_torn_text
 from rmqctl.store.files import io
@@ -278,6 +278,8 @@ NOT_ALLOWED_TO_SEND = frozenset(
 _SYSTEM_PREFIX = "rmq_sys_"
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 _LEGAL_TEXT = "^[%|a-zA-Z0-9_-]+$"
+# and where a broker does not look at the characters
+_USUAL_NAME = re.compile(r"[%|a-zA-Z0-9_.:-]+")
 _LONGEST, _LONGEST_OF_GROUPS = 127, 255
 _GROUP_TOPICS = ("%RETRY%", "%DLQ%")
 MOST_QUEUES = 10_000
@@ -321,10 +323,14 @@ def brokers_group_problem(name: str, release: Release) -> str | None:
     return f"The specified group: {name}, is longer than group max length: {longest}" if len(name) > longest else None
 
 
-def topic_problem(name: str, release: Release = DEFAULT_RELEASE) -> str | None:
-    """What is wrong with the name of a topic, None if nothing is (TopicValidator#validateTopic of `release`)."""
+def topic_problem(name: str, release: Release = DEFAULT_RELEASE, *, deletes: bool = False) -> str | None:
+    """What is wrong with the name of a topic, None if nothing is (TopicValidator#validateTopic of `release`).
+
+    Brokers of 5.x delete a topic of any name (AdminBrokerProcessor#deleteTopic)."""
     if not name.strip():
         return "The specified topic is blank."
+    if deletes and not release.is_of_4:
+        return None
     is_of_5_5 = release.has_lite_topics
     if not has_legal_characters(name):
         which = f": {name}," if is_of_5_5 else ""
@@ -335,6 +341,15 @@ def topic_problem(name: str, release: Release = DEFAULT_RELEASE) -> str | None:
         which, longest = f": {name}, is" if is_of_5_5 else " is", _LONGEST
     limit = f": {longest}" if is_of_5_5 else "."
     return f"The specified topic{which} longer than topic max length{limit}" if len(name) > longest else None
+
+
+def may_be_name(kind: str, name: str) -> bool:
+    """Whether a broker of any version may have a topic or group (`kind`) of this name. It has its own name and its
+    cluster's among the topics, retry topics and light queues without a look at them."""
+    is_light = kind == "topic" and name.startswith("%LMQ%")
+    is_free = is_light or kind == "group" or name.startswith(_GROUP_TOPICS)
+    longest = max(release.longest_group for release in RELEASES.values()) if is_free else _LONGEST
+    return len(name) <= longest and (is_light or _USUAL_NAME.fullmatch(name) is not None)
 
 
 # Which of a config file and its backup a broker takes at its start, by version (ConfigManager#load).

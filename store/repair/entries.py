@@ -155,7 +155,7 @@ def require_possible(wanted: EntryChange) -> None:
         raise UsageError(f"{wanted.kind} {wanted.action} is not known: {', '.join(_KINDS)}; {', '.join(_ACTIONS)}")
     kind = _KINDS[wanted.kind]
     _require_settings(kind, wanted.settings)
-    _require_name(kind, wanted.name, wanted.release)
+    _require_name(kind, wanted)
     if kind is _GROUP and wanted.action == "delete" and is_own_group(wanted.name):
         # SubscriptionGroupManager#init
         raise RefusedError(
@@ -186,16 +186,17 @@ def entry_after(wanted: EntryChange, before: Mapping[str, Any] | None, place: st
     return after
 
 
-def _require_name(kind: _Kind, name: str, release: str) -> None:
-    """Refuse a name with the words of TopicValidator or Validators."""
-    if release not in RELEASES:
-        raise UsageError(f"{release!r} is not a version that is known: {', '.join(RELEASES)}")
+def _require_name(kind: _Kind, wanted: EntryChange) -> None:
+    """Refuse a name with the words of TopicValidator or Validators. Brokers look at no name of a group they delete."""
+    if wanted.release not in RELEASES:
+        raise UsageError(f"{wanted.release!r} is not a version that is known: {', '.join(RELEASES)}")
+    name, release, deletes = wanted.name, RELEASES[wanted.release], wanted.action == "delete"
     if kind is _TOPIC:
-        problem = topic_problem(name, RELEASES[release])
+        problem = topic_problem(name, release, deletes=deletes)
         if problem is None and is_brokers_own(name):
             problem = f"The topic[{name}] is conflict with system topic."
     else:
-        problem = group_problem(name, RELEASES[release])
+        problem = None if deletes else group_problem(name, release)
     if problem is not None:
         raise RefusedError(problem, hint="take another name")
 

@@ -172,6 +172,12 @@ def test_names_of_groups_are_as_long_as_in_the_version(make: Make, version: str,
         assert broker.ask(Request.GET_SUBSCRIPTIONGROUP_CONFIG, group="h" * (longest + 1)).code == 26
 
 
+@pytest.mark.parametrize(("version", "code"), [("4.9.8", 1), ("5.3.3", 0), ("5.5.0", 0)])
+def test_a_topic_of_any_name_is_deleted_since_5(make: Make, version: str, code: int) -> None:
+    """AdminBrokerProcessor#deleteTopic asks TopicValidator#validateTopic in 4.9.8 alone."""
+    assert make(version).ask(Request.DELETE_TOPIC_IN_BROKER, topic="t" * 128).code == code
+
+
 @pytest.mark.parametrize(
     ("version", "topic", "remark"),
     [

@@ -92,20 +92,20 @@ def _place_options(command: Command) -> Command:
 
 
 def _with_settings(*options: tuple[str, str, Any, str]) -> Callable[[Command], Command]:
-    """Add options, each a flag, the name of its setting in the file, its type and help; the command gets `settings` by
-    these names, and `attributes`."""
+    """Add options, each a flag, the name of its setting in the file, its type and help; the command gets `entry`, what
+    EntryChange needs of them."""
 
     def added(command: Command) -> Command:
         @functools.wraps(command)
-        def collected(*args: Any, attributes: str | None, **given: Any) -> int:
-            names = [name for _, name, _, _ in options]
-            settings = {name: given.pop(name) for name in names}
+        def collected(*args: Any, attributes: str | None, release: str, **given: Any) -> int:
+            settings = {name: given.pop(name) for _, name, _, _ in options}
             chosen = {name: value for name, value in settings.items() if value is not None}
-            return command(*args, settings=chosen, attributes=attributes or "", **given)
+            entry = {"settings": _queues_of(chosen), "attributes": attributes or "", "release": release}
+            return command(*args, entry=entry, **given)
 
         found: Command = click.option(
             "--attributes", metavar="CHANGES", help="Attributes, as mqadmin takes them: '+message.type=FIFO,-other'."
-        )(collected)
+        )(release_option(collected))
         for flag, name, kind, text in reversed(options):
             metavar = "N" if isinstance(kind, WholeNumber) else None
             found = click.option(flag, name, type=kind, metavar=metavar, default=None, help=text)(found)
@@ -157,24 +157,13 @@ Exit code 5: refused: the topic is there, or RocketMQ does not take the name."""
 )
 @_topic
 @_topic_settings
-@release_option
 @_place_options
-def create_topic(
-    place: _Place,
-    output: Output,
-    *,
-    topic: str,
-    settings: dict[str, Any],
-    attributes: str,
-    release: str,
-    change: ChangeOptions,
-) -> int:
+def create_topic(place: _Place, output: Output, *, topic: str, entry: dict[str, Any], change: ChangeOptions) -> int:
     """Create a topic: in topics.json of a store whose broker is stopped, or with -n on running brokers.
 
     Without other settings it has 8 queues for reading and for writing, and both permissions.
     """
-    wanted = EntryChange("topic", "create", topic, _queues_of(settings), attributes, release)
-    return _done(wanted, place, change, output)
+    return _done(EntryChange("topic", "create", topic, **entry), place, change, output)
 
 
 @click.command(
@@ -190,15 +179,13 @@ Exit code 1: there is no such topic.""",
 @_topic
 @_topic_settings
 @_place_options
-def change_topic(
-    place: _Place, output: Output, *, topic: str, settings: dict[str, Any], attributes: str, change: ChangeOptions
-) -> int:
+def change_topic(place: _Place, output: Output, *, topic: str, entry: dict[str, Any], change: ChangeOptions) -> int:
     """Change settings of a topic; the others stay."""
-    _require_some(settings, attributes)
-    if place.brokers and settings.get("order") is False:
+    _require_some(entry)
+    if place.brokers and entry["settings"].get("order") is False:
         # brokers take `order` from the name servers' list, which the other brokers are still in
         raise click.UsageError("--no-order is for all brokers of a topic: leave out --broker")
-    return _done(EntryChange("topic", "change", topic, _queues_of(settings), attributes), place, change, output)
+    return _done(EntryChange("topic", "change", topic, **entry), place, change, output)
 
 
 @click.command(
@@ -232,20 +219,10 @@ Exit code 5: refused: the group is there, or RocketMQ does not take the name."""
 )
 @_group
 @_group_settings
-@release_option
 @_place_options
-def create_group(
-    place: _Place,
-    output: Output,
-    *,
-    group: str,
-    settings: dict[str, Any],
-    attributes: str,
-    release: str,
-    change: ChangeOptions,
-) -> int:
+def create_group(place: _Place, output: Output, *, group: str, entry: dict[str, Any], change: ChangeOptions) -> int:
     """Create a consumer group: in subscriptionGroup.json of a store, or with -n on running brokers."""
-    return _done(EntryChange("group", "create", group, settings, attributes, release), place, change, output)
+    return _done(EntryChange("group", "create", group, **entry), place, change, output)
 
 
 @click.command(
@@ -260,12 +237,10 @@ Exit code 1: there is no such group.""",
 @_group
 @_group_settings
 @_place_options
-def change_group(
-    place: _Place, output: Output, *, group: str, settings: dict[str, Any], attributes: str, change: ChangeOptions
-) -> int:
+def change_group(place: _Place, output: Output, *, group: str, entry: dict[str, Any], change: ChangeOptions) -> int:
     """Change settings of a consumer group; the others stay."""
-    _require_some(settings, attributes)
-    return _done(EntryChange("group", "change", group, settings, attributes), place, change, output)
+    _require_some(entry)
+    return _done(EntryChange("group", "change", group, **entry), place, change, output)
 
 
 @click.command(
@@ -298,8 +273,8 @@ def _queues_of(settings: dict[str, Any]) -> dict[str, Any]:
     return {**settings, "readQueueNums": both, "writeQueueNums": both}
 
 
-def _require_some(settings: dict[str, Any], attributes: str) -> None:
-    if not settings and not attributes:
+def _require_some(entry: dict[str, Any]) -> None:
+    if not entry["settings"] and not entry["attributes"]:
         raise click.UsageError("name at least one setting to change")
 
 

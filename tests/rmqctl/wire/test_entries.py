@@ -213,3 +213,20 @@ def test_the_retry_topics_that_a_version_takes(golden_store: GoldenStore) -> Non
     topic = "%RETRY%" + "g" * 121
     made = ("topics", "create", "-s", store, "-t", topic, "--dry-run")
     assert (run(*made, "--as", "5.5.0").code, run(*made).code) == (0, 5)
+
+
+def test_what_is_there_is_changed_by_the_version_and_deleted_by_any_name(golden_store: GoldenStore) -> None:
+    """Brokers validate names where they update (TopicValidator), and look at none that they delete."""
+    store = golden_store("broker-real")
+    group, topic = "g" * 121, "%DLQ%" + "g" * 123
+    assert run("groups", "create", "-s", store, "-g", group).code == 0
+    assert run("topics", "create", "-s", store, "-t", topic, "--as", "5.5.0").code == 0
+    for kind, name, setting, version in (
+        ("groups", group, ("--retry-max", "3"), "5.5.0"),
+        ("topics", topic, ("--perm", "R"), "5.3.3"),
+    ):
+        changing = (kind, "change", "-s", store, f"-{kind[0]}", name, *setting, "--as")
+        code, _, err = run(*changing, version)
+        assert (code, "longer than" in err) == (5, True)
+        assert run(*changing, {"5.5.0": "5.3.3", "5.3.3": "5.5.0"}[version]).code == 0
+        assert run(kind, "delete", "-s", store, f"-{kind[0]}", name).code == 0

@@ -5,6 +5,7 @@ Test ids begin with the number of the trouble in the project's list of them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -284,6 +285,27 @@ def test_topics_as_an_editor_leaves_them(text: str, code: str, golden_store: Gol
         found = {finding.code: finding for finding in opened.check("quick") if finding.code.startswith("RMQ-CFG-02")}
     assert list(found) == [code]
     assert str(found[code].file).endswith("config/topics.json")
+
+
+@pytest.mark.parametrize(
+    ("topic", "is_known"),
+    [
+        ("t" * 127, True),
+        ("t" * 128, False),
+        ("%RETRY%" + "g" * 248, True),
+        ("%DLQ%" + "g" * 250, True),
+        ("%LMQ%$parent$" + "t" * 200, True),
+        ("%LMQ%" + "t" * 200, True),
+    ],
+)
+def test_names_as_long_as_a_broker_of_any_version_has_them(
+    topic: str, is_known: bool, golden_store: GoldenStore
+) -> None:
+    store, offsets = golden_store("broker-real"), {f"{topic}@{'g' * length}": {0: 0} for length in (120, 255)}
+    (store / "config" / CONSUMER).write_text(json.dumps({"offsetTable": offsets}), encoding="utf-8")
+    with MessageStore.open(store) as opened:
+        found = {finding.found for finding in opened.check("quick") if finding.code == "RMQ-CFG-024"}
+    assert found == (set() if is_known else {topic})
 
 
 _SHAPED = {
