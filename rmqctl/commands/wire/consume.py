@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -47,7 +48,7 @@ else:
     _Parameter = click.ParamType
 
 _PUSH_FLAGS = "--exec, --ordered, --broadcast, --no-client-rebalance"
-STRATEGIES = ("avg", "circle", "config", "consistent-hash", "machine-room")
+STRATEGIES = ("avg", "circle", "config", "consistent-hash", "machine-room", "machine-room-nearby")
 _KILL_SECONDS = 10.0
 # whom every broker knows, and whose offsets nobody reads
 # longer than a broker takes to restart its listener, short enough for a command that waits
@@ -72,6 +73,7 @@ Examples:
   rmqctl consume -n 127.0.0.1:9876 -t Orders --from '2h ago' --tag 'paid || refunded' --limit 10
   rmqctl consume -n 127.0.0.1:9876 -t Orders -g billing --follow --json
   rmqctl consume -n 127.0.0.1:9876 -t Orders -g billing --trace
+  rmqctl consume -n 127.0.0.1:9876 -t Orders -g billing --strategy machine-room-nearby --room 'a-*=x' --room '10.1.*=x'
 
 Without -g nothing is committed: looking takes no message away from a group. With -g the command is a member of the
 group, as a push consumer is: it gets its share of the queues of TOPIC and of the group's retry topic, goes on where
@@ -81,6 +83,7 @@ take queues from them without reading all of these.
 --exec CMD runs a command for each message, without a shell: the body on its stdin, RMQCTL_TOPIC, RMQCTL_KEYS and others
 in its environment. Exit status 0 acknowledges the message. Any other status sends it back: it comes again after 10 s,
 30 s, 1 min, ..., and is a dead letter after --max-retries. With --ordered it holds its queue and is tried again.
+The patterns of machine-room-nearby are for names of brokers and client ids (ADDRESS@NAME); the first one counts.
 Exit code 1 says that there was no message."""
 )
 @namesrv_option
@@ -109,7 +112,8 @@ Exit code 1 says that there was no message."""
               help="How the group shares out queues; the same for all members.")  # fmt: skip
 @click.option("--no-client-rebalance", is_flag=True, help="Let brokers of 5.x assign the queues.")
 @click.option("--assign", multiple=True, metavar="BROKER:QUEUE", help="A queue of --strategy config. Repeatable.")
-@click.option("--room", multiple=True, metavar="NAME", help="Zone of --strategy machine-room. Repeatable.")
+@click.option("--room", multiple=True, metavar="ROOM",
+              help="Zone of --strategy machine-room; PATTERN=ROOM: of names, nearby. Repeatable.")  # fmt: skip
 @namespace_option
 @click.option("--unit-name", default="", metavar="NAME", help="Unit name, part of the client id.")
 @click.option("--unit-mode", is_flag=True, help="Consume in unit mode: the retry topic is marked so.")
@@ -252,9 +256,20 @@ def allocation(strategy: str, topic: str, assign: tuple[str, ...], rooms: tuple[
     from rmqctl.network.clients import membership as allocate
     from rmqctl.network.remoting.codec import MessageQueue
 
-    for option, given, wanted in (("--assign", assign, "config"), ("--room", rooms, "machine-room")):
+    of_rooms = strategy if strategy == "machine-room-nearby" else "machine-room"
+    for option, given, wanted in (("--assign", assign, "config"), ("--room", rooms, of_rooms)):
         if bool(given) is not (strategy == wanted):
             raise click.UsageError(f"{option} goes with --strategy {wanted}, and that with {option}")
+    patterns = [text.rpartition("=")[::2] for text in rooms]
+
+    def room_of(name: str) -> str:
+        """Return the room of a broker's name or a client id, by the first pattern for it."""
+        return next((room for pattern, room in patterns if fnmatchcase(name, pattern)), "")
+
+    if strategy == "machine-room-nearby" and not all(map(all, patterns)):
+        raise click.UsageError(
+            f"--room {' '.join(rooms)}: write it as PATTERN=ROOM, 'broker-a*=east' and '10.1.*=east'"
+        )
     queues: dict[MessageQueue, None] = {}
     for text in assign:
         broker, _, number = text.rpartition(":")
@@ -267,6 +282,7 @@ def allocation(strategy: str, topic: str, assign: tuple[str, ...], rooms: tuple[
         "config": allocate.by_config(queues),
         "consistent-hash": allocate.by_consistent_hash,
         "machine-room": allocate.by_machine_room(rooms),
+        "machine-room-nearby": allocate.by_machine_room_nearby(room_of),
     }
     return ways[strategy]
 

@@ -286,6 +286,16 @@ def test_messages_are_sent_back_and_queues_chosen(namesrv: str) -> None:
     assert [row["body"] for row in run(*chosen, "broker-a:0").objects] == ["x"]
 
 
+def test_a_member_gets_the_queues_of_its_machine_room(namesrv: str) -> None:
+    """Those of a room without members are shared by all, so that this one gets them from any room."""
+    _send(namesrv, "Rooms", "x")
+    near = ("consume", "-n", namesrv, "-t", "Rooms", "--json", "--strategy", "machine-room-nearby", "--room")
+    for group, room in (("here", "broker-*=east"), ("away", "broker-a=west")):
+        assert [row["body"] for row in run(*near, "*@*=east", "--room", room, "-g", group).objects] == ["x"]
+    code, _, err = run(*near, "*@*=east", "-g", "none")
+    assert (code, "'broker-a' is in no machine room" in err) == (2, True)
+
+
 def test_messages_are_traced(namesrv: str) -> None:
     key = run("produce", "-n", namesrv, "-t", "Seen", "--body", "x", "--trace", "--json").objects[0]["unique_key"]
     own = ("--trace", "--trace-topic", "OwnTraces")
@@ -318,6 +328,9 @@ def test_messages_are_traced(namesrv: str) -> None:
         (("-g", "g", "--trace-topic", "x"), "--trace-topic goes with --trace"),
         (("-g", "g", "--strategy", "config"), "--assign goes with --strategy config"),
         (("-g", "g", "--strategy", "config", "--assign", "3"), "write it as BROKER:QUEUE"),
+        (("-g", "g", "--room", "east"), "--room goes with --strategy machine-room, "),
+        (("-g", "g", "--strategy", "machine-room-nearby"), "--room goes with --strategy machine-room-nearby"),
+        (("-g", "g", "--strategy", "machine-room-nearby", "--room", "east"), "write it as PATTERN=ROOM"),
     ],
 )
 def test_options_that_do_not_go_together(namesrv: str, options: tuple[str, ...], said: str) -> None:
