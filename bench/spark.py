@@ -137,7 +137,7 @@ def _export_with(engine: Engine, store: BenchStore) -> float:
     target = store.path.with_name("exported")
     with StoreFiles(store.path) as files:
         begin = time.perf_counter()
-        report = export_with(engine, files, target)
+        report = export_with(engine, files, Target(target, "parquet"))
         seconds = time.perf_counter() - begin
     _complete(report.messages, store)
     shutil.rmtree(target)

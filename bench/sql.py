@@ -20,6 +20,7 @@ from rmqctl.pipeline.jobs.export import export_with
 from rmqctl.pipeline.spark.session import spark_session
 from rmqctl.pipeline.sql.duckdb import EmbeddedSql, embedded_sql
 from rmqctl.pipeline.sql.spark import StoreSql
+from rmqctl.store.export.export import Target
 from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
@@ -136,6 +137,6 @@ def _written(store: Path, target: Path) -> Measurement:
     """What it takes to have the Parquet files in the first place."""
     begin = processor_seconds()
     with StoreFiles(store) as files:
-        export_with(LocalEngine(1), files, target)
+        export_with(LocalEngine(1), files, Target(target, "parquet"))
     taken = processor_seconds() - begin
     return Measurement("parquet-export", taken, None, None, "s", 1, "processor time to write these files, one process")

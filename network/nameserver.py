@@ -6,7 +6,7 @@ import struct
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmqctl.formats.checksums import body_crc
 from rmqctl.formats.errors import CorruptError, UsageError
@@ -123,6 +123,17 @@ _MOST_BROKERS = 1000
 MASTER_ID = 0
 
 
+class Registration(NamedTuple):
+    """What a broker says of itself when it registers."""
+
+    cluster: str
+    name: str
+    broker_id: int
+    address: str
+    topics: Mapping[str, TopicConfig]
+    ha_address: str = ""
+
+
 @dataclass
 class RegisteredBroker:
     """The brokers of one name. `addresses` by broker id; `heard_at` (ms) and `connections`, the one of the last
@@ -181,21 +192,10 @@ class RouteTable:
             cluster, name, own_address=address, own_topics=topics, ha_address=ha_address
         )
 
-    def register(
-        self,
-        cluster: str,
-        name: str,
-        broker_id: int,
-        address: str,
-        topics: Mapping[str, TopicConfig],
-        now: int,
-        *,
-        ha_address: str = "",
-        has_slaves: bool = False,
-        caller: Caller | None = None,
-    ) -> None:
+    def register(self, one: Registration, now: int, *, has_slaves: bool = False, caller: Caller | None = None) -> None:
         """Another broker is there, with these topics. RequestError where it takes our own broker's name and place: only
         its slaves may have the name, if it `has_slaves`."""
+        name, broker_id = one.name, one.broker_id
         broker = self._brokers.get(name)
         is_own = broker is not None and broker.own_address is not None
         if is_own and (broker_id == MASTER_ID or not has_slaves):
@@ -203,23 +203,23 @@ class RouteTable:
         if broker is None:
             if len(self._brokers) >= _MOST_BROKERS:
                 raise RequestError(ResponseCode.SYSTEM_ERROR, f"no more than {_MOST_BROKERS} brokers can register")
-            broker = self._brokers[name] = RegisteredBroker(cluster, name)
+            broker = self._brokers[name] = RegisteredBroker(one.cluster, name)
         if broker_id not in broker.addresses and len(broker.addresses) >= _MOST_BROKERS:
             raise RequestError(
                 ResponseCode.SYSTEM_ERROR, f"no more than {_MOST_BROKERS} brokers of a name can register"
             )
-        broker.addresses[broker_id] = address
+        broker.addresses[broker_id] = one.address
         broker.heard_at[broker_id] = now
         if caller is not None:
             broker.connections[broker_id] = caller
         if is_own:
             return
-        broker.cluster = cluster
+        broker.cluster = one.cluster
         if broker_id == MASTER_ID:
-            broker.ha_address = lambda caller: ha_address or None
+            broker.ha_address = lambda caller: one.ha_address or None
         if broker_id == min(broker.addresses):
             # a broker of 5.x tells only of those that have changed, between the times that it tells of all
-            broker.topics = {**broker.topics, **topics}
+            broker.topics = {**broker.topics, **one.topics}
 
     def heard(self, name: str, address: str, now: int) -> None:
         """A broker that registered before is still there."""
@@ -498,19 +498,8 @@ def register_broker(server: NameServer, header: headers.RegisterBroker, asked: A
     )
     known = server.routes.find(name)
     has_slaves = known is not None and known.ha_address(asked.caller) is not None
-    ha_address = header.ha_server_addr
-    now = server.clock()
-    server.routes.register(
-        cluster,
-        name,
-        broker_id,
-        address,
-        topics,
-        now,
-        ha_address=ha_address,
-        has_slaves=has_slaves,
-        caller=asked.caller,
-    )
+    said = Registration(cluster, name, broker_id, address, topics, header.ha_server_addr)
+    server.routes.register(said, server.clock(), has_slaves=has_slaves, caller=asked.caller)
     master = server.routes.find(name)
     answer = {}
     if broker_id and master is not None and MASTER_ID in (addresses := master.address_table(asked.caller)):

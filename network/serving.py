@@ -156,25 +156,30 @@ def host_and_port(address: Address) -> str:
     return f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
 
 
+class Listening(NamedTuple):
+    """The sockets to serve on (see `bound`): besides the two, a page of metrics, the log for slaves, and the broker's
+    requests once more (`vip`)."""
+
+    name_server: socket.socket
+    broker: socket.socket
+    metrics: socket.socket | None = None
+    slaves: socket.socket | None = None
+    vip: socket.socket | None = None
+
+
 async def serve(
     broker: Broker,
-    name_server_on: socket.socket,
-    broker_on: socket.socket,
+    on: Listening,
     tell: Tell,
     on_ready: Callable[[Ready], None],
     ended: Callable[[], Awaitable[Any]],
     *,
-    metrics_on: socket.socket | None = None,
-    slaves_on: socket.socket | None = None,
-    vip_on: socket.socket | None = None,
     watched: Watched | None = None,
     register_at: str | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> None:
-    """Serve on two sockets (see `bound`) until `ended` returns; `on_ready` hears where they are.
+    """Serve until `ended` returns; `on_ready` hears where. `watched` hears every second what was seen.
 
-    On further ones there are a page of metrics, the log for slaves, and the broker's requests once more (`vip_on`);
-    `watched` hears every second what was seen.
     `register_at`: other name servers, separated by `;`, that are told of the broker. With `tls` clients may speak TLS.
     """
     name_server = NameServer(broker.elapsed, release=broker.identity.release)
@@ -188,23 +193,23 @@ async def serve(
         return broker.identity.ha_address(caller)
 
     try:
-        own = await brokers.listen_on(broker_on)
+        own = await brokers.listen_on(on.broker)
         broker.identity = identity = broker.identity._replace(host=own[0], port=own[1])
         name_server.routes.add_own(identity.cluster, identity.name, identity.address, broker.routes, ha_address)
-        at = await name_servers.listen_on(name_server_on)
+        at = await name_servers.listen_on(on.name_server)
         name_server.host, name_server.port = at
         broker.queues_of = name_server.routes.queues_of
         broker.name_servers = ";".join([host_and_port(at), *([register_at] if register_at else [])])
         await _listen_where_ids_point(broker, brokers, own, tell)
-        if vip_on is not None:
-            await brokers.listen_on(vip_on)
-        if slaves_on is not None:
-            master = await _serve_slaves(broker, brokers, slaves_on, own if vip_on is None else None, tell)
+        if on.vip is not None:
+            await brokers.listen_on(on.vip)
+        if on.slaves is not None:
+            master = await _serve_slaves(broker, brokers, on.slaves, own if on.vip is None else None, tell)
         if isinstance(broker, MasterBroker):
             wake_on_news(broker, asyncio.get_running_loop(), brokers.shared.waiting)
         servers = {"broker": brokers, "name_server": name_servers}
-        if metrics_on is not None:
-            pages = await serve_metrics(metrics_on, lambda: metrics(servers, broker))
+        if on.metrics is not None:
+            pages = await serve_metrics(on.metrics, lambda: metrics(servers, broker))
         ticking = (
             [go_on(broker, name_server)] if watched is None else [go_on(broker, name_server), watch(servers, watched)]
         )
@@ -212,7 +217,7 @@ async def serve(
             registrar = Registrar(register_at, broker, _address_for_others(own, broker.properties.get("brokerIP1")))
             ticking.append(registrar.keep_on())
             broker.queues_of = registrar.queues_of
-        metrics_at = None if metrics_on is None else host_and_port(metrics_on.getsockname()[:2])
+        metrics_at = None if on.metrics is None else host_and_port(on.metrics.getsockname()[:2])
         slaves_at = None if master is None else host_and_port(master.address)
         on_ready(Ready(host_and_port(at), host_and_port(own), metrics_at, slaves_at))
         await _until(ended(), *ticking)
@@ -427,12 +432,10 @@ class ListeningBroker:
         with broker_on, vip_on or contextlib.nullcontext(), bound(self._host, 0) as name_server_on:
             await serve(
                 self.broker,
-                name_server_on,
-                broker_on,
+                Listening(name_server_on, broker_on, vip=vip_on),
                 self._tell,
                 self._ready.set_result,
                 ended.wait,
-                vip_on=vip_on,
                 register_at=self._register_at,
             )
 

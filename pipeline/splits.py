@@ -207,7 +207,7 @@ def first_record(files: StoreFiles, offset: int) -> int:
     if part.file is None:
         return part.end
     start = part.file.start_offset
-    request = Request(files.log, TopicIds(), Columns.NONE, 0, offset, None, WINDOW, ROWS)
+    request = Request(files.log, TopicIds(), Columns.NONE, limit=offset)
     with part.file.hold() as held:
         if not held:
             return part.end

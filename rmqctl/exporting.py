@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.messages.json import ALL_COLUMNS, EXACT_COLUMNS, known_columns, message_json
-from rmqctl.store.export.export import TABLES, description, export_records, metadata_of
+from rmqctl.store.export.export import TABLES, export_records
 from rmqctl.store.options import Events
 from rmqctl.store.read.select import PLAIN_BYTES, walked_bytes
-from rmqctl.store.scan.schema import column_names, has_arrow, require_pyarrow
-from rmqctl.store.status import FAST, version
+from rmqctl.store.scan.schema import has_arrow, require_pyarrow
+from rmqctl.store.status import FAST
 
 if TYPE_CHECKING:
     from rmqctl.flags.spark_options import SparkChoice
@@ -123,21 +123,6 @@ def export_on_spark(
     from rmqctl.pipeline.jobs.export import export_with
 
     require_pyarrow()
-    described = description(selection, column_names(names))
     length = walked_bytes(files.log, selection)
     with job_engine(spark) as engine, progress("exporting", length, "bytes") as bar:
-        return export_with(
-            engine,
-            files,
-            target.path,
-            columns=names,
-            criteria=selection.criteria,
-            begin=selection.begin or None,
-            end=selection.end,
-            partition=target.partition,
-            is_parquet=target.format == "parquet",
-            compression=compression,
-            metadata=metadata_of(files, version(), described),
-            on_damage=damage,
-            progress=bar.advance,
-        )
+        return export_with(engine, files, target, selection, Events(bar.advance, damage), names, compression)

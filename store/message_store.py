@@ -174,7 +174,7 @@ class MessageStore:
         """Messages of physical offsets [begin, end) as pyarrow.RecordBatch with these columns (None: all, see
         rmqctl.store.scan.schema). `views`: bodies as `binary_view` over the memory they were read into."""
         scan = lazy.Scan(self.files.log, columns, begin, end, criteria=criteria, views=views)
-        return scan.batches(events.damage, events.progress, events.note)
+        return scan.batches(events)
 
     def export(
         self, target: PathLike | Target, criteria: Criteria | None = None, begin: int = 0, end: int | None = None, *,

@@ -24,6 +24,9 @@ ROOT = Path(__file__).resolve().parents[1]
 FLOORS = ("formats", "store", "network", "pipeline", "rmqctl")
 LONGEST_MODULE = 600
 LONGEST_FUNCTION = 70
+MOST_ARGUMENTS = 8
+# click hands a command each flag by itself, and a compiled function takes its arrays one by one
+MANY_ARGUMENTS = ("rmqctl/commands/", "rmqctl/flags/", "store/native/", "store/compiled/")
 MOST_MODULES = 16
 # whoever looks for one of these goes by its name: a verb of the command line
 HEAVY = ("numpy", "numba", "construct", "rich", "pyarrow", "pyspark", "duckdb")
@@ -123,6 +126,22 @@ def functions_are_short(path: str, source: str, tree: ast.Module) -> Iterator[st
             yield f"{function.lineno}: {function.name} has {lines} lines, more than {LONGEST_FUNCTION}"
 
 
+def arguments_are_few(path: str, source: str, tree: ast.Module) -> Iterator[str]:
+    """What travels together is one object. Kernels of numba are compiled functions too."""
+    if path.startswith(MANY_ARGUMENTS) or not path.startswith(FLOORS):
+        return
+    functions: list[ast.FunctionDef | ast.AsyncFunctionDef] = [
+        *nodes(tree, ast.FunctionDef),
+        *nodes(tree, ast.AsyncFunctionDef),
+    ]
+    for function in functions:
+        given = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+        count = len(given) - (bool(given) and given[0].arg in ("self", "cls"))
+        is_kernel = any(dotted(one) in ("kernel", "inner") for one in function.decorator_list)
+        if count > MOST_ARGUMENTS and not is_kernel:
+            yield f"{function.lineno}: {function.name} has {count} arguments, more than {MOST_ARGUMENTS}"
+
+
 def modules_say_their_job(path: str, source: str, tree: ast.Module) -> Iterator[str]:
     if not ast.get_docstring(tree):
         yield "1: no module docstring"
@@ -201,6 +220,7 @@ RULES: tuple[Rule, ...] = (
     imports_go_downwards,
     modules_are_short,
     functions_are_short,
+    arguments_are_few,
     modules_say_their_job,
     imports_name_what_they_take,
     errors_are_not_swallowed,

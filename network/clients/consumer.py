@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Collection, Generator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack
 
 from rmqctl.formats.errors import CorruptError, RemoteError
 from rmqctl.formats.message import StoredMessage
@@ -81,6 +81,27 @@ class _Pull(NamedTuple):
     is_at_slave: bool = False
 
 
+class ConsumerOptions(TypedDict, total=False):
+    """How a member of a group consumes. `begin`: where it begins in queues without an offset of the group, else at
+    their end. `commit` (the default): commit offsets. `allocate`: how queues are shared out; averagely. `joins`: be a
+    member, else look on. `force`: join although live members subscribe otherwise. `warn` takes lines. `namespace`,
+    `unit_name`, `unit_mode`: as of RocketMQ's clients. `failing_seconds`: when a broker that fails is an error; None:
+    never. `client_version`: of the client whose groups are legal."""
+
+    begin: Where
+    commit: bool
+    allocate: Allocate
+    joins: bool
+    force: bool
+    warn: Warn
+    dial: Dial
+    namespace: str
+    unit_name: str
+    unit_mode: bool
+    failing_seconds: float | None
+    client_version: str
+
+
 class Consumer:
     """One member of a group. A context manager; for one thread.
 
@@ -96,19 +117,7 @@ class Consumer:
         group: str,
         topic: str,
         tags: str = "*",
-        *,
-        begin: Where = "last",
-        commit: bool = True,
-        allocate: Allocate = averagely,
-        joins: bool = True,
-        force: bool = False,
-        warn: Warn = log_warning,
-        dial: Dial = SocketChannel,
-        namespace: str = "",
-        unit_name: str = "",
-        unit_mode: bool = False,
-        failing_seconds: float | None = None,
-        client_version: str = DEFAULT_RELEASE.name,
+        **options: Unpack[ConsumerOptions],
     ) -> None:
         """Illegal tags are a UsageError, as is a group that RocketMQ's clients of `client_version` refuse. `begin`
         counts for queues in which the group has no offset. An onlooker, who does not join the group, gets all queues of
@@ -122,25 +131,26 @@ class Consumer:
         and `warn` takes a line. With `failing_seconds` that is an error: at once before there are queues and where a
         broker refuses, after that time where one is away.
         """
-        namespace = namespace or namespace_of(namesrv)
+        namespace = options.get("namespace") or namespace_of(namesrv)
         group, topic = with_namespace(namespace, group), with_namespace(namespace, topic)
+        self._joins = joins = options.get("joins", True)
         if joins:
-            check_group(group, "consumer", client_version)
+            check_group(group, "consumer", options.get("client_version", DEFAULT_RELEASE.name))
         self._namespace = namespace
         self.hooks: list[ConsumeHook] = []
         """Hooks: those of `poll` get its messages, those of `messages` one at a time."""
         self._filter = TagFilter(tags)
-        self._client = Client(namesrv, dial, self._asked, unit=unit_name)
-        self._unit_mode = unit_mode
+        dial, unit = options.get("dial", SocketChannel), options.get("unit_name", "")
+        self._client = Client(namesrv, dial, self._asked, unit=unit)
+        self._unit_mode = options.get("unit_mode", False)
         self.client_id = self._client.client_id
         self.group = group
         self.topic = topic
-        self._begin = begin
-        self._commits = commit
-        self._allocate = allocate
-        self._joins = joins
-        self._force = force
-        self.warn = warn
+        self._begin = options.get("begin", "last")
+        self._commits = options.get("commit", True)
+        self._allocate = options.get("allocate", averagely)
+        self._force = options.get("force", False)
+        self.warn = options.get("warn", log_warning)
         self._warned: set[str] = set()
         self._has_joined = False
         self._subscribed = {**({retry_topic(group): SUBSCRIBE_ALL} if joins else {}), topic: tags}
@@ -149,7 +159,7 @@ class Consumer:
         self.uncommitted: dict[MessageQueue, int] = {}
         """Offsets that could not be committed when their queue was given up, at the end too: messages come again."""
         self._balance_at = 0.0
-        self._failing_seconds = failing_seconds
+        self._failing_seconds = options.get("failing_seconds")
         self._failing_since: float | None = None
         self._failed_at, self._saved_at = 0.0, time.monotonic()
         self._changed = threading.Event()

@@ -323,8 +323,7 @@ def follow_master(
     mirror do not go together; StoreInUseError; WriteFailedError, after which the mirror can go on.
     """
     with contextlib.ExitStack() as closing:
-        broker = None
-        facts = None
+        broker = facts = None
         if wish.broker is not None:
             broker = MasterBrokerClient(wish.broker)
             closing.callback(broker.close)
@@ -339,7 +338,17 @@ def follow_master(
             return SocketLink(*master) if link is None else link
 
         closing.callback(lambda: None if first is None else first.close())
-        return _follow(master, root, config, wish, facts, broker, dial, tell, is_over, bar)
+        at = f"[{master[0]}]:{master[1]}" if ":" in master[0] else f"{master[0]}:{master[1]}"
+        return _follow(_Master(at, dial, broker, facts), root, config, wish, tell, is_over, bar)
+
+
+class _Master(NamedTuple):
+    """The master: its HA port, how to reach it, and where it is known, its broker and what that said."""
+
+    at: str
+    dial: DialMaster
+    broker: MasterBrokerClient | None
+    facts: MasterFacts | None
 
 
 def _require_right_to_follow(facts: MasterFacts, wish: MirrorWish) -> None:
@@ -364,25 +373,22 @@ def _following(facts: MasterFacts | None, wish: MirrorWish) -> Following:
 
 
 def _follow(
-    master: Address,
+    master: _Master,
     root: Path,
     config: StoreConfig,
     wish: MirrorWish,
-    facts: MasterFacts | None,
-    broker: MasterBrokerClient | None,
-    dial: DialMaster,
     tell: Tell,
     is_over: Callable[[], bool],
     bar: BarMaker,
 ) -> MirrorReport:
-    following = _following(facts, wish)
+    following, facts, broker = _following(master.facts, wish), master.facts, master.broker
     with MirrorStore(root, config) as store, contextlib.ExitStack() as closing:
         log = store.log
         if facts is not None and log.end > facts.max_offset:
             raise ahead_error(facts.max_offset, log.end)
         total = None if following.stop_at is None else max(0, following.stop_at - log.end)
         with bar("following", total) as advance:
-            mirror = Mirror(log, dial, following, tell, advance)
+            mirror = Mirror(log, master.dial, following, tell, advance)
             tables = None
             if broker is not None:
                 tables = ConfigFollower(broker, store.layout.config, tell, lambda: mirror.is_confirmed)
@@ -392,9 +398,8 @@ def _follow(
         if tables is not None:
             tables.finish()
         is_as_it_was = store.is_as_it_was and tables is None
-        place = f"[{master[0]}]:{master[1]}" if ":" in master[0] else f"{master[0]}:{master[1]}"
         report = MirrorReport(
-            place, str(root), log.begin or 0, log.end, mirror.received, mirror.connections,
+            master.at, str(root), log.begin or 0, log.end, mirror.received, mirror.connections,
             wish.acknowledge, None, log.file_size,
         )  # fmt: skip
     if not is_as_it_was:

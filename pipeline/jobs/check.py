@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from pathlib import Path
+from typing import Unpack
 
 from rmqctl.formats.errors import UnreadableError, told
 from rmqctl.pipeline.engine import Engine, without_collections
@@ -22,9 +22,9 @@ from rmqctl.pipeline.jobs.check_parts import (
 )
 from rmqctl.pipeline.splits import SPLIT_SIZE, Split, plan_splits, run_by_bundles, whole_files_at_need
 from rmqctl.store.check.catalogue import Finding
-from rmqctl.store.check.check import CheckRun, WalkOrder
+from rmqctl.store.check.check import CheckOptions, CheckRun, WalkOrder
 from rmqctl.store.check.check import check as check_in_process
-from rmqctl.store.check.cross import CrossCheck, Level, LogSeen, Subset
+from rmqctl.store.check.cross import CrossCheck, Level, LogSeen
 from rmqctl.store.check.index import IndexCheck
 from rmqctl.store.check.index_compare import IndexSurvey, readable_files
 from rmqctl.store.check.log import Walked
@@ -48,27 +48,15 @@ def check_with(
     files: StoreFiles,
     level: Level | str = Level.DEFAULT,
     *,
-    subset: Subset | None = None,
-    max_duration: float | None = None,
-    resume: Path | None = None,
-    fail_fast: bool = False,
     split_size: int = SPLIT_SIZE,
     events: Events = Events(),
+    **options: Unpack[CheckOptions],
 ) -> CheckRun:
     """`MessageStore.check` with the work done by tasks: the same arguments, findings and summary.
 
     Tasks read the store only; what they answer is small, and the same for any split size and engine.
     """
-    return check_in_process(
-        files,
-        level,
-        subset=subset,
-        max_duration=max_duration,
-        resume=resume,
-        fail_fast=fail_fast,
-        progress=events.progress,
-        walker=_ByTasks(engine, split_size),
-    )
+    return check_in_process(files, level, progress=events.progress, walker=_ByTasks(engine, split_size), **options)
 
 
 class _ByTasks:

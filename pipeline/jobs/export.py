@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -15,16 +15,18 @@ from rmqctl.pipeline.engine import Engine, attempt, scratch_folder
 from rmqctl.pipeline.exchange import ShuffleReader, ShuffleWriter, bucket_of
 from rmqctl.pipeline.queue_pruning import split_batches
 from rmqctl.pipeline.splits import Split, run_over_splits
-from rmqctl.store.export.export import ExportReport
+from rmqctl.store.export.export import ExportReport, Target, description, metadata_of
 from rmqctl.store.export.partitions import Partition, partitioned
 from rmqctl.store.export.writers import Compression, InlineBlocks, IpcWriter, ParquetWriter, TableWriter, only
 from rmqctl.store.files import io
 from rmqctl.store.files.outputs import OutputFile, new_directory, staging_of
 from rmqctl.store.files.reading import Descriptors
-from rmqctl.store.log.walk import Progress
+from rmqctl.store.options import Events
 from rmqctl.store.read.filter import Criteria
 from rmqctl.store.read.row_filter import RowChooser
+from rmqctl.store.read.select import Selection
 from rmqctl.store.scan.schema import arrow_schema, column_names, require_pyarrow
+from rmqctl.store.status import version
 from rmqctl.store.store_files import StoreFiles
 
 # An export's workers: a split into files of its own, or sorted by topic and day; then what is small put together.
@@ -35,6 +37,7 @@ OWN_FILE = 32 * 1024 * 1024
 COMPACTED = 128 * 1024 * 1024
 # what a task gathers of small partitions before it puts it aside
 _GATHERED = 96 * 1024 * 1024
+_EVERYTHING = Selection()
 _NEEDED = ("topic", "store_timestamp")
 
 
@@ -277,55 +280,56 @@ _MOST_BUCKETS = 1024
 def export_with(
     engine: Engine,
     files: StoreFiles,
-    target: Path,
-    *,
+    target: Target,
+    selection: Selection = _EVERYTHING,
+    events: Events = Events(),
     columns: Sequence[str] | None = None,
-    criteria: Criteria | None = None,
-    begin: int | None = None,
-    end: int | None = None,
-    partition: bool = False,
-    is_parquet: bool = True,
     compression: Compression = "zstd",
-    metadata: Mapping[str, str] | None = None,
     split_size: int = SPLIT_SIZE,
-    on_damage: Callable[[CorruptError], None] | None = None,
-    progress: Progress | None = None,
 ) -> ExportReport:
-    """Write the messages that `criteria` ask for into the new directory `target`.
+    """Write the messages of `selection` into a new directory.
 
     Its files are `part-NNNNN` in the log's order, or with `partition` `topic=…/day=…/part-N`, where a small topic is
-    one file; Parquet or Arrow IPC; and `_SUCCESS`. The same bytes from every engine. `begin` and `end`: physical
-    offsets. Damage is told to `on_damage` and passed. `target` has to be on a file system that all machines see.
+    one file; Parquet or Arrow IPC; and `_SUCCESS`. The same bytes from every engine. Damage is reported and skipped.
+    The target has to be on a file system that all machines see.
     NotFoundError, and no directory, if nothing matches; UsageError, RefusedError, WriteFailedError.
     """
     require_pyarrow()
     names = column_names(columns)
-    chosen = criteria or Criteria()
-    _ = chosen.tag_filter  # a malformed expression is said before anything starts
-    if target.name in ("", ".", ".."):
-        raise UsageError("the export needs the name of a new directory", file=target)
-    target = target.absolute()
+    _ = selection.criteria.tag_filter  # a malformed expression is said before anything starts
+    if target.path.name in ("", ".", ".."):
+        raise UsageError("the export needs the name of a new directory", file=target.path)
+    path = target.path.absolute()
+    metadata = metadata_of(files, version(), description(selection, names))
     length = max(0, files.log.max_offset - max(files.log.min_offset, 0))
     buckets = min(_MOST_BUCKETS, -(-length // _BUCKET) or 1)
-    scratch_path = staging_of(target).with_name(staging_of(target).name + "-scratch")
+    scratch_path = staging_of(path).with_name(staging_of(path).name + "-scratch")
     report = ExportReport()
-    with new_directory(target, files.layout) as root, scratch_folder(scratch_path) as scratch:
-        order = ExportOrder(names, chosen, is_parquet, compression, dict(metadata or {}), str(scratch), buckets)
-        task = partial(sort_split if partition else export_split, order)
+    with new_directory(path, files.layout) as root, scratch_folder(scratch_path) as scratch:
+        is_parquet = target.format == "parquet"
+        order = ExportOrder(names, selection.criteria, is_parquet, compression, metadata, str(scratch), buckets)
+        task = partial(sort_split if target.partition else export_split, order)
         results = run_over_splits(
-            engine, "export", task, files, split_size=split_size, begin=begin, end=end, progress=progress
+            engine,
+            "export",
+            task,
+            files,
+            split_size=split_size,
+            begin=selection.begin or None,
+            end=selection.end,
+            progress=events.progress,
         )
         for result in results:
             report.messages += result.messages
             report.bodies_as_stored += len(result.bodies)
-            if on_damage is not None:
+            if events.damage is not None:
                 for damage in (*result.damages, *result.bodies):
-                    on_damage(damage)
+                    events.damage(damage)
         if not report.messages:
             raise NotFoundError("no message matched: nothing was written")
-        made = _sorted(engine, order, results) if partition else _numbered(order, results)
+        made = _sorted(engine, order, results) if target.partition else _numbered(order, results)
         _install(scratch, root, made, report)
-        report.partitions = len({Path(one.path).parent for one in made}) if partition else 0
+        report.partitions = len({Path(one.path).parent for one in made}) if target.partition else 0
         io.create_file(root / SUCCESS, 0)
     return report
 

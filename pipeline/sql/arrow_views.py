@@ -30,6 +30,7 @@ from rmqctl.pipeline.wanted import Wanted, wanted_by
 from rmqctl.store.log.columns import Int64s, MessageColumns
 from rmqctl.store.log.walk import Progress
 from rmqctl.store.native.tables import Columns
+from rmqctl.store.options import Events
 from rmqctl.store.read.select import OnDamage
 from rmqctl.store.scan.batches import BatchMaker
 from rmqctl.store.scan.scan import SCAN_ROWS, SCAN_WINDOW, LogRange, Maker, scanned
@@ -67,7 +68,8 @@ def message_batches(
     threads = max(_FEWEST_THREADS, min(_MOST_THREADS, len(os.sched_getaffinity(0))))
     for part in _parts(files, options, wanted):
         if isinstance(part, LogRange):
-            yield from scanned(files.log, part, groups, wanted, maker, lambda _: None, progress, threads=threads)
+            heard = Events(progress, lambda _: None)
+            yield from scanned(files.log, part, groups, wanted, maker, heard, threads=threads)
             continue
         yield from _spanned(files, part, groups, wanted, maker)
         if progress is not None:

@@ -7,7 +7,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypedDict
 
 from rmqctl.formats.errors import UnreadableError, UnsupportedError, UsageError
 from rmqctl.formats.message import StoredMessage
@@ -28,7 +28,7 @@ from rmqctl.store.check.cross import (
     save_state,
 )
 from rmqctl.store.check.index import IndexCheck
-from rmqctl.store.check.log import LogCheck, Walked, log_file_findings, walk_range
+from rmqctl.store.check.log import LogCheck, OldMessages, Walked, log_file_findings, walk_range
 from rmqctl.store.check.log_findings import AffectedMessages, DamageFindings, Look, message_findings, topic_findings
 from rmqctl.store.check.queue_findings import QueueCheck
 from rmqctl.store.check.state import (
@@ -45,7 +45,7 @@ from rmqctl.store.files.lock import is_in_use
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.reading import exists, removed_error
 from rmqctl.store.log.implied import Digest
-from rmqctl.store.log.survey import Tail, doubtful_from, look_at_tail, settled_end
+from rmqctl.store.log.survey import Settling, Tail, doubtful_from, look_at_tail, settled_end
 from rmqctl.store.log.walk import Damage, Empty, Progress, walk
 from rmqctl.store.queues.queue_table import has_rocksdb_queues
 from rmqctl.store.store_files import StoreFiles
@@ -224,7 +224,8 @@ class Pass:
             # what the walk finds is more exact
             seen.log_end = seen.log_begin
         epochs, is_queued = broker_epochs(files.layout), functools.partial(_is_queued, files)
-        log_check = LogCheck(files.log, seen, cross, damages, tail, self._unreadable, epochs, is_queued)
+        old = OldMessages(files.log, tail, epochs, is_queued)
+        log_check = LogCheck(seen, cross, damages, Settling(files.log, tail), old, self._unreadable)
         is_full = self._level is Level.FULL
         order = WalkOrder(digest, is_full, doubtful_from(files.log, tail), self._progress)
         yield from self._stretches(log_check, order, limit)
@@ -452,6 +453,15 @@ def _joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             made.append((begin, end))
     return made
+
+
+class CheckOptions(TypedDict, total=False):
+    """How far a check goes; see `check`."""
+
+    subset: Subset | None
+    max_duration: float | None
+    resume: Path | None
+    fail_fast: bool
 
 
 def check(

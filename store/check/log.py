@@ -6,7 +6,6 @@ import bisect
 import functools
 import os
 import stat
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -197,22 +196,17 @@ _JUMPS_A_PIECE = 8
 class LogCheck:
     """Takes the pieces of the walk in order. `seen` is filled on the way; `cross` gets every run of the valid log.
 
-    `tail`: how the log ends as far as its last bytes tell; damage before that lies inside the log. `unreadable` is told
-    of a file that a cross check cannot read; that check is left out of `cross` from then on. `epochs`, `is_queued`: see
-    `OldMessages`.
+    `unreadable` is told of a file that a cross check cannot read; that check is left out of `cross` from then on.
     """
 
     def __init__(
         self,
-        log: MappedFileQueue,
         seen: LogSeen,
         cross: Sequence[CrossCheck],
         findings: DamageFindings,
-        tail: Tail,
+        settling: Settling,
+        old_messages: OldMessages,
         unreadable: Callable[[UnreadableError], Finding],
-        epochs: Sequence[Epoch] = (),
-        is_queued: IsQueued = lambda _: False,
-        pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self.look = Look(is_full=True)
         self.last_message_offset = -1
@@ -220,8 +214,8 @@ class LogCheck:
         self.cross = list(cross)
         self._unreadable = unreadable
         self._findings = findings
-        self._settling = Settling(log, tail, pause)
-        self._old_messages = OldMessages(log, tail, epochs, is_queued)
+        self._settling = settling
+        self._old_messages = old_messages
 
     def take(self, walked: Walked) -> Iterator[Finding]:
         """The next piece."""

@@ -286,7 +286,7 @@ def export_selected(
 
     def told() -> Iterator[pa.RecordBatch]:
         nonlocal bad
-        for batch in scan.batches(events.damage, events.progress):
+        for batch in scan.batches(Events(events.progress, events.damage)):
             for error in bodies_not_unpacked(batch):
                 bad += 1
                 if events.damage is not None:

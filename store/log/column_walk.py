@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 import numpy as np
 
@@ -33,6 +33,9 @@ _LONGEST_HEAD = FRAME_HEADS[3].size
 # frames are at least this long, so no window has more rows than this
 _NO_COLUMNS_ROWS = 65536
 
+WINDOW = 1 << 20
+ROWS = 16384
+
 
 class Request(NamedTuple):
     """What a walk over several files has in common. `limit`: records from this physical offset on are left out.
@@ -42,12 +45,12 @@ class Request(NamedTuple):
 
     log: MappedFileQueue
     topics: TopicIds
-    asked: Columns
-    crc_from: int
-    limit: int | None
-    progress: Progress | None
-    window: int
-    rows: int
+    columns: Columns = Columns.DISPATCH
+    crc_from: int = 0
+    limit: int | None = None
+    progress: Progress | None = None
+    window: int = WINDOW
+    rows: int = ROWS
     stopped: Callable[[], None] | None = None
 
     def search(self, file: MappedFile, end: int) -> FrameSearch:
@@ -112,11 +115,11 @@ class FileWalk:
     def __init__(self, request: Request, file: MappedFile) -> None:
         self._request = request
         self._file = file
-        self._walk = WindowWalk(int(request.asked), min(request.crc_from, (1 << 63) - 1), request.topics.seed)
+        self._walk = WindowWalk(int(request.columns), min(request.crc_from, (1 << 63) - 1), request.topics.seed)
         self._new_arrays()
 
     def _new_arrays(self) -> None:
-        asked = self._request.asked
+        asked = self._request.columns
         rows = self._request.rows if asked else max(self._request.rows, _NO_COLUMNS_ROWS)
         usual = 3 if asked & Columns.TAG_KEYS else 2
         entries = usual * rows + KEYS_OF_A_ROW if asked & Columns.KEYS else KEYS_OF_A_ROW
@@ -132,7 +135,7 @@ class FileWalk:
         request, file = self._request, self._file
         search = request.search(file, end)
         stop = end if request.limit is None else min(end, request.limit - file.start_offset)
-        keep = bool(request.asked & Columns.BYTES)
+        keep = bool(request.columns & Columns.BYTES)
         windows = _Windows(file, search, keep)
         position = reported = begin
         length = first_window or request.window
@@ -154,7 +157,7 @@ class FileWalk:
                     yield from self._flush(None)
                     record = self._plain_record(search, reached, end)
                     if isinstance(record, StoredMessage):
-                        yield plain.batch_of([record], request.log, request.topics, request.asked)
+                        yield plain.batch_of([record], request.log, request.topics, request.columns)
                     else:
                         yield record
                         length = min(_FIRST_WINDOW, request.window)
@@ -226,8 +229,8 @@ class FileWalk:
             walk.row = walk.keys = walk.plain_rows = 0
         else:
             self._new_arrays()
-        keep = request.asked & Columns.BYTES
-        batch = MessageColumns(request.log, request.topics, request.asked, *arrays, window if keep else None)
+        keep = request.columns & Columns.BYTES
+        batch = MessageColumns(request.log, request.topics, request.columns, *arrays, window if keep else None)
         yield plain.complete(batch) if left_over else batch
 
 
@@ -237,31 +240,33 @@ def _needed(buffer: Bytes) -> int:
     return needed if len(buffer) < needed <= _LARGEST_WINDOW else 0
 
 
-WINDOW = 1 << 20
-ROWS = 16384
+class WalkOptions(TypedDict, total=False):
+    """What a walk on columns reads, and how. `columns`: Columns.DISPATCH if not given. `topics` numbers the topics; one
+    table may serve several walks. `window`: bytes that are read at once; `rows`: messages of a batch at most."""
+
+    crc_from: int
+    columns: Columns
+    topics: TopicIds
+    progress: Progress | None
+    window: int
+    rows: int
 
 
 def walk_columns(
-    log: MappedFileQueue,
-    begin: int = 0,
-    end: int | None = None,
-    *,
-    crc_from: int = 0,
-    columns: Columns = Columns.DISPATCH,
-    topics: TopicIds | None = None,
-    progress: Progress | None = None,
-    window: int = WINDOW,
-    rows: int = ROWS,
+    log: MappedFileQueue, begin: int = 0, end: int | None = None, **options: Unpack[WalkOptions]
 ) -> Iterator[ColumnRecord]:
-    """What `walk` yields, in the same order, with runs of messages as `MessageColumns` of up to `rows` messages.
+    """What `walk` yields, in the same order, with runs of messages as `MessageColumns`.
 
-    Records that start at or behind physical offset `end` are left out. `topics` numbers the topics; one table may
-    serve several walks. `window`: bytes that are read at once. Everything else, errors too, is as in `walk`.
+    Records that start at or behind physical offset `end` are left out. Everything else, errors too, is as in `walk`.
     """
-    topics = topics if topics is not None else TopicIds()
+    return walk_request(request_of(log, end, options), begin)
 
-    request = Request(log, topics, columns, crc_from, end, progress, window, rows)
-    return walk_request(request, begin)
+
+def request_of(log: MappedFileQueue, end: int | None, options: WalkOptions) -> Request:
+    """Return the walk with these options, up to physical offset `end`."""
+    chosen = WalkOptions(topics=TopicIds())
+    chosen.update(options)
+    return Request(log, limit=end, **chosen)
 
 
 def walk_request(request: Request, begin: int) -> Iterator[ColumnRecord]:

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, Unpack
 
 from rmqctl.formats.layouts import FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import data_extents, removed_error
-from rmqctl.store.log.column_walk import ROWS, WINDOW, FileWalk, Request
-from rmqctl.store.log.columns import ColumnRecord, MessageColumns, TopicIds
+from rmqctl.store.log.column_walk import FileWalk, Request, WalkOptions, request_of
+from rmqctl.store.log.columns import ColumnRecord, MessageColumns
 from rmqctl.store.log.walk import Blank, Damage, Empty, Progress, missing_file, walk_files
 from rmqctl.store.native.tables import Columns
 
@@ -192,13 +192,8 @@ def walk_parallel(
     end: int | None = None,
     *,
     threads: int = 2,
-    crc_from: int = 0,
-    columns: Columns = Columns.DISPATCH,
-    topics: TopicIds | None = None,
-    progress: Progress | None = None,
-    window: int = WINDOW,
-    rows: int = ROWS,
     piece: int = PIECE,
+    **options: Unpack[WalkOptions],
 ) -> Iterator[_Result]:
     """`work` over the records of each piece of the log, some pieces at a time; the results in the log's order.
 
@@ -213,8 +208,7 @@ def walk_parallel(
         if stop.is_set():
             raise _Stopped
 
-    topics = topics if topics is not None else TopicIds()
-    request = Request(log, topics, columns, crc_from, end, None, window, rows, stopped)
+    request = request_of(log, end, options)._replace(stopped=stopped)
     telling = threading.Lock()
 
     def walked(one: WalkPiece, progress: Progress | None) -> _Result:
@@ -232,7 +226,7 @@ def walk_parallel(
             while waiting or running:
                 while waiting and len(running) <= threads:
                     following = waiting.popleft()
-                    running.append((following, pool.submit(walked, following, progress)))
+                    running.append((following, pool.submit(walked, following, request.progress)))
                 one, future = running.popleft()
                 result = _result(future)
                 if before is not None and not before.is_followed_by(one):

@@ -66,29 +66,19 @@ class Neighbour(NamedTuple):
         return parse_property_crc(self.message.property_bytes[-PROPERTY_CRC_SIZE:]) is not None
 
 
-def filler_frame(
-    beside: Neighbour,
-    topic: str,
-    queue_id: int,
-    queue_offset: int,
-    physical_offset: int,
-    size: int,
-    reason: str,
-    more: Mapping[str, str],
-    sys_flag: int = 0,
-) -> bytes:
-    """The frame of exactly `size` bytes, which must be at least `filler_size(beside, topic, more)`. `reason`: of the
-    damage; `more`: properties that decide which queues the message is in, as `sys_flag` does."""
-    needed = {**_FOR_SERVICES.get(topic, {}), **more}
+def filler_frame(beside: Neighbour, lost: Lost, physical_offset: int, size: int, reason: str) -> bytes:
+    """The frame of exactly `size` bytes, which must be at least `filler_size` of that message. `reason`: of the
+    damage."""
+    topic, queue_id = lost.own.key
+    needed = {**_FOR_SERVICES.get(topic, {}), **lost.properties}
     properties = {**needed, DAMAGED_PROPERTY: reason}
-    room = size - _parts(beside, topic, queue_id, properties, b"", sys_flag).total_size
+    room = size - _parts(beside, topic, queue_id, properties, b"", lost.sys_flag).total_size
     if room < 0:
         properties = needed
-        room = size - _parts(beside, topic, queue_id, properties, b"", sys_flag).total_size
+        room = size - _parts(beside, topic, queue_id, properties, b"", lost.sys_flag).total_size
     assert room >= 0, "no room for a filler"
-    body = _TEXT[:room].ljust(room)
-    parts = _parts(beside, topic, queue_id, properties, body, sys_flag)
-    return frame_bytes(parts, queue_offset, physical_offset, beside.message.store_timestamp)
+    parts = _parts(beside, topic, queue_id, properties, _TEXT[:room].ljust(room), lost.sys_flag)
+    return frame_bytes(parts, lost.own.queue_offset, physical_offset, beside.message.store_timestamp)
 
 
 def filler_size(beside: Neighbour, topic: str, more: Mapping[str, str]) -> int:
@@ -327,21 +317,9 @@ def _frames(beside: Neighbour, places: list[FramePlace], reason: str, fillers: l
 
 
 def _frame(beside: Neighbour, place: FramePlace, reason: str) -> bytes:
-    lost = place.lost
-    if lost is None:
+    if place.lost is None:
         return padding_frame(beside, place.physical_offset, place.size)
-    topic, queue_id = lost.own.key
-    return filler_frame(
-        beside,
-        topic,
-        queue_id,
-        lost.own.queue_offset,
-        place.physical_offset,
-        place.size,
-        reason,
-        lost.properties,
-        lost.sys_flag,
-    )
+    return filler_frame(beside, place.lost, place.physical_offset, place.size, reason)
 
 
 def _prepare_file(files: StoreFiles, bridges: Bridges, span: Span) -> None:

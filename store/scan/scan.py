@@ -9,13 +9,13 @@ from rmqctl.formats.errors import CorruptError
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.log.columns import ColumnRecord, Int64s, MessageColumns, TopicIds, start_of
 from rmqctl.store.log.parallel import walk_parallel
-from rmqctl.store.log.removed_meanwhile import OnRemoved, RemovedMeanwhile, SayRemoved, in_sentences
-from rmqctl.store.log.walk import Damage, Progress
+from rmqctl.store.log.removed_meanwhile import RemovedMeanwhile, in_sentences
+from rmqctl.store.log.walk import Damage
 from rmqctl.store.native.tables import Columns
+from rmqctl.store.options import Events
 from rmqctl.store.read.filter import Criteria
 from rmqctl.store.read.query import damage_error
 from rmqctl.store.read.row_filter import RowChooser
-from rmqctl.store.read.select import OnDamage
 from rmqctl.store.scan.schema import column_names, needed, require_pyarrow
 
 if TYPE_CHECKING:
@@ -105,26 +105,13 @@ class Scan:
         """That of the batches."""
         return self._maker.schema
 
-    def batches(
-        self, on_damage: OnDamage | None = None, progress: Progress | None = None, tell: SayRemoved | None = None
-    ) -> Generator[pa.RecordBatch, None, None]:
-        """The batches, none of them empty. Damaged spans are told to `on_damage` and passed; without it the first of
-        them is raised in its place. `progress` is told the bytes passed. `tell` gets a sentence for what is removed
-        before it was read (removed_meanwhile.py)."""
+    def batches(self, events: Events = Events()) -> Generator[pa.RecordBatch, None, None]:
+        """The batches, none of them empty. Damage is reported and skipped; where nothing takes it the first is raised
+        in its place. A note is a sentence about what is removed before it was read (removed_meanwhile.py)."""
         file = self._log.find(self._begin)
         start = file.start_offset if file is not None else self._begin
         span = LogRange(self._begin, self._end, start)
-        yield from scanned(
-            self._log,
-            span,
-            self._groups,
-            self._chooser,
-            self._maker,
-            on_damage,
-            progress,
-            in_sentences(tell),
-            threads=self._threads,
-        )
+        yield from scanned(self._log, span, self._groups, self._chooser, self._maker, events, threads=self._threads)
 
 
 def scanned(
@@ -133,9 +120,7 @@ def scanned(
     groups: Columns,
     chooser: Chooser,
     maker: Maker,
-    on_damage: OnDamage | None = None,
-    progress: Progress | None = None,
-    on_removed: OnRemoved | None = None,
+    events: Events = Events(),
     *,
     threads: int = _THREADS,
 ) -> Generator[pa.RecordBatch, None, None]:
@@ -145,7 +130,7 @@ def scanned(
     def made(records: Iterator[ColumnRecord]) -> _Piece:
         return _made(records, span.begin, chooser, maker)
 
-    removed = RemovedMeanwhile(log, max(span.start, span.begin), span.end, on_removed or in_sentences(None))
+    removed = RemovedMeanwhile(log, max(span.start, span.begin), span.end, in_sentences(events.note))
     pieces = walk_parallel(
         log,
         made,
@@ -154,7 +139,7 @@ def scanned(
         threads=threads,
         columns=groups or Columns.HEAD,  # a walk without any columns has no row numbers to choose by
         topics=TopicIds(),
-        progress=progress,
+        progress=events.progress,
         window=SCAN_WINDOW,
         rows=SCAN_ROWS,
         piece=_PIECE,
@@ -165,9 +150,7 @@ def scanned(
                 removed.pass_over(piece.begin, piece.end)
             for one in piece.found:
                 if isinstance(one, CorruptError):
-                    if on_damage is None:
-                        raise one
-                    on_damage(one)
+                    events.damaged(one)
                 elif isinstance(one, MessageColumns):
                     yield from maker.batches(one)
                 else:

@@ -17,6 +17,7 @@ from rmqctl.pipeline.spark.sink_record import (
     write_attempt,
 )
 from rmqctl.pipeline.views import TABLES
+from rmqctl.store.options import Events
 from rmqctl.store.scan.scan import Scan
 from tests.goldens import properties
 from tests.interop import harness
@@ -32,7 +33,7 @@ _COLUMNS = [(name, column.kind) for name, column in TABLES["messages"].columns.i
 def _task(target: Path, name: str, partition: int, *, as_stored: bool) -> StagedRows:
     """All messages of a golden store, as a task puts them aside."""
     wanted = require_columns(_COLUMNS, as_stored)
-    batches = Scan(reader(name).files.log, views=False).batches(lambda _: None)
+    batches = Scan(reader(name).files.log, views=False).batches(Events(damage=lambda _: None))
     return write_attempt(
         staging_folder(target, "all"), partition, (rows_to_stage(batch, wanted, 0) for batch in batches)
     )

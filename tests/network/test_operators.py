@@ -14,7 +14,7 @@ from rmqctl.network.broker.services import SERVICES, services_of
 from rmqctl.network.clients.channel import messages_of
 from rmqctl.network.clients.client import Client
 from rmqctl.network.nameserver import SERVICES as NAME_SERVER_SERVICES
-from rmqctl.network.nameserver import NameServer
+from rmqctl.network.nameserver import NameServer, Registration
 from rmqctl.network.remoting.codec import RemotingCommand, parse_body, queue_of_key
 from rmqctl.network.remoting.codec import RequestCode as Request
 from rmqctl.network.remoting.requests import Processor, Promised
@@ -359,7 +359,7 @@ class _Names:
         self.server = NameServer(lambda: 0)
         topics = {"T": TopicConfig("T", 4, 4), "U": TopicConfig("U", 1, 1, 4)}
         self.server.routes.add_own("C", "own", lambda caller: "1.1.1.1:1", lambda: topics)
-        self.server.routes.register("C", "other", 0, "2.2.2.2:2", topics, 0)
+        self.server.routes.register(Registration("C", "other", 0, "2.2.2.2:2", topics), 0)
         self.processor = Processor(self.server, NAME_SERVER_SERVICES, lambda line: None)
 
     def ask(self, code: int, body: bytes = b"", **fields: Any) -> RemotingCommand:

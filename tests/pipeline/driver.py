@@ -13,6 +13,7 @@ from rmqctl.pipeline.engine import Engine, LocalEngine, SparkEngine
 from rmqctl.pipeline.jobs.export import export_with
 from rmqctl.pipeline.jobs.rebuild import rebuild_with
 from rmqctl.pipeline.spark.session import parse_conf, spark_session
+from rmqctl.store.export.export import Target
 from rmqctl.store.store_files import StoreFiles
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +25,7 @@ def run(job: str, store: Path, target: Path, engine: Engine, split_size: int) ->
         if job == "rebuild":
             rebuild_with(engine, files, split_size=split_size)
         else:
-            export_with(engine, files, target, partition=True, split_size=split_size)
+            export_with(engine, files, Target(target, "parquet", partition=True), split_size=split_size)
 
 
 def main(job: str, store: str, target: str, master: str, split_size: str, *settings: str) -> None:

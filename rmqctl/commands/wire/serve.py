@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from rmqctl.network.broker.broker import Broker
     from rmqctl.network.broker.settings import BrokerIdentity
     from rmqctl.network.remoting.server import Seen
-    from rmqctl.network.serving import Ready
+    from rmqctl.network.serving import Listening, Ready
     from rmqctl.network.watching import Watched
     from rmqctl.output.output import Output
 
@@ -182,7 +182,7 @@ def serve(
     from rmqctl.network.broker.settings import identity_from_properties
     from rmqctl.network.remoting.server import bound, bound_pair
     from rmqctl.network.remoting.tls import raise_descriptor_limit, server_context
-    from rmqctl.network.serving import is_loopback
+    from rmqctl.network.serving import Listening, is_loopback
     from rmqctl.output.output import Beside
     from rmqctl.store.config.config import RELEASES, read_properties
 
@@ -213,7 +213,8 @@ def serve(
         broker_on, vip_on = bound_pair(*listen, tell)
         for one in (broker_on, vip_on):
             taken.enter_context(one or contextlib.nullcontext())
-        places = _Places(name_server_on, broker_on, take(metrics), take(ha_listen), vip_on, register_at, tls)
+        on = Listening(name_server_on, broker_on, take(metrics), take(ha_listen), vip_on)
+        places = _Places(on, register_at, tls)
         if recover:
             recover_first(store, tell)
         if writable:
@@ -226,11 +227,7 @@ def serve(
 class _Places(NamedTuple):
     """Taken addresses, name servers of others that are told of the broker, and what is shown to those who speak TLS."""
 
-    name_server: socket.socket
-    broker: socket.socket
-    metrics: socket.socket | None
-    slaves: socket.socket | None
-    vip: socket.socket | None
+    on: Listening
     register_at: str | None
     tls: ssl.SSLContext | None
 
@@ -302,7 +299,7 @@ def _serve_writable(
             create=create,
             obey_disk_ratio=True,
             clean_expired=clean,
-            store_host=store_host(places.broker, properties.get("brokerIP1")),
+            store_host=store_host(places.on.broker, properties.get("brokerIP1")),
             progress=bar.advance,
         )
     with opened, noting_stored(opened, "serve", tell):
@@ -339,14 +336,10 @@ def _run(broker: Broker, places: _Places, output: Output, tell: _Teller) -> None
         settling = asyncio.create_task(_settle())
         await serve_until(
             broker,
-            places.name_server,
-            places.broker,
+            places.on,
             tell,
             ready,
             end.wait,
-            metrics_on=places.metrics,
-            slaves_on=places.slaves,
-            vip_on=places.vip,
             watched=watched,
             register_at=places.register_at,
             tls=places.tls,

@@ -15,9 +15,12 @@ from rmqctl.pipeline.engine import LocalEngine
 from rmqctl.pipeline.jobs import export as export_parts
 from rmqctl.pipeline.jobs.export import SUCCESS, export_split, export_with
 from rmqctl.pipeline.splits import SplitEdgeError, plan_splits, run_bundles
+from rmqctl.store.export.export import Format, Target
 from rmqctl.store.export.partitions import DAY
 from rmqctl.store.log.resync import LOOK_BACK
+from rmqctl.store.options import Events
 from rmqctl.store.read.filter import Criteria
+from rmqctl.store.read.select import Selection
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import truth
 from tests.opened import known_messages, store_path
@@ -31,11 +34,18 @@ parquet = pytest.importorskip("pyarrow.parquet")
 SPLIT = 40_000
 
 
-def exported(name: str, target: Path, engine: Any = None, **options: Any) -> tuple[Any, list[CorruptError]]:
+def exported(
+    name: str, target: Path, engine: Any = None, to: tuple[Format, bool] = ("parquet", False), **options: Any
+) -> tuple[Any, list[CorruptError]]:
     damages: list[CorruptError] = []
     with StoreFiles(store_path(name)) as files:
         report = export_with(
-            engine or LocalEngine(1), files, target, on_damage=damages.append, split_size=SPLIT, **options
+            engine or LocalEngine(1),
+            files,
+            Target(target, *to),
+            events=Events(damage=damages.append),
+            split_size=SPLIT,
+            **options,
         )
     return report, damages
 
@@ -65,25 +75,26 @@ def test_the_messages_of_the_truth(name: str, tmp_path: Path) -> None:
     assert len(list((tmp_path / "out").glob("part-*"))) == report.files > 1
 
 
-OPTIONS: list[dict[str, Any]] = [{}, {"partition": True}, {"partition": True, "is_parquet": False}]
+BY_DAY: tuple[Format, bool] = ("parquet", True)
+OPTIONS: list[tuple[Format, bool]] = [("parquet", False), BY_DAY, ("arrow", True)]
 
 
 @pytest.mark.parametrize("other", OTHER_ENGINES)
 @pytest.mark.parametrize("options", sample(OPTIONS, OPTIONS[1:2]))
 def test_every_engine_writes_the_same_bytes(
-    options: dict[str, Any], other: str, tmp_path: Path, request: pytest.FixtureRequest
+    options: tuple[Format, bool], other: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     made = {}
     for engine in ("inline", other):
         target = tmp_path / engine
-        report, damages = exported("crc-flip-old", target, engine_named(engine, request), **options)
+        report, damages = exported("crc-flip-old", target, engine_named(engine, request), options)
         made[engine] = bytes_below(target), report, [str(damage) for damage in damages]
     assert made["inline"] == made[other]
     assert {path.name for path in tmp_path.iterdir()} == {"inline", other}
 
 
 def test_partitions_hold_their_topic_and_day_and_small_ones_are_one_file(tmp_path: Path) -> None:
-    report, _ = exported("clean", tmp_path / "out", partition=True)
+    report, _ = exported("clean", tmp_path / "out", to=BY_DAY)
     partitions = Counter(path.parent for path in (tmp_path / "out").rglob("part-*.parquet"))
     assert set(partitions.values()) == {1}
     assert report.partitions == report.files == len(partitions)
@@ -101,11 +112,11 @@ def test_partitions_hold_their_topic_and_day_and_small_ones_are_one_file(tmp_pat
 
 
 def test_large_partitions_get_files_of_their_own_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    exported("clean", tmp_path / "whole", partition=True)
+    exported("clean", tmp_path / "whole", to=BY_DAY)
     monkeypatch.setattr(export_parts, "OWN_FILE", 30_000)
     monkeypatch.setattr(export_parts, "COMPACTED", 50_000)
     monkeypatch.setattr(export_parts, "_GATHERED", 40_000)
-    report, _ = exported("clean", tmp_path / "cut", partition=True)
+    report, _ = exported("clean", tmp_path / "cut", to=BY_DAY)
     assert report.files > report.partitions > 1
     for folder in {path.parent for path in (tmp_path / "cut").rglob("part-*")}:
         numbers = sorted(int(path.stem.removeprefix("part-")) for path in folder.iterdir())
@@ -123,11 +134,11 @@ def test_columns_criteria_and_ranges(tmp_path: Path) -> None:
     everything, _ = exported("features", tmp_path / "all", columns=["physical_offset", "topic", "tags"])
     rows = rows_of(tmp_path / "all")
     topic = Counter(row["topic"] for row in rows).most_common(1)[0][0]
-    exported("features", tmp_path / "topic", columns=["physical_offset"], criteria=Criteria(topic=topic))
+    exported("features", tmp_path / "topic", columns=["physical_offset"], selection=Selection(Criteria(topic=topic)))
     wanted = [{"physical_offset": row["physical_offset"]} for row in rows if row["topic"] == topic]
     assert rows_of(tmp_path / "topic") == wanted
     begin, end = rows[10]["physical_offset"] - 1, rows[20]["physical_offset"] + 1
-    exported("features", tmp_path / "range", columns=["physical_offset"], begin=begin, end=end)
+    exported("features", tmp_path / "range", columns=["physical_offset"], selection=Selection(begin=begin, end=end))
     assert [row["physical_offset"] for row in rows_of(tmp_path / "range")] == [
         row["physical_offset"] for row in rows[10:21]
     ]
@@ -135,14 +146,14 @@ def test_columns_criteria_and_ranges(tmp_path: Path) -> None:
 
 
 def test_metadata_is_in_every_file(tmp_path: Path) -> None:
-    exported("features", tmp_path / "out", partition=True, metadata={"rmqctl.schema": "1"})
+    exported("features", tmp_path / "out", to=BY_DAY)
     for path in (tmp_path / "out").rglob("*.parquet"):
         assert parquet.read_schema(path).metadata[b"rmqctl.schema"] == b"1"
 
 
 def test_nothing_is_left_where_nothing_was_written(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     with pytest.raises(NotFoundError):
-        exported("features", tmp_path / "out", criteria=Criteria(topic="none such"))
+        exported("features", tmp_path / "out", selection=Selection(Criteria(topic="none such")))
     with pytest.raises(UsageError):
         exported("features", tmp_path / "out", columns=["none such"])
     (tmp_path / "full").mkdir()
@@ -160,10 +171,10 @@ def test_a_huge_message_of_decoys_is_exported_as_what_it_is(tmp_path: Path) -> N
         export_with(
             LocalEngine(1),
             files,
-            tmp_path / "out",
+            Target(tmp_path / "out", "parquet"),
+            events=Events(told.append),
             columns=["body_size"],
             split_size=SPLIT_IN_DECOY,
-            progress=told.append,
         )
     assert sum(told) == length
     assert [row["body_size"] for row in rows_of(tmp_path / "out")] == [
@@ -187,5 +198,7 @@ def test_a_task_that_fails_names_file_and_offset_and_leaves_nothing(
         assert (caught.value.file, caught.value.physical_offset) == (str(files.log.files[0].path), offset)
         shutil.rmtree(tmp_path / "store")
         with pytest.raises(NotAStoreError, match=str(tmp_path / "store")):
-            export_with(engine_named(engine, request), files, tmp_path / "out", split_size=SPLIT_IN_DECOY)
+            export_with(
+                engine_named(engine, request), files, Target(tmp_path / "out", "parquet"), split_size=SPLIT_IN_DECOY
+            )
     assert {path.name for path in tmp_path.iterdir()} == {"scratch"}

@@ -12,6 +12,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from rmqctl.store.info.info import queue_row
+from rmqctl.store.options import Events
 from rmqctl.store.scan.scan import Scan
 from rmqctl.store.scan.schema import COLUMNS
 from tests.goldens import admin, properties, truth
@@ -58,7 +59,7 @@ def test_messages_are_those_of_rocketmq(spark: SparkSession, name: str) -> None:
 @pytest.mark.parametrize("split_size", ["0", "100k"])
 def test_all_columns_are_those_of_the_scan(spark: SparkSession, name: str, split_size: str) -> None:
     found = _rows(_load(spark, name, split_size=split_size).toArrow())
-    wanted = arrow_rows(Scan(reader(name).files.log, views=False).batches(lambda _: None))
+    wanted = arrow_rows(Scan(reader(name).files.log, views=False).batches(Events(damage=lambda _: None)))
     for row in wanted:
         for time in ("store_timestamp", "born_timestamp"):
             row[time] *= 1000

@@ -25,6 +25,7 @@ from rmqctl.messages.text import MessageLines
 from rmqctl.output.table import csv_value, visible_json
 from rmqctl.output.times import format_time
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.options import Events
 from rmqctl.store.read.select import Selection, in_log_order
 from rmqctl.store.scan.scan import Scan
 from rmqctl.store.scan.schema import arrow_schema
@@ -53,7 +54,7 @@ def plain_line(message: StoredMessage, names: Sequence[str] | None, is_json: boo
 
 def made(log: MappedFileQueue, names: Sequence[str] | None, is_json: bool) -> str:
     lines = MessageLines(names, is_json=is_json)
-    batches = Scan(log, lines.needs, views=False).batches(lambda _: None)
+    batches = Scan(log, lines.needs, views=False).batches(Events(damage=lambda _: None))
     return b"".join(bytes(lines.lines(batch)) for batch in batches).decode("utf-8")
 
 

@@ -23,6 +23,7 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.log.columns import MessageColumns
 from rmqctl.store.log.walk import walk
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.options import Events
 from rmqctl.store.read.filter import Criteria
 from rmqctl.store.read.select import Selection, in_log_order
 from rmqctl.store.scan import batches as maker
@@ -47,7 +48,7 @@ def plain(log: MappedFileQueue, selection: Selection) -> tuple[list[dict[str, An
 def scanned(log: MappedFileQueue, selection: Selection, **how: Any) -> tuple[list[dict[str, Any]], list[str]]:
     damage: list[CorruptError] = []
     scan = Scan(log, None, selection.begin, selection.end, criteria=selection.criteria, **how)
-    return arrow_rows(scan.batches(damage.append)), [str(error) for error in damage]
+    return arrow_rows(scan.batches(Events(damage=damage.append))), [str(error) for error in damage]
 
 
 @pytest.mark.parametrize("name", goldens_of(GOLDENS))
@@ -145,7 +146,7 @@ def test_without_pyarrow_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
 
 def test_progress_is_told_every_byte_once() -> None:
     told: list[int] = []
-    for _ in Scan(reader("clean").files.log, ["size"]).batches(progress=told.append):
+    for _ in Scan(reader("clean").files.log, ["size"]).batches(Events(told.append)):
         pass
     assert sum(told) == 9 * 262144
 

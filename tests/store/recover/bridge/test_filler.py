@@ -47,8 +47,9 @@ def decoded(frame: bytes, offset: int = 1000) -> StoredMessage:
 def test_fillers_of_any_size(crc: bool, topic: str) -> None:
     beside = Neighbour(decoded(good(crc=crc)))
     least = filler_size(beside, topic, {})
+    lost = Lost([Slot((topic, 3), 99)])
     for size in [*range(least, least + 80), least + 5000]:
-        message = decoded(filler_frame(beside, topic, 3, 99, 2000, size, "body_crc", {}), 2000)
+        message = decoded(filler_frame(beside, lost, 2000, size, "body_crc"), 2000)
         assert (message.total_size, message.topic, message.queue_id, message.queue_offset) == (size, topic, 3, 99)
         assert message.store_timestamp == 12345
         assert (DAMAGED_PROPERTY in message.properties()) == (size >= least + len("RMQCTL_DAMAGED_body_crc_"))
