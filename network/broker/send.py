@@ -79,12 +79,6 @@ _CODES = {
     PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
     PutStatus.OS_PAGE_CACHE_BUSY: ResponseCode.SYSTEM_BUSY,
 }
-# stored, but not as durable as was asked for
-_REMARKS = {
-    ResponseCode.FLUSH_DISK_TIMEOUT: "flush disk timeout, maybe because of synchronous flush or slow disk.",
-    ResponseCode.FLUSH_SLAVE_TIMEOUT: "flush slave timeout, maybe because of slow slave or network.",
-    ResponseCode.SLAVE_NOT_AVAILABLE: "no slave is there that keeps up: the message is stored at the master alone.",
-}
 
 Answer = Callable[[Sequence[PutResult]], Mapping[str, str]]
 
@@ -117,7 +111,7 @@ def put_and_answer(
         return RemotingCommand(ResponseCode.SUCCESS, fields)
 
     def answered(code: ResponseCode) -> RemotingCommand:
-        return RemotingCommand(code, fields, remark=_REMARKS.get(code))
+        return RemotingCommand(code, fields)
 
     return broker.when_durable(messages, put, answered)
 
