@@ -420,6 +420,8 @@ def _check(files: StoreFiles, is_full: bool, progress: Progress | None) -> LogEn
         error = rocksdb_error(files.layout)
         error.hint = "its queues could not be kept in step, so nothing can be appended"
         raise error
+    if files.config.enable_dleger_commit_log:
+        raise RefusedError("enableDLegerCommitLog=true: logs of DLedger cannot be written", file=files.root)
     if files.config.store_type.startswith("defaultRocksDB"):
         raise RefusedError("storeType=defaultRocksDB: the queues of such a store cannot be written", file=files.root)
     if not files.log.file_size:

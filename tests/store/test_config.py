@@ -182,6 +182,7 @@ def test_the_table_of_keys_says_what_the_code_does() -> None:
         # properties of StoreConfig that are made of a setting
         made = {
             "messagedelaylevel": "delay_levels_to_write",
+            "enablecontrollermode": "uses_transient_store_pool",
             "messageindexenable": "writes_index_files",
             "indexfilewriteenable": "writes_index_files",
         }
@@ -212,3 +213,11 @@ def test_a_key_without_effect_is_named_once_unless_it_has_its_default(
         assert done.err.count("checkCRCOnRecover counts for `predict` only") == 1
         assert "messageIndexSafe" not in done.err
         assert "enableConsumeQueueExt" not in done.err
+
+
+def test_a_slave_has_a_transient_pool_under_a_controller_alone() -> None:
+    """DefaultMessageStore#isTransientStorePoolEnable: under a controller a slave may become the master."""
+    slave = StoreConfig(transient_store_pool_enable=True, broker_role="SLAVE")
+    assert not slave.uses_transient_store_pool
+    assert slave._replace(enable_controller_mode=True).uses_transient_store_pool
+    assert slave._replace(broker_role="ASYNC_MASTER").uses_transient_store_pool
