@@ -73,7 +73,6 @@ Examples:
   rmqctl consume -n 127.0.0.1:9876 -t Orders --from '2h ago' --tag 'paid || refunded' --limit 10
   rmqctl consume -n 127.0.0.1:9876 -t Orders -g billing --follow --json
   rmqctl consume -n 127.0.0.1:9876 -t Orders -g billing --trace
-  rmqctl consume -n 127.0.0.1:9876 -t Orders -g billing --strategy machine-room-nearby --room 'a-*=x' --room '10.1.*=x'
 
 Without -g nothing is committed: looking takes no message away from a group. With -g the command is a member of the
 group, as a push consumer is: it gets its share of the queues of TOPIC and of the group's retry topic, goes on where
@@ -83,7 +82,6 @@ take queues from them without reading all of these.
 --exec CMD runs a command for each message, without a shell: the body on its stdin, RMQCTL_TOPIC, RMQCTL_KEYS and others
 in its environment. Exit status 0 acknowledges the message. Any other status sends it back: it comes again after 10 s,
 30 s, 1 min, ..., and is a dead letter after --max-retries. With --ordered it holds its queue and is tried again.
-The patterns of machine-room-nearby are for names of brokers and client ids (ADDRESS@NAME); the first one counts.
 Exit code 1 says that there was no message."""
 )
 @namesrv_option
@@ -112,8 +110,8 @@ Exit code 1 says that there was no message."""
               help="How the group shares out queues; the same for all members.")  # fmt: skip
 @click.option("--no-client-rebalance", is_flag=True, help="Let brokers of 5.x assign the queues.")
 @click.option("--assign", multiple=True, metavar="BROKER:QUEUE", help="A queue of --strategy config. Repeatable.")
-@click.option("--room", multiple=True, metavar="ROOM",
-              help="Zone of --strategy machine-room; PATTERN=ROOM: of names, nearby. Repeatable.")  # fmt: skip
+@click.option("--room", multiple=True, metavar="ZONE",
+              help="Zone of --strategy machine-room; PATTERN=ZONE: of names, nearby. Repeatable.")  # fmt: skip
 @namespace_option
 @click.option("--unit-name", default="", metavar="NAME", help="Unit name, part of the client id.")
 @click.option("--unit-mode", is_flag=True, help="Consume in unit mode: the retry topic is marked so.")
@@ -268,7 +266,7 @@ def allocation(strategy: str, topic: str, assign: tuple[str, ...], rooms: tuple[
 
     if strategy == "machine-room-nearby" and not all(map(all, patterns)):
         raise click.UsageError(
-            f"--room {' '.join(rooms)}: write it as PATTERN=ROOM, 'broker-a*=east' and '10.1.*=east'"
+            f"--room {' '.join(rooms)}: write it as PATTERN=ZONE, 'broker-a*=east' and '10.1.*=east'"
         )
     queues: dict[MessageQueue, None] = {}
     for text in assign:

@@ -330,7 +330,7 @@ def test_messages_are_traced(namesrv: str) -> None:
         (("-g", "g", "--strategy", "config", "--assign", "3"), "write it as BROKER:QUEUE"),
         (("-g", "g", "--room", "east"), "--room goes with --strategy machine-room, "),
         (("-g", "g", "--strategy", "machine-room-nearby"), "--room goes with --strategy machine-room-nearby"),
-        (("-g", "g", "--strategy", "machine-room-nearby", "--room", "east"), "write it as PATTERN=ROOM"),
+        (("-g", "g", "--strategy", "machine-room-nearby", "--room", "east"), "write it as PATTERN=ZONE"),
     ],
 )
 def test_options_that_do_not_go_together(namesrv: str, options: tuple[str, ...], said: str) -> None:

@@ -54,9 +54,10 @@ def test_a_store_for_a_rocksdb_is_not_written_to(tmp_path: Path) -> None:
     error = refusal_of(store, small(store_type="defaultRocksDB"))
     assert error is not None
     assert error.message == "storeType=defaultRocksDB: the queues of such a store cannot be written"
-    error = refusal_of(store, small(enable_dleger_commit_log=True))
-    assert error.message == "enableDLegerCommitLog=true: logs of DLedger cannot be written"
     assert error.file == str(store)
+    error = refusal_of(store, small(enable_dleger_commit_log=True))
+    assert error is not None
+    assert error.message == "enableDLegerCommitLog=true: logs of DLedger cannot be written"
     assert refusal_of(store) is None
 
 
