@@ -14,7 +14,7 @@ from rmqctl.formats.message import StoredMessage
 from rmqctl.store import lazy
 from rmqctl.store.files.lock import refuse_own_lock, refuse_server
 from rmqctl.store.files.remote import reachable, reachable_loose
-from rmqctl.store.options import ChangeOptions, Events, KeyChoice, WriteOptions
+from rmqctl.store.options import UNHEARD, ChangeOptions, Events, KeyChoice, WriteOptions
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
 
@@ -165,7 +165,7 @@ class MessageStore:
         `begin` on, else from now on. A note says where messages went unread or the log was cut back."""
         refuse_server(self._files_at_rest().root)
         chosen = _selection(criteria, 0, None).criteria
-        return lazy.follow(self.reader, chosen, begin, events.damaged, events.noted)
+        return lazy.follow(self.reader.telling(events), chosen, begin)
 
     def scan(
         self, columns: Sequence[str] | None = None, begin: int = 0, end: int | None = None, *,
@@ -197,31 +197,31 @@ class MessageStore:
         """Where a message is, who has read it and who has not, with the evidence. `words`: a key, an id or a physical
         offset, or topic, queue id and queue offset. `tags`: the tag expression of these `groups`, if it is known."""
         question = lazy.WhereQuestion(words, _moment(now), topic, tuple(groups), tags, limit=limit)
-        return lazy.where(self.reader, question, events.noted, events.damaged, events.progress)
+        return lazy.where(self.reader.telling(events), question)
 
     def groups(
         self, group: str | None = None, topic: str | None = None, *, tags: str | None = None, events: Events = Events()
     ) -> Iterator[GroupQueue]:
         """How far consumer groups have come, queue by queue: the rows of `rmqctl groups --json`."""
-        return lazy.group_queues(self.reader, group, topic, events.noted, events.damaged, tags)
+        return lazy.group_queues(self.reader.telling(events), group, topic, tags)
 
     def delays(self, *, now: int | None = None, events: Events = Events()) -> Iterator[DelayLevel]:
         """Yield what waits for its time, by delay level and in the timer: the rows of `rmqctl delays --json`."""
-        return lazy.delays(self.reader, _moment(now), events.noted, events.damaged)
+        return lazy.delays(self.reader.telling(events), _moment(now))
 
     def undelivered(self, *, events: Events = Events()) -> Iterator[UndeliveredMessage]:
         """Yield delayed messages that their level or the timer passed without a delivered copy."""
-        return lazy.undelivered(self.reader, events.noted, events.damaged, events.progress)
+        return lazy.undelivered(self.reader.telling(events))
 
     def halves(self, *, now: int | None = None, events: Events = Events()) -> Iterator[HalfMessage]:
         """Transactions without an end: the rows of `rmqctl halves --json`."""
-        return lazy.unresolved_halves(self.reader, _moment(now), events.noted, events.damaged)
+        return lazy.unresolved_halves(self.reader.telling(events), _moment(now))
 
     def dead_letters(
         self, group: str | None = None, topic: str | None = None, *, events: Events = Events()
     ) -> Iterator[DeadLetter]:
         """What groups gave up, or `group` alone, of messages once sent to `topic`: `rmqctl dlq list --json`."""
-        return lazy.dead_letters(self.reader, group, topic, events.damaged)
+        return lazy.dead_letters(self.reader.telling(events), group, topic)
 
     def redrive(
         self, group: str, choice: DeadChoice | None = None, into: Literal["retry", "origin"] = "retry", *,
@@ -230,7 +230,7 @@ class MessageStore:
         """Dead letters of a group as messages that it is to get once more, in its retry topic or where they came from.
         Nothing is stored: `put` the `message` of those that are ready; with `again` those too that were redriven."""
         chosen = choice or lazy.DeadChoice()
-        return lazy.redrives(self.reader, group, chosen, lazy.Into(into), events.damaged, again=again)
+        return lazy.redrives(self.reader.telling(events), group, chosen, lazy.Into(into), again=again)
 
     # ---- the store itself
 
@@ -421,7 +421,8 @@ class MessageStore:
 
     def unread_before(self, min_offset: int, *, events: Events = Events()) -> list[Unread]:
         """What groups have not read and lose if the commitlog begins at physical offset `min_offset`."""
-        return lazy.unread_before(self.files, min_offset, events.noted, events.damage or (lambda error: None))
+        heard = events._replace(damage=events.damage or UNHEARD.damage)
+        return lazy.unread_before(self.files, min_offset, heard)
 
     # ---- offsets of consumer groups; running clients commit their own over those. `new_group`: also an unknown one
 
@@ -430,11 +431,11 @@ class MessageStore:
         events: Events = Events(),
     ) -> Iterator[KeptOffset]:  # fmt: skip
         """The file and its backup, by group, topic and queue; then the delay levels, unless `group` is given."""
-        return lazy.kept_offsets(self.reader, group, topic, queue_id, events.noted, events.damaged)
+        return lazy.kept_offsets(self.reader.telling(events), group, topic, queue_id)
 
     def lint_offsets(self, *, now: int | None = None, events: Events = Events()) -> Iterator[OffsetProblem]:
         """What is wrong with the files of offsets, or odd about them."""
-        return lazy.lint_offsets(self.files, _moment(now), events.noted)
+        return lazy.lint_offsets(self.files, _moment(now), events)
 
     def set_offset(
         self, group: str, topic: str, queue_id: int, offset: int, *, new_group: bool = False, anywhere: bool = False,

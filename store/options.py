@@ -33,6 +33,10 @@ class Events(NamedTuple):
             self.note(sentence)
 
 
+UNHEARD = Events(damage=lambda error: None)
+"""Nobody hears of anything, and damage is read past."""
+
+
 class KeyChoice(TypedDict, total=False):
     """What chooses among the messages with a key. `tags` ('TagA || TagB') and `grep`, a regular expression, as in
     Criteria. `index_type` "T": messages whose TAGS value is the key instead. `scan`: search the commitlog where the

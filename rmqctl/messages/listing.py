@@ -157,7 +157,7 @@ def print_log(
 
     def messages() -> Iterator[StoredMessage]:
         if by_columns:
-            left.append((yield from plain_start(log, selection, _FIRST_BYTES, on_damage, progress)))
+            left.append((yield from plain_start(log, selection, _FIRST_BYTES, Events(progress, on_damage))))
         else:
             chosen = selection.criteria, selection.begin, selection.end
             yield from store.messages(*chosen, events=Events(progress=progress, damage=on_damage))

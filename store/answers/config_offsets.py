@@ -27,10 +27,10 @@ from rmqctl.store.config.config_files import (
 )
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.log.walk import message_if_any
+from rmqctl.store.options import UNHEARD, Events
 from rmqctl.store.queues.dispatch import LMQ_PREFIX
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, beginning, has_units
 from rmqctl.store.read.frames import store_time_at
-from rmqctl.store.read.select import OnDamage
 from rmqctl.store.store_files import StoreFiles
 
 CONSUMER_FILE = "consumerOffset.json"
@@ -52,9 +52,6 @@ _NO_UNIT = 1 << 63
 # in the dataVersion of 5.x
 _STATE_VERSION = "stateVersion"
 _BROADCAST_PARTS = 3
-
-Say = Callable[[str], None]
-"""Takes a sentence that belongs to an answer as a whole."""
 
 
 class OffsetKey(NamedTuple):
@@ -104,37 +101,37 @@ def no_unit(queue: AnyConsumeQueue, queue_offset: int) -> CorruptError:
     return CorruptError(f"{place} lies in no file of the queue", file=queue.directory)
 
 
-def table_in(path: Path, name: str, tell: Say, on_damage: OnDamage) -> dict[Any, Any] | None:
-    """Return the table `name` of a config file, or of its backup, which `tell` takes; None where there is none.
+def table_in(path: Path, name: str, events: Events) -> dict[Any, Any] | None:
+    """Return the table `name` of a config file, or of its backup, which a note says; None where there is none.
 
-    A file that is damaged or cannot be read goes to `on_damage`. Without either file nothing is reported.
+    A file that is damaged or cannot be read is reported. Without either file nothing is reported.
     """
     try:
-        loaded = _load(path, on_damage)
+        loaded = _load(path, events)
     except CorruptError as error:
-        on_damage(error)
+        events.damaged(error)
         return None
     if loaded is None:
         return None
     if loaded.source != path:
-        tell(f"{path} cannot be used: what follows is from its backup, as a broker would read it")
+        events.noted(f"{path} cannot be used: what follows is from its backup, as a broker would read it")
     table = loaded.content.get(name) if isinstance(loaded.content, dict) else None
     if not isinstance(table, dict):
-        on_damage(CorruptError(f"holds no table {name}", file=loaded.source))
+        events.damaged(CorruptError(f"holds no table {name}", file=loaded.source))
         return None
     return table
 
 
-def _load(path: Path, on_damage: OnDamage) -> ConfigFile | None:
+def _load(path: Path, events: Events) -> ConfigFile | None:
     """Load a config file; its backup where the file cannot be read, which is reported. CorruptError."""
     try:
         return load_config(path)
     except UnreadableError as error:
-        on_damage(unread_part(error))
+        events.damaged(unread_part(error))
     try:
         return parse_config_file(backup_of(path))
     except UnreadableError as error:
-        on_damage(unread_part(error))
+        events.damaged(unread_part(error))
         return None
 
 
@@ -154,14 +151,14 @@ class ConsumerTable(NamedTuple):
     stale: tuple[OffsetKey, ...] = ()
 
 
-def consumer_table(config: Path, settings: StoreConfig, tell: Say, on_damage: OnDamage) -> ConsumerTable:
-    """Return the offsets in the folder `config`, from the file that a broker with these `settings` reads; `tell` takes
-    which one that is, unless it is the usual one."""
+def consumer_table(config: Path, settings: StoreConfig, events: Events) -> ConsumerTable:
+    """Return the offsets in the folder `config`, from the file that a broker with these `settings` reads; a note
+    says which one that is, unless it is the usual one."""
     home = offsets_home(config, settings)
     if home.note:
-        tell(home.note)
+        events.noted(home.note)
     elsewhere = in_database(home.path)
-    table = table_in(home.path, OFFSET_TABLE, tell, on_damage)
+    table = table_in(home.path, OFFSET_TABLE, events)
     if elsewhere is not None:
         return ConsumerTable(home.path, None, elsewhere, _owners_in(home.path))
     if table is None:
@@ -385,7 +382,7 @@ class _EarlierLife:
     @functools.cached_property
     def _consumed(self) -> Mapping[Any, Any]:
         files = self._names.files
-        return consumer_table(files.layout.config, files.config, lambda _: None, lambda _: None).table or {}
+        return consumer_table(files.layout.config, files.config, UNHEARD).table or {}
 
 
 def _version_in(content: Any) -> Mapping[Any, Any]:

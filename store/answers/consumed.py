@@ -12,7 +12,6 @@ from rmqctl.formats.message import StoredMessage
 from rmqctl.store.answers.config_offsets import (
     DELAY_FILE,
     OFFSET_TABLE,
-    Say,
     consumer_table,
     offset_key,
     offsets_of,
@@ -36,10 +35,10 @@ from rmqctl.store.answers.steps import (
 )
 from rmqctl.store.answers.undispatched import CHECK_TIMES, OP_TOPIC, PRODUCER_GROUP, ended_offsets
 from rmqctl.store.config.config_files import why_unknown
+from rmqctl.store.options import Events
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.read.get import QueueView
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.read.select import OnDamage
 from rmqctl.store.timer.recovered import RecoveredTimer, due_time, recover_timer
 
 # What holds a message back from its topic: a delay level, a delivery time of its own, or a transaction.
@@ -60,11 +59,9 @@ NOT_DELIVERED = "not-delivered"
 class HeldBack:
     """Tells of single messages what `delays` and `halves` tell of all."""
 
-    def __init__(self, reader: StoreReader, now: int, tell: Say, on_damage: OnDamage) -> None:
+    def __init__(self, reader: StoreReader, now: int) -> None:
         self._reader = reader
         self._now = now
-        self._tell = tell
-        self._on_damage = on_damage
         self._delay_offsets: dict[int, int] | None = None
         self._is_delay_read = False
         self._timer: RecoveredTimer | None = None
@@ -125,7 +122,7 @@ class HeldBack:
         if not self._is_delay_read:
             self._is_delay_read = True
             path = self._reader.files.layout.config / DELAY_FILE
-            table = table_in(path, OFFSET_TABLE, self._tell, self._on_damage)
+            table = table_in(path, OFFSET_TABLE, self._reader.events)
             self._delay_offsets = None if table is None else offsets_of(table)
         return None if self._delay_offsets is None else self._delay_offsets.get(level, 0)
 
@@ -157,7 +154,7 @@ class HeldBack:
             try:
                 self._timer = recover_timer(self._reader, self._reader.files.queues.find(TIMER_TOPIC, 0))
             except CorruptError as error:
-                self._on_damage(error)
+                self._reader.events.damaged(error)
         return self._timer
 
     def _later_of(self, message: StoredMessage) -> StoredMessage | None:
@@ -168,7 +165,7 @@ class HeldBack:
         view = self._view(TIMER_TOPIC, 0)
         if key is None or view is None:
             return None
-        for one in _messages(view, message.queue_offset + 1, self._on_damage):
+        for one in _messages(view, message.queue_offset + 1, self._reader.events):
             other = one.properties()
             # the key alone since 5.5.0, before that behind the topic and a +
             if other.get(names.TIMER_DELETE_UNIQUE_KEY) in (key, f"{topic}+{key}"):
@@ -238,11 +235,11 @@ class HeldBack:
         if view is None:
             return False
         damaged: list[CorruptError] = []
-        for mark in _messages(view, view.queue.min_offset(half.physical_offset), damaged.append):
+        for mark in _messages(view, view.queue.min_offset(half.physical_offset), Events(damage=damaged.append)):
             if half.queue_offset in ended_offsets(mark.body):
                 return True
         for error in damaged:
-            self._on_damage(error)
+            self._reader.events.damaged(error)
         return None if damaged else False
 
     def _view(self, topic: str, queue_id: int) -> QueueView | None:
@@ -254,14 +251,14 @@ def _late(milliseconds: int) -> str:
     return "on time" if milliseconds < 1000 else f"{lasting(milliseconds)} late"
 
 
-def _messages(view: QueueView, begin: int, on_damage: OnDamage) -> Iterator[StoredMessage]:
+def _messages(view: QueueView, begin: int, events: Events) -> Iterator[StoredMessage]:
     for unit in view.queue.units(max(begin, view.queue.min_offset(view.log.min_offset)), view.queue.max_offset):
         try:
             yield view.message_of(unit)
         except NotFoundError:  # removed by a cleaner while we looked
             continue
         except CorruptError as error:
-            on_damage(error)
+            events.damaged(error)
 
 
 _MODE_FILE = "messageRequestMode.json"
@@ -282,13 +279,13 @@ UNKNOWN = "unknown"
 class Consumers:
     """Offsets and filters of all groups, read once."""
 
-    def __init__(self, reader: StoreReader, now: int, tell: Say, on_damage: OnDamage, tags: str | None = None) -> None:
+    def __init__(self, reader: StoreReader, now: int, tags: str | None = None) -> None:
         """`now` in ms; `tags`: what whoever asks says the groups take."""
         self._reader = reader
         config = reader.files.layout.config
         self._offsets: dict[str, dict[str, dict[int, int]]] = {}
         self.missing = ""
-        kept = consumer_table(config, reader.files.config, tell, on_damage)
+        kept = consumer_table(config, reader.files.config, reader.events)
         self.missing = kept.missing
         for stale in kept.stale:
             self._offsets.setdefault(stale.topic, {})[stale.group + (BROADCAST if stale.is_broadcast else "")] = {}
@@ -297,11 +294,11 @@ class Consumers:
             if owner is not None and isinstance(queues, Mapping):
                 group = owner.group + (BROADCAST if owner.is_broadcast else "")
                 self._offsets.setdefault(owner.topic, {})[group] = offsets_of(queues)
-        groups = table_in(config / GROUP_FILE, GROUP_TABLE, tell, on_damage) or {}
+        groups = table_in(config / GROUP_FILE, GROUP_TABLE, reader.events) or {}
         self.configured = {str(group) for group in groups}
-        modes = table_in(config / _MODE_FILE, _MODE_TABLE, tell, on_damage) or {}
-        self._popping = Popping(reader, modes, self.configured, self.offset, now, on_damage)
-        self._filters = KnownFilters(groups, table_in(config / FILTER_FILE, FILTER_TABLE, tell, on_damage) or {}, tags)
+        modes = table_in(config / _MODE_FILE, _MODE_TABLE, reader.events) or {}
+        self._popping = Popping(reader, modes, self.configured, self.offset, now)
+        self._filters = KnownFilters(groups, table_in(config / FILTER_FILE, FILTER_TABLE, reader.events) or {}, tags)
 
     def groups_of(self, topic: str) -> list[str]:
         """Groups with an offset in some queue of the topic, in order."""

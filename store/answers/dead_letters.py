@@ -14,12 +14,12 @@ from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.formats.properties import in_java_order
 from rmqctl.store.answers.config_offsets import in_one
 from rmqctl.store.answers.undispatched import CHECK_TIMES, IMMUNITY, PRODUCER_GROUP, undispatched
+from rmqctl.store.options import Events
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.filter import Criteria
 from rmqctl.store.read.get import QueueView
 from rmqctl.store.read.query import NotIndexedError
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.read.select import OnDamage
 
 DLQ_PREFIX = "%DLQ%"
 RETRY_PREFIX = "%RETRY%"
@@ -52,9 +52,7 @@ class DeadLetter(NamedTuple):
     detail: str = ""
 
 
-def dead_letters(
-    reader: StoreReader, group: str | None, topic: str | None, on_damage: OnDamage
-) -> Iterator[DeadLetter]:
+def dead_letters(reader: StoreReader, group: str | None, topic: str | None) -> Iterator[DeadLetter]:
     """Those of all groups, or of `group`; with `topic` those that came from there and those too that cannot be read. By
     group and queue offset. (AbstractSendMessageProcessor#consumerSendMsgBack). UnsupportedError for queues in a
     RocksDB."""
@@ -62,10 +60,10 @@ def dead_letters(
     def is_wanted(name: str) -> bool:
         return name.startswith(DLQ_PREFIX) and group in (None, name.removeprefix(DLQ_PREFIX))
 
-    behind = undispatched(reader.files, on_damage)
+    behind = undispatched(reader.files, reader.events)
     for queue in reader.files.queues.of_topics(is_wanted):
         owner = queue.topic.removeprefix(DLQ_PREFIX)
-        for row in _letters(reader.view_without_ext(queue), queue, owner, on_damage):
+        for row in _letters(reader.view_without_ext(queue), queue, owner, reader.events):
             if topic is None or row.state == DAMAGED or row.origin_topic == topic:
                 yield row
     for message in behind.messages:
@@ -75,14 +73,14 @@ def dead_letters(
                 yield row._replace(detail="in no queue yet")
 
 
-def _letters(view: QueueView, queue: AnyConsumeQueue, group: str, on_damage: OnDamage) -> Iterator[DeadLetter]:
+def _letters(view: QueueView, queue: AnyConsumeQueue, group: str, events: Events) -> Iterator[DeadLetter]:
     for unit in queue.units(queue.min_offset(view.log.min_offset), queue.max_offset):
         try:
             message = view.message_of(unit)
         except NotFoundError:
             continue  # removed by a cleaner while we looked
         except CorruptError as error:
-            on_damage(error)
+            events.damaged(error)
             yield DeadLetter(group, queue.queue_id, unit.queue_offset, DAMAGED, detail=error.message)
             continue
         yield _letter(message, group, unit.queue_offset)
@@ -200,7 +198,7 @@ class Redrive(NamedTuple):
 
 
 def redrives(
-    reader: StoreReader, group: str, choice: DeadChoice, into: Into, on_damage: OnDamage, *, again: bool = False
+    reader: StoreReader, group: str, choice: DeadChoice, into: Into, *, again: bool = False
 ) -> Iterator[Redrive]:
     """The chosen dead letters of `group`, oldest first, those too that were redriven before, which are `ready` as well
     with `again`.
@@ -217,7 +215,7 @@ def redrives(
     places = _Places(reader)
     seen = _Seen(reader)
     ready = 0
-    for offset, dead, damage in _chosen(reader, queues, choice, on_damage):
+    for offset, dead, damage in _chosen(reader, queues, choice):
         if choice.limit is not None and ready >= choice.limit:
             return
         if dead is None:
@@ -229,7 +227,7 @@ def redrives(
 
 
 def _chosen(
-    reader: StoreReader, queues: list[AnyConsumeQueue], choice: DeadChoice, on_damage: OnDamage
+    reader: StoreReader, queues: list[AnyConsumeQueue], choice: DeadChoice
 ) -> Iterator[tuple[int, StoredMessage | None, str]]:
     criteria = Criteria(key=choice.key, begin_time=choice.begin, end_time=choice.end)
     for queue in queues:
@@ -242,7 +240,7 @@ def _chosen(
             except NotFoundError:
                 continue  # removed by a cleaner while we looked
             except CorruptError as error:
-                on_damage(error)
+                reader.events.damaged(error)
                 # it cannot say whether it is meant, unless by its place
                 if choice.key is None and choice.begin is choice.end is None:
                     yield unit.queue_offset, None, error.message
@@ -250,7 +248,7 @@ def _chosen(
             if criteria.matches(dead):
                 yield unit.queue_offset, dead, ""
             for unsure in criteria.unsure_errors():
-                on_damage(unsure)
+                reader.events.damaged(unsure)
 
 
 def _redrive(

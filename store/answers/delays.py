@@ -13,7 +13,6 @@ from rmqctl.formats.message import StoredMessage
 from rmqctl.store.answers.config_offsets import (
     DELAY_FILE,
     OFFSET_TABLE,
-    Say,
     in_one,
     no_unit,
     offsets_of,
@@ -23,14 +22,13 @@ from rmqctl.store.answers.config_offsets import (
 from rmqctl.store.answers.undispatched import undispatched
 from rmqctl.store.config.config_files import why_unknown
 from rmqctl.store.files.reading import exists
-from rmqctl.store.log.walk import Progress
 from rmqctl.store.options import Events
 from rmqctl.store.queues.consumequeue import QueueUnit
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.filter import Criteria, TopicFilter, is_pattern
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.read.select import OnDamage, Selection
+from rmqctl.store.read.select import Selection
 from rmqctl.store.timer.recovered import (
     WHEEL_MS,
     PendingTimer,
@@ -81,19 +79,19 @@ class DelayLevel(NamedTuple):
     to_enqueue: int | None = None
 
 
-def delay_levels(reader: StoreReader, now: int, tell: Say, on_damage: OnDamage) -> Iterator[DelayLevel]:
+def delay_levels(reader: StoreReader, now: int) -> Iterator[DelayLevel]:
     """The levels that have a queue. A level that delayOffset.json does not name begins at 0, and none lies outside of
     its queue (ScheduleMessageService#load). UnsupportedError for queues in a RocksDB."""
     files = reader.files
     path = files.layout.config / DELAY_FILE
-    table = table_in(path, OFFSET_TABLE, tell, on_damage)
-    behind = undispatched(files, on_damage)
+    table = table_in(path, OFFSET_TABLE, reader.events)
+    behind = undispatched(files, reader.events)
     queues = files.queues.of_topics(SCHEDULE_TOPIC.__eq__)
     if table is None and queues:
-        tell(f"{why_unknown(path)}: a broker would deliver all that is in the queues")
+        reader.events.noted(f"{why_unknown(path)}: a broker would deliver all that is in the queues")
     offsets = offsets_of(table or {})
     for queue in queues:
-        row = _level(reader, queue, offsets.get(queue.queue_id + 1, 0), on_damage)
+        row = _level(reader, queue, offsets.get(queue.queue_id + 1, 0))
         new = behind.slots[SCHEDULE_TOPIC, queue.queue_id]
         if new and row.pending is not None:
             detail = in_one(row.detail, f"{counted(new, 'message')} of them in no queue yet")
@@ -102,7 +100,7 @@ def delay_levels(reader: StoreReader, now: int, tell: Say, on_damage: OnDamage) 
         yield with_lateness(row, None, now)
 
 
-def _level(reader: StoreReader, queue: AnyConsumeQueue, offset: int, on_damage: OnDamage) -> DelayLevel:
+def _level(reader: StoreReader, queue: AnyConsumeQueue, offset: int) -> DelayLevel:
     level = queue.queue_id + 1
     delays = reader.files.config.delay_levels()
     begin, end = queue.min_offset(reader.files.log.min_offset), queue.max_offset
@@ -117,7 +115,7 @@ def _level(reader: StoreReader, queue: AnyConsumeQueue, offset: int, on_damage: 
         row = row._replace(state=BEFORE_BEGINNING, detail=expired)
     if delay is None and row.pending:
         row = row._replace(state=STUCK, detail=in_one(row.detail, unknown_level(len(delays))))
-    return _due(reader, queue, row, first, on_damage) if row.pending else row
+    return _due(reader, queue, row, first) if row.pending else row
 
 
 def unknown_level(levels: int) -> str:
@@ -125,7 +123,7 @@ def unknown_level(levels: int) -> str:
     return f"messageDelayLevel has {counted(levels, 'level')}: no broker with this configuration delivers it"
 
 
-def _due(reader: StoreReader, queue: AnyConsumeQueue, row: DelayLevel, first: int, on_damage: OnDamage) -> DelayLevel:
+def _due(reader: StoreReader, queue: AnyConsumeQueue, row: DelayLevel, first: int) -> DelayLevel:
     """`row` with what is due first. The due time stands in the queue itself, in place of a tags code."""
     unit, last = queue.unit(first), queue.unit(queue.max_offset - 1)
     if unit is not None and unit.is_written:
@@ -139,7 +137,7 @@ def _due(reader: StoreReader, queue: AnyConsumeQueue, row: DelayLevel, first: in
     except NotFoundError as error:  # a cleaner has taken it away while we looked
         return row._replace(detail=in_one(row.detail, error.message))
     except CorruptError as error:
-        on_damage(error)
+        reader.events.damaged(error)
         return row._replace(state=DAMAGED, detail=in_one(row.detail, error.message))
     return row._replace(
         target_topic=properties.get(names.REAL_TOPIC),
@@ -164,14 +162,14 @@ def with_lateness(row: DelayLevel, overdue: int | None, now: int) -> DelayLevel:
 _MENDED_BY = "`rmqctl repair --only RMQ-TMR-003`"
 
 
-def delays(reader: StoreReader, now: int, tell: Say, on_damage: OnDamage) -> Iterator[DelayLevel]:
+def delays(reader: StoreReader, now: int) -> Iterator[DelayLevel]:
     """Yield the levels that have a queue, then what waits in the timer. `now` in ms. UnsupportedError for queues in a
     RocksDB."""
-    yield from delay_levels(reader, now, tell, on_damage)
-    yield from timed(reader, now, tell, on_damage)
+    yield from delay_levels(reader, now)
+    yield from timed(reader, now)
 
 
-def timed(reader: StoreReader, now: int, tell: Say, on_damage: OnDamage) -> Iterator[DelayLevel]:
+def timed(reader: StoreReader, now: int) -> Iterator[DelayLevel]:
     """Yield a row for each queue that messages wait for, the one that is due first at the top.
 
     What waits is what the wheel holds once a broker has recovered it, and what that puts there then. One row without a
@@ -186,7 +184,7 @@ def timed(reader: StoreReader, now: int, tell: Say, on_damage: OnDamage) -> Iter
     except (CorruptError, UnreadableError) as error:
         if isinstance(error, UnreadableError) and error.file != str(path):
             raise
-        on_damage(error if isinstance(error, CorruptError) else unread_part(error))
+        reader.events.damaged(error if isinstance(error, CorruptError) else unread_part(error))
         if queue is not None and is_used:
             begin, end = queue.min_offset(reader.files.log.min_offset), queue.max_offset
             state = "is damaged" if isinstance(error, CorruptError) else "cannot be read"
@@ -202,25 +200,29 @@ def timed(reader: StoreReader, now: int, tell: Say, on_damage: OnDamage) -> Iter
         return
     if not timer.has_checkpoint:
         state = "is empty" if exists(path) else "is not there"
-        tell(f"{path} {state}: a broker delivers again what it has delivered of the timer's queue")
+        reader.events.noted(f"{path} {state}: a broker delivers again what it has delivered of the timer's queue")
     for damage in timer.damage:
-        on_damage(damage)
-    pending = pending_messages(reader, queue, timer, on_damage)
-    _say(tell, pending)
+        reader.events.damaged(damage)
+    pending = pending_messages(reader, queue, timer)
+    _say(reader.events, pending)
     row = DelayLevel(None, None, DELIVERED, taken, timer.queue_begin, timer.queue_end, 0, kind=TIMER)
     yield from _rows(row, timer, pending, now)
 
 
-def _say(tell: Say, pending: PendingTimer) -> None:
+def _say(events: Events, pending: PendingTimer) -> None:
     if pending.recalled:
-        tell(f"{counted(pending.recalled, 'message')} of the timer were taken back, and are not among these")
+        events.noted(f"{counted(pending.recalled, 'message')} of the timer were taken back, and are not among these")
     if pending.old_recalls:
-        tell(f"{pending.old_recalls} of these recalls have the form of RocketMQ 5.3.3, which a broker 5.5.0 ignores")
+        events.noted(
+            f"{pending.old_recalls} of these recalls have the form of RocketMQ 5.3.3, which a broker 5.5.0 ignores"
+        )
     if pending.twice:
         count = counted(pending.twice, "message")
-        tell(f"{count} are on the wheel, and a broker that starts puts them there once more: it delivers them twice")
+        events.noted(
+            f"{count} are on the wheel, and a broker that starts puts them there once more: it delivers them twice"
+        )
     if pending.again:
-        tell(f"{counted(pending.again, 'message')} were delivered: a broker delivers them again when it starts")
+        events.noted(f"{counted(pending.again, 'message')} were delivered: a broker delivers them again when it starts")
 
 
 def _rows(row: DelayLevel, timer: RecoveredTimer, pending: PendingTimer, now: int) -> Iterator[DelayLevel]:
@@ -265,19 +267,19 @@ def why_lost(one: TimedMessage) -> str:
     return f"no slot of the wheel leads to it, and the timer has passed it: no broker delivers it; {_MENDED_BY}"
 
 
-def waiting_for(reader: StoreReader, is_wanted: Callable[[str], bool], on_damage: OnDamage) -> Iterator[StoredMessage]:
+def waiting_for(reader: StoreReader, is_wanted: Callable[[str], bool]) -> Iterator[StoredMessage]:
     """Yield the messages that wait in the timer for topics that are wanted, in the order of the timer's queue. Errors
     as of `timed`; none where it is not known what waits."""
     queue: AnyConsumeQueue | None = reader.files.queues.find(TIMER_TOPIC, 0)
     try:
         timer = recover_timer(reader, queue)
     except CorruptError as error:
-        on_damage(error)
+        reader.events.damaged(error)
         return
     except UnreadableError as error:
-        on_damage(unread_part(error))
+        reader.events.damaged(unread_part(error))
         return
-    for one in pending_messages(reader, queue, timer, on_damage).messages:
+    for one in pending_messages(reader, queue, timer).messages:
         if is_wanted(one.topic):
             try:
                 yield reader.lookup(one.physical_offset)
@@ -314,9 +316,7 @@ class UndeliveredMessage(NamedTuple):
     kind: str = LEVEL
 
 
-def undelivered(
-    reader: StoreReader, tell: Say, on_damage: OnDamage, progress: Progress | None = None
-) -> Iterator[UndeliveredMessage]:
+def undelivered(reader: StoreReader) -> Iterator[UndeliveredMessage]:
     """Yield the messages before the offsets in config/delayOffset.json without a delivered copy, level by level, then
     those of the timer that were due before the time in config/timercheck.
 
@@ -324,7 +324,7 @@ def undelivered(
     """
     waiting: dict[_Identity, deque[int]] = {}
     passed: dict[int, UndeliveredMessage] = {}
-    for row, identity in _passed(reader, tell, on_damage):
+    for row, identity in _passed(reader):
         waiting.setdefault(identity, deque()).append(row.physical_offset)
         passed[row.physical_offset] = row
     if not passed:
@@ -335,13 +335,13 @@ def undelivered(
         nonlocal last_damage
         at = error.physical_offset
         last_damage = max(last_damage, reader.files.log.max_offset if at is None else at)
-        on_damage(error)
+        reader.events.damaged(error)
 
     targets = sorted({row.target_topic for row in passed.values() if row.target_topic is not None})
     # a damaged topic may look like a pattern
     topics = TopicFilter(() if any(map(is_pattern, targets)) else targets)
     chosen = Selection(Criteria(topics=topics), begin=min(passed))
-    for message in reader.telling(Events(progress=progress, damage=note, note=tell)).messages(chosen):
+    for message in reader.telling(reader.events._replace(damage=note)).messages(chosen):
         same = waiting.get(_identity(message, message.topic))
         if same and same[0] < message.physical_offset:
             passed.pop(same.popleft(), None)
@@ -349,26 +349,24 @@ def undelivered(
         yield row._replace(state=UNKNOWN) if last_damage > row.physical_offset else row
 
 
-def _passed(reader: StoreReader, tell: Say, on_damage: OnDamage) -> Iterator[tuple[UndeliveredMessage, _Identity]]:
+def _passed(reader: StoreReader) -> Iterator[tuple[UndeliveredMessage, _Identity]]:
     """Yield the messages that their level or the timer has passed."""
     files = reader.files
     path = files.layout.config / DELAY_FILE
     queues = files.queues.of_topics(SCHEDULE_TOPIC.__eq__)
-    table = table_in(path, OFFSET_TABLE, tell, on_damage)
+    table = table_in(path, OFFSET_TABLE, reader.events)
     if table is None and queues:
-        on_damage(UncertainError(f"{why_unknown(path)}: no message of a level is known to be passed"))
+        reader.events.damaged(UncertainError(f"{why_unknown(path)}: no message of a level is known to be passed"))
     offsets = offsets_of(table or {})
     for queue in sorted(queues, key=lambda one: one.queue_id):
         level = queue.queue_id + 1
-        for unit, message in _messages(reader, queue, offsets.get(level, 0), on_damage):
+        for unit, message in _messages(reader, queue, offsets.get(level, 0)):
             row = _row(unit, message, unit.tags_code)._replace(level=level)
             yield row, _identity(message, row.target_topic or "")
-    yield from _passed_by_timer(reader, on_damage)
+    yield from _passed_by_timer(reader)
 
 
-def _messages(
-    reader: StoreReader, queue: AnyConsumeQueue, end: int, on_damage: OnDamage
-) -> Iterator[tuple[QueueUnit, StoredMessage]]:
+def _messages(reader: StoreReader, queue: AnyConsumeQueue, end: int) -> Iterator[tuple[QueueUnit, StoredMessage]]:
     """Yield the messages of a queue before `end` that can be read."""
     view = reader.view_without_ext(queue)
     for unit in queue.units(queue.min_offset(reader.files.log.min_offset), min(end, queue.max_offset)):
@@ -377,7 +375,7 @@ def _messages(
         except NotFoundError:  # removed by a cleaner meanwhile
             continue
         except CorruptError as error:
-            on_damage(error)
+            reader.events.damaged(error)
 
 
 def _row(unit: QueueUnit, message: StoredMessage, due: int) -> UndeliveredMessage:
@@ -396,7 +394,7 @@ def _row(unit: QueueUnit, message: StoredMessage, due: int) -> UndeliveredMessag
     )
 
 
-def _passed_by_timer(reader: StoreReader, on_damage: OnDamage) -> Iterator[tuple[UndeliveredMessage, _Identity]]:
+def _passed_by_timer(reader: StoreReader) -> Iterator[tuple[UndeliveredMessage, _Identity]]:
     """Yield the messages that the timer has on its wheel or had, and that were due before the time it has come to.
 
     Without those that were taken back, and those that were stored once more because they waited for long.
@@ -407,11 +405,11 @@ def _passed_by_timer(reader: StoreReader, on_damage: OnDamage) -> Iterator[tuple
     try:
         checkpoint = read_timer_checkpoint(reader.files.layout.config, empty_as_missing=True)
     except CorruptError as error:
-        on_damage(error)
+        reader.events.damaged(error)
         return
     found: dict[tuple[str, int], list[tuple[UndeliveredMessage, _Identity]]] = {}
     taken_back: set[tuple[str, int]] = set()
-    for unit, message in _messages(reader, queue, checkpoint.last_timer_queue_offset, on_damage):
+    for unit, message in _messages(reader, queue, checkpoint.last_timer_queue_offset):
         properties = message.properties()
         out = due_time(properties.get(names.TIMER_OUT_MS, ""))
         target = properties.get(names.REAL_TOPIC)

@@ -39,7 +39,6 @@ from rmqctl.store.queues.dispatch import QueueSlot, highest_plausible, index_key
 from rmqctl.store.queues.queue_table import beginning, superseding
 from rmqctl.store.read.query import entries_of
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.read.select import OnDamage
 
 GOOD = "good"
 THERE = "there"
@@ -280,13 +279,7 @@ class Popping:
     """All that the store says of POP, read when it is first asked for."""
 
     def __init__(
-        self,
-        reader: StoreReader,
-        modes: Mapping[Any, Any],
-        groups: set[str],
-        reads_next: ReadsNext,
-        now: int,
-        on_damage: OnDamage,
+        self, reader: StoreReader, modes: Mapping[Any, Any], groups: set[str], reads_next: ReadsNext, now: int
     ) -> None:
         """`modes`: of messageRequestMode.json; `groups`: known by name; `now` in ms."""
         self._reader = reader
@@ -294,7 +287,6 @@ class Popping:
         self._groups = groups
         self._reads_next = reads_next
         self._now = now
-        self._on_damage = on_damage
         self._ordered: Mapping[Any, Any] | None = None
         self._popped: list[_Popped] | None = None
         # by group, topic, queue id and queue offset: when what is acknowledged was handed out
@@ -368,7 +360,7 @@ class Popping:
 
     def _order_info(self) -> Mapping[Any, Any]:
         path = self._reader.files.layout.config / _ORDER_FILE
-        return table_in(path, "table", lambda _: None, self._on_damage) or {}
+        return table_in(path, "table", self._reader.events._replace(note=None)) or {}
 
     def _all(self) -> list[_Popped]:
         if self._popped is None:
@@ -380,7 +372,7 @@ class Popping:
                     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, RmqctlError):
                         where = f"{message.topic} {message.queue_id} {message.queue_offset}"
                         said = f"{where} is no checkpoint and no acknowledgement of POP"
-                        self._on_damage(CorruptError(said, physical_offset=message.physical_offset))
+                        self._reader.events.damaged(CorruptError(said, physical_offset=message.physical_offset))
         return self._popped
 
     def _unsettled(self) -> Iterator[StoredMessage]:
@@ -398,8 +390,8 @@ class Popping:
                 except NotFoundError:  # removed by a cleaner while we looked
                     continue
                 except CorruptError as error:
-                    self._on_damage(error)
-        yield from waiting_for(self._reader, lambda topic: topic.startswith(REVIVE_PREFIX), self._on_damage)
+                    self._reader.events.damaged(error)
+        yield from waiting_for(self._reader, lambda topic: topic.startswith(REVIVE_PREFIX))
 
     def _take(self, message: StoredMessage) -> None:
         kind = message.properties().get(names.TAGS)

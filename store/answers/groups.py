@@ -10,7 +10,6 @@ from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError,
 from rmqctl.store.answers.config_offsets import (
     KnownNames,
     OffsetKey,
-    Say,
     consumer_table,
     in_one,
     no_unit,
@@ -25,7 +24,6 @@ from rmqctl.store.answers.unread import unread_messages, unread_queues
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.filter import TagFilter
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.read.select import OnDamage
 
 # What consumer groups filter by, as far as a broker keeps it: clients tell it their filters, and most stay unwritten.
 #
@@ -125,12 +123,7 @@ class GroupQueue(NamedTuple):
 
 
 def group_queues(
-    reader: StoreReader,
-    group: str | None,
-    topic: str | None,
-    tell: Say,
-    on_damage: OnDamage,
-    tags: str | None = None,
+    reader: StoreReader, group: str | None, topic: str | None, tags: str | None = None
 ) -> Iterator[GroupQueue]:
     """All groups, or `group`, in all topics, or `topic`, by group, topic and queue.
 
@@ -139,9 +132,9 @@ def group_queues(
     the group's tags are known, or given as `tags`. UnreadableError; UsageError for tags that are none.
     """
     config = reader.files.layout.config
-    kept = consumer_table(config, reader.files.config, tell, on_damage)
+    kept = consumer_table(config, reader.files.config, reader.events)
     table = kept.table
-    configured = table_in(config / GROUP_FILE, GROUP_TABLE, tell, on_damage) or {}
+    configured = table_in(config / GROUP_FILE, GROUP_TABLE, reader.events) or {}
     missing = "no offset of it is kept: it has not consumed, or keeps its offsets itself (broadcasting)"
     for stale in kept.stale:
         if group in (None, stale.group) and topic in (None, stale.topic):
@@ -153,7 +146,7 @@ def group_queues(
     for key, queues in (table or {}).items():
         owner = offset_key(key)
         if owner is None or not isinstance(queues, dict):
-            on_damage(CorruptError(f"{key!r} names no topic and group with offsets", file=kept.path))
+            reader.events.damaged(CorruptError(f"{key!r} names no topic and group with offsets", file=kept.path))
         else:
             known.append((owner, queues))
     wanted = [
@@ -163,9 +156,9 @@ def group_queues(
     without = [
         name for name in map(str, configured) if name not in with_offsets and group in (None, name) and topic is None
     ]
-    by_topic = table_in(config / FILTER_FILE, FILTER_TABLE, tell, on_damage) or {}
+    by_topic = table_in(config / FILTER_FILE, FILTER_TABLE, reader.events) or {}
     filters = KnownFilters(configured, by_topic, tags)
-    queues_of = _Queues(reader, kept.path, {owner.topic for owner, _ in wanted}, filters, on_damage)
+    queues_of = _Queues(reader, kept.path, {owner.topic for owner, _ in wanted}, filters)
     by_group: dict[str, list[tuple[OffsetKey, Any]]] = {name: [] for name in without}
     for owner, queues in sorted(wanted, key=lambda one: one[0]):
         by_group.setdefault(owner.group, []).append((owner, queues))
@@ -203,19 +196,16 @@ class _Delay(NamedTuple):
 class _Queues:
     """The queues of some topics, and what an offset means in each."""
 
-    def __init__(
-        self, reader: StoreReader, offsets: Path, topics: set[str], filters: KnownFilters, on_damage: OnDamage
-    ) -> None:
+    def __init__(self, reader: StoreReader, offsets: Path, topics: set[str], filters: KnownFilters) -> None:
         """`offsets`: the file that they are from."""
         self._reader = reader
         self._offsets = offsets
         self._names = KnownNames.of(reader.files)
         self._entries = topic_entries(reader.files.layout)
-        self._behind = undispatched(reader.files, on_damage)
+        self._behind = undispatched(reader.files, reader.events)
         self._unread = {(one.copy.topic, one.copy.queue_id): one for one in unread_queues(reader.files)}
         self._log = reader.files.log
         self._filters = filters
-        self._on_damage = on_damage
         self._queues: dict[str, dict[int, AnyConsumeQueue]] = {}
         self._why_unknown = ""
         try:
@@ -238,7 +228,7 @@ class _Queues:
             for number, offset in queues.items():
                 if not offsets_of({number: offset}):
                     said = f"{owner.topic}@{owner.group} queue {number}: {offset!r} is none"
-                    self._on_damage(CorruptError(said, file=self._offsets))
+                    self._reader.events.damaged(CorruptError(said, file=self._offsets))
         offsets = {number: offset for number, offset in kept.items() if offset >= 0}
         there = self._queues.get(owner.topic, {})
         known = self._filters.of(owner.group, owner.topic)
@@ -264,7 +254,7 @@ class _Queues:
         unread = self._unread.get((owner.topic, queue_id))
         if unread is not None and offset is not None and offset < unread.until:
             for error in unread_messages(self._reader.files, owner.topic):
-                self._on_damage(error)
+                self._reader.events.damaged(error)
             stands = _Standing(UNKNOWN, detail=f"messages before {unread.until} are in a log that is not read yet")
         delay = _Delay(0, 0) if stands.lag == 0 else _Delay()
         if stands.lag:
@@ -318,7 +308,7 @@ class _Queues:
         except NotFoundError as error:  # a cleaner has taken it away while we looked
             detail = error.message
         except CorruptError as error:
-            self._on_damage(error)
+            self._reader.events.damaged(error)
             is_damaged = True
             detail = f"the group stops here: {error.message}"
             begun = self._reader.unit_store_time(unit) if unit is not None else None
@@ -328,7 +318,9 @@ class _Queues:
             last_unit = queue.unit(last)
             ended = self._reader.unit_store_time(last_unit) if last_unit is not None else None
         if ended is None:
-            self._on_damage(CorruptError(f"unit {last}, the last one, leads to no message", file=queue.directory))
+            self._reader.events.damaged(
+                CorruptError(f"unit {last}, the last one, leads to no message", file=queue.directory)
+            )
             is_damaged = True
             detail = in_one(detail, "the last message is damaged, so how late the group is cannot be told")
         return _Delay(begun, ended, is_damaged, detail)

@@ -21,12 +21,11 @@ from rmqctl.formats.errors import (
 )
 from rmqctl.formats.hosts import parse_offset_message_id
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.answers.config_offsets import Say
 from rmqctl.store.answers.dead_letters import DLQ_PREFIX, ORIGIN_ID, RETRY_PREFIX, said_first
 from rmqctl.store.answers.undispatched import GIVEN_UP_TOPIC, HALF_TOPIC
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.index.index_service import IndexService
-from rmqctl.store.log.walk import Progress
+from rmqctl.store.options import UNHEARD
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues
 from rmqctl.store.read.filter import Criteria, known_topics
@@ -193,7 +192,7 @@ def _is_offset(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= _LARGEST_OFFSET
 
 
-def at_place(reader: StoreReader, place: Place, tell: Say, progress: Progress | None) -> Named:
+def at_place(reader: StoreReader, place: Place) -> Named:
     """The message in a slot of a queue. Where the queue does not lead to it, the log is searched for it, which is told:
     between the messages of the slots around it. NotFoundError for a queue that nothing knows of, UnsupportedError where
     it lies in a RocksDB and the log has no such message."""
@@ -201,8 +200,8 @@ def at_place(reader: StoreReader, place: Place, tell: Say, progress: Progress | 
     try:
         queue = reader.queue(place.topic, place.queue_id)
     except (NotFoundError, UnsupportedError) as error:
-        tell(f"{error.message}: the whole commitlog is searched")
-        named.message = _in_log(reader, place, (0, None), progress)
+        reader.events.noted(f"{error.message}: the whole commitlog is searched")
+        named.message = _in_log(reader, place, (0, None))
         if named.message is None:
             raise
         return named
@@ -227,11 +226,11 @@ def at_place(reader: StoreReader, place: Place, tell: Say, progress: Progress | 
     else:
         what = "lies in no file of the queue" if unit is None else "leads nowhere"
         named.error = CorruptError(f"slot {place.queue_offset} {what}", file=queue.directory)
-    tell(
+    reader.events.noted(
         f"slot {place.queue_offset} of {place.topic} queue {place.queue_id} leads to no message of its own: "
         "the commitlog is searched for it"
     )
-    named.message = _in_log(reader, place, _span_around(queue, place.queue_offset), progress)
+    named.message = _in_log(reader, place, _span_around(queue, place.queue_offset))
     return named
 
 
@@ -258,22 +257,17 @@ def _span_around(queue: AnyConsumeQueue, queue_offset: int) -> tuple[int, int | 
     return begin, end
 
 
-def _in_log(
-    reader: StoreReader, place: Place, span: tuple[int, int | None], progress: Progress | None
-) -> StoredMessage | None:
+def _in_log(reader: StoreReader, place: Place, span: tuple[int, int | None]) -> StoredMessage | None:
     """The message that says of itself that it has that place. Damage on the way is not told: the slot's is."""
     end = END_OF_TIME if span[1] is None else span[1]
     criteria = Criteria(topic=place.topic, queue_id=place.queue_id)
     log = reader.files.log
     selection = Selection(criteria)
-    walked = in_log_order(log, selection, _ignored, progress)
+    events = reader.events._replace(damage=UNHEARD.damage)
+    walked = in_log_order(log, selection, events)
     if span[0] > 0:
-        walked = (one for one in query_scan(log, criteria, END_OF_TIME, progress, [(span[0], end)]))
+        walked = (one for one in query_scan(log, criteria, END_OF_TIME, events, [(span[0], end)]))
     return next((one for one in walked if one.queue_offset == place.queue_offset), None)
-
-
-def _ignored(_error: CorruptError) -> None:
-    """What is damaged beside a message does not make it another."""
 
 
 def by_offset(reader: StoreReader, text: str) -> Named | None:
@@ -323,7 +317,7 @@ class Copies:
     is_walked: bool = False
 
 
-def usable_index(reader: StoreReader, tell: Say) -> IndexService | None:
+def usable_index(reader: StoreReader) -> IndexService | None:
     """The index, None where it cannot lead to every message, and why, which is told."""
     why = ""
     try:
@@ -338,18 +332,18 @@ def usable_index(reader: StoreReader, tell: Say) -> IndexService | None:
             why = "there is no index"
         else:
             return index
-    tell(f"{why}: the whole commitlog is searched")
+    reader.events.noted(f"{why}: the whole commitlog is searched")
     return None
 
 
-def copies_with(reader: StoreReader, key: str, also: set[str], tell: Say, progress: Progress | None = None) -> Copies:
+def copies_with(reader: StoreReader, key: str, also: set[str]) -> Copies:
     """Every message with `key`, among its KEYS or as its unique key, in any topic; the topics `also` are asked for even
     if nothing else in the store names them. What the index does not cover is walked over, and all of the log where the
     index cannot be trusted or leads to damage. UnreadableError."""
-    index = usable_index(reader, tell)
-    topics = _topics(reader, tell) if index is not None else None
+    index = usable_index(reader)
+    topics = _topics(reader) if index is not None else None
     if index is None or topics is None:
-        return _walked(reader, key, tell, progress)
+        return _walked(reader, key)
     found: dict[int, StoredMessage] = {}
     copies = Copies()
     log = reader.files.log
@@ -357,24 +351,24 @@ def copies_with(reader: StoreReader, key: str, also: set[str], tell: Say, progre
         answer = query_index(index, log, KeyQuery(topic, key, limit=_MOST))
         found.update({message.physical_offset: message for message in answer.messages})
         if len(answer.messages) >= _MOST:
-            _tell_cut(key, tell)
+            _tell_cut(reader, key)
         copies.damaged += answer.damaged
         copies.removed += answer.removed
     if copies.damaged:
-        tell(f"the index leads to damage ({copies.damaged[0]}): the whole commitlog is searched")
-        walked = _walked(reader, key, tell, progress)
+        reader.events.noted(f"the index leads to damage ({copies.damaged[0]}): the whole commitlog is searched")
+        walked = _walked(reader, key)
         walked.damaged = [*copies.damaged, *walked.damaged]
         walked.removed = copies.removed
         walked.leads = [one.physical_offset for one in copies.damaged if one.physical_offset is not None]
         return walked
     spans = unindexed_spans(log, index)
-    more = query_scan(log, Criteria(key=key), _MOST, progress, spans, on_damage=copies.damaged.append)
+    more = query_scan(log, Criteria(key=key), _MOST, reader.events._replace(damage=copies.damaged.append), spans)
     found.update({message.physical_offset: message for message in more})
     copies.messages = list(found.values())
     return copies
 
 
-def _topics(reader: StoreReader, tell: Say) -> set[str] | None:
+def _topics(reader: StoreReader) -> set[str] | None:
     """Topics to ask the index for; None, which is told, where nobody knows all of them: it finds a key by its topic."""
     try:
         topics = set(known_topics(reader.files))
@@ -382,23 +376,23 @@ def _topics(reader: StoreReader, tell: Say) -> set[str] | None:
     except UnsupportedError:
         topics, is_whole = set(), False
     if not is_whole:
-        tell("the store's topics are not all known without its queues: the whole commitlog is searched")
+        reader.events.noted("the store's topics are not all known without its queues: the whole commitlog is searched")
         return None
     return {topic for topic in topics if is_safe_topic(topic)}
 
 
-def _walked(reader: StoreReader, key: str, tell: Say, progress: Progress | None) -> Copies:
+def _walked(reader: StoreReader, key: str) -> Copies:
     copies = Copies(is_walked=True)
     selection = Selection(Criteria(key=key))
-    found = in_log_order(reader.files.log, selection, copies.damaged.append, progress)
+    found = in_log_order(reader.files.log, selection, reader.events._replace(damage=copies.damaged.append))
     copies.messages = list(deque(found, maxlen=_MOST))
     if len(copies.messages) == _MOST:
-        _tell_cut(key, tell)
+        _tell_cut(reader, key)
     return copies
 
 
-def _tell_cut(key: str, tell: Say) -> None:
-    tell(f"{_MOST} messages or more have the key {key!r}: only the newest of them are looked at")
+def _tell_cut(reader: StoreReader, key: str) -> None:
+    reader.events.noted(f"{_MOST} messages or more have the key {key!r}: only the newest of them are looked at")
 
 
 # Which stored messages are one message to those who sent and consume it: its copies, by the properties they keep.

@@ -11,7 +11,7 @@ from rmqctl.formats.errors import CorruptError, NotFoundError
 from rmqctl.formats.layouts import TRANSACTION_MASK
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.properties import TRANSACTION_COMMIT
-from rmqctl.store.answers.config_offsets import CONSUMER_FILE, Say, consumer_table, offset_key, offsets_of
+from rmqctl.store.answers.config_offsets import CONSUMER_FILE, consumer_table, offset_key, offsets_of
 from rmqctl.store.answers.undispatched import (
     CHECK_TIMES,
     GIVEN_UP_TOPIC,
@@ -22,11 +22,11 @@ from rmqctl.store.answers.undispatched import (
     ended_offsets,
     undispatched,
 )
+from rmqctl.store.options import Events
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.get import QueueView
 from rmqctl.store.read.query import NotIndexedError
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.read.select import OnDamage
 
 PENDING = "pending"
 COMMITTED = "committed"
@@ -64,15 +64,15 @@ class _Ends(NamedTuple):
     unreadable: int
 
 
-def unresolved_halves(reader: StoreReader, now: int, tell: Say, on_damage: OnDamage) -> Iterator[HalfMessage]:
+def unresolved_halves(reader: StoreReader, now: int) -> Iterator[HalfMessage]:
     """Half messages without an end at `now` (ms), the oldest place first (TransactionalMessageServiceImpl#check).
 
     Looked at are those from the offset on up to which the broker has dealt with all. Of these an op message may name
     the end; a later copy of the same unique key takes a message's place, because a producer who is asked makes one; and
     the broker gives up what it asked for too often. UnsupportedError for queues in a RocksDB.
     """
-    starts = _starts(reader, tell, on_damage)
-    behind = undispatched(reader.files, on_damage)
+    starts = _starts(reader)
+    behind = undispatched(reader.files, reader.events)
     queues = reader.files.queues.of_topics({HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC}.__contains__)
     ops = {queue.queue_id: queue for queue in queues if queue.topic == OP_TOPIC}
     given_up: set[str] | None = None
@@ -82,17 +82,17 @@ def unresolved_halves(reader: StoreReader, now: int, tell: Say, on_damage: OnDam
         view = reader.view_without_ext(queue)
         op_queue = ops.get(queue.queue_id)
         op_view = None if op_queue is None else reader.view_without_ext(op_queue)
-        begin, op_begin = _begins(view, op_view, starts, tell)
-        ends = _ends(op_view, op_begin, on_damage)
+        begin, op_begin = _begins(view, op_view, starts, reader.events)
+        ends = _ends(op_view, op_begin, reader.events)
         for mark in behind.of(OP_TOPIC):
             if mark.queue_id == queue.queue_id:
                 ends.offsets.update(ended_offsets(mark.body))
-        lost = _LostEnds(reader, op_view, tell)
-        found = list(_candidates(view, begin, ends, on_damage))
+        lost = _LostEnds(reader, op_view)
+        found = list(_candidates(view, begin, ends, reader.events))
         new = [half for half in behind.of(HALF_TOPIC) if half.queue_id == queue.queue_id]
         found += [(half.queue_offset, half, "") for half in new if half.queue_offset not in ends.offsets]
         if found and given_up is None:
-            given_up = _unique_keys(reader, queues, on_damage)
+            given_up = _unique_keys(reader, queues)
         last = {message.properties().get(names.UNIQUE_KEY): offset for offset, message, _ in found if message}
         for offset, message, why in found:
             if message is None:
@@ -101,21 +101,20 @@ def unresolved_halves(reader: StoreReader, now: int, tell: Say, on_damage: OnDam
             key = message.properties().get(names.UNIQUE_KEY)
             if key is not None and (last[key] != offset or key in (given_up or ())):
                 continue
-            yield lost.told(_half(message, now, ends), on_damage)
+            yield lost.told(_half(message, now, ends))
 
 
 class _LostEnds:
     """Ends of half messages that are open all the same: the mark is lost, or was put after the half message had been
     copied, which the broker does not notice. They are found by the unique key, through the index."""
 
-    def __init__(self, reader: StoreReader, ops: QueueView | None, tell: Say) -> None:
+    def __init__(self, reader: StoreReader, ops: QueueView | None) -> None:
         self._reader = reader
         self._ops = ops
-        self._tell = tell
         self._is_indexed = True
         self._ended: _Ends | None = None
 
-    def told(self, half: HalfMessage, on_damage: OnDamage) -> HalfMessage:
+    def told(self, half: HalfMessage) -> HalfMessage:
         """`half`: committed where its target topic holds a committed message with its unique key, ended where a mark
         names an earlier copy of it."""
         if half.unique_key is None or half.target_topic is None or not self._is_indexed:
@@ -125,10 +124,12 @@ class _LostEnds:
             copies = self._reader.query(HALF_TOPIC, half.unique_key) if half.checks else None
         except NotIndexedError:
             self._is_indexed = False
-            self._tell("there is no index: whether one of these has an end that the broker does not know is not known")
+            self._reader.events.noted(
+                "there is no index: whether one of these has an end that the broker does not know is not known"
+            )
             return half
         for error in (*found.damaged, *(copies.damaged if copies is not None else ())):
-            on_damage(error)
+            self._reader.events.damaged(error)
         for message in found.messages:
             is_same = message.properties().get(names.UNIQUE_KEY) == half.unique_key
             if is_same and message.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT:
@@ -136,24 +137,24 @@ class _LostEnds:
                 return half._replace(state=COMMITTED, detail=detail)
         if copies is None:
             return half
-        ends = self._all_ends(on_damage)
+        ends = self._all_ends()
         for copy in copies.messages:
             if copy.queue_id == half.queue_id and copy.queue_offset in ends.offsets:
                 detail = f"its copy {copy.queue_offset} has an end, which the broker does not know: it asks again"
                 return half._replace(state=ENDED, detail=detail)
         return half._replace(state=UNKNOWN, detail=_unreadable(ends)) if ends.unreadable else half
 
-    def _all_ends(self, on_damage: OnDamage) -> _Ends:
+    def _all_ends(self) -> _Ends:
         """What any mark that is left names, however old."""
         if self._ended is None:
             begin = 0 if self._ops is None else self._ops.queue.min_offset(self._ops.log.min_offset)
-            self._ended = _ends(self._ops, begin, on_damage)
+            self._ended = _ends(self._ops, begin, self._reader.events)
         return self._ended
 
 
-def _starts(reader: StoreReader, tell: Say, on_damage: OnDamage) -> dict[tuple[str, int], int]:
+def _starts(reader: StoreReader) -> dict[tuple[str, int], int]:
     """By topic and queue, up to where the broker has dealt with all."""
-    kept = consumer_table(reader.files.layout.config, reader.files.config, tell, on_damage)
+    kept = consumer_table(reader.files.layout.config, reader.files.config, reader.events)
     starts: dict[tuple[str, int], int] = {}
     for key, table in (kept.table or {}).items():
         owner = offset_key(key)
@@ -162,7 +163,9 @@ def _starts(reader: StoreReader, tell: Say, on_damage: OnDamage) -> dict[tuple[s
     return starts
 
 
-def _begins(view: QueueView, ops: QueueView | None, starts: dict[tuple[str, int], int], tell: Say) -> tuple[int, int]:
+def _begins(
+    view: QueueView, ops: QueueView | None, starts: dict[tuple[str, int], int], events: Events
+) -> tuple[int, int]:
     """Where to begin in a half queue and in its op queue. Both offsets go together: ends before the one are of half
     messages before the other. Where one is missing or lies past its queue, which is told, all of both is looked at."""
     views = [view] if ops is None else [view, ops]
@@ -171,14 +174,14 @@ def _begins(view: QueueView, ops: QueueView | None, starts: dict[tuple[str, int]
     for one, start in zip(views, known, strict=True):
         if start is not None and start > one.queue.max_offset:
             where = f"{CONSUMER_FILE}: offset {start} of {GROUP} in {one.queue.topic}"
-            tell(f"{where} lies past the end {one.queue.max_offset}: all half messages are looked at")
+            events.noted(f"{where} lies past the end {one.queue.max_offset}: all half messages are looked at")
             known = [None]
     if None not in known:
         begins = [max(begin, start or 0) for begin, start in zip(begins, known, strict=True)]
     return begins[0], begins[-1]
 
 
-def _ends(view: QueueView | None, begin: int, on_damage: OnDamage) -> _Ends:
+def _ends(view: QueueView | None, begin: int, events: Events) -> _Ends:
     if view is None:
         return _Ends(set(), 0)
     offsets: set[int] = set()
@@ -190,12 +193,12 @@ def _ends(view: QueueView | None, begin: int, on_damage: OnDamage) -> _Ends:
             continue  # removed by a cleaner while we looked
         except CorruptError as error:
             unreadable += 1
-            on_damage(error)
+            events.damaged(error)
     return _Ends(offsets, unreadable)
 
 
 def _candidates(
-    view: QueueView, begin: int, ends: _Ends, on_damage: OnDamage
+    view: QueueView, begin: int, ends: _Ends, events: Events
 ) -> Iterator[tuple[int, StoredMessage | None, str]]:
     """Queue offset and message of the half messages that no op message ends; without the message what is in its way."""
     for unit in view.queue.units(begin, view.queue.max_offset):
@@ -206,16 +209,16 @@ def _candidates(
         except NotFoundError:
             continue
         except CorruptError as error:
-            on_damage(error)
+            events.damaged(error)
             yield unit.queue_offset, None, error.message
 
 
-def _unique_keys(reader: StoreReader, queues: list[AnyConsumeQueue], on_damage: OnDamage) -> set[str]:
+def _unique_keys(reader: StoreReader, queues: list[AnyConsumeQueue]) -> set[str]:
     """Unique keys of what the broker has given up."""
     keys: set[str] = set()
     for queue in queues:
         if queue.topic == GIVEN_UP_TOPIC:
-            for _, message, _ in _candidates(reader.view_without_ext(queue), 0, _Ends(set(), 0), on_damage):
+            for _, message, _ in _candidates(reader.view_without_ext(queue), 0, _Ends(set(), 0), reader.events):
                 if message is not None:
                     keys.add(message.properties().get(names.UNIQUE_KEY, ""))
     return keys

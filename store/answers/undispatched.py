@@ -12,8 +12,8 @@ from rmqctl.formats.properties import has_queue_slot
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.lock import is_in_use
 from rmqctl.store.log.walk import walk
+from rmqctl.store.options import Events
 from rmqctl.store.queues.dispatch import queue_slots
-from rmqctl.store.read.select import OnDamage
 from rmqctl.store.store_files import StoreFiles
 
 # Where transactions stand in a store: the topics, the properties of half messages, and what ends one.
@@ -54,7 +54,7 @@ class Undispatched:
         return [message for message in self.messages if message.topic == topic]
 
 
-def undispatched(files: StoreFiles, on_damage: OnDamage) -> Undispatched:
+def undispatched(files: StoreFiles, events: Events) -> Undispatched:
     """Return what the queues lack at the log's end, and report it as an UncertainError where there is any.
 
     Only of a store that was not closed cleanly and is not in use: a broker that runs, or was stopped, has dispatched
@@ -78,7 +78,7 @@ def undispatched(files: StoreFiles, on_damage: OnDamage) -> Undispatched:
                 if record.topic in _KEPT_TOPICS or record.topic.startswith(_KEPT_PREFIX):
                     found.messages.append(record)
     if first is not None:
-        on_damage(_error(files, first, sum(found.slots.values())))
+        events.damaged(_error(files, first, sum(found.slots.values())))
     return found
 
 

@@ -10,7 +10,7 @@ from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError,
 from rmqctl.formats.hosts import is_message_id, parse_offset_message_id
 from rmqctl.formats.message import StoredMessage, unread_body
 from rmqctl.formats.properties import REAL_TOPIC, has_queue_slot
-from rmqctl.store.answers.config_offsets import Say, topic_entries, why_hidden
+from rmqctl.store.answers.config_offsets import topic_entries, why_hidden
 from rmqctl.store.answers.consumed import BLOCKED, NOT_REACHED, PASSED, Consumers, HeldBack, group_verdict, hop_steps
 from rmqctl.store.answers.dead_letters import DLQ_PREFIX, RETRY_PREFIX
 from rmqctl.store.answers.evidence import (
@@ -50,12 +50,11 @@ from rmqctl.store.answers.steps import (
 )
 from rmqctl.store.answers.undispatched import GIVEN_UP_TOPIC, HALF_TOPIC, undispatched
 from rmqctl.store.answers.unread import unread_messages, unread_queues
-from rmqctl.store.log.walk import Progress, overflowed_at
+from rmqctl.store.log.walk import overflowed_at
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.read.frames import MessageRemovedError, store_time_at
 from rmqctl.store.read.query import lookup
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.read.select import OnDamage
 
 # One message's whereabouts, put together: the evidence from all who know of it, and the verdict.
 
@@ -71,14 +70,11 @@ _HELD = (
 class Teller:
     """Tells the whereabouts of messages of one store."""
 
-    def __init__(
-        self, reader: StoreReader, consumers: Consumers, held: HeldBack, now: int, on_damage: OnDamage
-    ) -> None:
+    def __init__(self, reader: StoreReader, consumers: Consumers, held: HeldBack, now: int) -> None:
         self._reader = reader
         self._consumers = consumers
         self._held = held
         self._now = now
-        self._on_damage = on_damage
 
     # ---- a message that is there
 
@@ -96,7 +92,7 @@ class Teller:
         shown = family.shown
         broken = unread_body(shown)
         if broken is not None:
-            self._on_damage(CorruptError(broken, physical_offset=shown.physical_offset))
+            self._reader.events.damaged(CorruptError(broken, physical_offset=shown.physical_offset))
             sentence += "; its body does not unpack, although its CRC holds: Java clients cannot read it"
         hidden = why_hidden(topic_entries(self._reader.files.layout).get(shown.topic), shown.queue_id)
         if hidden is not None and has_queue_slot(shown.sys_flag):
@@ -177,7 +173,7 @@ class Teller:
             if queue is not None and unit is not None:
                 self._reader.view_without_ext(queue).message_of(unit)
         except CorruptError as error:
-            self._on_damage(error)
+            self._reader.events.damaged(error)
             return step._replace(state=BLOCKED, detail=f"{step.detail}; it stops at that offset: {error.message}")
         except (NotFoundError, UnsupportedError):
             pass
@@ -196,7 +192,7 @@ class Teller:
         if state is Verdict.ABSENT and _is_expired(named, log.min_offset):
             state = Verdict.EXPIRED
         if isinstance(error, CorruptError):
-            self._on_damage(error)
+            self._reader.events.damaged(error)
         said = "" if error is None else error.message
         if whole is not None:
             message, said = whole
@@ -334,34 +330,27 @@ class WhereQuestion(NamedTuple):
     limit: int = DEFAULT_LIMIT
 
 
-def where(
-    reader: StoreReader, question: WhereQuestion, tell: Say, on_damage: OnDamage, progress: Progress | None = None
-) -> Iterator[Whereabouts]:
+def where(reader: StoreReader, question: WhereQuestion) -> Iterator[Whereabouts]:
     """The whereabouts of each message that is meant, the latest first; one that says what is known where there is none.
 
     A single word is tried as physical offset or offset id first, then as a key. UsageError for words that can be
     neither, NotFoundError and UnsupportedError for a queue that does not exist or lies in a RocksDB, UnreadableError.
     """
-    return _Search(reader, question, tell, on_damage, progress).results()
+    return _Search(reader, question).results()
 
 
 class _Search:
-    def __init__(
-        self, reader: StoreReader, question: WhereQuestion, tell: Say, on_damage: OnDamage, progress: Progress | None
-    ) -> None:
+    def __init__(self, reader: StoreReader, question: WhereQuestion) -> None:
         self._reader = reader
         self._question = question
         self._asked = " ".join(question.words)
-        self._tell = tell
-        self._on_damage = on_damage
-        self._progress = progress
-        undispatched(reader.files, on_damage)
-        consumers = Consumers(reader, question.now, tell, on_damage, question.tags)
-        held = HeldBack(reader, question.now, tell, on_damage)
+        undispatched(reader.files, reader.events)
+        consumers = Consumers(reader, question.now, question.tags)
+        held = HeldBack(reader, question.now)
         self._also = {SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, GIVEN_UP_TOPIC} | {
             prefix + group for group in consumers.configured for prefix in (RETRY_PREFIX, DLQ_PREFIX)
         }
-        self._teller = Teller(reader, consumers, held, question.now, on_damage)
+        self._teller = Teller(reader, consumers, held, question.now)
 
     def results(self) -> Iterator[Whereabouts]:
         words = list(self._question.words)
@@ -377,7 +366,7 @@ class _Search:
                 one for one in unread_queues(self._reader.files, place.topic) if one.copy.queue_id == place.queue_id
             ]
             try:
-                named = at_place(self._reader, place, self._tell, self._progress)
+                named = at_place(self._reader, place)
             except NotFoundError:
                 if not unread:
                     raise
@@ -390,7 +379,7 @@ class _Search:
             if named is None and self._question.kind == "offset":
                 raise UsageError(f"{words[0]!r} is neither a physical offset nor an offset id of this store")
             if named is None and words[0].isascii() and words[0].isdigit():
-                self._tell(f"{words[0]} is larger than any physical offset: it is looked for as a key")
+                self._reader.events.noted(f"{words[0]} is larger than any physical offset: it is looked for as a key")
         if named is not None and named.message is not None:
             yield from self._of_message(named.how, named.message)
             return
@@ -402,14 +391,14 @@ class _Search:
             yield self._in_unread_log(None)
         elif named is not None:
             if named.error is not None and named.error.hint is not None:
-                self._tell(named.error.hint)
+                self._reader.events.noted(named.error.hint)
             yield self._teller.unread(self._asked, named, self._question.groups)
         else:
             yield self._nothing(copies)
 
     def _copies(self, key: str, also: set[str]) -> Copies:
         topics = self._also | also | ({self._question.topic} if self._question.topic else set())
-        return copies_with(self._reader, key, topics, self._tell, self._progress)
+        return copies_with(self._reader, key, topics)
 
     def _of_message(self, how: str, message: StoredMessage) -> Iterator[Whereabouts]:
         """The family of a message that was found by its place."""
@@ -418,9 +407,9 @@ class _Search:
         key = search_key(message)
         found = self._copies(key, also) if key is not None else Copies()
         if key is None:
-            self._tell("the message has no key: copies of it, such as retries, cannot be found")
+            self._reader.events.noted("the message has no key: copies of it, such as retries, cannot be found")
         for error in found.damaged:
-            self._on_damage(error)
+            self._reader.events.damaged(error)
         messages = {one.physical_offset: one for one in (*plain_members(found.messages), message)}
         for family in families(messages.values()):
             if family.has(message.physical_offset):
@@ -430,7 +419,7 @@ class _Search:
 
     def _of_key(self, key: str, copies: Copies) -> Iterator[Whereabouts]:
         for error in copies.damaged:
-            self._on_damage(error)
+            self._reader.events.damaged(error)
         every = families(plain_members(copies.messages) or copies.messages)
         topic = self._question.topic
         found = [one for one in every if topic is None or topic in {one.topic, *(m.topic for m in one.members)}]
@@ -444,7 +433,7 @@ class _Search:
             yield self._told(BY_UNIQUE_KEY if family.unique_key == key else BY_KEY, family)
         if len(found) > self._question.limit:
             left = counted(len(found) - self._question.limit, "more message has", "more messages have")
-            self._tell(f"{left} the key {key!r}: -n shows more, -t those of one topic")
+            self._reader.events.noted(f"{left} the key {key!r}: -n shows more, -t those of one topic")
 
     def _told(self, how: str, family: Family) -> Whereabouts:
         return self._teller.family(self._asked, how, family, self._question.groups)
@@ -459,14 +448,14 @@ class _Search:
         """Say that a log which is not read may hold the message: it is neither expired nor absent."""
         errors = [*unread_messages(self._reader.files, topic)]
         for error in errors:
-            self._on_damage(error)
+            self._reader.events.damaged(error)
         said = "; ".join(error.message for error in errors)
         return self._absent(f"It is not in the commitlog, but {said}", Verdict.UNKNOWN)
 
     def _nothing(self, copies: Copies) -> Whereabouts:
         """What is known of a key that no message has: whether one may be damaged, or have expired."""
         for error in copies.damaged:
-            self._on_damage(error)
+            self._reader.events.damaged(error)
         for offset in copies.leads:
             try:
                 lookup(self._reader.files, offset)

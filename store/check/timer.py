@@ -12,6 +12,7 @@ from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.check.config import QueueDoubts
 from rmqctl.store.check.cross import Level, LogSeen
 from rmqctl.store.files.reading import exists, is_file
+from rmqctl.store.options import UNHEARD
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
@@ -27,7 +28,7 @@ def timer_findings(files: StoreFiles, seen: LogSeen, doubts: QueueDoubts) -> Ite
     except UnsupportedError:
         return
     queue = next((one for one in listed if one.queue_id == 0), None)
-    reader = StoreReader(files)
+    reader = StoreReader(files, UNHEARD)
     path = files.layout.config / CHECKPOINT_FILE
     try:
         timer = recover_timer(reader, queue)
@@ -58,7 +59,7 @@ def timer_findings(files: StoreFiles, seen: LogSeen, doubts: QueueDoubts) -> Ite
         yield from _positions(files, seen, timer)
         if seen.level is not Level.QUICK:
             # damaged messages are findings of the log
-            pending = pending_messages(reader, queue, timer, lambda _: None)
+            pending = pending_messages(reader, queue, timer)
             places = timer.units["physical_offset"]
             foreign = pending.foreign - len(np.unique(places[places >= seen.log_end]))
             yield from _messages(files, pending, foreign)

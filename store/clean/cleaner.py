@@ -22,7 +22,6 @@ from rmqctl.store.answers.config_offsets import (
     DELAY_FILE,
     GROUP_TABLE,
     OFFSET_TABLE,
-    Say,
     consumer_table,
     is_own_group,
     offset_key,
@@ -63,12 +62,11 @@ from rmqctl.store.files.reading import exists, named
 from rmqctl.store.journal.change import take_for_change
 from rmqctl.store.journal.journal import begun
 from rmqctl.store.journal.log import new_head, note_permanent, refuse_unfinished
-from rmqctl.store.options import ChangeOptions
+from rmqctl.store.options import ChangeOptions, Events
 from rmqctl.store.queues.consumequeue import BatchConsumeQueue, ConsumeQueue
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.read.select import OnDamage
 from rmqctl.store.store_files import StoreFiles
 
 # how long a reader may delay the removal of a file, in ms (ReferenceResource#shutdown); the commitlog's is an option
@@ -354,45 +352,45 @@ class Unread(NamedTuple):
     last_timestamp: int | None = None
 
 
-def unread_before(files: StoreFiles, min_offset: int, tell: Say, on_damage: OnDamage) -> list[Unread]:
+def unread_before(files: StoreFiles, min_offset: int, events: Events) -> list[Unread]:
     """What groups lose if the commitlog begins at physical offset `min_offset`, by group and topic.
 
     What cannot be known is told: without offsets, and where queues are in a RocksDB. UnreadableError.
     """
     config = files.layout.config
-    losing = _losing(files, min_offset, tell)
+    losing = _losing(files, min_offset, events)
     if not losing:
         return []
     reader = StoreReader(files)
-    kept = consumer_table(config, files.config, tell, on_damage)
+    kept = consumer_table(config, files.config, events)
     table = kept.table
     if table is None:
-        tell(f"{kept.missing}: what groups have not read is not known")
+        events.noted(f"{kept.missing}: what groups have not read is not known")
     rows: list[Unread] = []
     with_offsets: set[str] = set()
     for key, queues in (table or {}).items():
         owner = offset_key(key)
         if owner is None or not isinstance(queues, dict):
-            on_damage(CorruptError(f"{key!r} names no topic and group with offsets", file=kept.path))
+            events.damaged(CorruptError(f"{key!r} names no topic and group with offsets", file=kept.path))
             continue
         with_offsets.add(owner.group)
         if owner.topic in losing and not owner.is_broadcast:
             rows += _of_group(reader, owner.group, owner.topic, losing[owner.topic], offsets_of(queues))
     if SCHEDULE_TOPIC in losing:
-        levels = offsets_of(table_in(config / DELAY_FILE, OFFSET_TABLE, tell, on_damage) or {})
+        levels = offsets_of(table_in(config / DELAY_FILE, OFFSET_TABLE, events) or {})
         delayed = {queue.queue_id: levels.get(queue.queue_id + 1, 0) for queue, _, _ in losing[SCHEDULE_TOPIC]}
         rows += _of_group(reader, None, SCHEDULE_TOPIC, losing[SCHEDULE_TOPIC], delayed)
-    configured = table_in(config / GROUP_FILE, GROUP_TABLE, tell, on_damage) or {}
+    configured = table_in(config / GROUP_FILE, GROUP_TABLE, events) or {}
     for name in sorted(map(str, configured)):
         if table is not None and name not in with_offsets and not is_own_group(name):
-            tell(f"no offset of group {name} is kept: whether it loses anything is not known")
+            events.noted(f"no offset of group {name} is kept: whether it loses anything is not known")
     return sorted(rows, key=lambda row: (row.group or "", row.topic, row.state))
 
 
 _Losing = dict[str, list[tuple[AnyConsumeQueue, int, int]]]
 
 
-def _losing(files: StoreFiles, min_offset: int, tell: Say) -> _Losing:
+def _losing(files: StoreFiles, min_offset: int, events: Events) -> _Losing:
     """By topic its queues that lose messages, with the first offset of each now and then."""
     found: _Losing = {}
     if not files.log.files:
@@ -401,7 +399,7 @@ def _losing(files: StoreFiles, min_offset: int, tell: Say) -> _Losing:
     try:
         queues: Iterable[AnyConsumeQueue] = files.queues.all()
     except UnsupportedError as error:
-        tell(f"{error.message}: what groups have not read is not known")
+        events.noted(f"{error.message}: what groups have not read is not known")
         return found
     for queue in queues:
         begin, then = queue.min_offset(now), queue.min_offset(max(now, min_offset))

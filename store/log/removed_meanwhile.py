@@ -7,8 +7,8 @@ from typing import Protocol, TypeVar
 
 from rmqctl.store.compiled.notices import say
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.options import Events
 
-SayRemoved = Callable[[str], None]
 OnRemoved = Callable[[int, int], None]
 """Takes the physical offsets [begin, end) that were removed before they were read."""
 
@@ -57,12 +57,12 @@ def say_removed(
     records: Iterator[_Record],
     begin: int,
     end: int | None,
-    on_removed: OnRemoved | None,
+    on_removed: OnRemoved,
     start_of: Callable[[_Record], int],
 ) -> Iterator[_Record]:
-    """Yield the records of a walk over [begin, end), and report what was removed meanwhile: in a sentence, unless
-    `on_removed` takes the offsets. `start_of`: a record's first byte."""
-    removed = RemovedMeanwhile(log, begin, end, on_removed or in_sentences(None))
+    """Yield the records of a walk over [begin, end), and give what was removed meanwhile to `on_removed`.
+    `start_of`: a record's first byte."""
+    removed = RemovedMeanwhile(log, begin, end, on_removed)
     with log.descriptors.exact_about_removed():
         for record in records:
             removed.pass_over(start_of(record), record.end)
@@ -70,12 +70,12 @@ def say_removed(
         removed.finish()
 
 
-def in_sentences(tell: SayRemoved | None) -> OnRemoved:
-    """Return what gives `tell` a sentence for each span. Without `tell` the sentence is a warning of the logger
+def in_sentences(events: Events) -> OnRemoved:
+    """Return what says a sentence for each span. Where nothing takes notes it is a warning of the logger
     `rmqctl.store`, or a notice of the command line."""
 
     def on_removed(begin: int, end: int) -> None:
-        (tell or say)(
+        (events.note or say)(
             f"messages of physical offsets {begin} to {end - 1} were removed by a cleaner before they were read"
         )
 

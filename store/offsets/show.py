@@ -15,7 +15,6 @@ from rmqctl.store.answers.config_offsets import (
     UNKNOWN_GROUP,
     UNKNOWN_TOPIC,
     KnownNames,
-    Say,
     in_one,
     is_queue_id,
     light_offsets,
@@ -37,9 +36,9 @@ from rmqctl.store.config.config_files import (
 )
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.reading import read_small_file
+from rmqctl.store.options import Events
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.read.select import OnDamage
 from rmqctl.store.store_files import StoreFiles
 
 CONSUMER = "consumer"
@@ -75,22 +74,22 @@ class _Pair(NamedTuple):
 
 
 def kept_offsets(
-    reader: StoreReader, group: str | None, topic: str | None, queue_id: int | None, tell: Say, on_damage: OnDamage
+    reader: StoreReader, group: str | None, topic: str | None, queue_id: int | None
 ) -> Iterator[KeptOffset]:
     """All offsets, or those of one group, topic or queue: groups by name, then delay levels. UnreadableError."""
     config = reader.files.layout.config
     home = offsets_home(config, reader.files.config)
     if home.note:
-        tell(home.note)
+        reader.events.noted(home.note)
     stale = uncertain_in(home.path)
     if stale is not None:
-        on_damage(stale)
-    rows = [*_consumers(_pair(home.path, tell, on_damage), on_damage, home.path)]
+        reader.events.damaged(stale)
+    rows = [*_consumers(_pair(home.path, reader.events), reader.events, home.path)]
     if stale is not None:
         rows = [row._replace(detail="of a file that the broker no longer uses") for row in rows]
     if group is None:
-        rows += _delays(_pair(config / DELAY_FILE, tell, on_damage))
-    bounds = _Bounds(reader, tell)
+        rows += _delays(_pair(config / DELAY_FILE, reader.events))
+    bounds = _Bounds(reader)
     for row in sorted(rows, key=lambda row: (row.kind == DELAY, row.group or "", row.topic, row.kind, row.queue_id)):
         if group in (None, row.group) and topic in (None, row.topic) and queue_id in (None, row.queue_id):
             yield bounds.told(row)
@@ -99,9 +98,8 @@ def kept_offsets(
 class _Bounds:
     """Beginning and end of queues, as far as they can be known."""
 
-    def __init__(self, reader: StoreReader, tell: Say) -> None:
+    def __init__(self, reader: StoreReader) -> None:
         self._reader = reader
-        self._tell = tell
         self._is_readable = True
 
     def told(self, row: KeptOffset) -> KeptOffset:
@@ -117,49 +115,51 @@ class _Bounds:
             queue = files.queues.find(row.topic, row.queue_id) if is_safe_topic(row.topic) else None
         except UnsupportedError as error:
             self._is_readable = False
-            self._tell(f"{error.message}: where queues begin and end is not known")
+            self._reader.events.noted(f"{error.message}: where queues begin and end is not known")
             return row
         if queue is None:
             return row
         return row._replace(min_offset=queue.min_offset(files.log.min_offset), max_offset=queue.max_offset)
 
 
-def _pair(path: Path, tell: Say, on_damage: OnDamage) -> _Pair:
+def _pair(path: Path, events: Events) -> _Pair:
     tables: list[Mapping[Any, Any] | None] = []
     for one in (path, backup_of(path)):
         try:
             content = parse_config_file(one)
         except CorruptError as error:
-            on_damage(error)
+            events.damaged(error)
             tables.append(None)
             continue
         except UnreadableError as error:
-            on_damage(unread_part(error))
+            events.damaged(unread_part(error))
             tables.append(None)
             continue
         if content is None:
-            tell(f"{one} {how_it_is(look_at(one))}")
+            events.noted(f"{one} {how_it_is(look_at(one))}")
         table = content.content.get(OFFSET_TABLE) if content and isinstance(content.content, dict) else None
         if content is not None and not isinstance(table, dict):
-            on_damage(CorruptError(f"holds no table {OFFSET_TABLE}", file=one))
+            events.damaged(CorruptError(f"holds no table {OFFSET_TABLE}", file=one))
         tables.append(
             {**table, **light_offsets(content.content if content else None)} if isinstance(table, dict) else None
         )
     return _Pair(*tables)
 
 
-def _consumers(pair: _Pair, on_damage: OnDamage, path: Path) -> Iterator[KeptOffset]:
+def _consumers(pair: _Pair, events: Events, path: Path) -> Iterator[KeptOffset]:
     file, backup = pair.tables()
     for key in dict.fromkeys([*file, *backup]):
         owner = offset_key(key)
         here, before = file.get(key, {}), backup.get(key, {})
         if owner is None or not isinstance(here, dict):
-            on_damage(CorruptError(f"{key!r} names no topic and group with offsets", file=path))
+            events.damaged(CorruptError(f"{key!r} names no topic and group with offsets", file=path))
             continue
         offsets, others = offsets_of(here), offsets_of(before) if isinstance(before, dict) else {}
         for number, offset in here.items():
             if not offsets_of({number: offset}):
-                on_damage(CorruptError(f"{owner.topic}@{owner.group} queue {number}: {offset!r} is none", file=path))
+                events.damaged(
+                    CorruptError(f"{owner.topic}@{owner.group} queue {number}: {offset!r} is none", file=path)
+                )
         kind = BROADCAST if owner.is_broadcast else CONSUMER
         for number in dict.fromkeys([*offsets, *others]):
             yield KeptOffset(kind, owner.group, owner.topic, number, offsets.get(number), others.get(number))
@@ -193,12 +193,12 @@ class OffsetProblem(NamedTuple):
     detail: str = ""
 
 
-def lint_offsets(files: StoreFiles, now: int, tell: Say) -> Iterator[OffsetProblem]:
+def lint_offsets(files: StoreFiles, now: int, events: Events) -> Iterator[OffsetProblem]:
     """All of consumerOffset.json and delayOffset.json, and of their backups, at `now` (ms). UnreadableError."""
-    look = _Lint(files, now, tell)
+    look = _Lint(files, now, events)
     home = offsets_home(files.layout.config, files.config)
     if home.note:
-        tell(home.note)
+        events.noted(home.note)
     for path in (home.path, files.layout.config / DELAY_FILE):
         stale = in_database(path)
         if stale is not None:
@@ -234,15 +234,15 @@ def _with_numbers(table: dict[Any, Any]) -> dict[Any, Any]:
 
 
 class _Lint:
-    def __init__(self, files: StoreFiles, now: int, tell: Say) -> None:
+    def __init__(self, files: StoreFiles, now: int, events: Events) -> None:
         self.problems: list[OffsetProblem] = []
         self._files = files
         self._now = now
-        self._tell = tell
+        self._events = events
         self._names_known = KnownNames.of(files)
         self._groups, self._topics = self._names_known.groups, self._names_known.topics
         if self._groups is None or self._topics is None:
-            tell(f"{self._names_known.why_unknown()}: names are not compared with it")
+            events.noted(f"{self._names_known.why_unknown()}: names are not compared with it")
 
     def loaded(self, path: Path) -> ConfigFile | None:
         """One of the two files; what is wrong with it as a whole is among the problems."""

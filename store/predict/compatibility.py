@@ -17,6 +17,7 @@ from rmqctl.store.files.reading import exists
 from rmqctl.store.index.index_service import has_tag_entries, holds_rocksdb_data, is_of_5_4_or_later
 from rmqctl.store.log.unread_logs import unread_copies
 from rmqctl.store.log.walk import message_if_any
+from rmqctl.store.options import UNHEARD
 from rmqctl.store.predict.surroundings import start_of_config
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_beside_files, has_rocksdb_queues
@@ -175,9 +176,9 @@ def _pending(store: _Store) -> PendingTimer | None:
     queue = next((one for one in store.queues if (one.topic, one.queue_id) == (TIMER_TOPIC, 0)), None)
     if queue is None:
         return PendingTimer()
-    reader = StoreReader(store.files)
+    reader = StoreReader(store.files, UNHEARD)
     try:
-        return pending_messages(reader, queue, recover_timer(reader, queue), lambda _: None)
+        return pending_messages(reader, queue, recover_timer(reader, queue))
     except (CorruptError, UnreadableError):
         return None
 

@@ -30,6 +30,7 @@ from rmqctl.store.config.epoch_file import EPOCH_FILE, IDENTITY_FILE
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import exists, has_entries, is_directory, is_file, is_link, is_there, status_of
+from rmqctl.store.options import UNHEARD
 from rmqctl.store.predict.broker_log import LogPlace, judge, load_files
 from rmqctl.store.predict.rules import CONFIRMED_OFFSET, Rules, not_predicted
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
@@ -521,7 +522,7 @@ class TimerOutcome(NamedTuple):
 
 def timer_outcome(files: StoreFiles) -> TimerOutcome:
     """Return what the timer does with a log and queues that the start leaves as they are."""
-    reader = StoreReader(files)
+    reader = StoreReader(files, UNHEARD)
     queue = files.queues.find(TIMER_TOPIC, 0)
     try:
         timer = recover_timer(reader, queue)
@@ -541,7 +542,7 @@ def timer_outcome(files: StoreFiles) -> TimerOutcome:
     if taken > timer.queue_end:
         past = counted(taken - timer.queue_end, "message")
         said.append(f"the timer is {past} past the end of its queue, and goes on at {timer.queue_offset}")
-    pending = pending_messages(reader, queue, timer, lambda _: None)
+    pending = pending_messages(reader, queue, timer)
     if pending.lost:
         count = counted(len(pending.lost), "message")
         said.append(f"{count} of the timer are never delivered: it has passed them, and no slot of its wheel has them")
@@ -560,11 +561,11 @@ def timer_outcome(files: StoreFiles) -> TimerOutcome:
 
 def timer_off(files: StoreFiles) -> TimerOutcome:
     """Return what a start with timerWheelEnable=false means: the timer is not loaded, and what waits in it stays."""
-    reader = StoreReader(files)
+    reader = StoreReader(files, UNHEARD)
     queue = files.queues.find(TIMER_TOPIC, 0)
     try:
         timer = recover_timer(reader, queue)
-        waiting = len(pending_messages(reader, queue, timer, lambda _: None).messages) if timer.has_files else 0
+        waiting = len(pending_messages(reader, queue, timer).messages) if timer.has_files else 0
     except (CorruptError, UnreadableError) as error:
         return TimerOutcome(said=(f"{error}: how many messages wait in the timer, which is off, is not known",))
     if not waiting:

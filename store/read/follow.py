@@ -19,11 +19,11 @@ from rmqctl.store.files.reading import exists, is_directory
 from rmqctl.store.log.search import MAXIMUM_FRAME_SIZE
 from rmqctl.store.log.survey import SETTLES_IN, end_of_messages, may_lack_bytes
 from rmqctl.store.log.walk import Blank, Damage, walk
-from rmqctl.store.options import Events
+from rmqctl.store.options import UNHEARD, Events
 from rmqctl.store.read.filter import Criteria
 from rmqctl.store.read.query import damage_error
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.read.select import OnDamage, Selection
+from rmqctl.store.read.select import Selection
 
 # What was read of a log that grows: enough to see that it was cut back since, and up to where it is the same.
 
@@ -101,8 +101,6 @@ _PATIENCE = 1.0
 # and so often what stays damaged is looked at for good messages behind it
 _LOOK_BEHIND_EVERY = 5.0
 
-_Tell = Callable[[str], None]
-
 
 class LogFollower:
     """Reads a log from physical offset `begin` on as it grows. `position` is how far it has come."""
@@ -112,18 +110,16 @@ class LogFollower:
         log: MappedFileQueue,
         criteria: Criteria,
         begin: int,
-        on_damage: OnDamage,
-        tell: _Tell,
+        events: Events,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_damage` is told damage with good messages behind it, and what may be meant; `tell` a
-        sentence where messages were removed before they were read, where the log is not what was read of it any more,
+        """Reported is damage with good messages behind it, and what may be meant; a note says
+        where messages were removed before they were read, where the log is not what was read of it any more,
         or where it has no files."""
         self.position = begin
         self._log = log
         self._criteria = criteria
-        self._on_damage = on_damage
-        self._tell = tell
+        self._events = events
         self._clock = clock
         self._marks = ReadMarks()
         self._stuck_at = -1
@@ -162,7 +158,7 @@ class LogFollower:
             return None
         found = [message for message in read if self._criteria.matches(message)]
         for error in self._criteria.unsure_errors():
-            self._on_damage(error)
+            self._events.damaged(error)
         return found
 
     def remember(self, messages: Iterable[StoredMessage]) -> None:
@@ -192,7 +188,7 @@ class LogFollower:
         begins = "until a broker begins a log there"
         if self.position > 0:
             begins = f"until there are files again; it was read up to {self.position}"
-        self._tell(f"the commitlog {directory} {lacks}: waiting {begins}")
+        self._events.noted(f"the commitlog {directory} {lacks}: waiting {begins}")
 
     def _find_place(self) -> None:
         """Go on where the log begins if it begins later by now, and where it parted from what was read if it did."""
@@ -203,10 +199,12 @@ class LogFollower:
         if parted is not None:
             place = max(parted, minimum)
             what = f"it is the same up to {parted}" if parted >= 0 else "nothing of it is as it was: it is another log"
-            self._tell(f"the log was read up to {self.position} and was cut back since: {what}; going on at {place}")
+            self._events.noted(
+                f"the log was read up to {self.position} and was cut back since: {what}; going on at {place}"
+            )
             self.position = place
         elif self.position < minimum:
-            self._tell(f"offsets {self.position} to {minimum} were removed before they were read")
+            self._events.noted(f"offsets {self.position} to {minimum} were removed before they were read")
             self.position = minimum
 
     def _whole_frames(self, pause: Callable[[float], None]) -> list[StoredMessage]:
@@ -274,7 +272,7 @@ class LogFollower:
         for record in walk(self._log, position):
             if isinstance(record, StoredMessage | Blank):
                 for damage in damages:
-                    self._on_damage(damage_error(damage))
+                    self._events.damaged(damage_error(damage))
                 return record
             if isinstance(record, Damage):
                 damages.append(record)
@@ -282,12 +280,7 @@ class LogFollower:
 
 
 def follow(
-    reader: StoreReader,
-    criteria: Criteria,
-    begin: int | None,
-    on_damage: OnDamage,
-    tell: _Tell,
-    pause: Callable[[float], None] = time.sleep,
+    reader: StoreReader, criteria: Criteria, begin: int | None, pause: Callable[[float], None] = time.sleep
 ) -> Generator[list[StoredMessage], None, None]:
     """Lists of messages as they come, for ever, from physical offset `begin` on; None: from the end that the log has
     now. Nothing but `pause` waits. Errors as of LogFollower.new."""
@@ -295,9 +288,9 @@ def follow(
     if begin is None:
         begin = end_of_messages(log, max(log.min_offset, 0))
     log.descriptors.on_removed = None  # the follower tells it where that matters: before it was read
-    follower = LogFollower(log, criteria, begin, on_damage, tell)
+    follower = LogFollower(log, criteria, begin, reader.events)
     before = Selection(end=begin)
-    follower.remember(reader.telling(Events(damage=lambda _: None)).last_messages(before, _REMEMBERED) if begin else [])
+    follower.remember(reader.telling(UNHEARD).last_messages(before, _REMEMBERED) if begin else [])
     while True:
         messages = follower.new(pause)
         if messages:

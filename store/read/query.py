@@ -7,7 +7,7 @@ not against the index entry's, which is only good to the second.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.formats.checksums import key_hash, tag_key
@@ -18,7 +18,8 @@ from rmqctl.formats.properties import TAGS, UNIQUE_KEY
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.index.index_file import IndexEntry, IndexFile
 from rmqctl.store.index.index_service import IndexService
-from rmqctl.store.log.walk import Damage, Progress, walk
+from rmqctl.store.log.walk import Damage, walk
+from rmqctl.store.options import UNHEARD, Events
 from rmqctl.store.queues.dispatch import index_keys
 from rmqctl.store.read.filter import Criteria, known_topics, newest_first
 from rmqctl.store.read.frames import MessageRemovedError, explain_absence, message_at
@@ -213,17 +214,16 @@ def query_scan(
     log: MappedFileQueue,
     criteria: Criteria,
     limit: int,
-    progress: Progress | None = None,
+    events: Events = UNHEARD,
     spans: list[tuple[int, int]] | None = None,
-    on_damage: Callable[[CorruptError], None] | None = None,
 ) -> list[StoredMessage]:
     """The newest `limit` messages of the commitlog that meet `criteria`, newest first; only within `spans` if given.
 
-    A span is [begin, end) in physical offsets. Damaged spans of the log are told to `on_damage`.
+    A span is [begin, end) in physical offsets. Damaged spans of the log are reported.
     """
     found: list[StoredMessage] = []
     for begin, end in spans if spans is not None else [(0, END_OF_TIME)]:
-        for record in walk(log, begin, progress=progress):
+        for record in walk(log, begin, progress=events.progress):
             if record.physical_offset >= end:
                 break
             if isinstance(record, StoredMessage):
@@ -231,8 +231,8 @@ def query_scan(
                     found.append(record)
                     if len(found) >= 2 * limit:
                         found = newest_first(found)[:limit]
-            elif isinstance(record, Damage) and on_damage is not None:
-                on_damage(damage_error(record))
+            elif isinstance(record, Damage):
+                events.damaged(damage_error(record))
     return newest_first(found)[:limit]
 
 
@@ -336,12 +336,7 @@ def may_be_offset_id(files: StoreFiles, text: str) -> bool:
 
 
 def find_unique(
-    files: StoreFiles,
-    unique_key: str,
-    topic: str | None = None,
-    *,
-    scan: bool = False,
-    progress: Progress | None = None,
+    files: StoreFiles, unique_key: str, topic: str | None = None, *, scan: bool = False, events: Events = Events()
 ) -> FindResult:
     """Messages with that unique key, through the index for `topic`, or for every known topic.
 
@@ -362,7 +357,8 @@ def find_unique(
     if scan and not result.messages:
         result.scanned = True
         criteria = Criteria(topic=topic, key=unique_key)
-        found = query_scan(files.log, criteria, END_OF_TIME, progress, on_damage=result.damaged.append)
+        heard = events._replace(damage=result.damaged.append)
+        found = query_scan(files.log, criteria, END_OF_TIME, heard)
         result.messages = [message for message in found if _is_unique_key(message, unique_key)]
     return result
 
@@ -372,12 +368,7 @@ def _is_unique_key(message: StoredMessage, unique_key: str) -> bool:
 
 
 def find(
-    files: StoreFiles,
-    text: str,
-    topic: str | None = None,
-    *,
-    scan: bool = False,
-    progress: Progress | None = None,
+    files: StoreFiles, text: str, topic: str | None = None, *, scan: bool = False, events: Events = Events()
 ) -> FindResult:
     """The message or messages that an id means: tried as a broker's offset id first, then as a unique key.
 
@@ -391,7 +382,7 @@ def find(
         except (NotFoundError, CorruptError) as error:
             offset_error = error
     try:
-        result = find_unique(files, text, topic, scan=scan, progress=progress)
+        result = find_unique(files, text, topic, scan=scan, events=events)
     except (NotFoundError, UnsupportedError):
         if offset_error is not None:
             raise offset_error from None

@@ -169,7 +169,7 @@ class StoreReader:
         """
         from rmqctl.store.read import query as key_query
 
-        scan, progress = choice.get("scan", False), self.events.progress
+        scan = choice.get("scan", False)
         tags, grep, index_type = choice.get("tags"), choice.get("grep"), choice.get("index_type", "K")
         query = key_query.KeyQuery(topic, key, begin, end, limit, tags, grep, index_type)
         log, criteria = self.files.log, query.criteria
@@ -183,7 +183,8 @@ class StoreReader:
             # a damaged index may hide entries anywhere in what it covers
             spans = key_query.uncovered_spans(log, None if result.damaged else result.indexed)
             if spans:
-                found = key_query.query_scan(log, criteria, limit, progress, spans, on_damage=result.damaged.append)
+                events = self.events._replace(damage=result.damaged.append)
+                found = key_query.query_scan(log, criteria, limit, events, spans)
                 known = {message.physical_offset: message for message in (*result.messages, *found)}
                 result.messages = newest_first(known.values())[:limit]
                 result.scanned = True
@@ -196,7 +197,7 @@ class StoreReader:
 
     def find(self, text: str, topic: str | None = None, *, scan: bool = False) -> FindResult:
         """What an id means: a broker's offset id, else a unique key (see rmqctl.store.read.query.find)."""
-        return lookups.find(self.files, text, topic, scan=scan, progress=self.events.progress)
+        return lookups.find(self.files, text, topic, scan=scan, events=self.events)
 
     # ---- many
 
@@ -206,27 +207,23 @@ class StoreReader:
 
         NotFoundError for an unknown topic or queue and UnsupportedError for RocksDB queues, in order of the queues.
         """
-        from rmqctl.store.log.removed_meanwhile import in_sentences
-        from rmqctl.store.read.select import in_log_order, in_queue_order, units_in_sentences
+        from rmqctl.store.read.select import in_log_order, in_queue_order
 
-        events = self.events
         if order == "log":
-            on_removed = in_sentences(events.note)
-            return in_log_order(self.files.log, selection, events.damaged, events.progress, on_removed=on_removed)
+            return in_log_order(self.files.log, selection, self.events)
         views = map(self.view, self._chosen_queues(selection))
-        return in_queue_order(views, selection, events.damaged, units_in_sentences(events.note))
+        return in_queue_order(views, selection, self.events)
 
     def last_messages(self, selection: Selection, count: int, order: Order = "log") -> list[StoredMessage]:
         """Return the last `count` messages of `selection`, in order. Only the end is read, as far as needed. Events
         and errors as of `messages`."""
         from rmqctl.store.read.select import last_in_log_order, last_in_queue_order
 
-        events = self.events
         if order == "log":
-            return last_in_log_order(self.files.log, selection, count, events.damaged, events.note)
+            return last_in_log_order(self.files.log, selection, count, self.events)
         views = map(self.view, self._chosen_queues(selection)[::-1])
         minimum = self.files.log.min_offset
-        return last_in_queue_order(views, minimum, selection, count, events.damaged, events.note)
+        return last_in_queue_order(views, minimum, selection, count, self.events)
 
     def _chosen_queues(self, selection: Selection) -> list[AnyConsumeQueue]:
         criteria = selection.criteria

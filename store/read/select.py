@@ -13,9 +13,10 @@ from rmqctl.store.compiled.notices import say
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import end_of_nonzero
-from rmqctl.store.log.removed_meanwhile import OnRemoved, SayRemoved, in_sentences, removed_units, say_removed
+from rmqctl.store.log.removed_meanwhile import OnRemoved, in_sentences, removed_units, say_removed
 from rmqctl.store.log.search import FrameSearch
-from rmqctl.store.log.walk import Damage, Progress, overflowed_message, walk
+from rmqctl.store.log.walk import Damage, overflowed_message, walk
+from rmqctl.store.options import Events
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.store.read.filter import Criteria
 from rmqctl.store.read.frames import MessageRemovedError
@@ -49,30 +50,28 @@ class Selection:
 def in_log_order(
     log: MappedFileQueue,
     selection: Selection,
-    on_damage: OnDamage,
-    progress: Progress | None = None,
+    events: Events,
     start: int | None = None,
     on_removed: OnRemoved | None = None,
 ) -> Iterator[StoredMessage]:
-    """Messages in the order they were stored, every CRC checked; damaged spans are told to `on_damage` and passed.
-    `on_removed` gets what is removed before it was read; without it a sentence says so (removed_meanwhile.py).
+    """Messages in the order they were stored, every CRC checked; damaged spans are reported and passed.
+    `on_removed` gets what is removed before it was read; without it a note says so (removed_meanwhile.py).
 
     A `begin` that is no frame's start is taken as: from the next message on. To find it, the file is walked from its
     start, so that nothing inside a body can be taken for a message; or from `start`, a record that is certain to be one
     (commitlog.resync), where somebody knows it.
     """
-    rest = yield from plain_start(log, selection, PLAIN_BYTES, on_damage, progress, start, on_removed)
+    rest = yield from plain_start(log, selection, PLAIN_BYTES, events, start, on_removed)
     if rest is not None:
         start = rest.begin if rest is not selection else _walk_start(log, selection, start)
-        yield from _on_columns(log, rest, start, on_damage, progress, on_removed)
+        yield from _on_columns(log, rest, start, events, on_removed)
 
 
 def plain_start(
     log: MappedFileQueue,
     selection: Selection,
     most: int,
-    on_damage: OnDamage,
-    progress: Progress | None = None,
+    events: Events,
     start: int | None = None,
     on_removed: OnRemoved | None = None,
 ) -> Generator[StoredMessage, None, Selection | None]:
@@ -82,8 +81,9 @@ def plain_start(
     if selection.begin - start > PLAIN_BYTES:
         return selection
     plain_end = max(selection.begin, start) + most
-    records, asked = walk(log, start, progress=progress), max(start, selection.begin)
-    for record in say_removed(log, records, asked, selection.end, on_removed, lambda record: record.physical_offset):
+    records, asked = walk(log, start, progress=events.progress), max(start, selection.begin)
+    heard = on_removed or in_sentences(events)
+    for record in say_removed(log, records, asked, selection.end, heard, lambda record: record.physical_offset):
         if selection.end is not None and record.physical_offset >= selection.end:
             return None
         if isinstance(record, StoredMessage):
@@ -92,15 +92,13 @@ def plain_start(
             if record.physical_offset >= selection.begin and selection.criteria.matches(record):
                 yield record
         elif isinstance(record, Damage) and record.end > selection.begin:
-            yield from _past_damage(log, selection, record, on_damage)
+            yield from _past_damage(log, selection, record, events)
     return None
 
 
-def _past_damage(
-    log: MappedFileQueue, selection: Selection, damage: Damage, on_damage: OnDamage
-) -> Iterator[StoredMessage]:
-    """Pass damage to `on_damage`; yield the message in it if only the sign of a length hides it from a broker."""
-    on_damage(damage_error(damage))
+def _past_damage(log: MappedFileQueue, selection: Selection, damage: Damage, events: Events) -> Iterator[StoredMessage]:
+    """Report damage; yield the message in it if only the sign of a length hides it from a broker."""
+    events.damaged(damage_error(damage))
     message = overflowed_message(log, damage)
     if message is not None and message.physical_offset >= selection.begin and selection.criteria.matches(message):
         yield message
@@ -115,12 +113,7 @@ def _walk_start(log: MappedFileQueue, selection: Selection, start: int | None) -
 
 
 def _on_columns(
-    log: MappedFileQueue,
-    selection: Selection,
-    start: int,
-    on_damage: OnDamage,
-    progress: Progress | None,
-    on_removed: OnRemoved | None,
+    log: MappedFileQueue, selection: Selection, start: int, events: Events, on_removed: OnRemoved | None
 ) -> Iterator[StoredMessage]:
     """As in_log_order, with a walk from `start` on; what does not match never becomes an object."""
     from rmqctl.store.log.column_walk import walk_columns
@@ -129,19 +122,19 @@ def _on_columns(
     from rmqctl.store.read.row_filter import RowChooser
 
     chooser = RowChooser(selection.criteria, selection.begin)
-    records = walk_columns(log, start, selection.end, columns=chooser.needs | Columns.HEAD, progress=progress)
-    asked = max(start, selection.begin)
-    for record in say_removed(log, records, asked, selection.end, on_removed, start_of):
+    records = walk_columns(log, start, selection.end, columns=chooser.needs | Columns.HEAD, progress=events.progress)
+    heard = on_removed or in_sentences(events)
+    for record in say_removed(log, records, max(start, selection.begin), selection.end, heard, start_of):
         if isinstance(record, Damage):
             if record.end > selection.begin:
-                yield from _past_damage(log, selection, record, on_damage)
+                yield from _past_damage(log, selection, record, events)
         elif isinstance(record, MessageColumns):
             rows = chooser.rows(record)
             for row in range(record.rows) if rows is None else rows.tolist():
                 try:
                     message = record.message(row)
                 except FrameDamage as damage:
-                    on_damage(changed_error(record, row, damage))
+                    events.damaged(changed_error(record, row, damage))
                     continue
                 yield message
 
@@ -158,11 +151,11 @@ def changed_error(batch: MessageColumns, row: int, damage: FrameDamage) -> Corru
 def in_queue_order(
     views: Iterator[QueueView],
     selection: Selection,
-    on_damage: OnDamage,
+    events: Events,
     on_removed: OnUnitsRemoved | None = None,
     log_begin: int | None = None,
 ) -> Iterator[StoredMessage]:
-    """Messages queue by queue, each as its queue leads to it; units that lead to none are told to `on_damage`.
+    """Messages queue by queue, each as its queue leads to it; units that lead to none are reported.
 
     Topic and queue of the criteria choose the queues, which is up to the caller. Units before the queue's minimum,
     whose messages have been removed with old commitlog files, are left out. Messages that are removed while this goes
@@ -171,7 +164,7 @@ def in_queue_order(
     """
     criteria = selection.criteria
     first = log_begin
-    report = on_removed or units_in_sentences(None)
+    report = on_removed or units_in_sentences(events)
     for view in views:
         # as it was when the first queue was begun: what is removed since is said of the others, too
         first = view.log.min_offset if first is None else first
@@ -184,7 +177,7 @@ def in_queue_order(
                     if _begins_behind(view, reached):
                         removed = range(removed.start if removed else reached, unit.queue_offset)
                     else:
-                        on_damage(_missing_units(view, reached, unit.queue_offset))
+                        events.damaged(_missing_units(view, reached, unit.queue_offset))
                 reached = unit.next_queue_offset
                 if unit.is_placeholder or not criteria.tag_filter.may_match(view.resolved_code(unit)):
                     continue
@@ -194,7 +187,7 @@ def in_queue_order(
                     removed = range(removed.start if removed else unit.queue_offset, unit.next_queue_offset)
                     continue
                 except CorruptError as error:
-                    on_damage(error)
+                    events.damaged(error)
                     continue
                 if criteria.matches_content(message):
                     yield message
@@ -202,11 +195,11 @@ def in_queue_order(
             report(view, removed)
 
 
-def units_in_sentences(tell: SayRemoved | None) -> OnUnitsRemoved:
-    """Return what gives `tell` a sentence for each queue; without `tell` as in removed_meanwhile.in_sentences."""
+def units_in_sentences(events: Events) -> OnUnitsRemoved:
+    """Return what says a sentence for each queue; see removed_meanwhile.in_sentences."""
 
     def on_removed(view: QueueView, queue_offsets: range) -> None:
-        (tell or say)(removed_units(view.queue.topic, view.queue.queue_id, queue_offsets))
+        (events.note or say)(removed_units(view.queue.topic, view.queue.queue_id, queue_offsets))
 
     return on_removed
 
@@ -242,17 +235,11 @@ _GROWTH = 4
 _MOST_BYTES = 256 * 1024 * 1024
 
 
-def last_in_log_order(
-    log: MappedFileQueue,
-    selection: Selection,
-    count: int,
-    on_damage: OnDamage,
-    tell: SayRemoved | None = None,
-) -> list[StoredMessage]:
+def last_in_log_order(log: MappedFileQueue, selection: Selection, count: int, events: Events) -> list[StoredMessage]:
     """Return the last `count` messages of `selection` in the order of the log; fewer if there are no more.
 
-    `on_damage` gets damage after the first of them, and all damage where they are fewer. So does `tell` with a
-    sentence for what a cleaner removes before it is read.
+    Damage after the first of them is reported, and all damage where they are fewer; so is, in a sentence, what a
+    cleaner removes before it is read.
     """
     files = log.files
 
@@ -278,16 +265,11 @@ def last_in_log_order(
                 return
 
     with log.descriptors.exact_about_removed():
-        return _last(parts(), count, on_damage, tell)
+        return _last(parts(), count, events)
 
 
 def last_in_queue_order(
-    views: Iterable[QueueView],
-    log_begin: int,
-    selection: Selection,
-    count: int,
-    on_damage: OnDamage,
-    tell: SayRemoved | None = None,
+    views: Iterable[QueueView], log_begin: int, selection: Selection, count: int, events: Events
 ) -> list[StoredMessage]:
     """Return the same in the order of the queues. `views`: the queues, the last one first. `log_begin`: the minimum of
     the log, before anything is read."""
@@ -297,7 +279,7 @@ def last_in_queue_order(
             for begin, end in _slots(view, log_begin, selection):
                 yield _of_queue(view, log_begin, replace(selection, begin=begin, end=end))
 
-    return _last(parts(), count, on_damage, tell)
+    return _last(parts(), count, events)
 
 
 class _Removed(NamedTuple):
@@ -307,12 +289,12 @@ class _Removed(NamedTuple):
     begin: int
     end: int
 
-    def say(self, tell: SayRemoved | None) -> None:
-        """Give the sentence to `tell`."""
+    def say(self, events: Events) -> None:
+        """Say the sentence."""
         if self.queue is None:
-            in_sentences(tell)(self.begin, self.end)
+            in_sentences(events)(self.begin, self.end)
         else:
-            (tell or say)(removed_units(*self.queue, range(self.begin, self.end)))
+            (events.note or say)(removed_units(*self.queue, range(self.begin, self.end)))
 
 
 _Found = deque[StoredMessage | CorruptError | _Removed]
@@ -325,7 +307,7 @@ def _of_log(log: MappedFileQueue, selection: Selection, start: int | None) -> _P
         def on_removed(begin: int, end: int) -> None:
             found.append(_Removed(None, begin, end))
 
-        return in_log_order(log, selection, found.append, start=start, on_removed=on_removed)
+        return in_log_order(log, selection, Events(damage=found.append), start=start, on_removed=on_removed)
 
     return part
 
@@ -335,7 +317,7 @@ def _of_queue(view: QueueView, log_begin: int, selection: Selection) -> _Part:
         def on_removed(view: QueueView, offsets: range) -> None:
             found.append(_Removed((view.queue.topic, view.queue.queue_id), offsets.start, offsets.stop))
 
-        return in_queue_order(iter((view,)), selection, found.append, on_removed, log_begin)
+        return in_queue_order(iter((view,)), selection, Events(damage=found.append), on_removed, log_begin)
 
     return part
 
@@ -353,7 +335,7 @@ def _before(offset: int, end: int | None) -> int:
     return offset if end is None else min(offset, end)
 
 
-def _last(parts: Iterator[_Part], count: int, on_damage: OnDamage, tell: SayRemoved | None) -> list[StoredMessage]:
+def _last(parts: Iterator[_Part], count: int, events: Events) -> list[StoredMessage]:
     """The last `count` messages of all `parts`, the last of which comes first."""
     kept: _Found = deque()
     messages = 0
@@ -375,9 +357,9 @@ def _last(parts: Iterator[_Part], count: int, on_damage: OnDamage, tell: SayRemo
             kept.popleft()
     for one in kept:
         if isinstance(one, CorruptError):
-            on_damage(one)
+            events.damaged(one)
     for removed in _joined(one for one in kept if isinstance(one, _Removed)):
-        removed.say(tell)
+        removed.say(events)
     return [one for one in kept if isinstance(one, StoredMessage)]
 
 

@@ -22,6 +22,7 @@ from rmqctl.store.config.epoch_file import ascending, epoch_bytes, read_epochs, 
 from rmqctl.store.files.layout import file_name, is_file_name, is_safe_topic
 from rmqctl.store.files.reading import end_of_nonzero, exists, is_directory
 from rmqctl.store.journal.plan import ClearRange, CreateFile, MoveAway, Plan, Staging, WriteRange, install_config
+from rmqctl.store.options import UNHEARD
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
@@ -49,9 +50,9 @@ def mend_timer(files: StoreFiles, plan: Plan) -> None:
     """Plan a timer log of what waits, without a wheel. CorruptError for a damaged timercheck; RefusedError for one
     without a time, and where the last message of the timer's queue cannot be found."""
     queue = files.queues.find(TIMER_TOPIC, 0)
-    reader = StoreReader(files)
+    reader = StoreReader(files, UNHEARD)
     timer = recover_timer(reader, queue)
-    pending = pending_messages(reader, queue, timer, lambda _: None)
+    pending = pending_messages(reader, queue, timer)
     read_time = timer.checkpoint.last_read_time_ms
     if read_time <= 0:
         raise RefusedError(

@@ -130,7 +130,7 @@ def scanned(
     def made(records: Iterator[ColumnRecord]) -> _Piece:
         return _made(records, span.begin, chooser, maker)
 
-    removed = RemovedMeanwhile(log, max(span.start, span.begin), span.end, in_sentences(events.note))
+    removed = RemovedMeanwhile(log, max(span.start, span.begin), span.end, in_sentences(events))
     pieces = walk_parallel(
         log,
         made,

@@ -19,7 +19,6 @@ from rmqctl.store.files.reading import is_file, status_of
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.read.select import OnDamage
 from rmqctl.store.timer.wheel import (
     CHECKPOINT_FILE,
     KEPT,
@@ -341,21 +340,16 @@ class PendingTimer:
         return sum(one.on_wheel and one.to_enqueue for one in self.messages)
 
 
-def pending_messages(
-    reader: StoreReader, queue: AnyConsumeQueue | None, timer: RecoveredTimer, on_damage: OnDamage
-) -> PendingTimer:
+def pending_messages(reader: StoreReader, queue: AnyConsumeQueue | None, timer: RecoveredTimer) -> PendingTimer:
     """Return what the recovered `timer` has still to deliver of its `queue`. UnreadableError."""
-    return _Pending(reader, queue, timer, on_damage).read()
+    return _Pending(reader, queue, timer).read()
 
 
 class _Pending:
-    def __init__(
-        self, reader: StoreReader, queue: AnyConsumeQueue | None, timer: RecoveredTimer, on_damage: OnDamage
-    ) -> None:
+    def __init__(self, reader: StoreReader, queue: AnyConsumeQueue | None, timer: RecoveredTimer) -> None:
         self._reader = reader
         self._queue = queue
         self._timer = timer
-        self._on_damage = on_damage
         self._found = PendingTimer()
         self._by_place: dict[int, TimedMessage] = {}
         self._rolled: set[tuple[str, int]] = set()
@@ -481,7 +475,7 @@ class _Pending:
             self._found.recalls.append(one)
 
     def _damage(self, error: CorruptError) -> None:
-        self._on_damage(error)
+        self._reader.events.damaged(error)
         self._found.damaged += 1
 
 

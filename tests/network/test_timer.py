@@ -19,6 +19,7 @@ from rmqctl.network.remoting.codec import ResponseCode as Response
 from rmqctl.store.answers.delays import timed
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.options import Events
 from rmqctl.store.timer.wheel import TimerCheckpoint, read_timer_checkpoint
 from tests.goldens import GoldenStore, properties
 from tests.network.callers import Writing
@@ -257,7 +258,7 @@ def _asked(store: Path) -> list[tuple[int | None, str | None, int | None, int | 
     """What `delays` says of the timer: pending, for which queue, and when the first is due."""
     told: list[str] = []
     with MessageStore.open(store) as opened:
-        rows = list(timed(opened.reader, 0, told.append, _fail))
+        rows = list(timed(opened.reader.telling(Events(damage=_fail, note=told.append)), 0))
     assert [line for line in told if "taken back" not in line and "again when it starts" not in line] == []
     return [(row.pending, row.target_topic, row.target_queue_id, row.first_due_timestamp) for row in rows]
 

@@ -98,6 +98,7 @@ def where(
     from rmqctl.reports.consumers import tell_whereabouts
     from rmqctl.store.answers.where import WhereQuestion
     from rmqctl.store.answers.where import where as whereabouts_of
+    from rmqctl.store.options import Events
 
     if tag is not None and not group:
         raise click.UsageError("--tag says what a group takes: name the group with -g")
@@ -106,5 +107,6 @@ def where(
         damage = ToldDamage(output)
         total = log_bytes(opened.files)
         with progress("searching the commitlog", total, "bytes") as bar:
-            found = list(whereabouts_of(opened.reader, question, output.talk, damage, bar.advance))
+            reader = opened.reader.telling(Events(bar.advance, damage, output.talk))
+            found = list(whereabouts_of(reader, question))
     return tell_whereabouts(output, found, damage.count, is_uncertain=damage.is_uncertain)

@@ -92,7 +92,7 @@ def _tell_unread(opened: MessageStore, topic: str | None, damage: ToldDamage) ->
     from rmqctl.store.answers.unread import unread_messages
 
     if opened.has_queue_files():
-        undispatched(opened.files, damage)
+        undispatched(opened.files, Events(damage=damage))
     for error in unread_messages(opened.files, topic):
         damage(error)
 

@@ -25,7 +25,7 @@ from rmqctl.messages.text import MessageLines
 from rmqctl.output.table import csv_value, visible_json
 from rmqctl.output.times import format_time
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.options import Events
+from rmqctl.store.options import UNHEARD, Events
 from rmqctl.store.read.select import Selection, in_log_order
 from rmqctl.store.scan.scan import Scan
 from rmqctl.store.scan.schema import arrow_schema
@@ -59,7 +59,7 @@ def made(log: MappedFileQueue, names: Sequence[str] | None, is_json: bool) -> st
 
 
 def plain(log: MappedFileQueue, names: Sequence[str] | None, is_json: bool) -> str:
-    messages = in_log_order(log, Selection(), lambda _: None)
+    messages = in_log_order(log, Selection(), UNHEARD)
     return "".join(plain_line(message, names, is_json) for message in messages)
 
 
@@ -108,7 +108,7 @@ def test_any_messages(
         log += frame_of(one, host, physical_offset=len(log), store_timestamp=time)
     with tempfile.TemporaryDirectory() as folder:
         found = log_of(Path(folder), log)
-        assert len(list(in_log_order(found, Selection(), lambda _: None))) == len(drawn)
+        assert len(list(in_log_order(found, Selection(), UNHEARD))) == len(drawn)
         assert made(found, names, is_json) == plain(found, names, is_json)
 
 

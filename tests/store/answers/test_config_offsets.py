@@ -9,6 +9,7 @@ import pytest
 from rmqctl.formats.errors import CorruptError
 from rmqctl.store.answers.config_offsets import OffsetKey, offset_key, offsets_of, table_in
 from rmqctl.store.config.config_files import why_unknown
+from rmqctl.store.options import Events
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def test_tables(tmp_path: Path) -> None:
     damage: list[CorruptError] = []
 
     def table() -> dict[object, object] | None:
-        return table_in(path, "offsetTable", said.append, damage.append)
+        return table_in(path, "offsetTable", Events(damage=damage.append, note=said.append))
 
     assert table() is None
     assert (said, damage) == ([], [])

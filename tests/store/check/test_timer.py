@@ -16,7 +16,7 @@ from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.check.check import check
 from rmqctl.store.check.cross import Level
 from rmqctl.store.journal.undo import undo
-from rmqctl.store.options import ChangeOptions
+from rmqctl.store.options import UNHEARD, ChangeOptions
 from rmqctl.store.predict.prediction import predict
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.read.reader import StoreReader
@@ -35,10 +35,10 @@ _FILES = ("timerlog", "timerwheel", "config/timercheck")
 
 def _recovered(store: Path) -> tuple[RecoveredTimer, PendingTimer]:
     with StoreFiles(store) as files:
-        reader = StoreReader(files)
+        reader = StoreReader(files, UNHEARD)
         queue = files.queues.find(TIMER_TOPIC, 0)
         timer = recover_timer(reader, queue)
-        return timer, pending_messages(reader, queue, timer, lambda _: None)
+        return timer, pending_messages(reader, queue, timer)
 
 
 def _found(store: Path, level: Level = Level.DEFAULT) -> list[Finding]:

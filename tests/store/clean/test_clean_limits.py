@@ -17,7 +17,7 @@ from rmqctl.store.clean.plan import measure_usage, messages_before, plan_clean
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import file_name
-from rmqctl.store.options import ChangeOptions
+from rmqctl.store.options import UNHEARD, ChangeOptions, Events
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, tree_state
 from tests.processes import start
@@ -265,7 +265,7 @@ def test_a_store_without_a_log_loses_nothing(golden_store: GoldenStore) -> None:
         assert (plan.min_offset, plan.commitlog) == (-1, [])
         assert messages_before(files, 1 << 40) == 0
         told: list[object] = []
-        assert unread_before(files, 1 << 40, told.append, told.append) == []
+        assert unread_before(files, 1 << 40, Events(damage=told.append, note=told.append)) == []
     assert "there are no commitlog files: queues and index have nothing to follow" in plan.notes
     assert [*plan.followers, *told] == []
     assert tree_state(store) == before
@@ -275,7 +275,7 @@ def test_what_cannot_be_known_of_queues_in_a_rocksdb_is_said(golden_store: Golde
     with StoreFiles(golden_store("rocksdb")) as files:
         told: list[str] = []
         assert messages_before(files, 1 << 40) is None
-        assert unread_before(files, 1 << 40, told.append, lambda _: None) == []
+        assert unread_before(files, 1 << 40, UNHEARD._replace(note=told.append)) == []
         plan = plan_clean(files, NO_PAUSE, now=NOW, usage=IDLE)
         shared = CleanOptions(pause=0, replicas_per_partition=2)
         own = measure_usage(files, shared).store_bytes

@@ -11,7 +11,7 @@ import pytest
 from rmqctl.output import outcome as exit_codes
 from rmqctl.store.clean import CleanOptions, Unread, clean, unread_before
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.options import ChangeOptions
+from rmqctl.store.options import UNHEARD, ChangeOptions, Events
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, truth
 from tests.quick import sample
@@ -50,7 +50,7 @@ def _unread(store: Path, min_offset: int) -> tuple[dict[tuple[Any, str, str], Un
     told: list[str] = []
     damage: list[object] = []
     with StoreFiles(store) as files:
-        rows = unread_before(files, min_offset, told.append, damage.append)
+        rows = unread_before(files, min_offset, Events(damage=damage.append, note=told.append))
     return {(row.group, row.topic, row.state): row for row in rows}, told, damage
 
 
@@ -103,7 +103,7 @@ def test_a_clean_says_so_before_it_asks(store: Path) -> None:
     with StoreFiles(store) as files:
         planned = clean(files, CleanOptions(), now=NOW, usage=IDLE, change=ChangeOptions(dry_run=True))
         told: list[object] = []
-        rows = unread_before(files, planned.min_offset, told.append, told.append)
+        rows = unread_before(files, planned.min_offset, Events(damage=told.append, note=told.append))
     lost = sum(row.messages for row in rows if row.state == "lost")
     done = run("clean", "-s", store, "--at-once")
     assert done.code == exit_codes.REFUSED
@@ -142,7 +142,7 @@ def test_delayed_messages_that_were_not_delivered_are_lost(tmp_path: Path) -> No
         assert len(files.log.files) > 2
         min_offset = files.log.files[2].start_offset
         begins = [queue.min_offset(min_offset) for queue in files.queues.all()]
-        rows = unread_before(files, min_offset, lambda _: None, lambda _: None)
+        rows = unread_before(files, min_offset, UNHEARD)
     [row] = rows
     assert (row.group, row.topic, row.state, row.queues) == (None, "SCHEDULE_TOPIC_XXXX", "lost", (0, 1))
     assert row.messages == sum(begins) - 7 > 0

@@ -11,6 +11,7 @@ import pytest
 from rmqctl.formats.errors import CorruptError, NotAStoreError, RefusedError
 from rmqctl.store import Criteria, Message, MessageStore, StoreConfig
 from rmqctl.store.files.layout import file_name
+from rmqctl.store.options import UNHEARD, Events
 from rmqctl.store.read.filter import TopicFilter
 from rmqctl.store.read.follow import LogFollower, follow
 from rmqctl.store.store_files import StoreFiles
@@ -28,9 +29,8 @@ class Following:
         self.damage: list[CorruptError] = []
         self.told: list[str] = []
         self.now = 0.0
-        self.follower = LogFollower(
-            self.files.log, criteria or Criteria(), begin, self.damage.append, self.told.append, lambda: self.now
-        )
+        events = Events(damage=self.damage.append, note=self.told.append)
+        self.follower = LogFollower(self.files.log, criteria or Criteria(), begin, events, lambda: self.now)
 
     def wait(self, seconds: float) -> None:
         self.now += seconds
@@ -231,7 +231,7 @@ def test_from_now_on_by_the_library(tmp_path: Path) -> None:
             writer.put_many(2)
 
     with MessageStore.open(tmp_path) as store:
-        messages = follow(store.reader, Criteria(), None, lambda error: None, lambda line: None, write)
+        messages = follow(store.reader.telling(UNHEARD), Criteria(), None, write)
         assert [message.physical_offset for message in next(messages)] == writer.offsets[4:6]
         assert [message.physical_offset for message in next(store.follow(begin=writer.offsets[2]))] == writer.offsets[
             2:

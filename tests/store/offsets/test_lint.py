@@ -10,6 +10,7 @@ import pytest
 
 from rmqctl.output import outcome as exit_codes
 from rmqctl.store.offsets.show import OffsetProblem, lint_offsets
+from rmqctl.store.options import Events
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore
 from tests.opened import store_path
@@ -94,7 +95,7 @@ DEAD = "%DLQ%GroupA"
 
 def _problems(store: Path, told: list[str] | None = None) -> list[OffsetProblem]:
     with StoreFiles(store) as files:
-        return list(lint_offsets(files, 1_800_000_000_000, (told if told is not None else []).append))
+        return list(lint_offsets(files, 1_800_000_000_000, Events(note=(told if told is not None else []).append)))
 
 
 def _write(store: Path, **texts: str) -> Path:

@@ -11,6 +11,7 @@ from rmqctl.formats.checksums import java_hash
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.options import Events
 from rmqctl.store.queues.consumequeue import QueueUnit, pack_batch_unit
 from rmqctl.store.read.filter import TagFilter
 from rmqctl.store.read.frames import MessageRemovedError
@@ -306,5 +307,5 @@ def test_messages_that_a_cleaner_takes_away_meanwhile_are_no_damage(tmp_path: Pa
     size = units[-1].size
     assert len(b"".join(stored.frames)) == len(left) * size
     told: list[CorruptError] = []
-    found = in_queue_order(iter([views[3]]), Selection(), told.append)
+    found = in_queue_order(iter([views[3]]), Selection(), Events(damage=told.append))
     assert ([one.queue_offset for one in found], told) == (left, [])

@@ -11,6 +11,7 @@ import pytest
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.options import Events
 from rmqctl.store.read import select as module
 from rmqctl.store.read.filter import Criteria
 from rmqctl.store.read.select import Selection, in_log_order, plain_start, walked_bytes
@@ -63,7 +64,7 @@ def test_every_part_is_the_same_wherever_the_plain_walk_ends(
                 end = None if last is None else last * SIZE + nudge
                 stop = COUNT * SIZE if end is None else end
                 told = _Told()
-                found = _numbers(in_log_order(log, Selection(begin=begin, end=end), told))
+                found = _numbers(in_log_order(log, Selection(begin=begin, end=end), Events(damage=told)))
                 assert found == [number for number in GOOD if begin <= number * SIZE < stop], (begin, end)
                 # damage that reaches into the part is told, too
                 assert told.numbers == [
@@ -75,7 +76,7 @@ def test_messages_that_are_not_meant_are_passed(log: MappedFileQueue, monkeypatc
     for plain_bytes in (-1, 3 * SIZE, 1 << 20):
         monkeypatch.setattr(module, "PLAIN_BYTES", plain_bytes)
         told = _Told()
-        found = _numbers(in_log_order(log, Selection(Criteria(queue_id=1)), told))
+        found = _numbers(in_log_order(log, Selection(Criteria(queue_id=1)), Events(damage=told)))
         assert (found, told.numbers) == ([1, 5, 7, 11], DAMAGED)
 
 
@@ -94,7 +95,7 @@ def test_what_the_plain_start_leaves(log: MappedFileQueue) -> None:
 
 def _start(log: MappedFileQueue, selection: Selection, most: int, told: _Told) -> tuple[list[int], Selection | None]:
     found: list[int] = []
-    walk = plain_start(log, selection, most, told)
+    walk = plain_start(log, selection, most, Events(damage=told))
     while True:
         try:
             found.append(next(walk).queue_offset)
@@ -112,7 +113,7 @@ def test_nothing_is_read_plainly_where_the_way_to_the_first_message_is_long(
         assert (found, left is selection) == (expected, not expected)
     # from a record that somebody knows the way is short
     told = _Told()
-    walk = in_log_order(log, Selection(begin=5 * SIZE), told, start=4 * SIZE)
+    walk = in_log_order(log, Selection(begin=5 * SIZE), Events(damage=told), start=4 * SIZE)
     assert (_numbers(walk), told.numbers) == ([5, 6, 7, 8, 10, 11], [9])
 
 
@@ -139,7 +140,7 @@ def test_only_what_is_left_of_a_log_is_walked(tmp_path: Path) -> None:
     assert walked_bytes(log, Selection(end=1500)) == 500
     assert walked_bytes(log, Selection(end=900)) == 0
     told: list[Any] = []
-    assert [one.physical_offset for one in in_log_order(log, Selection(), told.append)] == [1000]
+    assert [one.physical_offset for one in in_log_order(log, Selection(), Events(damage=told.append))] == [1000]
     assert told == []
 
 
@@ -148,7 +149,7 @@ def test_a_message_that_changes_while_it_is_read_is_told(tmp_path: Path, monkeyp
     data = b"".join(frame(number * SIZE, queue_offset=number) for number in range(4))
     log = log_of(tmp_path, data)
     told: list[CorruptError] = []
-    found = in_log_order(log, Selection(), told.append)
+    found = in_log_order(log, Selection(), Events(damage=told.append))
     assert next(found).queue_offset == 0
     log.files[0].path.write_bytes(changed(data, 2 * SIZE, bytes(4)))
     assert _numbers(found) == [1, 3]

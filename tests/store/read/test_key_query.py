@@ -10,6 +10,7 @@ import pytest
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
 from rmqctl.store.files.layout import file_name
+from rmqctl.store.options import UNHEARD, Events
 from rmqctl.store.queues.dispatch import index_keys
 from rmqctl.store.read.filter import Criteria
 from rmqctl.store.read.query import END_OF_TIME, NotIndexedError, query_scan
@@ -131,8 +132,8 @@ def test_a_scan_goes_past_damage_and_tells_whoever_listens() -> None:
     hot = [row["phyOffset"] for row in keys_of(list(known_messages("crc-flip-third").values()))[("OrderTopic", "hot")]]
     log, criteria = reader("crc-flip-third").files.log, Criteria("OrderTopic", key="hot")
     damage: list[CorruptError] = []
-    for on_damage in (None, damage.append):
-        found = query_scan(log, criteria, 1000, on_damage=on_damage)
+    for events in (UNHEARD, Events(damage=damage.append)):
+        found = query_scan(log, criteria, 1000, events)
         assert [message.physical_offset for message in found] == [one for one in hot if one != 1695806]
     assert [error.physical_offset for error in damage] == [1695806]
 

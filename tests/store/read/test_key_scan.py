@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.options import UNHEARD, Events
 from rmqctl.store.read.filter import Criteria
 from rmqctl.store.read.query import damage_error, query_scan, uncovered_spans
 from tests.store.logs import changed, damages, frame, log_of
@@ -43,7 +44,7 @@ def test_a_scan_keeps_to_its_spans_and_to_the_newest(tmp_path: Path) -> None:
     assert _scanned(log, 100, []) == []
     assert _scanned(log, 100, [(starts[3], starts[3] + 1)]) == [starts[3]]
     told: list[int] = []
-    query_scan(log, Criteria(), 1, told.append)
+    query_scan(log, Criteria(), 1, UNHEARD._replace(progress=told.append))
     assert sum(told) == log.max_offset
 
 
@@ -55,5 +56,6 @@ def test_damage_is_told_with_its_end_and_its_size(tmp_path: Path) -> None:
     assert error.message.startswith(f"damaged up to {len(one)} ({len(one)} bytes): ")
     assert (error.file, error.physical_offset) == (str(log.files[0].path), 0)
     told: list[CorruptError] = []
-    assert [one.physical_offset for one in query_scan(log, Criteria(), 9, on_damage=told.append)] == [len(one)]
+    [found] = query_scan(log, Criteria(), 9, Events(damage=told.append))
+    assert found.physical_offset == len(one)
     assert [str(one) for one in told] == [str(error)]

@@ -142,7 +142,7 @@ def test_what_sticks_out_into_the_next_file_is_that_file_s(tmp_path: Path) -> No
     for begin in range(0, 12 * size, size):
         for count in (1, 5, 12):
             told: list[CorruptError] = []
-            got = last_in_log_order(log, Selection(begin=begin), count, told.append)
+            got = last_in_log_order(log, Selection(begin=begin), count, Events(damage=told.append))
             assert [message.queue_offset for message in got] == list(range(12))[begin // size :][-count:]
             assert {message.body for message in got} == {b"body"}
             assert told == []
@@ -153,11 +153,11 @@ def test_nothing_is_read_of_what_lies_before_the_part(tmp_path: Path, monkeypatc
     files = [frame(number * 2 * size) + frame((number * 2 + 1) * size) for number in range(3)]
     log = log_of(tmp_path, *files)
     read = reads_of(log.descriptors, monkeypatch)
-    got = last_in_log_order(log, Selection(begin=2 * size), 9, _fail)
+    got = last_in_log_order(log, Selection(begin=2 * size), 9, Events(damage=_fail))
     assert [message.physical_offset for message in got] == [number * size for number in range(2, 6)]
     assert {path for path, _ in read} == {file.path for file in log.files[1:]}
     read.clear()
-    got = last_in_log_order(log, Selection(), 2, _fail)
+    got = last_in_log_order(log, Selection(), 2, Events(damage=_fail))
     assert [message.physical_offset for message in got] == [4 * size, 5 * size]
     assert {path for path, _ in read} == {log.files[2].path}
 
@@ -171,7 +171,7 @@ def test_of_a_large_file_little_more_is_read_than_a_start_is_looked_for_in(
     data = b"".join(frame(file_size + number * size, body) for number in range(count))
     log = log_of(tmp_path, frame(0).ljust(file_size, b"\0"), data.ljust(file_size, b"\0"))
     read = reads_of(log.descriptors, monkeypatch)
-    [found] = last_in_log_order(log, Selection(), 1, _fail)
+    [found] = last_in_log_order(log, Selection(), 1, Events(damage=_fail))
     assert found.physical_offset == file_size + (count - 1) * size
     # beside it the end of what is written is looked for, twice
     assert sum(length for _, length in read) < LOOK_BACK + (6 << 20) < len(data)

@@ -41,7 +41,7 @@ from tests.store.scan.rows import arrow_rows, plain_row
 
 def plain(log: MappedFileQueue, selection: Selection) -> tuple[list[dict[str, Any]], list[str]]:
     damage: list[CorruptError] = []
-    rows = [plain_row(message) for message in in_log_order(log, selection, damage.append)]
+    rows = [plain_row(message) for message in in_log_order(log, selection, Events(damage=damage.append))]
     return rows, [str(error) for error in damage]
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from rmqctl.store.answers.delays import timed
 from rmqctl.store.check.check import check
+from rmqctl.store.options import Events
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
@@ -30,10 +31,10 @@ def _said(text: str) -> None:
 
 def _recovered(store: Path) -> tuple[RecoveredTimer, PendingTimer]:
     with StoreFiles(store) as files:
-        reader = StoreReader(files)
+        reader = StoreReader(files, Events(damage=_fail))
         queue = files.queues.find(TIMER_TOPIC, 0)
         timer = recover_timer(reader, queue)
-        return timer, pending_messages(reader, queue, timer, _fail)
+        return timer, pending_messages(reader, queue, timer)
 
 
 def _codes(store: Path) -> set[str]:
@@ -75,10 +76,10 @@ def test_delays_says_overdue_and_what_no_broker_looks_at_any_more(tmp_path: Path
     timer, pending = _recovered(store)
     first, last = min(one.out for one in pending.messages), max(one.out for one in pending.messages)
     with StoreFiles(store) as files:
-        reader = StoreReader(files)
-        waiting = list(timed(reader, first - 1, _said, _fail))
-        overdue = list(timed(reader, last + 3_600_000, _said, _fail))
-        late = list(timed(reader, last + _SEVEN_DAYS, _said, _fail))
+        reader = StoreReader(files, Events(damage=_fail, note=_said))
+        waiting = list(timed(reader, first - 1))
+        overdue = list(timed(reader, last + 3_600_000))
+        late = list(timed(reader, last + _SEVEN_DAYS))
     assert {row.state for row in waiting} == {"waiting"}
     assert {row.state for row in overdue} == {"overdue"}
     assert "overdue by" in overdue[0].detail

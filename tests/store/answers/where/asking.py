@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from rmqctl.formats.errors import CorruptError
 from rmqctl.store.answers.steps import Stage, Step, Whereabouts
 from rmqctl.store.answers.where import WhereQuestion, where
+from rmqctl.store.options import Events
 from rmqctl.store.read.reader import StoreReader
 
 NOW = 1_800_000_000_000
@@ -32,7 +33,7 @@ def ask(reader: StoreReader, *words: object, now: int = NOW, **question: Any) ->
     said: list[str] = []
     damage: list[CorruptError] = []
     wanted = WhereQuestion([str(word) for word in words], now, **question)
-    return Asked(list(where(reader, wanted, said.append, damage.append)), said, damage)
+    return Asked(list(where(reader.telling(Events(damage=damage.append, note=said.append)), wanted)), said, damage)
 
 
 def steps(answer: Whereabouts, stage: Stage, group: str | None = None) -> list[Step]:

@@ -13,6 +13,7 @@ import pytest
 from rmqctl.store.answers.groups import group_queues
 from rmqctl.store.answers.steps import Stage, Verdict
 from rmqctl.store.answers.undispatched import HALF_TOPIC, OP_TOPIC, ended_offsets
+from rmqctl.store.options import Events
 from tests.goldens import FOLDER, admin, truth
 from tests.opened import reader
 from tests.quick import shares
@@ -99,7 +100,7 @@ def test_every_group_in_every_queue(name: str) -> None:
     def fail(error: object) -> None:
         raise AssertionError(error)
 
-    rows = list(group_queues(reader(name), None, None, lambda _: None, fail))
+    rows = list(group_queues(reader(name).telling(Events(damage=fail)), None, None))
     found = {(row.topic, row.queue_id, row.group): (row.max_offset, row.offset) for row in rows}
     ends = {
         queue: values[1]
@@ -178,9 +179,9 @@ def test_what_other_answers_tell_agrees() -> None:
         raise AssertionError(error)
 
     states = {"pending": Verdict.PENDING, "committed": Verdict.READ, "ended": Verdict.ROLLED_BACK}
-    found = list(unresolved_halves(reader(STORE), NOW, lambda _: None, fail))
+    found = list(unresolved_halves(reader(STORE).telling(Events(damage=fail)), NOW))
     for half in found[::3]:
         assert ask(reader(STORE), half.unique_key).one.state is states[half.state]
-    for letter in list(dead_letters(reader(STORE), None, None, fail))[::8]:
+    for letter in list(dead_letters(reader(STORE).telling(Events(damage=fail)), None, None))[::8]:
         answer = ask(reader(STORE), letter.origin_id).one
         assert (answer.state, answer.unique_key) == (Verdict.DEAD, letter.unique_key)
