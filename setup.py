@@ -31,6 +31,8 @@ DIRECTIVES = {
     "cdivision": False,
     "initializedcheck": False,
     "auto_pickle": False,
+    # what they propose is to go without bounds checks
+    "show_performance_hints": False,
     "freethreading_compatible": True,
 }
 # -w: warnings about generated C help nobody who installs

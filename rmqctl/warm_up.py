@@ -17,8 +17,6 @@ from importlib import import_module
 _KERNELS = {
     "rmqctl.store.scan.kernel_properties": "rmqctl.store.scan.property_engine:compiled_columns",
     "rmqctl.store.export.kernel_lines": "rmqctl.messages.text:text_kernels",
-    "rmqctl.store.columns.kernel_frames": "rmqctl.store.columns.frames:frame_writer",
-    "rmqctl.store.write.bulk.kernel_bulk": "rmqctl.store.write.bulk.bulk_kernels:bulk_kernels",
     "rmqctl.store.write.bulk.kernel_join": "rmqctl.store.write.bulk.property_join:join_kernel",
     "rmqctl.store.scan.kernel_json_lines": "rmqctl.messages.lines:reader_of_lines",
 }

@@ -51,7 +51,7 @@ HOUSE = tuple(
     rmqctl.store.timer rmqctl.store.answers rmqctl.store.write.checks rmqctl.store.write.prepare
     rmqctl.store.write.known rmqctl.store.scan rmqctl.store.log.survey rmqctl.store.journal rmqctl.store.clean
     rmqctl.store.write.appenders rmqctl.store.recover rmqctl.store.write
-    rmqctl.store.columns rmqctl.store.write.bulk rmqctl.store.offsets rmqctl.store.dump rmqctl.store.info
+    rmqctl.store.write.bulk rmqctl.store.offsets rmqctl.store.dump rmqctl.store.info
     rmqctl.store.check.catalogue rmqctl.store.check rmqctl.store.repair rmqctl.store.read.follow rmqctl.store.export
     rmqctl.store.write.writer rmqctl.store.salvage rmqctl.store.snapshot rmqctl.store.predict
     rmqctl.store rmqctl.network.remoting rmqctl.network rmqctl.network.clients.channel

@@ -16,6 +16,11 @@ _get_short, _get_int, _get_long = Struct(">h").unpack_from, Struct(">i").unpack_
 _put_short, _put_int, _put_long = Struct(">H").pack_into, Struct(">I").pack_into, Struct(">Q").pack_into
 
 
+def out_of_range(at: int) -> None:
+    """Raise IndexError."""
+    raise IndexError(at)
+
+
 def check_range(view: Bytes, at: int, length: int) -> None:
     """IndexError where a range is not within a view."""
     if at < 0 or length < 0 or at > len(view) - length:

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 
 from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import (
-    FRAME_HEAD_44,
-    PROPERTIES_LENGTH,
     SYS_FLAG_BORN_HOST_V6,
     SYS_FLAG_INNER_BATCH,
     SYS_FLAG_STORE_HOST_V6,
@@ -22,8 +20,6 @@ from rmqctl.store.write.prepare import Writer, property_template, property_write
 
 # flags that make a message take the slow path
 UNUSUAL_FLAGS = TRANSACTION_MASK | SYS_FLAG_INNER_BATCH | SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
-# bytes of a frame besides body, topic and properties
-OVERHEAD = FRAME_HEAD_44.size + TOPIC_LENGTH_V1.size + PROPERTIES_LENGTH.size
 _REMEMBERED = 4096
 _LARGEST_TOPIC = 127
 

@@ -211,10 +211,10 @@ class StoreWriter:
         if is_batch or not self._is_hurried:
             return self._putter.put_many(messages, as_stored, is_batch)
         self._put_many += len(messages)
-        if len(messages) >= _BULK_FROM and self._put_many >= _BULK_AFTER and (bulk := self._bulk_puts()) is not None:
+        if len(messages) >= _BULK_FROM and self._put_many >= _BULK_AFTER:
             rows = self._rows(messages, as_stored)
             if rows is not None:
-                return bulk.put(rows).results(self._store_host)
+                return self._bulk_puts().put(rows).results(self._store_host)
         return put_until_failure(messages, self.put_copy if as_stored else self.put)
 
     def put_columns(self, batch: pyarrow.RecordBatch, as_stored: bool) -> ColumnsResult:
@@ -223,9 +223,8 @@ class StoreWriter:
         from rmqctl.store.write.bulk.bulk import put_one_by_one
 
         rows = rows_of_batch(batch, as_stored)
-        bulk = self._bulk_puts() if self._is_hurried else None
-        if bulk is not None:
-            return bulk.put(rows)
+        if self._is_hurried:
+            return self._bulk_puts().put(rows)
         return put_one_by_one(rows, lambda messages: self.put_many(messages, as_stored, is_batch=False))
 
     def check_many(self, messages: Sequence[Message], as_stored: bool) -> dict[int, str]:
@@ -268,18 +267,13 @@ class StoreWriter:
         except (AttributeError, TypeError, ValueError):
             return None  # fields of other types than a message has
 
-    def _bulk_puts(self) -> BulkPuts | None:
-        """Puts of many rows at once; None where nothing is compiled. Loads numba where it is installed."""
+    def _bulk_puts(self) -> BulkPuts:
+        """Puts of many rows at once, which needs NumPy."""
         if self._bulk is None:
-            from rmqctl.store.columns.frames import frame_writer
             from rmqctl.store.write.bulk.bulk import BulkPuts
-            from rmqctl.store.write.bulk.bulk_kernels import bulk_kernels
 
-            writer, kernels = frame_writer(), bulk_kernels()
-            if writer is None or kernels is None:
-                return None
             file_size = self._opened.files.log.file_size
-            self._bulk = BulkPuts(self._services, file_size, self._clock, writer, kernels, self.put, self.put_copy)
+            self._bulk = BulkPuts(self._services, file_size, self._clock, self.put, self.put_copy)
         return self._bulk
 
     def wait_for_dispatch(self) -> None:

@@ -13,9 +13,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from rmqctl.store.columns.frames import frame_writer
 from rmqctl.store.files import io
-from rmqctl.store.write.bulk.bulk_kernels import bulk_kernels
 from tests.proof.mutants import MUTANTS
 from tests.proof.works import WORKS, attempt
 
@@ -25,8 +23,6 @@ _LONGEST = 300
 
 def main() -> None:
     """Fork a child for each order until there are no more."""
-    frame_writer()
-    bulk_kernels()
     if sys.argv[1]:
         MUTANTS[sys.argv[1]](setattr)
     for line in sys.stdin:

@@ -16,9 +16,9 @@ from rmqctl.formats.hosts import LOCAL_HOST, Host, parse_host
 from rmqctl.formats.layouts import SYS_FLAG_BORN_HOST_V6, SYS_FLAG_COMPRESSED, SYS_FLAG_STORE_HOST_V6
 from rmqctl.formats.message import Message
 from rmqctl.formats.properties import compression_type
-from rmqctl.store.columns.frames import Held
 from rmqctl.store.log.columns import Flags, Int64s
 from rmqctl.store.native.tables import HOST_TABLE, Frame, FrameSpan
+from rmqctl.store.native.uncompiled import Bytes
 from rmqctl.store.scan.arrays import bitmap
 from rmqctl.store.scan.schema import COLUMNS
 from rmqctl.store.write.bulk.bulk_rows import NO_TIME, BulkRows
@@ -43,7 +43,7 @@ _ARE_BYTES = (
 class Spans(NamedTuple):
     """Binary values: where each begins and ends in the bytes that are held."""
 
-    held: Held
+    held: Bytes
     starts: Int64s
     ends: Int64s
 
@@ -61,7 +61,7 @@ def value_spans(array: Any) -> Spans:
         array = array.cast(pa.binary())
     wide = array.cast(pa.large_binary())
     data, places = wide.buffers()[2], value_offsets(wide, np.int64)
-    return Spans(Held(data.address if data is not None else 0, wide), places[:-1], places[1:])
+    return Spans(memoryview(data if data is not None else b"").cast("B"), places[:-1], places[1:])
 
 
 def with_stored(batch: pa.RecordBatch, name: str, spans: Spans) -> tuple[Spans, Flags]:
@@ -75,11 +75,22 @@ def with_stored(batch: pa.RecordBatch, name: str, spans: Spans) -> tuple[Spans, 
     if not any(test(column.type) for test in _ARE_BYTES):
         raise UsageError(f"{name} must be bytes, not {column.type}")
     found, there = value_spans(column), flags(column.is_valid())
-    # both are reached from one address: offsets between buffers are numbers like any other
-    distance = found.held.address - spans.held.address
-    held = Held(spans.held.address, (spans.held.owner, found.held.owner))
-    starts = np.where(there, found.starts + distance, spans.starts)
-    return Spans(held, starts, np.where(there, found.ends + distance, spans.ends)), there
+    return _either(spans, found, there), there
+
+
+def _either(one: Spans, other: Spans, is_other: Flags) -> Spans:
+    """The values of `other` where that is said, else those of `one`: copied into the same bytes."""
+    held: list[memoryview] = []
+    places: list[tuple[Int64s, Int64s]] = []
+    before = 0
+    for spans in (one, other):
+        # of a slice of a table only what is its own
+        begin, end = int(spans.starts.min()), int(spans.ends.max())
+        held.append(memoryview(spans.held)[begin:end])
+        places.append((spans.starts + (before - begin), spans.ends + (before - begin)))
+        before += end - begin
+    starts, ends = (np.where(is_other, places[1][side], places[0][side]) for side in range(2))
+    return Spans(b"".join(held), starts, ends)
 
 
 def flags(array: Any) -> Flags:

@@ -9,17 +9,17 @@ import numpy as np
 
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.formats.hosts import Host
-from rmqctl.formats.layouts import BLANK_FRAME
+from rmqctl.formats.layouts import BLANK_FRAME, TOPIC_LENGTH_V1
 from rmqctl.formats.message import Message
-from rmqctl.store.columns.frames import FrameSource, FrameWriter, packed_hosts, topic_fields
 from rmqctl.store.files.mapped_file import monotonic_ms
 from rmqctl.store.log.append import Room
 from rmqctl.store.log.columns import Flags, Int64s
-from rmqctl.store.native.put import KnownTopic, NextOffset
+from rmqctl.store.native.bulk import give_offsets, number_queues, write_first_bytes, write_frames
+from rmqctl.store.native.put import NextOffset
 from rmqctl.store.native.tables import HOST_TABLE, Frame
-from rmqctl.store.write.bulk.bulk_kernels import BulkKernels
 from rmqctl.store.write.bulk.bulk_rows import NO_TIME, BulkRows
 from rmqctl.store.write.checks import MAXIMUM_TOPIC_SIZE
+from rmqctl.store.write.known import Known
 from rmqctl.store.write.put import STORED, PutResult, PutServices
 
 # How a put of rows ended: columns of offsets, and single results only for those that are looked at.
@@ -149,34 +149,26 @@ class BulkPuts:
         services: PutServices,
         file_size: int,
         clock: Callable[[], int],
-        writer: FrameWriter,
-        kernels: BulkKernels,
         put_new: PutOne,
         put_copy: PutOne,
     ) -> None:
         self._services = services
         self._file_size = file_size
         self._clock = clock
-        self._writer = writer
-        self._kernels = kernels
         self._put_new = put_new
         self._put_copy = put_copy
 
     def put(self, rows: BulkRows) -> ColumnsResult:
         """Put rows one after the other."""
         services = self._services
-        self._kernels.judge(rows, services.config.max_message_size, self._file_size)
+        rows.judge(services.config.max_message_size, self._file_size)
         copied = CopiedHosts(rows.columns[Frame.STORE_HOST], rows.hosts) if rows.is_copy else None
         result = ColumnsResult.of(len(rows), copied)
-        work = _Work(rows, services.known.topics, self._kernels)
-        hosts = list(rows.hosts)
-        hosts[HOST_TABLE] = services.known.packed_store_host
-        spans = rows.starts, rows.ends, rows.bodies, rows.properties
-        source = FrameSource(rows.columns, *spans, *work.topics, packed_hosts(hosts))
+        work = _Work(rows, services.known)
         row = 0
         while row < len(rows):
             end = work.end_of_ready(row)
-            reached = self._stretch(work, source, row, end, result) if row < end else row
+            reached = self._stretch(work, row, end, result) if row < end else row
             if reached == row:
                 answer = (self._put_copy if rows.is_copy else self._put_new)(rows.message(row))
                 if answer.is_failure:
@@ -188,7 +180,7 @@ class BulkPuts:
             row = reached
         return result
 
-    def _stretch(self, work: _Work, source: FrameSource, begin: int, end: int, result: ColumnsResult) -> int:
+    def _stretch(self, work: _Work, begin: int, end: int, result: ColumnsResult) -> int:
         """Append some of the rows [begin, end), all of which are ready; where those end that were. `begin` if there is
         no path now but the slow one, which also tells why."""
         services, puts = self._services, self._services.puts
@@ -212,26 +204,24 @@ class BulkPuts:
                     room = services.appender.reserve(size)
                 except WriteFailedError:
                     return begin  # fewer may still fit
-                self._append(room, work, source, begin, stop, now, result)
+                self._append(room, work, begin, stop, now, result)
             finally:
                 puts.begin_in_lock = None
         services.on_append()
         return stop
 
-    def _append(
-        self, room: Room, work: _Work, source: FrameSource, begin: int, end: int, now: int, result: ColumnsResult
-    ) -> None:
+    def _append(self, room: Room, work: _Work, begin: int, end: int, now: int, result: ColumnsResult) -> None:
         """Under the put lock: the frames of the rows [begin, end), for which there is room."""
         services = self._services
-        size, physical_offset = work.size(begin, end), room.physical_offset
+        size, physical_offset, columns = work.size(begin, end), room.physical_offset, work.columns
         taken = work.assign(begin, end)
         for place in (Frame.BORN_TIMESTAMP, Frame.STORE_TIMESTAMP):
-            times = source.columns[place, begin:end]
+            times = columns[place, begin:end]
             times[times == NO_TIME] = now
         places = physical_offset + work.before[begin:end] - work.before[begin]
-        last = int(source.columns[Frame.STORE_TIMESTAMP, end - 1])
+        last = int(columns[Frame.STORE_TIMESTAMP, end - 1])
         if work.is_copy:
-            self._lower_checkpoint(source.columns[Frame.STORE_TIMESTAMP, begin:end], places)
+            self._lower_checkpoint(columns[Frame.STORE_TIMESTAMP, begin:end], places)
         if room.is_new_file:
             services.puts.drop_window()
         services.appender.enter(room)
@@ -239,7 +229,7 @@ class BulkPuts:
         mapped = room.file.writable_map
         mapped.will_write(position, size)
         with mapped.view(position, position + size) as view:
-            self._writer.write(np.frombuffer(view, np.uint8), source, begin, end, physical_offset)
+            work.write(view, begin, end, physical_offset)
         try:
             room.file.publish(position + size, last)
         finally:
@@ -248,7 +238,7 @@ class BulkPuts:
                 for entry, count in taken:
                     entry.value += count
         services.puts.last_timestamp = last
-        result.queue_offset[begin:end] = source.columns[Frame.QUEUE_OFFSET, begin:end]
+        result.queue_offset[begin:end] = columns[Frame.QUEUE_OFFSET, begin:end]
         result.physical_offset[begin:end] = places
         services.appender.leave(room)
 
@@ -262,18 +252,21 @@ class BulkPuts:
 class _Work:
     """What is known about the rows: their sizes, their queues, and which of them may go as columns now."""
 
-    def __init__(self, rows: BulkRows, known: dict[str, KnownTopic], kernels: BulkKernels) -> None:
+    def __init__(self, rows: BulkRows, known: Known) -> None:
         """`rows` as judged."""
         self._rows = rows
-        self._kernels = kernels
-        self._known = known
+        self._known = known.topics
         self.is_copy = rows.is_copy
+        self.columns = columns = rows.columns
         # a longer topic has no such field, and no row of it is usual
-        self.topics = topic_fields([name[:MAXIMUM_TOPIC_SIZE] for name in rows.encoded_topics()])
-        columns = rows.columns
+        names = [name[:MAXIMUM_TOPIC_SIZE] for name in rows.encoded_topics()]
+        fields = [TOPIC_LENGTH_V1.struct.pack(len(name)) + name for name in names]
+        self._topics = b"".join(fields), np.cumsum([0, *map(len, fields)])
+        hosts = [known.packed_store_host, *rows.hosts[HOST_TABLE + 1 :]]
+        self._hosts = np.frombuffer(b"".join(hosts), ">i8").astype(np.int64)
         self.before = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(columns[Frame.SIZE], out=self.before[1:])
-        first_rows, self._queues = kernels.queues(columns)
+        first_rows, self._queues = numbered_queues(columns)
         self._entries: list[NextOffset | None] = [self._entry(row) for row in first_rows.tolist()]
         found = np.array([entry is not None for entry in self._entries], np.bool_)
         self._ready: Flags = rows.usual & found[self._queues] if len(rows) else rows.usual
@@ -282,6 +275,16 @@ class _Work:
         columns = self._rows.columns
         topic = self._known.get(self._rows.topics[int(columns[Frame.TOPIC, row])])
         return topic.queues.get(int(columns[Frame.QUEUE_ID, row])) if topic is not None else None
+
+    def write(self, view: memoryview, begin: int, end: int, physical_offset: int) -> None:
+        """Write the frames of rows [begin, end). Their first eight bytes come after everything else, so that a reader
+        sees whole frames only."""
+        rows = self._rows
+        write_frames(
+            view, physical_offset, rows.columns, self._hosts, rows.starts, rows.ends, rows.bodies, rows.properties,
+            *self._topics, begin, end,
+        )  # fmt: skip
+        write_first_bytes(view, rows.columns, begin, end)
 
     def end_of_ready(self, row: int) -> int:
         """Where the stretch of ready rows from `row` on ends."""
@@ -308,6 +311,15 @@ class _Work:
         """Fill in the queue offsets of rows [begin, end); how many offsets each queue gives away for them."""
         before = [0 if entry is None else entry.value for entry in self._entries]
         after = np.array(before, np.int64)
-        self._kernels.give_offsets(self._queues, after, self._rows.columns[Frame.QUEUE_OFFSET], begin, end)
+        give_offsets(self._queues, after, self._rows.columns[Frame.QUEUE_OFFSET], begin, end)
         counts = (count - first for first, count in zip(before, after.tolist(), strict=True))
         return [(entry, count) for entry, count in zip(self._entries, counts, strict=True) if entry and count]
+
+
+def numbered_queues(columns: Int64s) -> tuple[Int64s, Int64s]:
+    """The first row of each queue, by the queue's number, and the number for each row."""
+    count = columns.shape[1]
+    first_rows, queues = np.empty(count, np.int64), np.empty(count, np.int64)
+    slots = np.full(1 << (2 * count).bit_length(), -1, np.int64)
+    found = number_queues(columns, slots, first_rows, queues)
+    return first_rows[:found], queues

@@ -13,21 +13,20 @@ import numpy as np
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.hosts import Host
-from rmqctl.formats.layouts import BLANK_FRAME
 from rmqctl.formats.message import Message
-from rmqctl.formats.properties import MAXIMUM_PROPERTIES_SIZE, PROPERTY_SEPARATOR
-from rmqctl.store.columns.frames import Held
+from rmqctl.formats.properties import PROPERTY_SEPARATOR
 from rmqctl.store.log.columns import Flags, Int64s
+from rmqctl.store.native.bulk import judge_rows
 from rmqctl.store.native.put import OrdinaryPuts
 from rmqctl.store.native.tables import Frame, FrameSpan
+from rmqctl.store.native.uncompiled import Bytes
 from rmqctl.store.write.checks import MAXIMUM_TOPIC_SIZE, STORE_TIMES
-from rmqctl.store.write.known import OVERHEAD, UNUSUAL_FLAGS, Known, packed_host
+from rmqctl.store.write.known import UNUSUAL_FLAGS, Known, packed_host
 from rmqctl.store.write.prepare import joined_alike, property_template, usual_stored
 from rmqctl.store.write.put import PutResult
 
 # a born time that is to be filled in
 NO_TIME = -(1 << 63)
-_INT = 1 << 31
 
 Check = Callable[[Message], PutResult | None]
 """How a put would be refused; None if nothing speaks against it. (MessageStore.check_message)"""
@@ -46,8 +45,8 @@ class BulkRows:
     columns: Int64s
     starts: Int64s
     ends: Int64s
-    bodies: Held
-    properties: Held
+    bodies: Bytes
+    properties: Bytes
     topics: list[str]
     hosts: list[bytes]
     usual: Flags
@@ -57,39 +56,18 @@ class BulkRows:
     def __len__(self) -> int:
         return int(self.columns.shape[1])
 
-    @property
-    def lengths(self) -> Int64s:
-        """Bytes of bodies and properties, by `FrameSpan`."""
-        return self.ends - self.starts
-
     def encoded_topics(self) -> list[bytes]:
         """The topics as they are stored; never empty, so that places can be looked up in what is made of it."""
         return [topic.encode("utf-8", "replace") for topic in self.topics] or [b""]
 
-    def topic_sizes(self) -> Int64s:
-        """Bytes of the topics as they are stored."""
-        return np.array(list(map(len, self.encoded_topics())), np.int64)
-
     def judge(self, largest_body: int, file_size: int) -> None:
         """Fill in SIZE, and let rows take the slow path that fields or files cannot hold, or that are unusual by their
         numbers."""
-        columns, lengths = self.columns, self.lengths
-        topic_sizes = self.topic_sizes()[columns[Frame.TOPIC]]
-        columns[Frame.SIZE] = OVERHEAD + topic_sizes + lengths[FrameSpan.BODY] + lengths[FrameSpan.PROPERTIES]
-        times = columns[Frame.STORE_TIMESTAMP]
-        self.usual &= (
-            (topic_sizes <= MAXIMUM_TOPIC_SIZE)
-            & (columns[Frame.SIZE] + BLANK_FRAME.size <= file_size)
-            & (((times >= 0) & (times < STORE_TIMES.stop)) | (times == NO_TIME))
-        )
-        self.usual &= (
-            (columns[Frame.SYS_FLAG] & UNUSUAL_FLAGS == 0)
-            & (columns[Frame.QUEUE_ID] >= 0)
-            & (lengths[FrameSpan.BODY] <= largest_body)
-            & (lengths[FrameSpan.PROPERTIES] <= MAXIMUM_PROPERTIES_SIZE)
-        )
-        for name in (Frame.QUEUE_ID, Frame.FLAG, Frame.SYS_FLAG, Frame.RECONSUME_TIMES):
-            self.usual &= (columns[name] >= -_INT) & (columns[name] < _INT)
+        sizes = np.array(list(map(len, self.encoded_topics())), np.int64)
+        judge_rows(
+            self.columns, self.starts, self.ends, len(self.bodies), len(self.properties), sizes,
+            self.usual.view(np.uint8), largest_body, file_size, MAXIMUM_TOPIC_SIZE, UNUSUAL_FLAGS, STORE_TIMES.stop,
+        )  # fmt: skip
 
 
 def rows_of_messages(messages: Sequence[Message], known: Known, is_copy: bool = False) -> BulkRows | None:
@@ -134,7 +112,7 @@ def rows_of_messages(messages: Sequence[Message], known: Known, is_copy: bool = 
     np.cumsum(np.fromiter(map(len, bodies), np.int64, count), out=ends[FrameSpan.BODY])
     starts[:, 1:] = ends[:, :-1]
     return BulkRows(
-        columns, starts, ends, Held.of(b"".join(bodies)), Held.of(encoded),
+        columns, starts, ends, b"".join(bodies), encoded,
         list(numbers), hosts, usual, messages.__getitem__, is_copy,
     )  # fmt: skip
 
@@ -221,7 +199,7 @@ def refused_rows(rows: BulkRows, check: Check) -> dict[int, str]:
     WriteFailedError where the store takes none at all now.
 
     What a store asks of a usual row it asks of its topic: one row speaks for all usual ones of that topic. What it
-    asks of numbers and sizes is looked at in `BulkRows.judge`, which is the plain twin's work for the rest.
+    asks of numbers and sizes is looked at in `BulkRows.judge`; the rest are asked for one by one.
     """
     usual = np.flatnonzero(rows.usual)
     topics = rows.columns[Frame.TOPIC, usual]
@@ -275,7 +253,7 @@ def rows_of_new_messages(messages: Sequence[Message], puts: OrdinaryPuts) -> Bul
         if begin < end:
             text = np.concatenate((text, np.empty_like(text)))
     return BulkRows(
-        columns, starts, ends, Held.of(b"".join(bodies)), Held(text.ctypes.data, text),
+        columns, starts, ends, b"".join(bodies), text.data,
         # what is unusual has the first topic, whatever its own is
         list(topics) or [""], [bytes(8), *(packed_host(one) or bytes(8) for one in hosts)], usual, held.__getitem__,
     )  # fmt: skip

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rmqctl.store.columns.frames import Held
 from rmqctl.store.compiled.tried import loaded_once, tried_kernels
 from rmqctl.store.log.columns import Int64s
 
 Join = Callable[..., int]
 
 
-def joined_properties(names: Any, values: Any, rows: int, each: int) -> tuple[Held, Int64s] | None:
+def joined_properties(names: Any, values: Any, rows: int, each: int) -> tuple[memoryview, Int64s] | None:
     """The stored properties of `rows` rows, each of `each` names and values, with the places where rows begin and the
     last one ends. Two pyarrow.StringArray without nulls, whose offsets are in order.
 
@@ -25,7 +24,7 @@ def joined_properties(names: Any, values: Any, rows: int, each: int) -> tuple[He
     return None if join is None else _joined(join, names, values, rows, each)
 
 
-def _joined(join: Join, names: Any, values: Any, rows: int, each: int) -> tuple[Held, Int64s] | None:
+def _joined(join: Join, names: Any, values: Any, rows: int, each: int) -> tuple[memoryview, Int64s] | None:
     from rmqctl.store.write.bulk.kernel_join import SPARE
 
     name_at, name_offsets = _texts(names)
@@ -35,7 +34,7 @@ def _joined(join: Join, names: Any, values: Any, rows: int, each: int) -> tuple[
     places = np.empty(rows + 1, np.int64)
     if join(name_at, name_offsets, value_at, value_offsets, each, target.ctypes.data, places) < 0:
         return None
-    return Held(target.ctypes.data, target), places
+    return target.data, places
 
 
 def _texts(array: Any) -> tuple[int, Any]:
@@ -69,6 +68,5 @@ def _is_right(join: Join) -> bool:
     made = _joined(join, names, good, 2, 2)
     if made is None or _joined(join, names, bad, 2, 2) is not None or _joined(join, good, names, 2, 2) is not None:
         return False
-    held, places = made
-    data = np.asarray(held.owner).tobytes()
+    data, places = bytes(made[0]), made[1]
     return [data[places[row] : places[row + 1]] for row in range(2)] == wanted

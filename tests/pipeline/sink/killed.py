@@ -19,9 +19,7 @@ from typing import Any
 
 from rmqctl.pipeline.spark.commit import write_staged
 from rmqctl.pipeline.spark.sink_record import MicroBatch, StagedRows
-from rmqctl.store.columns.frames import frame_writer
 from rmqctl.store.files import io
-from rmqctl.store.write.bulk.bulk_kernels import bulk_kernels
 from tests.store.write.writing import SMALL
 
 _LONGEST = 120
@@ -31,9 +29,6 @@ _LONGEST = 120
 def main() -> None:
     """Kill one write after the other."""
     order = json.loads(sys.stdin.readline())
-    # loaded before the forks, which is all that costs time
-    frame_writer()
-    bulk_kernels()
     copies = []
     for at in itertools.count(1, order["step"]):
         store = Path(order["folder"]) / str(at) / "store"

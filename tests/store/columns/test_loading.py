@@ -10,7 +10,7 @@ import pytest
 from tests.processes import run
 
 ENTRIES = [
-    "rmqctl.store.columns.frames",
+    "rmqctl.store.write.bulk.bulk",
     "rmqctl.store.write.dispatch",
     "rmqctl.store.log.column_walk",
     "rmqctl.store.log.parallel",

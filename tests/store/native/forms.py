@@ -37,3 +37,12 @@ def compiled_form(name: str) -> ModuleType:
     if not native.is_compiled():
         pytest.skip("store/native is not compiled here")
     return importlib.import_module(_PACKAGE + name)
+
+
+def take_plain_form(patch: pytest.MonkeyPatch, name: str, user: ModuleType) -> None:
+    """Have `user` call the plain form of all that it imported from a module."""
+    compiled, plain = importlib.import_module(_PACKAGE + name), plain_form(name)
+    taken = [one for one, value in vars(user).items() if callable(value) and getattr(compiled, one, None) is value]
+    assert taken
+    for one in taken:
+        patch.setattr(user, one, getattr(plain, one))

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.message import Message
-from rmqctl.store.compiled.available import NO_NUMBA
 from rmqctl.store.files import io
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
 from rmqctl.store.write import writer
+from rmqctl.store.write.bulk import bulk, bulk_rows
 from rmqctl.store.write.put import PutResult
 from tests.quick import examples
+from tests.store.native.forms import take_plain_form
 from tests.store.same_files import MESSAGES, by_put, files_after, one_by_one
 from tests.store.write.writing import SMALL, lines_of, message, records, run_python, small, stored_messages
 
@@ -185,10 +186,11 @@ def test_columns_leave_the_files_of_single_puts(messages: list[Message]) -> None
         assert bulk == files_after(Path(folder, "single"), kept, one_by_one, SMALL)
 
 
-def test_columns_without_compiled_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_without_compiled_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     messages = [message(number, properties={"TAGS": f"t{number}"}) for number in range(100)]
     compiled = files_after(tmp_path / "compiled", messages, through_columns, SMALL)
-    monkeypatch.setenv(NO_NUMBA, "1")
+    for user in (bulk, bulk_rows):
+        take_plain_form(monkeypatch, "bulk", user)
     assert files_after(tmp_path / "plain", messages, through_columns, SMALL) == compiled
     assert files_after(tmp_path / "many", messages, in_bulk, SMALL) == compiled
 

@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.hosts import Host
 from rmqctl.formats.message import Message
-from rmqctl.store.compiled.available import NO_NUMBA
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.write import writer
+from rmqctl.store.write.bulk import bulk, bulk_rows
 from rmqctl.store.write.prepare import copy_of
 from rmqctl.store.write.put import PutResult
 from tests.opened import store_path
 from tests.quick import sample
+from tests.store.native.forms import take_plain_form
 from tests.store.same_files import MESSAGES, NOW, files_after
 from tests.store.write.writing import SMALL, message, small, stored_messages
 
@@ -191,10 +192,11 @@ def test_columns_are_one_transaction_of_the_disk_where_puts_wait(
     assert asked == [256, 44]
 
 
-def test_copies_without_compiled_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_without_compiled_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     messages = [message(number, store_timestamp=NOW + number % 7) for number in range(300)]
     compiled = files_after(tmp_path / "compiled", messages, copied_as_columns, SMALL)
-    monkeypatch.setenv(NO_NUMBA, "1")
+    for user in (bulk, bulk_rows):
+        take_plain_form(monkeypatch, "bulk", user)
     assert files_after(tmp_path / "plain", messages, copied_as_columns, SMALL) == compiled
 
 

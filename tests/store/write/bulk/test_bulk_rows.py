@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -33,8 +32,7 @@ def rows_of(messages: Sequence[Message], is_copy: bool = False) -> BulkRows:
 def bytes_of(rows: BulkRows, span: FrameSpan) -> list[bytes]:
     """Bodies or properties of all rows."""
     held = rows.bodies if span is FrameSpan.BODY else rows.properties
-    spans = zip(rows.starts[span].tolist(), rows.lengths[span].tolist(), strict=True)
-    return [ctypes.string_at(held.address + start, length) if length else b"" for start, length in spans]
+    return [bytes(held[begin:end]) for begin, end in zip(rows.starts[span], rows.ends[span], strict=True)]
 
 
 @pytest.mark.parametrize(

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
-import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import BLANK_FRAME
 from rmqctl.formats.message import Message
 from rmqctl.formats.properties import encode_properties
-from rmqctl.store.columns.frames import Held
 from rmqctl.store.files.mapped_file_queue import Allocator
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.native.put import OrdinaryPuts
 from rmqctl.store.native.tables import Frame, FrameSpan
 from rmqctl.store.status import PutStatus
 from rmqctl.store.write import writer
-from rmqctl.store.write.bulk import bulk_kernels
 from rmqctl.store.write.bulk import bulk_rows as message_rows
 from rmqctl.store.write.bulk.bulk import ColumnsResult
-from rmqctl.store.write.bulk.bulk_kernels import BulkKernels
 from rmqctl.store.write.bulk.bulk_rows import BulkRows, rows_of_messages, rows_of_new_messages
 from rmqctl.store.write.known import Known
 from rmqctl.store.write.put import PutResult
@@ -53,14 +46,6 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
         yield Open(opened._writer._known, fast_of(opened))
 
 
-@pytest.fixture(scope="module")
-def kernels() -> BulkKernels:
-    """The compiled ones; this machine must have them."""
-    found = bulk_kernels.bulk_kernels()
-    assert found is not None
-    return found
-
-
 def compiled(messages: list[Message], store: Open) -> BulkRows:
     return rows_of_new_messages(messages, store.fast)
 
@@ -74,8 +59,7 @@ def contents(rows: BulkRows, row: int) -> dict[str, Any]:
         "BORN_HOST": rows.hosts[numbers["BORN_HOST"]],
     }
     for held, span in ((rows.bodies, FrameSpan.BODY), (rows.properties, FrameSpan.PROPERTIES)):
-        begin, length = int(rows.starts[span, row]), int(rows.lengths[span, row])
-        found[span.name] = ctypes.string_at(held.address + begin, length)
+        found[span.name] = bytes(held[rows.starts[span, row] : rows.ends[span, row]])
     return found
 
 
@@ -91,69 +75,6 @@ def test_both_ways_make_the_same_rows(store: Open, messages: list[Message]) -> N
         if plain is not None and fast.usual[row]:
             assert contents(fast, row) == contents(plain, 0)
         assert fast.message(row) is one
-
-
-@COMMON
-@given(
-    rows=st.lists(
-        st.tuples(
-            *(st.sampled_from([0, 0, 1, -1, 1 << 31, -(1 << 31), (1 << 31) - 1]) for _ in range(4)),
-            st.sampled_from([-(1 << 63), 0, -1, 5, 1 << 41, 1 << 62]),
-            st.sampled_from([0, 5, 99, 100, 101, 5000]),
-            st.sampled_from([0, 5, 32767, 32768]),
-            st.sampled_from([0, 1, 2]),
-            st.sampled_from([0, 0, 4, 8, 12, 16, 32]),
-        ),
-        min_size=1,
-        max_size=30,
-    ),
-    largest_body=st.sampled_from([100, 10_000]),
-    file_size=st.sampled_from([300, 40_000]),
-)
-def test_both_ways_judge_alike(
-    kernels: BulkKernels, rows: list[tuple[int, ...]], largest_body: int, file_size: int
-) -> None:
-    count = len(rows)
-    columns = np.zeros((len(Frame), count), np.int64)
-    places = Frame.QUEUE_ID, Frame.FLAG, Frame.SYS_FLAG, Frame.RECONSUME_TIMES, Frame.STORE_TIMESTAMP
-    for place, values in zip(places, zip(*rows, strict=True), strict=False):
-        columns[place] = values
-    columns[Frame.SYS_FLAG] ^= np.array([row[8] for row in rows])
-    columns[Frame.TOPIC] = [row[7] for row in rows]
-    starts, ends = np.zeros((len(FrameSpan), count), np.int64), np.zeros((len(FrameSpan), count), np.int64)
-    ends[FrameSpan.BODY], ends[FrameSpan.PROPERTIES] = [row[5] for row in rows], [row[6] for row in rows]
-    found = []
-    for judge in (kernels.judge, BulkRows.judge):
-        topics = ["a", "b" * 127, "c" * 128]
-        usual = np.arange(count) % 5 != 4
-        both = BulkRows(
-            columns.copy(), starts, ends, Held(0, None), Held(0, None), topics, [], usual, [message()].__getitem__
-        )
-        judge(both, largest_body, file_size)
-        found.append((both.columns.tolist(), both.usual.tolist()))
-    assert found[0] == found[1]
-
-
-@COMMON
-@given(
-    pairs=st.lists(st.tuples(st.integers(0, 3), st.integers(-(1 << 31), (1 << 31) - 1) | st.integers(0, 3)), min_size=1)
-)
-def test_queues_are_numbered_as_a_dict_does(kernels: BulkKernels, pairs: list[tuple[int, int]]) -> None:
-    columns = np.zeros((len(Frame), len(pairs)), np.int64)
-    columns[Frame.TOPIC], columns[Frame.QUEUE_ID] = zip(*pairs, strict=True)
-    numbers = {pair: number for number, pair in enumerate(dict.fromkeys(pairs))}
-    first_rows, queues = kernels.queues(columns)
-    assert queues.tolist() == [numbers[pair] for pair in pairs]
-    assert first_rows.tolist() == [pairs.index(pair) for pair in numbers]
-    next_offsets, offsets = np.arange(len(numbers)) * 100, np.full(len(pairs), -1, np.int64)
-    kernels.give_offsets(queues, next_offsets, offsets, 1, len(pairs))
-    seen = dict.fromkeys(pairs, 0)
-    wanted = [-1]
-    for pair in pairs[1:]:
-        wanted.append(numbers[pair] * 100 + seen[pair])
-        seen[pair] += 1
-    assert offsets.tolist() == wanted
-    assert next_offsets.tolist() == [number * 100 + seen[pair] for pair, number in numbers.items()]
 
 
 def test_more_rows_than_are_taken_at_once(store: Open, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,12 +122,6 @@ def test_no_reference_is_lost_or_kept(store: Open) -> None:
     gc.collect()
     changes = [abs(after - count) for count, after in zip(before, map(sys.getrefcount, watched), strict=True)]
     assert max(changes) < 100, changes
-
-
-def test_wrong_kernels_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert inspect.unwrap(bulk_kernels._load)() is not None
-    monkeypatch.setattr(bulk_kernels, "_is_right", lambda *_: False)
-    assert inspect.unwrap(bulk_kernels._load)() is None
 
 
 def test_what_only_looks_like_a_message(store: Open) -> None:

@@ -33,15 +33,8 @@ def _stored(found: Properties) -> list[bytes | None]:
     """What is stored of each usual row, None for the others."""
     held, starts, ends = found.data
     return [
-        _bytes_at(held.address + int(start), int(end - start)) if usual else None
-        for start, end, usual in zip(starts, ends, found.usual, strict=True)
+        bytes(held[start:end]) if usual else None for start, end, usual in zip(starts, ends, found.usual, strict=True)
     ]
-
-
-def _bytes_at(address: int, length: int) -> bytes:
-    import ctypes
-
-    return ctypes.string_at(address, length) if length else b""
 
 
 @settings(deadline=None)
@@ -152,4 +145,4 @@ def test_offsets_with_more_bytes_than_needed(monkeypatch: pytest.MonkeyPatch, co
     assert stored == [encode_properties({"name": "value"})] * count
     spans = value_spans(_as_others_write(["body"] * count, pa.large_string()))
     found = zip(spans.starts.tolist(), spans.ends.tolist(), strict=True)
-    assert [_bytes_at(spans.held.address + begin, end - begin) for begin, end in found] == [b"body"] * count
+    assert [bytes(spans.held[begin:end]) for begin, end in found] == [b"body"] * count

@@ -8,13 +8,10 @@ import pyarrow as pa
 import pytest
 
 from rmqctl.formats.errors import WriteFailedError
-from rmqctl.store.columns import frames
-from rmqctl.store.compiled.available import NO_NUMBA
 from rmqctl.store.files import io
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
 from rmqctl.store.write import dispatch as reput
-from rmqctl.store.write.bulk import bulk_kernels
 from rmqctl.store.write.services import CheckpointKeeper
 from tests.store.write.writing import (
     FILE_SIZE,
@@ -120,18 +117,3 @@ def test_rows_of_several_queues_stand_for_themselves_where_nothing_is_fast(
     with MessageStore.open(tmp_path / "s", "rw", small(**changes), create=True) as store:
         result = store.put_columns(batch)
         assert (result.stored, result.queue_offset.tolist()) == (3, [0, 0, 0])
-
-
-@pytest.mark.parametrize("missing", ["frames", "rows", "numba"])
-def test_without_all_kernels_rows_are_put_one_by_one(
-    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if missing == "numba":
-        monkeypatch.setenv(NO_NUMBA, "1")
-    elif missing == "frames":
-        monkeypatch.setattr(frames, "frame_writer", lambda: None)
-    else:
-        monkeypatch.setattr(bulk_kernels, "bulk_kernels", lambda: None)
-    batch = pa.record_batch({"topic": ["T"] * 3, "body": ["1", "2", "3"]})
-    with MessageStore.open(tmp_path / "s", "rw", SMALL, create=True) as store:
-        assert [store.put_columns(batch).stored for _ in range(2)] == [3, 3]

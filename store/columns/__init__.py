@@ -1,1 +1,0 @@
-"""Frames of ordinary messages, written from columns."""
