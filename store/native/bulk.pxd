@@ -12,8 +12,7 @@ cdef Py_ssize_t _STORED, _STORE_HOST, _BODY, _PROPERTIES
 cdef bint is_int(long long number) noexcept nogil
 cdef Py_ssize_t place_of(long long at, Py_ssize_t count) except -1 nogil
 cdef long long length_of(long long begin, long long end, long long count) except -1 nogil
-cdef Py_ssize_t end_of_frame(ReadLongRows columns, Py_ssize_t row, Py_ssize_t at, Py_ssize_t room) except -1 nogil
-cdef int write_head(WritableBytes target, Py_ssize_t at, ReadLongRows columns, ReadLongs hosts, Py_ssize_t row) except -1 nogil
+cdef Py_ssize_t end_of_frame(long long size, Py_ssize_t at, Py_ssize_t room) except -1 nogil
 cdef int check_rows(
     ReadLongRows columns, ReadLongRows starts, ReadLongRows ends, Py_ssize_t begin, Py_ssize_t end
 ) except -1 nogil

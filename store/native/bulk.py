@@ -15,11 +15,19 @@ from rmqctl.store.native.tables import Frame, FrameSpan
 
 if cython.compiled:
     import cython
-    from cython.cimports.rmqctl.store.native.memory import copy, crc32, out_of_range, set_int, set_long, set_short
+    from cython.cimports.rmqctl.store.native.memory import (
+        copy,
+        crc32,
+        out_of_range,
+        put_int,
+        put_long,
+        set_int,
+        set_short,
+    )
     from cython.cimports.rmqctl.store.native.objects import fence
 
 if not cython.compiled:
-    from rmqctl.store.native.memory import copy, crc32, out_of_range, set_int, set_long, set_short
+    from rmqctl.store.native.memory import copy, crc32, out_of_range, put_int, put_long, set_int, set_short
     from rmqctl.store.native.objects import fence
     from rmqctl.store.native.uncompiled import Bytes, LongRows, Longs, ReadLongRows, ReadLongs, WritableBytes, views
 
@@ -172,7 +180,8 @@ def check_rows(
     return 0
 
 
-# check_rows has looked at columns, starts and ends, place_of and length_of at all other places: no further check
+# No further check: check_rows has looked at columns, starts and ends, place_of and length_of at all other places, and
+# end_of_frame has shown that the frame, and so each field of its head, is within the target.
 @cython.boundscheck(False)
 def write_frames(
     target: WritableBytes, physical_offset: cython.longlong, columns: ReadLongRows, hosts: ReadLongs,
@@ -197,13 +206,22 @@ def write_frames(
     with cython.nogil:
         check_rows(columns, starts, ends, begin, end)
         for row in range(begin, end):
-            next_at = end_of_frame(columns, row, at, len(target))
+            next_at = end_of_frame(columns[_SIZE, row], at, len(target))
             body = starts[_BODY, row]
             length = length_of(body, ends[_BODY, row], len(bodies))
-            write_head(target, at, columns, hosts, row)
-            set_long(target, at + _PHYSICAL_AT, physical_offset + at)
-            set_int(target, at + _CRC_AT, crc32(bodies, body, length) & _CRC_MASK)
-            set_int(target, at + _BODY_LENGTH_AT, length)
+            put_int(target, at + _CRC_AT, crc32(bodies, body, length) & _CRC_MASK)
+            put_int(target, at + _QUEUE_ID_AT, columns[_QUEUE_ID, row])
+            put_int(target, at + _FLAG_AT, columns[_FLAG, row])
+            put_long(target, at + _QUEUE_OFFSET_AT, columns[_QUEUE_OFFSET, row])
+            put_long(target, at + _PHYSICAL_AT, physical_offset + at)
+            put_int(target, at + _SYS_FLAG_AT, columns[_SYS_FLAG, row])
+            put_long(target, at + _BORN_AT, columns[_BORN, row])
+            put_long(target, at + _BORN_HOST_AT, hosts[place_of(columns[_BORN_HOST, row], len(hosts))])
+            put_long(target, at + _STORED_AT, columns[_STORED, row])
+            put_long(target, at + _STORE_HOST_AT, hosts[place_of(columns[_STORE_HOST, row], len(hosts))])
+            put_int(target, at + _RECONSUMED_AT, columns[_RECONSUMED, row])
+            put_long(target, at + _PREPARED_AT, columns[_PREPARED, row])
+            put_int(target, at + _BODY_LENGTH_AT, length)
             place = at + _HEAD
             copy(target, place, bodies, body, length)
             place += length
@@ -220,33 +238,11 @@ def write_frames(
             at = next_at
 
 
-def end_of_frame(
-    columns: ReadLongRows, row: cython.Py_ssize_t, at: cython.Py_ssize_t, room: cython.Py_ssize_t
-) -> cython.Py_ssize_t:
-    """Where the frame of a row that begins at `at` ends: within `room` bytes."""
-    size: cython.longlong = columns[_SIZE, row]
+def end_of_frame(size: cython.longlong, at: cython.Py_ssize_t, room: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Where a frame of `size` bytes that begins at `at` ends: within `room` bytes."""
     if size < _OVERHEAD or size > room - at:
         out_of_range(at)
     return at + size
-
-
-# check_rows has looked at columns, place_of at hosts
-@cython.boundscheck(False)
-def write_head(
-    target: WritableBytes, at: cython.Py_ssize_t, columns: ReadLongRows, hosts: ReadLongs, row: cython.Py_ssize_t
-) -> cython.int:
-    """The numbers of a frame's head that its columns say."""
-    set_int(target, at + _QUEUE_ID_AT, columns[_QUEUE_ID, row])
-    set_int(target, at + _FLAG_AT, columns[_FLAG, row])
-    set_long(target, at + _QUEUE_OFFSET_AT, columns[_QUEUE_OFFSET, row])
-    set_int(target, at + _SYS_FLAG_AT, columns[_SYS_FLAG, row])
-    set_long(target, at + _BORN_AT, columns[_BORN, row])
-    set_long(target, at + _BORN_HOST_AT, hosts[place_of(columns[_BORN_HOST, row], len(hosts))])
-    set_long(target, at + _STORED_AT, columns[_STORED, row])
-    set_long(target, at + _STORE_HOST_AT, hosts[place_of(columns[_STORE_HOST, row], len(hosts))])
-    set_int(target, at + _RECONSUMED_AT, columns[_RECONSUMED, row])
-    set_long(target, at + _PREPARED_AT, columns[_PREPARED, row])
-    return 0
 
 
 def write_first_bytes(
@@ -263,7 +259,7 @@ def write_first_bytes(
     fence()
     with cython.nogil:
         for row in range(begin, end):
-            next_at = end_of_frame(columns, row, at, len(target))
+            next_at = end_of_frame(columns[_SIZE, row], at, len(target))
             set_int(target, at + _MAGIC_AT, _MAGIC)
             set_int(target, at, next_at - at)
             at = next_at

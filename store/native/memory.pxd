@@ -54,19 +54,28 @@ cdef inline int set_short(WritableBytes view, Py_ssize_t at, long long value) ex
     return 0
 
 
+# the caller has shown that the whole field is within the view
+cdef inline int put_int(WritableBytes view, Py_ssize_t at, long long value) noexcept nogil:
+    set_word(&view[at], <unsigned int> value)
+    return 0
+
+
+cdef inline int put_long(WritableBytes view, Py_ssize_t at, long long value) noexcept nogil:
+    set_word(&view[at], <unsigned int> (value >> 32))
+    set_word(&view[at] + 4, <unsigned int> value)
+    return 0
+
+
 cdef inline int set_int(WritableBytes view, Py_ssize_t at, long long value) except -1 nogil:
     if not is_inside(at, 4, view.shape[0]):
         out_of_range(at)
-    set_word(&view[at], <unsigned int> value)
-    return 0
+    return put_int(view, at, value)
 
 
 cdef inline int set_long(WritableBytes view, Py_ssize_t at, long long value) except -1 nogil:
     if not is_inside(at, 8, view.shape[0]):
         out_of_range(at)
-    set_word(&view[at], <unsigned int> (value >> 32))
-    set_word(&view[at] + 4, <unsigned int> value)
-    return 0
+    return put_long(view, at, value)
 
 
 cdef inline int i32(long long value) noexcept nogil:

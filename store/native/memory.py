@@ -72,6 +72,10 @@ def set_long(view: WritableBytes, at: int, value: int) -> None:
     _put_long(view, at, value & 0xFFFFFFFFFFFFFFFF)
 
 
+put_int, put_long = set_int, set_long
+"""The same where the caller has shown that the whole field is within the view: the compiled form compares nothing."""
+
+
 def i32(value: int) -> int:
     """The low 32 bits, as Java's cast to int."""
     return (value + 0x80000000 & 0xFFFFFFFF) - 0x80000000

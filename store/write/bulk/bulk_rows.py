@@ -66,7 +66,8 @@ class BulkRows:
         sizes = np.array(list(map(len, self.encoded_topics())), np.int64)
         judge_rows(
             self.columns, self.starts, self.ends, len(self.bodies), len(self.properties), sizes,
-            self.usual.view(np.uint8), largest_body, file_size, MAXIMUM_TOPIC_SIZE, UNUSUAL_FLAGS, STORE_TIMES.stop,
+            self.usual.view(np.uint8).data, largest_body, file_size, MAXIMUM_TOPIC_SIZE, UNUSUAL_FLAGS,
+            STORE_TIMES.stop,
         )  # fmt: skip
 
 

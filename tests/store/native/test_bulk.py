@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -129,8 +130,8 @@ def test_numbers_of_any_kind_give_the_same_and_end_nothing(
     for form in forms():
         target = np.zeros(len(b"".join(frames)), np.uint8)
         source = columns, hosts, starts, ends, bodies, properties, topics, places, 0, min(end, len(rows))
-        written = after(lambda form=form, target=target, source=source: form.write_frames(target, 1000, *source))
-        shown = after(lambda form=form, target=target: form.write_first_bytes(target, columns, 0, end))
+        written = after(partial(form.write_frames, target, 1000, *source))
+        shown = after(partial(form.write_first_bytes, target, columns, 0, end))
         found.append((written, shown, target.tobytes()))
     assert found[0] == found[-1]
 
