@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping
 from functools import cache
 
-from rmqctl.store.config.config import Release
+from rmqctl.store.config.releases import Release
 
 _SEPARATOR = ";;"
 

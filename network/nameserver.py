@@ -32,7 +32,8 @@ from rmqctl.network.topic_config import (
     TopicConfig,
     topic_from_bean,
 )
-from rmqctl.store.config.config import DEFAULT_RELEASE, Release, parse_properties
+from rmqctl.store.config.config import parse_properties
+from rmqctl.store.config.releases import DEFAULT_RELEASE, Release
 
 # What a broker says when it registers: its topics, as JSON or compressed (RegisterBrokerBody).
 

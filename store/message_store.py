@@ -277,9 +277,10 @@ class MessageStore:
             progress=events.progress,
         )  # fmt: skip
 
-    def predict(self, broker: str = "5.3.3", *, events: Events = Events()) -> Prediction:
-        """What the next start of that broker ("4.9.8", "5.3.3" …) will do to the store, without doing it."""
-        return lazy.predict(self._files_at_rest(), broker, progress=events.progress)
+    def predict(self, broker: str | None = None, *, events: Events = Events()) -> Prediction:
+        """What the next start of that broker ("4.9.8", "5.3.3", "5.5.0") will do to the store, without doing it; by
+        default of the `probable_version`."""
+        return lazy.predict(self._files_at_rest(), broker or self.probable_version(), progress=events.progress)
 
     def preflight(self, target: PathLike, properties: Mapping[str, str] | None = None) -> Preflight:
         """What a copy to the new directory `target` takes and what stands in its way; `properties` of broker.conf."""
@@ -290,7 +291,7 @@ class MessageStore:
         return lazy.differences(self.files, version)
 
     def probable_version(self) -> str:
-        """Return the version that the files of the store come from, as far as they show it."""
+        """Return the newest version that the files of the store fit."""
         return lazy.probable_version(self.files)
 
     def snapshot(

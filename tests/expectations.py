@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from rmqctl.main import main
+from rmqctl.store.config.releases import VERSIONS
 from tests import features, goldens
 from tests.goldens import GOLDENS, tree_state
 
 FOLDER = goldens.FOLDER / "expect"
-BROKERS = ("4.9.8", "5.3.3")
-TARGETS = ("4.9.8", "5.3.3", "5.5.0")
 ZONE = "UTC"
 """Names of index files are local times."""
 _OF_A_FINDING = ("physical_offset", "topic", "queue_id", "messages", "bytes")
@@ -37,7 +36,9 @@ _LONG = 8
 Answer = dict[str, Any]
 
 _OF_5_5 = goldens.FOLDER / "v55"
-_ARCHIVES = {path.name.removesuffix(".tar.xz"): path for path in sorted(_OF_5_5.glob("*.tar.xz"))}
+_ARCHIVES = {
+    name: _OF_5_5 / f"{name}.tar.xz" for name in ("v55-controller", "v55-crash", "v55-nommap", "v55-syncflush")
+}
 _FEATURES = tuple(path.name.removesuffix(".tar.xz") for path in sorted(features.FOLDER.glob("*.tar.xz")))
 NAMES = (*GOLDENS, *_ARCHIVES, *_FEATURES)
 """Names of all stores that have expectations."""
@@ -67,8 +68,8 @@ def observed(name: str, folder: Path) -> Answer:
     found: Answer = {
         "info": _info(store),
         "check": _check(store),
-        "predict": {broker: _predict(store, broker) for broker in BROKERS},
-        "to": {version: _compatibility(store, version) for version in TARGETS},
+        "predict": {broker: _predict(store, broker) for broker in VERSIONS},
+        "to": {version: _compatibility(store, version) for version in VERSIONS},
     }
     assert tree_state(store) == before, f"looking changed {name}"
     found["recover"] = _changed(store, "recover", _recover_report)

@@ -29,7 +29,17 @@ TRUTH_SUFFIX = ".truth.jsonl.xz"
 GOLDENS: tuple[str, ...] = tuple(
     sorted(path.name.removesuffix(TRUTH_SUFFIX) for path in FOLDER.glob("*" + TRUTH_SUFFIX))
 )
-"""Names of all golden stores."""
+"""Names of the golden stores of 5.3.3 and 4.9.8."""
+OF_5_5: tuple[str, ...] = tuple(
+    sorted(path.name.removesuffix(TRUTH_SUFFIX) for path in (FOLDER / "v55").glob("*" + TRUTH_SUFFIX))
+)
+"""Names of those that 5.5.0 wrote or opened. Their truths tell of a message only where it lies, mostly."""
+
+
+def file_of(name: str, suffix: str) -> Path:
+    """Where the file `suffix` of a golden lies."""
+    return FOLDER / ("v55" if name.startswith(("v55-", "v533s-", "v498s-")) else "") / (name + suffix)
+
 
 Row = dict[str, Any]
 TreeState = dict[str, tuple[int, int, str]]
@@ -69,7 +79,7 @@ def use_cache(folder: Path) -> None:
 
 def base_of(name: str) -> str | None:
     """The golden that `name` was derived from by breaking it; None for one that RocketMQ wrote as it is."""
-    return None if (FOLDER / f"{name}.tar.xz").exists() else _delta(name).base
+    return None if file_of(name, ".tar.xz").exists() else _delta(name).base
 
 
 def is_broken(name: str) -> bool:
@@ -81,7 +91,7 @@ def is_broken(name: str) -> bool:
 def is_crashed(name: str) -> bool:
     """Whether the store still has its `abort` file, as after a kill: RocketMQ takes the abnormal recovery."""
     # of many goldens, while tests are collected: the truth begins with its summary, and has thousands of other lines
-    with lzma.open(FOLDER / (name + TRUTH_SUFFIX), "rt", encoding="utf-8") as file:
+    with lzma.open(file_of(name, TRUTH_SUFFIX), "rt", encoding="utf-8") as file:
         summary: Row = json.loads(file.readline())
     return bool(summary["abortBefore"])
 
@@ -100,8 +110,8 @@ def golden(name: str, destination: Path) -> Path:
 
 def properties(name: str) -> dict[str, str]:
     """All of NAME.props: `store.*`, `broker.*`, `topic.*` configure the broker, `load.*` the messages written."""
-    own = FOLDER / f"{name}.props"
-    path = own if own.exists() else FOLDER / f"{base_of(name)}.props"
+    own = file_of(name, ".props")
+    path = own if own.exists() else file_of(str(base_of(name)), ".props")
     pairs = (line.partition("=") for line in path.read_text(encoding="utf-8").splitlines())
     return {key: value for key, _, value in pairs}
 
@@ -129,7 +139,7 @@ def truth(name: str) -> Truth:
     parts = {"queue": result.queues, "msg": result.messages, "blank": result.blanks}
     parts |= {"query": result.queries, "look": result.looks}
     same: Row | None = None
-    with lzma.open(FOLDER / (name + TRUTH_SUFFIX), "rt", encoding="utf-8") as file:
+    with lzma.open(file_of(name, TRUTH_SUFFIX), "rt", encoding="utf-8") as file:
         for line in file:
             row: Row = json.loads(line)
             kind = row.pop("kind")
@@ -151,7 +161,7 @@ def truth(name: str) -> Truth:
 
 def admin(name: str) -> Row:
     """Topic and consume statistics as the running broker answered them (NAME.admin.json; broker stores only)."""
-    answer: Row = json.loads((FOLDER / f"{name}.admin.json").read_text(encoding="utf-8"))
+    answer: Row = json.loads(file_of(name, ".admin.json").read_text(encoding="utf-8"))
     return answer
 
 
@@ -178,7 +188,7 @@ def tree_state(path: Path) -> TreeState:
 
 @functools.cache
 def _delta(name: str) -> delta.Delta:
-    return delta.Delta.from_json((FOLDER / f"{name}.delta.json").read_text(encoding="utf-8"))
+    return delta.Delta.from_json(file_of(name, ".delta.json").read_text(encoding="utf-8"))
 
 
 def _cache_folder() -> Path:
@@ -192,7 +202,7 @@ def _unpacked(name: str) -> Path:
     """The base store `name`, unpacked by the first caller; never handed out, only copied from."""
     store = _cache_folder() / name
     if not store.exists():
-        unpack(FOLDER / f"{name}.tar.xz", _cache_folder() / "unpacking")
+        unpack(file_of(name, ".tar.xz"), _cache_folder() / "unpacking")
         (_cache_folder() / "unpacking" / name).rename(store)
     return store
 

@@ -10,7 +10,7 @@ from rmqctl.network.broker.broker import Broker
 from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode
 from rmqctl.network.remoting.headers import Header
 from rmqctl.network.remoting.requests import Asked, RequestError, Service, WhenReadOnly
-from rmqctl.store.config.config import DEFAULT_RELEASE, Release
+from rmqctl.store.config.releases import DEFAULT_RELEASE, Release
 
 
 def refuse_to_write(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:

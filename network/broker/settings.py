@@ -14,7 +14,8 @@ from typing import NamedTuple
 from rmqctl.formats.errors import UsageError
 from rmqctl.network.remoting.requests import Caller
 from rmqctl.store.clean.options import options_from_config
-from rmqctl.store.config.config import CLEANING, DEFAULT_RELEASE, KEYS, Release, StoreConfig, config_from_properties
+from rmqctl.store.config.config import CLEANING, KEYS, StoreConfig, config_from_properties
+from rmqctl.store.config.releases import DEFAULT_RELEASE, Release
 
 
 class BrokerSettings(NamedTuple):

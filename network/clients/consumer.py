@@ -43,7 +43,7 @@ from rmqctl.network.remoting import headers
 from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode, ResponseCode
 from rmqctl.network.remoting.headers import request
 from rmqctl.network.topic_config import retry_topic
-from rmqctl.store.config.config import DEFAULT_RELEASE
+from rmqctl.store.config.releases import DEFAULT_RELEASE
 from rmqctl.store.read.filter import SUBSCRIBE_ALL, TagFilter
 
 Where = Literal["first", "last"] | int

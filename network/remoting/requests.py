@@ -18,7 +18,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from rmqctl.formats.errors import CorruptError, RmqctlError
 from rmqctl.network.remoting.codec import RESPONSE_FLAG, RemotingCommand, ResponseCode
 from rmqctl.network.remoting.headers import HEADERS, Header
-from rmqctl.store.config.config import DEFAULT_RELEASE, Release
+from rmqctl.store.config.releases import DEFAULT_RELEASE, Release
 
 Context_contra = TypeVar("Context_contra", contravariant=True)
 Tell = Callable[[str], None]

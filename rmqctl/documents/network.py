@@ -16,7 +16,8 @@ from rmqctl.network.remoting.codec import RequestCode
 from rmqctl.network.remoting.headers import HEADERS, WireField
 from rmqctl.network.remoting.requests import Service, WhenReadOnly
 from rmqctl.network.remoting.server import Limits
-from rmqctl.store.config.config import KEYS, RELEASES
+from rmqctl.store.config.config import KEYS
+from rmqctl.store.config.releases import RELEASES
 
 _SERVED = """\
 # Network

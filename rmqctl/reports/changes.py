@@ -13,7 +13,7 @@ from rmqctl.network.config_defaults import conf_defaults
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.table import human_size
 from rmqctl.output.times import format_time
-from rmqctl.store.config.config import RELEASES
+from rmqctl.store.config.releases import RELEASES
 
 if TYPE_CHECKING:
     from rmqctl.opening import StoreLocation

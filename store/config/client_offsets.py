@@ -16,15 +16,8 @@ from typing import Any, NamedTuple
 from rmqctl.formats.config_json import MAXIMUM_SIZE
 from rmqctl.formats.errors import UnreadableError, counted
 from rmqctl.store.config.config_files import backup_of
-from rmqctl.store.config.config_text import (
-    VERSIONS,
-    Form,
-    Member,
-    ObjectName,
-    TablesText,
-    read_tables_text,
-    versions_taking,
-)
+from rmqctl.store.config.config_text import Form, Member, ObjectName, TablesText, read_tables_text, versions_taking
+from rmqctl.store.config.releases import VERSIONS
 from rmqctl.store.files.reading import read_small_file
 
 CLIENT_FILE = "offsets.json"

@@ -75,6 +75,11 @@ KEYS = (
     ConfigKey("enabledAppendPropCRC", WRITING, "frames end with a CRC over all of them"),
     ConfigKey("forceVerifyPropCRC", PREDICT, "a frame's CRC is checked wherever there is one", "false"),
     ConfigKey("checkCRCOnRecover", PREDICT, "a recovery checks every CRC in any case", "true"),
+    ConfigKey("checkCommitLogOffsetOnRecover", PREDICT, "a recovery does so", "false"),
+    ConfigKey("commitLogRecoverMaxNum", PREDICT, "a recovery reads all it has to", "10"),
+    ConfigKey("enableAcceleratedRecovery", PREDICT, "a recovery reads whole files", "false"),
+    ConfigKey("indexRocksDBEnable", PREDICT, "not read, not written", "false"),
+    ConfigKey("transRocksDBEnable", PREDICT, "not read, not written", "false"),
     ConfigKey(
         "messageDelayLevel", WRITING, "delays of levels 1, 2, ...; queues of delayed messages are read by them, too"
     ),
@@ -194,6 +199,11 @@ class StoreConfig(NamedTuple):
     enabled_append_prop_crc: bool = False
     force_verify_prop_crc: bool = False
     check_crc_on_recover: bool = True
+    check_commit_log_offset_on_recover: bool = False
+    commit_log_recover_max_num: int = 10
+    enable_accelerated_recovery: bool = False
+    index_rocksdb_enable: bool = False
+    trans_rocksdb_enable: bool = False
     message_delay_level: str = DEFAULT_DELAY_LEVELS
     os_page_cache_busy_time_out_mills: int = 1000
     duplication_enable: bool = False
@@ -428,59 +438,3 @@ def parse_properties(data: bytes, source: Path | None = None) -> dict[str, str]:
     except ValueError as error:
         hint = "a broker does not start with this file: write \\uXXXX with four hexadecimal digits"
         raise UsageError(f"is no properties file: {error}", file=source, hint=hint) from error
-
-
-# The versions of RocketMQ that `serve` can name as its own, and what a broker of each answers on the wire.
-
-# in the order of Java's HashSet, which remarks show
-_TYPES_5_0 = ("UNSPECIFIED", "TRANSACTION", "FIFO", "MIXED", "DELAY", "NORMAL")
-_TYPES_5_4 = ("UNSPECIFIED", "MIXED", "TRANSACTION", "PRIORITY", "FIFO", "DELAY", "LITE", "NORMAL")
-
-
-class Release(NamedTuple):
-    """One version. `number`: its MQVersion, which stands in every header.
-
-    `message_types`: values of the topic attribute message.type; none before 5.0 had attributes. `has_recall`: timed
-    messages can be taken back by a handle (5.3.1). `has_tag_queries`: QUERY_MESSAGE asks for tags too (5.4).
-    `has_lite_topics`: topics may expire by lite.topic.expiration (5.5). `shows_number`: brokerStatus has brokerVersion
-    (not in 5.5). `longest_group`: most characters of a group's name.
-    """
-
-    name: str
-    number: int
-    message_types: tuple[str, ...]
-    has_recall: bool = False
-    has_tag_queries: bool = False
-    has_lite_topics: bool = False
-    shows_number: bool = True
-    longest_group: int = 255
-
-    @property
-    def is_of_4(self) -> bool:
-        """Whether the version is older than 5.0."""
-        return not self.message_types
-
-    @property
-    def text(self) -> str:
-        """The version as brokers write it, such as V5_3_3."""
-        return f"V{self.name.replace('.', '_')}"
-
-
-RELEASES = {
-    release.name: release
-    for release in (
-        Release("4.9.8", 409, ()),
-        Release("5.3.3", 479, _TYPES_5_0, has_recall=True),
-        Release(
-            "5.5.0",
-            513,
-            _TYPES_5_4,
-            has_recall=True,
-            has_tag_queries=True,
-            has_lite_topics=True,
-            shows_number=False,
-            longest_group=120,
-        ),
-    )
-}
-DEFAULT_RELEASE = RELEASES["5.3.3"]

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 from rmqctl.formats.checksums import java_long
 from rmqctl.formats.config_json import MAXIMUM_SIZE, format_config_json
 from rmqctl.formats.errors import CorruptError, UncertainError, UnsupportedError, format_time, refuse_exhausted
-from rmqctl.store.config.config import DEFAULT_RELEASE, RELEASES, Release, StoreConfig
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.config.config_tables import convertible_entries, is_white_space, load_config_text, white_space_read_by
-from rmqctl.store.config.config_text import VERSIONS, read_torn_text
+from rmqctl.store.config.config_text import read_torn_text
+from rmqctl.store.config.releases import DEFAULT_RELEASE, RELEASES, VERSIONS, Release
 from rmqctl.store.files import io
 from rmqctl.store.files.reading import is_file, read_small_file, status_of
 

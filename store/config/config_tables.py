@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats.checksums import parse_long
 from rmqctl.formats.errors import CorruptError, RefusedError
-from rmqctl.store.config.config import Release
-from rmqctl.store.config.config_text import VERSIONS, ConfigText, Form, decode_config, read_config_text, versions_taking
+from rmqctl.store.config.config_text import ConfigText, Form, decode_config, read_config_text, versions_taking
+from rmqctl.store.config.releases import VERSIONS, Release
 
 _ALL = frozenset(VERSIONS)
 _OFFSETS, _LEVELS, _TOPICS, _GROUPS = "offsets", "levels", "topics", "groups"

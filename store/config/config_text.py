@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats.config_json import MAXIMUM_DEPTH, MAXIMUM_SIZE, parse_config_json
 from rmqctl.formats.errors import CorruptError
+from rmqctl.store.config.releases import VERSIONS
 
-VERSIONS = ("4.9.8", "5.3.3", "5.5.0")
 _ALL = frozenset(VERSIONS)
 _FASTJSON = frozenset(("4.9.8", "5.3.3"))
 _FASTJSON2 = frozenset(("5.5.0",))

@@ -7,6 +7,5 @@ prediction = predict(files, "5.3.3")
 from __future__ import annotations
 
 from rmqctl.store.predict.prediction import Prediction, predict
-from rmqctl.store.predict.rules import BROKERS
 
-__all__ = ["BROKERS", "Prediction", "predict"]
+__all__ = ["Prediction", "predict"]

@@ -29,6 +29,8 @@ from rmqctl.formats.layouts import (
     TOPIC_LENGTH_V2,
 )
 from rmqctl.formats.message import LARGEST_HEAD_SIZE, StoredMessage, frame_head
+from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.config.releases import Release
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors, is_file
@@ -39,7 +41,6 @@ from rmqctl.store.log.parallel import walk_parallel
 from rmqctl.store.log.refused import unreadable_number
 from rmqctl.store.log.search import MAXIMUM_FRAME_SIZE
 from rmqctl.store.log.walk import Blank, Progress
-from rmqctl.store.predict.rules import Rules
 from rmqctl.store.store_files import Checkpoint
 
 # How a broker judges the bytes at a place of the log: laxer than law 3 (CommitLog#checkMessageAndReturnSize).
@@ -61,7 +62,12 @@ class FrameVerdict(NamedTuple):
 
 
 def judge(
-    read: Callable[[int, int], bytes], position: int, end: int, rules: Rules, check_crc: bool, reads_body: bool = True
+    read: Callable[[int, int], bytes],
+    position: int,
+    end: int,
+    release: Release,
+    check_crc: bool,
+    reads_body: bool = True,
 ) -> FrameVerdict:
     """What the broker makes of the bytes at `position` of a file of which [0, end) counts.
 
@@ -73,12 +79,12 @@ def judge(
         return FrameVerdict(why="the file is over, and no blank frame leads to the next one")
     head = read(position, min(left, LARGEST_HEAD_SIZE))
     size = int.from_bytes(head[:4], "big", signed=True)
-    if len(head) < BLANK_FRAME.size or (rules.compares_room and left < size):
+    if len(head) < BLANK_FRAME.size or (release.compares_room and left < size):
         return FrameVerdict(why=f"size {size} is more than the {left} bytes that are left")
     magic = int.from_bytes(head[4:8], "big")
     if magic == BLANK_MAGIC:
         return FrameVerdict(is_blank=True)
-    if magic != MESSAGE_MAGIC_V1 and not (rules.reads_v2 and magic == MESSAGE_MAGIC_V2):
+    if magic != MESSAGE_MAGIC_V1 and not (release.reads_v2 and magic == MESSAGE_MAGIC_V2):
         return FrameVerdict(why=f"found a illegal magic code 0x{magic:x}")
     said = frame_head(head)
     if said is None or size < 0:
@@ -109,7 +115,7 @@ def judge(
         read(position + property_end - property_length, property_length).decode("utf-8", "replace").encode()
     )
     message = StoredMessage._make((*said[:-1], body, topic, property_bytes))
-    why = unreadable_number(message, knows_batches=rules.knows_batches)
+    why = unreadable_number(message, knows_batches=release.knows_batches)
     return FrameVerdict(why=why) if why else FrameVerdict(message=message, size=size)
 
 
@@ -142,20 +148,23 @@ class _Part(NamedTuple):
 
 
 class BrokerReading:
-    """Reads `log`, whose files are those that the broker loaded. `checks_crc`: checkCRCOnRecover."""
+    """Reads `log`, whose files are those that the broker loaded."""
 
     def __init__(
         self,
         log: MappedFileQueue,
-        rules: Rules,
+        release: Release,
         digest: Digest,
         progress: Progress | None,
         *,
         checks_crc: bool = True,
+        checks_place: bool = False,
     ) -> None:
+        """`checks_crc`, `checks_place`: checkCRCOnRecover, checkCommitLogOffsetOnRecover."""
         self._checks_crc = checks_crc
+        self._checks_place = checks_place
         self._log = log
-        self._rules = rules
+        self._release = release
         self._digest = digest
         self._progress = progress
         self.why_it_ended = ""
@@ -222,16 +231,23 @@ class BrokerReading:
                 file.read,
                 position,
                 file.committed_position,
-                self._rules,
+                self._release,
                 check_crc=self._checks_crc and not catching_up,
                 reads_body=not catching_up,
             )
             if verdict.message is None and not (catching_up and verdict.size > 0):
                 return position, verdict
+            if verdict.message is not None and self._is_elsewhere(file, verdict.message):
+                offset = verdict.message.physical_offset
+                return position, FrameVerdict(why=f"found illegal commitlog offset {offset} in {file.path}")
             if verdict.message is not None:
                 taker.take_message(verdict.message)
             position += verdict.size
         return position, None
+
+    def _is_elsewhere(self, file: MappedFile, message: StoredMessage) -> bool:
+        """Whether a message claims to stand in another file, and that is asked."""
+        return self._checks_place and not 0 <= message.physical_offset - file.start_offset <= self._log.file_size
 
     def _records(self, file: MappedFile, position: int) -> Iterator[RunRecord | None]:
         """Records of one file; None at a good message that the broker does not take."""
@@ -282,9 +298,9 @@ class BrokerReading:
         refused = [
             message.physical_offset
             for _, message in may_be_refused(batch)
-            if unreadable_number(message, knows_batches=self._rules.knows_batches)
+            if unreadable_number(message, knows_batches=self._release.knows_batches)
         ]
-        if not self._rules.reads_v2:
+        if not self._release.reads_v2:
             # only a V2 frame has room for a longer topic
             long = [number for number, name in enumerate(names) if len(name.encode()) > _LONGEST_V1_TOPIC]
             rows = np.flatnonzero(np.isin(batch.topic_id, long))
@@ -292,21 +308,125 @@ class BrokerReading:
         return min(refused, default=None)
 
 
-def first_file_after_crash(
-    log: MappedFileQueue, checkpoint: Checkpoint | None, rules: Rules, *, covers_index: bool = False
-) -> int:
-    """Number of the newest file whose first message the checkpoint covers, else 0.
+# With which file a recovery begins.
 
-    `covers_index`: the index as well, as with messageIndexSafe=true. (CommitLog#isMappedFileMatchedRecover)
-    """
-    checkpoint = checkpoint or Checkpoint()
-    covered = checkpoint.min_timestamp_index if covers_index else checkpoint.min_timestamp
-    magics = (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2) if rules.reads_v2 else (MESSAGE_MAGIC_V1,)
-    for number in range(len(log.files) - 1, -1, -1):
-        head = frame_head(log.files[number].read(0, LARGEST_HEAD_SIZE))
-        if head is not None and head.magic_code in magics and 0 != head.store_timestamp <= covered:
-            return number
-    return 0
+_CLEAN_STOP_FILES = 3
+"""Files that are read after a clean stop where the queues do not say (CommitLog#recoverNormally)."""
+_RECOVERED_FILES = 10
+"""What 5.5 takes for a commitLogRecoverMaxNum that is not positive."""
+
+
+class RecoveryStart(NamedTuple):
+    """What decides where a recovery of `log` begins. `queues_end`: where the log ends by the queues, after a clean
+    stop; None after a crash, where the checkpoint counts."""
+
+    log: MappedFileQueue
+    release: Release
+    config: StoreConfig
+    checkpoint: Checkpoint
+    queues_end: int | None
+
+    @property
+    def file(self) -> int:
+        """The number of the file that is read first."""
+        files = self.log.files
+        last = len(files) - 1
+        if self.release.starts_by_frames:
+            return max(self.matching_file, len(files) - self.most_files)
+        if self.queues_end is None:
+            return next((number for number in range(last, -1, -1) if self._is_covered(files[number])), 0)
+        if not self.release.starts_by_queues:
+            return max(0, len(files) - _CLEAN_STOP_FILES)
+        return next((number for number in range(last, 0, -1) if files[number].start_offset <= self.queues_end), 0)
+
+    @property
+    def most_files(self) -> int:
+        """How many files 5.5 reads at most, by their order and not by what they hold."""
+        return self.config.commit_log_recover_max_num or _RECOVERED_FILES
+
+    @property
+    def matching_file(self) -> int:
+        """The number of the newest file whose first message 5.5 takes for one that the queues have, else 0. An older
+        version knows no other than `file`."""
+        if not self.release.starts_by_frames:
+            return self.file
+        return next((number for number in range(len(self.log.files) - 1, 0, -1) if self._is_matched(number)), 0)
+
+    def said_of_limit(self, unqueued: int) -> str:
+        """What is to be said where so many messages are in no queue because `most_files` is too small."""
+        files = len(self.log.files)
+        return (
+            f"recovery reads the newest {self.most_files} of {files} files (commitLogRecoverMaxNum): messages before "
+            f"them that the queues lack stay out of the queues, {unqueued} in all, and nothing is logged. With "
+            f"commitLogRecoverMaxNum={files - self.matching_file} in broker.conf this start reads from where the "
+            "queues end; `rmqctl recover` does it without"
+        )
+
+    @property
+    def position(self) -> int:
+        """The place in that file: its first byte but for enableAcceleratedRecovery, with which it may lie behind it."""
+        if not (self.release.starts_by_frames and self.config.enable_accelerated_recovery and self.queues_end is None):
+            return 0
+        return max(0, self.checkpoint.logics_physical_offset - self.log.files[self.file].start_offset)
+
+    @property
+    def error(self) -> str | None:
+        """Why 5.5 does not recover, in its own words."""
+        checkpoint = self.checkpoint
+        is_accelerated = self.config.enable_accelerated_recovery and self.queues_end is None
+        if not (self.release.starts_by_frames and is_accelerated and self.log.files):
+            return None
+        if checkpoint.logics_physical_offset <= 0 < checkpoint.physic_msg_timestamp:
+            what = "Accelerated recovery is enabled but checkpoint's logicsPhysicalOffset is invalid"
+            return f"load exception: java.lang.RuntimeException: {what}"
+        if self.position > self.log.file_size:
+            what = f"newPosition > limit: ({self.position} > {self.log.file_size})"
+            return f"load exception: java.lang.IllegalArgumentException: {what}"
+        return None
+
+    @property
+    def _covers_index(self) -> bool:
+        return self.config.message_index_enable and self.config.message_index_safe
+
+    def _is_covered(self, file: MappedFile) -> bool:
+        """Whether all before the file's first message is on disk, by the times of the checkpoint (CommitLog#
+        isMappedFileMatchedRecover until 5.3)."""
+        covered = self.checkpoint.min_timestamp_index if self._covers_index else self.checkpoint.min_timestamp
+        magics = (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2) if self.release.reads_v2 else (MESSAGE_MAGIC_V1,)
+        head = frame_head(file.read(0, LARGEST_HEAD_SIZE))
+        return head is not None and head.magic_code in magics and 0 != head.store_timestamp <= covered
+
+    def _is_matched(self, number: int) -> bool:
+        """The same in 5.5: by a first frame that is whole, the place that it claims, and no margin of time."""
+        file, checkpoint = self.log.files[number], self.checkpoint
+        message = judge(
+            file.read, 0, file.committed_position, self.release, check_crc=self.config.check_crc_on_recover
+        ).message
+        if message is None or message.store_timestamp == 0:
+            return False
+        if self.config.duplication_enable and message.property_bytes and not has_duplicate_info(message):
+            return False
+        if self._covers_index and message.store_timestamp > checkpoint.index_msg_timestamp:
+            return False
+        if self.queues_end is not None:
+            return message.physical_offset <= self.queues_end
+        if checkpoint.logics_physical_offset > 0:
+            return message.physical_offset <= checkpoint.logics_physical_offset
+        return message.store_timestamp <= checkpoint.logics_msg_timestamp
+
+
+_DUP_INFO = "DUP_INFO"
+
+
+def duplicate_info(message: StoredMessage) -> str | None:
+    """Return the property that recovery asks for with duplicationEnable=true."""
+    return message.properties().get(_DUP_INFO)
+
+
+def has_duplicate_info(message: StoredMessage) -> bool:
+    """Return whether that property, split at "_" as Java splits, has two parts."""
+    info = duplicate_info(message)
+    return info is not None and len(info.rstrip("_").split("_")) == 2
 
 
 # Which files a broker loads of a directory, and what it refuses to start on (MappedFileQueue#doLoad).
@@ -324,7 +444,7 @@ class Loaded:
     error: str | None = None
 
 
-def load_files(directories: Iterable[Path], file_size: int, rules: Rules) -> Loaded:
+def load_files(directories: Iterable[Path], file_size: int, release: Release) -> Loaded:
     """What loading the files of one queue comes to; `file_size` is the configured one. Nothing is changed."""
     found: list[Path] = []
     for directory in directories:
@@ -337,9 +457,9 @@ def load_files(directories: Iterable[Path], file_size: int, rules: Rules) -> Loa
     loaded = Loaded()
     for number, path in enumerate(found, start=1):
         length, is_directory = _length(path)
-        if rules.tidies_listing and is_directory:
+        if release.tidies_listing and is_directory:
             continue
-        if rules.tidies_listing and length == 0 and number == len(found):
+        if release.tidies_listing and length == 0 and number == len(found):
             loaded.deleted.append(path)
             continue
         if length != file_size:

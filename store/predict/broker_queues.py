@@ -19,13 +19,13 @@ from rmqctl.formats.errors import CorruptError, UnreadableError
 from rmqctl.formats.layouts import BATCH_CONSUMEQUEUE_UNIT, CONSUMEQUEUE_UNIT
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.config.config_files import load_config, topic_type
+from rmqctl.store.config.releases import Release
 from rmqctl.store.files.layout import StoreLayout, file_name, topic_directory
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors, data_extents
 from rmqctl.store.log.columns import Flags, Int64s
 from rmqctl.store.log.implied import QueueRun, Run, consecutive, route
 from rmqctl.store.predict.broker_log import list_in_order, load_files
-from rmqctl.store.predict.rules import Rules
 from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, QueueUnit
 from rmqctl.store.queues.dispatch import LMQ_PREFIX, QueueSlot, queue_slots
 from rmqctl.store.store_files import StoreFiles
@@ -364,7 +364,7 @@ class SimulatedDispatch:
         self,
         queues: SimulatedQueues,
         log: MappedFileQueue,
-        rules: Rules,
+        release: Release,
         levels: tuple[int, ...],
         batch_topics: set[str],
         *,
@@ -374,9 +374,9 @@ class SimulatedDispatch:
         self._has_light_queues = has_light_queues
         self._queues = queues
         self._log = log
-        self._rules = rules
+        self._release = release
         self._levels = levels
-        self._batch_topics = batch_topics if rules.knows_batches else set()
+        self._batch_topics = batch_topics if release.knows_batches else set()
         self.floor: int | None = None
         self.unplaceable = 0
 
@@ -404,7 +404,7 @@ class SimulatedDispatch:
         """One unit."""
         if not self._has_light_queues and slot.topic.startswith(LMQ_PREFIX):
             return
-        is_batch = slot.is_batch and self._rules.knows_batches
+        is_batch = slot.is_batch and self._release.knows_batches
         queue = self._queues.find_or_add(slot.topic, slot.queue_id, is_batch)
         queue.put(np.array([slot.unit.queue_offset], np.int64), _packed(slot.unit, is_batch))
 
@@ -455,9 +455,9 @@ class QueueLoading:
     """Loads the queues of a store. `batch_topics`: those given; else what config/topics.json says, and without such a
     file those that have batch queues on disk."""
 
-    def __init__(self, files: StoreFiles, rules: Rules, batch_topics: Iterable[str] | None) -> None:
+    def __init__(self, files: StoreFiles, release: Release, batch_topics: Iterable[str] | None) -> None:
         self._files = files
-        self._rules = rules
+        self._release = release
         known = set(batch_topics) if batch_topics is not None else _configured(files)
         self._is_configured = known is not None
         self.batch_topics = known if known is not None else set(list_in_order(files.layout.batchconsumequeue))
@@ -466,7 +466,7 @@ class QueueLoading:
         """Add every queue to `queues` and what goes to `deleted`; returns why the broker does not start, if so."""
         layout = self._files.layout
         roots = [(layout.consumequeue, False)]
-        if self._rules.knows_batches:
+        if self._release.knows_batches:
             roots.append((layout.batchconsumequeue, True))
         return next((error for root, batch in roots if (error := self._load(root, batch, queues, deleted))), None)
 
@@ -481,7 +481,7 @@ class QueueLoading:
                 error = self._wrong_type(topic, is_batch)
                 if error is not None:
                     return error
-                loaded = load_files([root / topic / name], size, self._rules)
+                loaded = load_files([root / topic / name], size, self._release)
                 deleted += loaded.deleted
                 if loaded.error is not None:
                     return loaded.error
@@ -489,7 +489,7 @@ class QueueLoading:
         return None
 
     def _wrong_type(self, topic: str, is_batch: bool) -> str | None:
-        if not self._rules.knows_batches or not self._is_configured or is_batch == (topic in self.batch_topics):
+        if not self._release.knows_batches or not self._is_configured or is_batch == (topic in self.batch_topics):
             return None
         should, found = (_BATCH, _SIMPLE) if is_batch else (_SIMPLE, _BATCH)
         what = f"The queue type of topic: {topic} should be {should}, but is {found}"

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, UnreadableError, UsageError, counted
 from rmqctl.store.config.config_files import databases, read_config
-from rmqctl.store.config.config_text import VERSIONS
 from rmqctl.store.config.epoch_file import EPOCH_FILE
-from rmqctl.store.files.reading import exists
-from rmqctl.store.index.index_service import has_tag_entries, holds_rocksdb_data, is_of_5_4_or_later
+from rmqctl.store.config.releases import VERSIONS
+from rmqctl.store.files.reading import exists, has_entries
+from rmqctl.store.index.index_service import has_tag_entries, holds_rocksdb_data
 from rmqctl.store.log.unread_logs import unread_copies
 from rmqctl.store.log.walk import message_if_any
 from rmqctl.store.options import UNHEARD
@@ -32,8 +32,6 @@ _ROCKSDB_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
 _PROPERTY_CRC = "__CRC32#"
 # the length of a topic is one signed byte in frames of version 1
 _LONGEST_V1_TOPIC = 127
-# commitLogRecoverMaxNum
-_RECOVERED_FILES = 10
 _TYPES_SINCE_5_4 = ("PRIORITY", "LITE")
 
 
@@ -248,10 +246,10 @@ def _recovery(store: _Store, version: str) -> Iterator[VersionDifference]:
             "that can be ahead of the queues. Start it once by its own version, or run `rmqctl recover` first"
         )
         yield VersionDifference(LOST, "checkpoint", text)
-    count = len(store.files.log.files)
-    if version == _V5_5 and count > _RECOVERED_FILES:
+    count, most_files = len(store.files.log.files), store.files.config.commit_log_recover_max_num
+    if version == _V5_5 and count > most_files:
         text = (
-            f"recovery reads {_RECOVERED_FILES} of {count} files at most (commitLogRecoverMaxNum): with lost queues "
+            f"recovery reads {most_files} of {count} files at most (commitLogRecoverMaxNum): with lost queues "
             "or those far behind, earlier messages reach no queue"
         )
         yield VersionDifference(CHANGED, "commitlog", text, count)
@@ -294,15 +292,20 @@ _RULES: tuple[Callable[[_Store, str], Iterator[VersionDifference]], ...] = (
 
 
 def probable_version(files: StoreFiles) -> str:
-    """Return the newest known version whose files the store has: the one that probably ran last."""
-    if is_of_5_4_or_later(files.layout):
+    """Return the newest version that the files of the store fit: the one that probably ran last.
+
+    5.5.0 leaves `rocksdbstore/` or a sixth long of the checkpoint in every store. A broker of 5.x has files beside
+    its tables that 4.9.8 does not make; a store without a configuration is taken for one of 5.3.3.
+    """
+    layout = files.layout
+    if files.keeps_logics_offset():
         return _V5_5
-    if has_rocksdb_queues(files.layout):
+    if not has_entries(layout.config) or has_rocksdb_queues(layout):
         return _V5_3
     names = ("timerwheel", "timerlog", "compaction", "batchconsumequeue", EPOCH_FILE)
     in_config = ("topicQueueMapping.json", "consumerOrderInfo.json", "timercheck")
-    is_newer = any(exists(files.layout.root / name) for name in names) or any(
-        exists(files.layout.config / name) for name in in_config
+    is_newer = any(exists(layout.root / name) for name in names) or any(
+        exists(layout.config / name) for name in in_config
     )
     has_long_topic = any(len(name.encode("utf-8")) > _LONGEST_V1_TOPIC for name in files.queues.topics())
     return _V5_3 if is_newer or has_long_topic else _V4

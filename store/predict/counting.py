@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,10 +45,12 @@ def _count(records: Iterator[ColumnRecord]) -> tuple[int, int]:
 
 class Unqueued(NamedTuple):
     """`messages`: queue slots of good messages at which no unit points. `damaged`: physical offsets where no good
-    message stands."""
+    message stands. `queues`: a row for each queue that lacks some, with the first and last of its queue offsets, and
+    the physical offset of the first."""
 
     messages: int
     damaged: list[int]
+    queues: list[dict[str, Any]]
 
 
 def count_unqueued(
@@ -71,7 +73,9 @@ def count_unqueued(
                 route(record, log, levels, counter)
             elif isinstance(record, Damage) and record.reason not in _OF_FILES:
                 damaged.append(record.physical_offset)
-    return Unqueued(counter.count, [offset for offset in damaged if offset < log.max_offset])
+    rows = [row for _, row in sorted(counter.rows.items())]
+    inside = [offset for offset in damaged if offset < log.max_offset]
+    return Unqueued(sum(row["messages"] for row in rows), inside, rows)
 
 
 class _Unqueued:
@@ -83,7 +87,7 @@ class _Unqueued:
         self._files = names.files
         self._is_earlier = names.earlier_life()
         self._beginning = functools.cache(self._find_beginning)
-        self.count = 0
+        self.rows: dict[tuple[str, int], dict[str, Any]] = {}
 
     def is_batch_topic(self, topic: str, queue_id: int) -> bool:
         """As the dispatch has it."""
@@ -93,30 +97,52 @@ class _Unqueued:
         """One slot. A batch queue is not placed by offsets: any unit will do."""
         queue = self._queues.by_key.get((slot.topic, slot.queue_id, slot.is_batch))
         unit = slot.unit
+        slots, offsets = np.array([unit.queue_offset], np.int64), np.array([unit.physical_offset], np.int64)
         if queue is None:
-            self.count += int(not self._is_earlier(slot.topic, unit.physical_offset))
+            is_missing = not self._is_earlier(slot.topic, unit.physical_offset)
         elif queue.is_batch:
-            self.count += int(unit.physical_offset not in queue.all_offsets())
+            is_missing = unit.physical_offset not in queue.all_offsets()
         else:
-            slots, offsets = np.array([unit.queue_offset], np.int64), np.array([unit.physical_offset], np.int64)
             self._count_wrong(queue, slots, offsets)
+            return
+        if is_missing:
+            self._note(slot.topic, slot.queue_id, slots, offsets)
 
     def add_units(self, run: QueueRun) -> None:
         """Slots of one queue, those before its minimum included: they are not served."""
         queue = self._queues.by_key.get((run.topic, run.queue_id, False))
+        offsets = run.units["physical_offset"].astype(np.int64)
         if queue is None:
             # a run is in the order of the log: where its last message belongs to an earlier life, all do
-            last = int(run.units["physical_offset"][-1])
-            self.count += 0 if self._is_earlier(run.topic, last) else len(run.slots)
+            if not self._is_earlier(run.topic, int(offsets[-1])):
+                self._note(run.topic, run.queue_id, run.slots, offsets)
             return
-        self._count_wrong(queue, run.slots, run.units["physical_offset"].astype(np.int64))
+        self._count_wrong(queue, run.slots, offsets)
 
     def _count_wrong(self, queue: SimulatedQueue, slots: Int64s, offsets: Int64s) -> None:
         wrong = queue.offsets_at(slots) != offsets
         first = self._beginning(queue.topic, queue.queue_id) if wrong.any() else None
         if first is not None:
             wrong &= (offsets >= first.physical_offset) | (slots < first.queue_offset)
-        self.count += int(np.count_nonzero(wrong))
+        if wrong.any():
+            self._note(queue.topic, queue.queue_id, slots[wrong], offsets[wrong])
+
+    def _note(self, topic: str, queue_id: int, slots: Int64s, offsets: Int64s) -> None:
+        """Messages of a queue, in the order of the log, that no unit leads to."""
+        first, last = int(slots.min()), int(slots.max())
+        row = self.rows.setdefault(
+            (topic, queue_id),
+            {
+                "topic": topic,
+                "queue_id": queue_id,
+                "messages": 0,
+                "first_offset": first,
+                "last_offset": last,
+                "physical_offset": int(offsets[0]),
+            },
+        )
+        row["messages"] += len(slots)
+        row["first_offset"], row["last_offset"] = min(row["first_offset"], first), max(row["last_offset"], last)
 
     def _find_beginning(self, topic: str, queue_id: int) -> QueueUnit | None:
         """Return the first unit of the queue as it is before the start."""

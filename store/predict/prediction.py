@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,25 +12,27 @@ from rmqctl.formats.errors import CorruptError, RemovedError, UnreadableError, U
 from rmqctl.store.answers.config_offsets import KnownNames
 from rmqctl.store.config.config import as_a_broker_starts, is_delay_table
 from rmqctl.store.config.epoch_file import EPOCH_FILE, is_under_controller, read_epochs
+from rmqctl.store.config.releases import RELEASES, Release
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.lock import holder_name
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import is_file
+from rmqctl.store.index.index_service import holds_rocksdb_data, is_of_5_4_or_later
 from rmqctl.store.log.implied import Digest
 from rmqctl.store.log.walk import Progress
 from rmqctl.store.predict.broker_log import (
     BrokerReading,
     IndexStart,
     LogPlace,
-    first_file_after_crash,
+    RecoveryStart,
     load_files,
     lost_entries,
     start_index,
 )
 from rmqctl.store.predict.broker_queues import QueueLoading, SimulatedDispatch, SimulatedQueue, SimulatedQueues
 from rmqctl.store.predict.counting import count_behind, count_unqueued
-from rmqctl.store.predict.rules import BROKERS, CLEAN_STOP_FILES, Rules, refuse_what_is_not_followed
+from rmqctl.store.predict.rules import refuse_what_is_not_followed
 from rmqctl.store.predict.surroundings import (
     SETTING,
     ConfigStart,
@@ -47,8 +49,13 @@ from rmqctl.store.predict.surroundings import (
     timer_outcome,
 )
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
-from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.store_files import Checkpoint, StoreFiles
 
+NO_LOGICS_OFFSET = (
+    "the store was not closed cleanly, and the checkpoint has no logicsPhysicalOffset: 5.5.0 goes by a time that can "
+    "be ahead of the queues, without the 3 seconds that older versions keep from it. Start it once with the old "
+    "version first, or run `rmqctl recover`"
+)
 # how often a store is looked at anew because files of it were removed meanwhile
 _RESTARTS = 3
 
@@ -60,7 +67,8 @@ class Prediction:
     `loads`: whether the broker comes up; `error`: in its own words why not. `start_file`, `start_offset`: where its
     recovery begins to read; `end_offset`, `end_reason`: where the log ends for it; None where it does not come so far.
     `messages_lost` and `bytes_lost`: good messages behind that end. `messages_unqueued`: messages left in the log that
-    no queue leads to. `queues_changed`: a row for each, see `_row`. `index_entries_lost`: those of deleted index
+    no queue leads to; `unqueued`: a row for each queue that they belong to, see `Unqueued`. `queues_changed`: a row for
+    each, see `_row`. `index_entries_lost`: those of deleted index
     files that are not made anew. `topics_returned`: topics whose queues hold messages after the start although
     topics.json does not name them, with the units that the start adds. `config`: a row for each config file that
     is not loaded as it was written (see `ConfigStep`). `messages_stuck`: delayed messages that are never
@@ -82,6 +90,7 @@ class Prediction:
     messages_lost: int = 0
     bytes_lost: int = 0
     messages_unqueued: int = 0
+    unqueued: list[dict[str, Any]] = field(default_factory=list)
     files_deleted: list[str] = field(default_factory=list)
     queues_changed: list[dict[str, Any]] = field(default_factory=list)
     index_files_deleted: list[str] = field(default_factory=list)
@@ -115,25 +124,25 @@ def predict(
     batch_topics: Iterable[str] | None = None,
     progress: Progress | None = None,
 ) -> Prediction:
-    """What the next start of that version ("4.9.8", "5.3.3") will do to the store, which is not touched.
+    """What the next start of that version ("4.9.8", "5.3.3", "5.5.0") will do to the store, which is not touched.
 
     The configuration of `files` is taken for the broker's; sizes it does not name are those of the files.
     `batch_topics`: topics with queue.type=BatchCQ; by default those of config/topics.json. UsageError for another
     version, UnsupportedError for queues in a RocksDB and settings with which a start goes by other rules.
     """
-    rules = BROKERS.get(broker)
-    if rules is None:
-        raise UsageError(f"the start of broker {broker!r} is not known", hint=f"known are {', '.join(BROKERS)}")
-    refuse_what_is_not_followed(files.layout, files.config, rules)
+    release = RELEASES.get(broker)
+    if release is None:
+        raise UsageError(f"the start of broker {broker!r} is not known", hint=f"known are {', '.join(RELEASES)}")
+    refuse_what_is_not_followed(files.layout, files.config, release)
     if files.config.dropped:
         files = StoreFiles(files.root, as_a_broker_starts(files.config))
     for _ in range(_RESTARTS):
-        found = _of_what_is_there(files, Start(files, rules, batch_topics, progress).run)
+        found = _of_what_is_there(files, Start(files, release, batch_topics, progress).run)
         if found is not None:
             return found
         # files went away meanwhile: it is another store now
         files = StoreFiles(files.root, files.config)
-    return Start(files, rules, batch_topics, progress).run()
+    return Start(files, release, batch_topics, progress).run()
 
 
 def _of_what_is_there(files: StoreFiles, look: Callable[[], Prediction]) -> Prediction | None:
@@ -151,26 +160,26 @@ class Start:
     """One start, in memory: `queues` are the broker's after `run`."""
 
     def __init__(
-        self, files: StoreFiles, rules: Rules, batch_topics: Iterable[str] | None, progress: Progress | None
+        self, files: StoreFiles, release: Release, batch_topics: Iterable[str] | None, progress: Progress | None
     ) -> None:
         self.files = files
-        self.rules = rules
+        self.release = release
         self.progress = progress
-        self.loading = QueueLoading(files, rules, batch_topics)
+        self.loading = QueueLoading(files, release, batch_topics)
         self.names = KnownNames.of(files)
         self.levels = files.config.delay_levels()
         self.digest = Digest(self.levels, keys=False, refuses=False)
         table = files.queues
         sizes = table.consumequeue_file_size(), table.batch_file_size()
         self.queues = SimulatedQueues(files.layout, sizes, files.descriptors)
-        self.result = Prediction(rules.version, was_clean=not files.has_abort())
+        self.result = Prediction(release.name, was_clean=not files.has_abort())
         self.deleted: list[Path] = []
         # what a broker logs that comes to no end of its start
         self._waits: str | None = None
 
     def run(self) -> Prediction:
         """Go through the start once."""
-        config = start_of_config(self.files.layout, self.files.config, self.rules.version)
+        config = start_of_config(self.files.layout, self.files.config, self.release.name)
         self.result.config = [step.row() for step in config.steps]
         self.result.warnings += [step.detail for step in config.steps]
         denied, warnings = permission_problems(self.files.layout)
@@ -203,12 +212,16 @@ class Start:
         index = start_index(
             self.files.index, self.files.readable_checkpoint(), not self.result.was_clean, self.files.descriptors
         )
+        start = self._start_of_recovery(log)
+        if start.error is not None:
+            self._note_index(index)
+            return self._finished(start.error)
         if log.files:
-            self._recover_log(log)
+            self._recover_log(log, start)
         else:
             self._without_log()
         for queue in queues:
-            queue.correct_min(log.min_offset, self.rules.trusts_filler)
+            queue.correct_min(log.min_offset, self.release.trusts_filler)
         self._note_queues(before)
         self._note_index(index)
         self._note_topics()
@@ -216,13 +229,13 @@ class Start:
         self._note_timer()
         return self._finished(
             self._waits
-            or (index.error if self.rules.index_counts else None)
-            or refused_by_timer(self.files.layout, self.files.config, self.rules)
+            or (index.error if self.release.index_counts else None)
+            or refused_by_timer(self.files.layout, self.files.config, self.release)
             or config.error_after
             or self._refused_levels()
             or refused_lock(self.files.layout)
             # written last, once the store has started
-            or refused_abort(self.files.layout, self.rules)
+            or refused_abort(self.files.layout, self.release)
         )
 
     def _refused_levels(self) -> str | None:
@@ -249,7 +262,7 @@ class Start:
         """What the timer does, where the start leaves the log and the timer's queue as they are."""
         result = self.result
         changed = result.messages_lost or any(row["topic"] == TIMER_TOPIC for row in result.queues_changed)
-        if self.rules.knows_batches and self.files.log.files and not changed:
+        if self.release.knows_batches and self.files.log.files and not changed:
             is_on = self.files.config.timer_wheel_enable
             timer = timer_outcome(self.files) if is_on else timer_off(self.files)
             result.messages_stuck += timer.stuck
@@ -260,7 +273,7 @@ class Start:
     def _load_log(self) -> MappedFileQueue:
         """The commitlog as the broker has it after loading; a failure stands in the result then."""
         log = self.files.log
-        loaded = load_files(log.directories, log.file_size, self.rules)
+        loaded = load_files(log.directories, log.file_size, self.release)
         self.result.error = loaded.error
         self.deleted += loaded.deleted
         mapped = MappedFileQueue(log.directories, log.file_size, log.descriptors)
@@ -274,38 +287,45 @@ class Start:
         ]
         return mapped
 
-    def _recover_log(self, log: MappedFileQueue) -> None:
+    def _recover_log(self, log: MappedFileQueue, start: RecoveryStart) -> None:
         """CommitLog#recoverNormally and #recoverAbnormally, and what is dispatched then."""
-        rules, result = self.rules, self.result
+        release, result = self.release, self.result
         reached = self.queues.max_physical()
-        number = self._start_file(log, reached)
-        result.start_file, result.start_offset = log.files[number].path.name, log.files[number].start_offset
-        reading = BrokerReading(
-            log, rules, self.digest, self.progress, checks_crc=self.files.config.check_crc_on_recover
-        )
+        begin = LogPlace(start.file, start.position)
+        result.start_file, result.start_offset = log.files[begin.file].path.name, log.files[begin.file].start_offset
         config = self.files.config
+        reading = BrokerReading(
+            log,
+            release,
+            self.digest,
+            self.progress,
+            checks_crc=config.check_crc_on_recover,
+            checks_place=release.starts_by_frames
+            and config.check_commit_log_offset_on_recover
+            and not result.was_clean,
+        )
         # dispatch asks the one setting, everything else the other (MultiDispatchUtils#isNeedHandleMultiDispatch)
         has_light_queues = config.enable_multi_dispatch or not config.enable_lmq
         dispatch = SimulatedDispatch(
-            self.queues, log, rules, self.levels, self.loading.batch_topics, has_light_queues=has_light_queues
+            self.queues, log, release, self.levels, self.loading.batch_topics, has_light_queues=has_light_queues
         )
-        taker = dispatch if rules.dispatches_clean or not result.was_clean else _Nobody()
+        taker = dispatch if release.dispatches_clean or not result.was_clean else _Nobody()
         dispatch.floor = reached if result.was_clean else None
         if config.duplication_enable:
-            end, why = end_without_duplicates(log, LogPlace(number, 0), rules, checks_crc=config.check_crc_on_recover)
+            end, why = end_without_duplicates(log, begin, release, checks_crc=config.check_crc_on_recover)
         else:
-            end = reading.read(LogPlace(number, 0), taker)
+            end = reading.read(begin, taker)
             why = reading.why_it_ended
         end_offset = log.files[end.file].start_offset + end.position
-        self._note_recovery(log, number, end)
+        self._note_recovery(log, begin, end)
         result.end_offset, result.end_reason = end_offset, why or None
         result.messages_lost, result.bytes_lost = count_behind(self.files.log, end_offset)
         result.harmful_setting = f"{SETTING}=true" if config.duplication_enable and result.messages_lost else None
-        if reached >= end_offset:
+        if (self.queues.max_physical() if release.cuts_by_dispatched else reached) >= end_offset:
             for queue in self.queues.by_key.values():
                 queue.truncate(end_offset)
         self._truncate_log(log, end_offset)
-        if rules.catches_up:
+        if release.catches_up:
             dispatch.floor = None
             self._catch_up(log, reading, dispatch)
         if dispatch.unplaceable:
@@ -319,7 +339,9 @@ class Start:
                 "that can makes it elsewhere"
             )
         unqueued = count_unqueued(log, self.queues, dispatch, self.digest, self.levels, self.names)
-        result.messages_unqueued = unqueued.messages
+        result.messages_unqueued, result.unqueued = unqueued.messages, unqueued.queues
+        if unqueued.messages and begin.file > start.matching_file:
+            result.warnings.append(start.said_of_limit(unqueued.messages))
         if unqueued.damaged:
             places = counted(len(unqueued.damaged), "damaged place")
             result.warnings.append(
@@ -327,24 +349,30 @@ class Start:
                 f"{'' if len(unqueued.damaged) == 1 else ' and behind it'}: `rmqctl check` says what is there"
             )
 
-    def _note_recovery(self, log: MappedFileQueue, number: int, end: LogPlace) -> None:
-        """Note what is read from the start of file `number` to `end`, and that queue files are opened before."""
-        whole = sum(file.size for file in log.files[number : end.file])
+    def _note_recovery(self, log: MappedFileQueue, begin: LogPlace, end: LogPlace) -> None:
+        """Note what is read from `begin` to `end`, and that queue files are opened before."""
+        whole = sum(file.size for file in log.files[begin.file : end.file]) - begin.position
         queue_files = sum(len(queue.files.files) for queue in self.files.queues.all())
-        work = recovery_work(whole + end.position, end.file - number + 1, queue_files)
+        work = recovery_work(whole + end.position, end.file - begin.file + 1, queue_files)
         self.result.recovery = work._asdict()
 
-    def _start_file(self, log: MappedFileQueue, reached: int) -> int:
-        if not self.result.was_clean:
-            config = self.files.config
-            is_safe = config.message_index_enable and config.message_index_safe
-            return first_file_after_crash(log, self.files.readable_checkpoint(), self.rules, covers_index=is_safe)
-        number = len(log.files) - 1
-        if not self.rules.starts_by_queues:
-            return max(0, number + 1 - CLEAN_STOP_FILES)
-        while number > 0 and log.files[number].start_offset > reached:
-            number -= 1
-        return number
+    def _start_of_recovery(self, log: MappedFileQueue) -> RecoveryStart:
+        """Where the recovery of `log` begins. Notes what follows from that."""
+        checkpoint = self.files.readable_checkpoint() or Checkpoint()
+        queues_end = self.queues.max_physical() if self.result.was_clean else None
+        if self.release.makes_rocksdb_store:
+            self.result.warnings += self._of_rocksdb_store()
+        if self.release.starts_by_frames and queues_end is None and checkpoint.logics_physical_offset <= 0:
+            self.result.warnings.append(NO_LOGICS_OFFSET)
+        return RecoveryStart(log, self.release, self.files.config, checkpoint, queues_end)
+
+    def _of_rocksdb_store(self) -> Iterator[str]:
+        """What a start of 5.4 or later has to do with `rocksdbstore/`, which it opens in any case."""
+        layout = self.files.layout
+        if not is_of_5_4_or_later(layout):
+            yield f"this start makes rocksdbstore/, a RocksDB that {self.release.name} opens in every store"
+        elif holds_rocksdb_data(layout):
+            yield "rocksdbstore/ holds data: with indexRocksDBEnable or transRocksDBEnable recovery goes by it, too"
 
     def _truncate_log(self, log: MappedFileQueue, end_offset: int) -> None:
         """MappedFileQueue#truncateDirtyFiles: files behind the end go, the last one's positions are set."""

@@ -27,12 +27,13 @@ from rmqctl.store.config.config_files import (
 )
 from rmqctl.store.config.config_tables import missing_table
 from rmqctl.store.config.epoch_file import EPOCH_FILE, IDENTITY_FILE
+from rmqctl.store.config.releases import RELEASES, Release
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import exists, has_entries, is_directory, is_file, is_link, is_there, status_of
 from rmqctl.store.options import UNHEARD
-from rmqctl.store.predict.broker_log import LogPlace, judge, load_files
-from rmqctl.store.predict.rules import CONFIRMED_OFFSET, Rules, not_predicted
+from rmqctl.store.predict.broker_log import LogPlace, duplicate_info, has_duplicate_info, judge, load_files
+from rmqctl.store.predict.rules import CONFIRMED_OFFSET, not_predicted
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
@@ -89,12 +90,12 @@ def refused_lock(layout: StoreLayout) -> str | None:
     return _INVALID if _is_kind(layout.lock, stat.S_ISFIFO) else None
 
 
-def refused_abort(layout: StoreLayout, rules: Rules) -> str | None:
+def refused_abort(layout: StoreLayout, release: Release) -> str | None:
     """What stops a store that has started, when it makes its abort file (DefaultMessageStore#createTempFile).
 
     4.9.8 takes anything of that name for the file; 5.x reads it and writes its process id there.
     """
-    if not rules.writes_abort:
+    if not release.writes_abort:
         return None
     if _is_kind(layout.abort, stat.S_ISFIFO):
         return f"none is logged: the broker waits without end for a process that writes into the fifo {layout.abort}"
@@ -106,9 +107,9 @@ def _is_kind(path: Path, kind: Callable[[int], bool]) -> bool:
     return status is not None and kind(status.st_mode)
 
 
-def refused_by_timer(layout: StoreLayout, config: StoreConfig, rules: Rules) -> str | None:
+def refused_by_timer(layout: StoreLayout, config: StoreConfig, release: Release) -> str | None:
     """What stops the timer, which 5.x loads after the store; None for nothing."""
-    if not rules.knows_batches or not config.timer_wheel_enable:
+    if not release.knows_batches or not config.timer_wheel_enable:
         return None
     wheel = layout.root / "timerwheel"
     error = not_mapped(layout.config / CHECKPOINT_FILE) or not_mapped(wheel)
@@ -118,7 +119,7 @@ def refused_by_timer(layout: StoreLayout, config: StoreConfig, rules: Rules) -> 
     size = 0 if status is None else status.st_size
     if size not in (0, _WHEEL_SIZE):
         return f"java.lang.RuntimeException: Timer wheel length:{size} != expected:{_WHEEL_SIZE}"
-    return load_files([layout.root / "timerlog"], _timer_log_size(layout.root / "timerlog"), rules).error
+    return load_files([layout.root / "timerlog"], _timer_log_size(layout.root / "timerlog"), release).error
 
 
 def _timer_log_size(directory: Path) -> int:
@@ -215,21 +216,6 @@ def _entries(directory: Path) -> list[Path]:
 # What config files and their backups do to the next start, in the order in which a broker loads them.
 
 _CONSUMER, _LMQ, _DELAY = "consumerOffset.json", "lmqConsumerOffset.json", "delayOffset.json"
-_BEFORE = {
-    "4.9.8": ("topics.json", _CONSUMER, "subscriptionGroup.json", "consumerFilter.json"),
-    "5.3.3": (
-        "topics.json",
-        "topicQueueMapping.json",
-        _CONSUMER,
-        "subscriptionGroup.json",
-        "consumerFilter.json",
-        "consumerOrderInfo.json",
-    ),
-}
-_BEFORE["5.5.0"] = _BEFORE["5.3.3"]
-"""The files that are loaded before the store, by version (BrokerController#initializeMetadata)."""
-_DELETES_FIRST = frozenset(("5.5.0",))
-"""Versions that delete a file which they cannot load, before they look at its backup."""
 _EMPTY_MEANS = {
     "topics.json": "no topic is configured: clients find none of them until they are created again",
     "topicQueueMapping.json": "static topics have no mapping",
@@ -276,7 +262,7 @@ class ConfigStart:
 def start_of_config(layout: StoreLayout, config: StoreConfig, version: str) -> ConfigStart:
     """What the start of `version` makes of the config folder. Nothing is changed."""
     found = ConfigStart(version)
-    for name in _BEFORE[version]:
+    for name in RELEASES[version].tables:
         if database_of(layout.config, name) is not None:
             continue  # it is not loaded from the file
         wanted = _LMQ if name == _CONSUMER and config.enable_lmq else name
@@ -303,13 +289,13 @@ def start_of_config(layout: StoreLayout, config: StoreConfig, version: str) -> C
 
 def _in_the_way(layout: StoreLayout, config: StoreConfig, version: str) -> Iterator[ConfigStep]:
     """Yield directories and the like in places of files that a start does not need, and the broker writes later."""
-    for table in (*_BEFORE[version], _DELAY):
+    for table in (*RELEASES[version].tables, _DELAY):
         name = _LMQ if table == _CONSUMER and config.enable_lmq else table
         backup = backup_of(layout.config / name)
         if is_there(backup) and not is_file(backup):
             text = f"{backup.name} is not a regular file: the broker loads {name} and cannot save it any more"
             yield ConfigStep(backup.name, "file", True, text)
-    if version == "4.9.8":
+    if RELEASES[version].is_of_4:
         return
     for path, text in (
         (layout.config / "timermetrics", "the timer's counts are those of the backup, and are not saved any more"),
@@ -340,7 +326,7 @@ def _is_kept(layout: StoreLayout, name: str) -> bool:
 
 
 def _waits_for_metrics(layout: StoreLayout, config: StoreConfig, version: str) -> Iterator[str | None]:
-    if version != "4.9.8":
+    if not RELEASES[version].is_of_4:
         for name in ("timermetrics", "transactionMetrics") if config.timer_wheel_enable else ("transactionMetrics",):
             yield _waits_for(look_at_pair(layout.config / name), version)
 
@@ -373,7 +359,7 @@ def _steps(pair: ConfigPair, version: str) -> Iterator[ConfigStep]:
     name = file.path.name
     source = pair.source_for(version)
     was = f"{name} is {_state(file)}" if file.state != GOOD else f"{name} is not loaded ({_why(file, version)})"
-    is_deleted = version in _DELETES_FIRST and file.state != MISSING
+    is_deleted = RELEASES[version].deletes_bad_tables and file.state != MISSING
     copy_first = f". {version} deletes config/{name}: copy it before the start" if is_deleted else ""
     if source is None:
         stops = f"{was}, its backup is {_state(backup)}: the broker does not start{copy_first}"
@@ -437,17 +423,16 @@ def _moves(file: FoundFile, backup: FoundFile) -> Iterator[dict[str, Any]]:
                     }
 
 
-# Find where recovery of 5.3.3 ends the log with duplicationEnable=true: at the first message without DUP_INFO.
+# Find where recovery of 5.x ends the log with duplicationEnable=true: at the first message without DUP_INFO.
 #
 # The check (CommitLog#checkMessageAndReturnSize, `checkDupInfo`) is one of recovery alone. Producers and brokers
 # write no such property by themselves, so recovery takes no message at all: it cuts the log where it begins to read.
 
 SETTING = "duplicationEnable"
-_DUP_INFO = "DUP_INFO"
 
 
 def end_without_duplicates(
-    log: MappedFileQueue, begin: LogPlace, rules: Rules, *, checks_crc: bool
+    log: MappedFileQueue, begin: LogPlace, release: Release, *, checks_crc: bool
 ) -> tuple[LogPlace, str]:
     """Return where the log ends for recovery, and why in the words of the broker.
 
@@ -456,20 +441,15 @@ def end_without_duplicates(
     place = begin
     while True:
         file = log.files[place.file]
-        verdict = judge(file.read, place.position, file.committed_position, rules, check_crc=checks_crc)
+        verdict = judge(file.read, place.position, file.committed_position, release, check_crc=checks_crc)
         if verdict.message is not None:
-            info = verdict.message.properties().get(_DUP_INFO)
-            if not verdict.message.property_bytes or _is_pair(info):
+            info = duplicate_info(verdict.message)
+            if not verdict.message.property_bytes or has_duplicate_info(verdict.message):
                 raise not_predicted(SETTING, CONFIRMED_OFFSET)
             return place, f"DupInfo in properties check failed. dupInfo={'null' if info is None else info}"
         if not verdict.is_blank or place.file + 1 >= len(log.files):
             return place, verdict.why
         place = LogPlace(place.file + 1, 0)
-
-
-def _is_pair(info: str | None) -> bool:
-    """Return whether `info`, split at "_" as Java splits, has two parts."""
-    return info is not None and len(info.rstrip("_").split("_")) == 2
 
 
 # How much a start reads until its store is recovered, and an estimate of how long that takes, with its basis.

@@ -18,7 +18,6 @@ from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, Usa
 from rmqctl.formats.properties import REAL_TOPIC
 from rmqctl.store.answers.config_offsets import KnownNames, is_own_group
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX
-from rmqctl.store.config.config import DEFAULT_RELEASE, RELEASES
 from rmqctl.store.config.config_files import (
     DELETED_TOPICS,
     GROUPS,
@@ -39,6 +38,7 @@ from rmqctl.store.config.config_tables import (
     parsed_change,
     topic_attributes,
 )
+from rmqctl.store.config.releases import DEFAULT_RELEASE, RELEASES
 from rmqctl.store.files.layout import StoreLayout, topic_directory
 from rmqctl.store.files.reading import is_there
 from rmqctl.store.info.counts import count_topics

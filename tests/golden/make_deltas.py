@@ -7,7 +7,8 @@ Run from the project's root:
 A folder holds, for each golden, NAME.tar.xz, NAME.props and NAME.truth.jsonl.xz (and NAME.admin.json for stores of a
 whole broker). A store whose truth names a base that is among the folders, or already here, becomes NAME.delta.json
 against it; any other is kept whole. Every delta is applied to a fresh copy of its base and compared with the archive
-(names, bytes, mtimes) before it is kept. Goldens of which the folders say nothing stay as they are.
+(names, bytes, mtimes) before it is kept. Goldens of which the folders say nothing stay as they are. Of a truth of
+5.5.0 only what a start is held against is kept: the summary, the queues, and where messages lie.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import tempfile
 from pathlib import Path
 
 from tests.golden import delta
-from tests.goldens import FOLDER, TRUTH_SUFFIX, tree_state, unpack
+from tests.goldens import FOLDER, TRUTH_SUFFIX, file_of, tree_state, unpack
 
 
 def base_in_truth(truth: Path) -> str | None:
@@ -29,6 +30,24 @@ def base_in_truth(truth: Path) -> str | None:
     with lzma.open(truth, "rt", encoding="utf-8") as file:
         base: str | None = json.loads(file.readline())["scenario"].get("base")
     return base
+
+
+_OF_A_MESSAGE = ("kind", "phyOffset", "storeSize", "topic", "queueId", "queueOffset", "sysFlag", "checkOk")
+_OF_A_QUEUE = ("kind", "topic", "queueId", "min", "max", "cqType", "unitsSha256")
+
+
+def shorten(truth: Path) -> None:
+    """Leave in a truth what a start is held against."""
+    with lzma.open(truth, "rt", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    kept = {"msg": _OF_A_MESSAGE, "queue": _OF_A_QUEUE}
+    with lzma.open(truth, "wt", encoding="utf-8", preset=9) as file:
+        for row in rows:
+            if row["kind"] in ("summary", "sameAsBase"):
+                row.pop("javaLog", None)
+                file.write(json.dumps(row) + "\n")
+            elif row["kind"] in kept:
+                file.write(json.dumps({name: row[name] for name in kept[row["kind"]] if name in row}) + "\n")
 
 
 class Maker:
@@ -42,7 +61,7 @@ class Maker:
         """The full store `name`, unpacked on first use; None if there is no archive of it."""
         store = self.work / name
         if not store.exists():
-            archive = self.archives.get(name, FOLDER / f"{name}.tar.xz")
+            archive = self.archives.get(name, file_of(name, ".tar.xz"))
             if not archive.exists():
                 return None
             unpack(archive, self.work)
@@ -62,17 +81,19 @@ class Maker:
         else:
             wanted += [".tar.xz", ".props"]
         for suffix in (TRUTH_SUFFIX, ".admin.json", ".tar.xz", ".props", ".delta.json"):
-            (FOLDER / (name + suffix)).unlink(missing_ok=True)
+            file_of(name, suffix).unlink(missing_ok=True)
             if suffix in wanted and (source / (name + suffix)).exists():
-                shutil.copyfile(source / (name + suffix), FOLDER / (name + suffix))
+                shutil.copyfile(source / (name + suffix), file_of(name, suffix))
+        if file_of(name, "").parent != FOLDER:
+            shorten(file_of(name, TRUTH_SUFFIX))
         if made is None:
             return "whole"
-        (FOLDER / f"{name}.delta.json").write_text(made.to_json(), encoding="utf-8")
+        file_of(name, ".delta.json").write_text(made.to_json(), encoding="utf-8")
         return f"delta against {base}"
 
     def props(self, base: str) -> Path:
         """The configuration of the store `base`, from where its archive is."""
-        return self.archives.get(base, FOLDER / f"{base}.tar.xz").parent / f"{base}.props"
+        return self.archives.get(base, file_of(base, ".tar.xz")).parent / f"{base}.props"
 
     def verified_delta(self, name: str, base: str, base_store: Path) -> delta.Delta:
         """The delta of `name`, read back from JSON and tried; SystemExit if that does not give the archived store."""

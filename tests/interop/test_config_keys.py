@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.network.config_defaults import broker_defaults, name_server_defaults
-from rmqctl.store.config.config import RELEASES
+from rmqctl.store.config.releases import RELEASES
 from tests.goldens import keys_of_servers
 from tests.interop.harness import java_command
 from tests.interop.toolchain import SOURCES, Unavailable, run, servers, toolchain

@@ -16,7 +16,7 @@ from rmqctl.store.store_files import StoreFiles
 from tests import goldens
 from tests.goldens import broker_conf, properties
 from tests.interop import harness
-from tests.interop.harness import VERSIONS, Job
+from tests.interop.harness import NEWEST, Job
 from tests.interop.starts import differences, simulated, waits_for_ever
 from tests.store.check.breaking import HEAD, flip, messages
 
@@ -211,6 +211,12 @@ def test_a_broker_that_waits_for_its_dispatch_for_ever(tmp_path: Path, monkeypat
 
 
 SETTINGS: tuple[dict[str, str], ...] = ({"messageIndexSafe": "true"}, {"checkCRCOnRecover": "false"})
+OF_5_5: tuple[dict[str, str], ...] = (
+    *SETTINGS,
+    {"commitLogRecoverMaxNum": "2"},
+    {"enableAcceleratedRecovery": "true"},
+    {"checkCommitLogOffsetOnRecover": "true"},
+)
 CONFIGURED = (
     "abort only",
     "body in the last file",
@@ -219,6 +225,9 @@ CONFIGURED = (
     "no index, abort",
     "checkpoint far ahead, abort",
     "checkpoint ahead of the index, abort",
+    "queues far behind",
+    "frame of another place, abort",
+    "files swapped, abort",
 )
 """Cases that come out otherwise with one of these settings, or might."""
 
@@ -232,13 +241,27 @@ def _predicted(
     return simulated(store, read_broker_conf(conf), version)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_freshly_broken_stores(version: str, tmp_path: Path) -> None:
-    name = "clean" if version == "5.3.3" else "v4-clean"
+def _with_sixth_long(store: Path) -> None:
+    """As 5.5.0 leaves the checkpoint: with the last message that has a unit."""
+    _poke(store / "checkpoint", 40, messages(store)[-1].physical_offset.to_bytes(8, "big"))
+
+
+LINES = (("5.3.3", _nothing), ("4.9.8", _nothing), (NEWEST, _nothing), (NEWEST, _with_sixth_long))
+"""Versions that start, and what is done to the store before it is broken."""
+
+
+def _store_for(version: str) -> str:
+    return "v4-clean" if version == "4.9.8" else "clean"
+
+
+@pytest.mark.parametrize(("version", "before"), LINES)
+def test_freshly_broken_stores(version: str, before: Breaking, tmp_path: Path) -> None:
+    name = _store_for(version)
     predictions, jobs = [], []
     for number, breaking in enumerate(CASES.values()):
         folder = tmp_path / str(number)
         store = goldens.golden(name, folder)
+        before(store)
         breaking(store)
         predictions.append(_predicted(store, folder, name, version))
         jobs.append(Job(store, properties(name)))
@@ -250,13 +273,15 @@ def test_freshly_broken_stores(version: str, tmp_path: Path) -> None:
     assert wrong == {}
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_settings_that_alter_a_start(version: str, tmp_path: Path) -> None:
-    name = "clean" if version == "5.3.3" else "v4-clean"
+@pytest.mark.parametrize(("version", "before"), LINES)
+def test_settings_that_alter_a_start(version: str, before: Breaking, tmp_path: Path) -> None:
+    name = _store_for(version)
     predictions, jobs = [], []
-    for number, (case, settings) in enumerate((case, settings) for case in CONFIGURED for settings in SETTINGS):
+    chosen = OF_5_5 if version == NEWEST else SETTINGS
+    for number, (case, settings) in enumerate((case, settings) for case in CONFIGURED for settings in chosen):
         folder = tmp_path / str(number)
         store = goldens.golden(name, folder)
+        before(store)
         CASES[case](store)
         predictions.append((case, settings, *_predicted(store, folder, name, version, settings)))
         told = {f"store.{key}": value for key, value in settings.items()}
@@ -268,6 +293,9 @@ def test_settings_that_alter_a_start(version: str, tmp_path: Path) -> None:
         if (found_wrong := differences(start, found, view))
     }
     assert wrong == {}
+    if version == NEWEST:
+        assert len({(found.start_offset, found.error) for *_, found in predictions}) > 3
+        return
     starts = {(case, *settings): found.start_offset or 0 for case, settings, _, found in predictions}
     ahead = "checkpoint ahead of the index, abort"
     assert starts[ahead, "messageIndexSafe"] < starts[ahead, "checkCRCOnRecover"]

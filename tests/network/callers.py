@@ -20,7 +20,8 @@ from rmqctl.network.broker.settings import BrokerIdentity
 from rmqctl.network.remoting.codec import RemotingCommand
 from rmqctl.network.remoting.headers import HEADERS, Header
 from rmqctl.network.remoting.requests import Awaited, Processor, Promised, Suspended
-from rmqctl.store.config.config import DEFAULT_RELEASE, StoreConfig
+from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.config.releases import DEFAULT_RELEASE
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.store_files import StoreFiles
 

@@ -11,8 +11,8 @@ import pytest
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.network.remoting.codec import RequestCode as Request
-from rmqctl.store.config.config import RELEASES
 from rmqctl.store.config.config_tables import changed_attributes, group_attributes, parsed_change, topic_attributes
+from rmqctl.store.config.releases import RELEASES
 from tests.network.callers import Writing
 
 V5, V55, V4 = RELEASES["5.3.3"], RELEASES["5.5.0"], RELEASES["4.9.8"]

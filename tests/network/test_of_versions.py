@@ -11,7 +11,7 @@ import pytest
 
 from rmqctl.network.remoting.codec import RequestCode as Request
 from rmqctl.network.remoting.requests import FAQ
-from rmqctl.store.config.config import RELEASES
+from rmqctl.store.config.releases import RELEASES
 from tests.network.callers import Writing, heartbeat, pulling
 
 Make = Callable[..., Writing]

@@ -19,7 +19,8 @@ from rmqctl.network.remoting.codec import RemotingCommand, parse_body, queue_of_
 from rmqctl.network.remoting.codec import RequestCode as Request
 from rmqctl.network.remoting.requests import Processor, Promised
 from rmqctl.network.topic_config import TopicConfig, retry_topic
-from rmqctl.store.config.config import RELEASES, StoreConfig
+from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.config.releases import RELEASES
 from tests.goldens import keys_of_servers
 from tests.network.callers import Peer, Writing, heartbeat, pulling, with_header
 from tests.network.serving import serving

@@ -16,7 +16,8 @@ import pytest
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.store.config.config_tables import TABLES, is_white_space, load_config_text, white_space_read_by
-from rmqctl.store.config.config_text import VERSIONS, read_torn_text
+from rmqctl.store.config.config_text import read_torn_text
+from rmqctl.store.config.releases import VERSIONS
 
 _ROWS = [
     json.loads(line)

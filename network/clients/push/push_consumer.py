@@ -37,7 +37,7 @@ from rmqctl.network.clients.tracing import ConsumeTrace, TraceDispatcher, TraceO
 from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode
 from rmqctl.network.remoting.headers import UnregisterClient
 from rmqctl.network.topic_config import retry_topic
-from rmqctl.store.config.config import DEFAULT_RELEASE
+from rmqctl.store.config.releases import DEFAULT_RELEASE
 from rmqctl.store.read.filter import SUBSCRIBE_ALL, TagFilter
 
 _FIRST_PERSIST_SECONDS = 10.0

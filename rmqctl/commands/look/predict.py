@@ -14,11 +14,28 @@ from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
+    from rmqctl.store.message_store import MessageStore
     from rmqctl.store.predict import Prediction
 
 _VERSIONS = ("4.9.8", "5.3.3", "5.5.0")
-_BROKERS = ("5.3.3", "4.9.8")
+_ALL = "all"
 _QUEUE_COLUMNS = ("topic", "queue_id", "max_before", "min_after", "max_after", "dropped", "added", "misplaced")
+_UNQUEUED_COLUMNS = ("topic", "queue_id", "messages", "first_offset", "last_offset", "physical_offset")
+_COMPARED = (
+    "broker",
+    "loads",
+    "start_file",
+    "end_offset",
+    "messages_lost",
+    "messages_unqueued",
+    "dropped",
+    "added",
+    "misplaced",
+    "index_entries_lost",
+    "messages_stuck",
+    "deleted",
+    "why",
+)
 _TOPIC_COLUMNS = ("topic", "queues", "messages", "units_added")
 _SHOWN = 20
 
@@ -28,6 +45,7 @@ _SHOWN = 20
 Examples:
   rmqctl predict -s /data/store                    before a start after a crash
   rmqctl predict -s /data/store --broker 4.9.8
+  rmqctl predict -s /data/store --broker all       the three versions side by side
   rmqctl predict -s /data/store -c broker.conf     with the sizes and paths that it will start with
   rmqctl predict -s /data/store --json
   rmqctl predict -s /data/store --to 5.5.0         before an upgrade: formats and settings
@@ -39,12 +57,12 @@ its configuration are lost, delayed messages are never delivered, or how far the
 )
 @store_options
 @click.option(
-    "--broker", type=click.Choice(_BROKERS), default=_BROKERS[0], show_default=True, help="The version that will start."
+    "--broker", type=click.Choice((*_VERSIONS, _ALL)), help="Version that starts. [default: the newest by the files]"
 )
 @click.option("--to", "target", type=click.Choice(_VERSIONS), help="List what this version treats differently.")
 @click.option("--from", "source", type=click.Choice(_VERSIONS), help="Version that runs now. [default: by the files]")
 @output_options
-def predict(store: StoreLocation, output: Output, *, broker: str, target: str | None, source: str | None) -> int:
+def predict(store: StoreLocation, output: Output, *, broker: str | None, target: str | None, source: str | None) -> int:
     """Predict what the next start of a broker does to this store.
 
     Nothing is changed. The rules are those of that version, its defects included: whether it starts, where its
@@ -52,7 +70,8 @@ def predict(store: StoreLocation, output: Output, *, broker: str, target: str | 
     wrong places. Config files and their backups, the timer's files, the lock and the permissions of the store's owner
     are part of it. What its cleaning by age and disk space removes later is not part of it: see `clean --dry-run`.
 
-    It also says how much its recovery reads, and estimates how long that takes.
+    It also says how much its recovery reads, and estimates how long that takes. With --broker all, `why` says what
+    stops a version, or why its start is not predicted.
 
     With --to, it predicts no start. It lists what that version does not read or treats otherwise: queues and tables in
     RocksDB, batch queues, messages of version 2, timers, POP, topic attributes, index entries of tags, the checkpoint.
@@ -60,9 +79,10 @@ def predict(store: StoreLocation, output: Output, *, broker: str, target: str | 
     changed or unused. Exit code 1: something is refused or lost.
 
     Of broker.conf the sizes and paths, messageDelayLevel, messageIndexEnable, messageIndexSafe and checkCRCOnRecover
-    are followed. With duplicationEnable, 5.3.3 ends the log at the first message without DUP_INFO. Not predicted:
-    queues in a RocksDB, enableDLegerCommitLog, enableControllerMode, forceVerifyPropCRC, duplicationEnable of 4.9.8 and
-    of messages with DUP_INFO.
+    are followed, of 5.5.0 commitLogRecoverMaxNum, enableAcceleratedRecovery and checkCommitLogOffsetOnRecover, too.
+    With duplicationEnable, 5.x ends the log at the first message without DUP_INFO. Not predicted: queues in a RocksDB,
+    enableDLegerCommitLog, enableControllerMode, forceVerifyPropCRC, indexRocksDBEnable, transRocksDBEnable,
+    duplicationEnable of 4.9.8 and of messages with DUP_INFO.
     """
     from rmqctl.opening import log_bytes, open_store
     from rmqctl.output.progress import progress
@@ -75,6 +95,8 @@ def predict(store: StoreLocation, output: Output, *, broker: str, target: str | 
 
     with open_store(store) as opened:
         total = log_bytes(opened.files)
+        if broker == _ALL:
+            return _compare(opened, output)
         with progress("reading the commitlog", total, "bytes") as bar:
             found = opened.predict(broker, events=Events(bar.advance))
     print_verdict(output, of_prediction(found, opened.files.root, store.config_path))
@@ -99,6 +121,34 @@ def _other_version(store: StoreLocation, output: Output, target: str, source: st
     return exit_codes.DAMAGE_OR_NOTHING if any(one.is_harmful for one in found) else exit_codes.OK
 
 
+def _compare(opened: MessageStore, output: Output) -> int:
+    """Print what a start of each version does, and what they do not have in common."""
+    from rmqctl.formats.errors import UnsupportedError
+    from rmqctl.output.paragraph import talk_paragraph
+
+    rows: list[dict[str, Any]] = []
+    for version in _VERSIONS:
+        try:
+            found = opened.predict(version)
+        except UnsupportedError as error:
+            rows.append({"broker": version, "loads": None, "is_harmful": None, "why": error.message, "warnings": []})
+            continue
+        changed = found.queues_changed
+        sums = {name: sum(row[f"units_{name}"] for row in changed) for name in ("dropped", "added", "misplaced")}
+        said = {"is_harmful": found.is_harmful, "why": found.error, **sums}
+        rows.append(asdict(found) | said | {"deleted": len(found.files_deleted) + len(found.index_files_deleted)})
+    output.rows(_COMPARED, rows, droppable=("start_file", "added", "deleted"))
+    if output.format == "table":
+        every = set.intersection(*(set(row["warnings"]) for row in rows))
+        for row in rows:
+            for warning in row["warnings"]:
+                if warning not in every:
+                    talk_paragraph(output, f"{row['broker']}: {warning}", "  ")
+    if all(row["is_harmful"] is None for row in rows):
+        return exit_codes.REFUSED
+    return exit_codes.DAMAGE_OR_NOTHING if any(row["is_harmful"] for row in rows) else exit_codes.OK
+
+
 def _print(found: Prediction, output: Output) -> None:
     from rmqctl.output.paragraph import talk_paragraph
 
@@ -106,7 +156,7 @@ def _print(found: Prediction, output: Output) -> None:
     if output.format != "table":
         output.record(record)
         return
-    warnings, queues = record.pop("warnings"), record.pop("queues_changed")
+    warnings, queues, unqueued = (record.pop(name) for name in ("warnings", "queues_changed", "unqueued"))
     returned = record.pop("topics_returned")
     record["config"] = ", ".join(f"{row['file']} ({row['source'] or 'refused'})" for row in record["config"]) or None
     deleted = {name: record.pop(name) for name in ("files_deleted", "index_files_deleted")}
@@ -128,6 +178,12 @@ def _print(found: Prediction, output: Output) -> None:
         output.rows(_QUEUE_COLUMNS, shortened, droppable=("min_after", "max_before"))
         if len(queues) > _SHOWN:
             output.text(f"and {counted(len(queues) - _SHOWN, 'more queue')}: --json names all")
+    if unqueued:
+        output.text("")
+        output.heading("Messages that stay in the log and in no queue, by the queue that they belong to:")
+        output.rows(_UNQUEUED_COLUMNS, unqueued[:_SHOWN], droppable=("physical_offset",))
+        if len(unqueued) > _SHOWN:
+            output.text(f"and {counted(len(unqueued) - _SHOWN, 'more queue')}: --json names all")
     if returned:
         output.text("")
         output.heading("Topics that topics.json does not name, and whose queues hold messages after the start:")

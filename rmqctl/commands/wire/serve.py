@@ -184,7 +184,8 @@ def serve(
     from rmqctl.network.remoting.tls import raise_descriptor_limit, server_context
     from rmqctl.network.serving import Listening, is_loopback
     from rmqctl.output.output import Beside
-    from rmqctl.store.config.config import RELEASES, read_properties
+    from rmqctl.store.config.config import read_properties
+    from rmqctl.store.config.releases import RELEASES
 
     if (create or clean or recover) and not writable:
         raise click.UsageError("--create, --clean and --recover go with --writable")

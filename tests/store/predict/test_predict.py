@@ -14,19 +14,20 @@ from rmqctl.formats.errors import UnsupportedError, UsageError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.properties import has_queue_slot
 from rmqctl.store.config.config import StoreConfig, read_broker_conf
+from rmqctl.store.config.releases import RELEASES, Release
 from rmqctl.store.log.implied import Run
 from rmqctl.store.log.walk import Blank, walk
-from rmqctl.store.predict import BROKERS, Prediction, predict
+from rmqctl.store.predict import Prediction, predict
 from rmqctl.store.predict.broker_log import BrokerReading
 from rmqctl.store.predict.prediction import Start
-from rmqctl.store.predict.rules import Rules
 from rmqctl.store.store_files import StoreFiles
-from tests.goldens import GOLDENS, GoldenStore, base_of, broker_conf, properties, tree_state, truth
-from tests.opened import store_path, version_of
+from tests.goldens import GOLDENS, OF_5_5, GoldenStore, base_of, broker_conf, properties, tree_state, truth
+from tests.opened import store_path
 from tests.quick import goldens_of
 
 ROCKSDB = "rocksdb"
-NAMES = [name for name in GOLDENS if name != ROCKSDB]
+# a controller's broker recovers by rules that are not followed
+NAMES = [name for name in (*GOLDENS, *OF_5_5) if name not in (ROCKSDB, "v55-controller")]
 # the oracle could not read one queue of it: there is no truth about that
 UNREAD = {("v4-cq-truncated", "topic-with-dash", 0)}
 # the broker waits 30 seconds for queues that it cannot create, and marks itself as broken
@@ -35,8 +36,8 @@ UNPLACEABLE = "longtopic-toolong"
 COMPACTED = "compaction"
 
 
-def _rules(name: str) -> Rules:
-    return BROKERS["4.9.8" if version_of(name) == 4 else "5.3.3"]
+def _release(name: str) -> Release:
+    return RELEASES[str(truth(name).summary["version"]).removeprefix("V").replace("_", ".")]
 
 
 def _opened(name: str) -> StoreFiles:
@@ -51,7 +52,7 @@ def _batch_topics(name: str) -> list[str]:
 
 def _start(name: str) -> tuple[Start, Prediction]:
     with _opened(name) as files:
-        start = Start(files, _rules(name), _batch_topics(name) or None, None)
+        start = Start(files, _release(name), _batch_topics(name) or None, None)
         return start, start.run()
 
 
@@ -78,6 +79,8 @@ def test_files_that_go_and_no_others(name: str) -> None:
     _, found = _start(name)
     before, after = _files(name, "filesBefore"), _files(name, "filesAfter")
     gone = {path for path in before if path not in after and Path(path).name not in ("abort", "abort.bak")}
+    # a RocksDB that is opened begins new files, and removes those that they follow
+    gone = {path for path in gone if not path.startswith("rocksdbstore/")}
     assert set(found.files_deleted) | set(found.index_files_deleted) == gone
     assert all(path.startswith("index/") for path in found.index_files_deleted)
     assert not any(path.startswith("index/") for path in found.files_deleted)
@@ -194,7 +197,7 @@ def test_the_older_broker_reads_no_long_topics() -> None:
     assert (found.end_offset, found.messages_lost) == (157207, 12)
 
 
-@pytest.mark.parametrize("broker", BROKERS)
+@pytest.mark.parametrize("broker", RELEASES)
 def test_nothing_is_changed(broker: str, golden_store: GoldenStore) -> None:
     for name in ("crc-flip-last-abort", "empty-last", "cq-lost"):
         store = golden_store(name)
@@ -234,7 +237,7 @@ def test_a_queue_file_of_zeros_becomes_a_queue_with_one_unit(golden_store: Golde
     directory = store / "consumequeue" / "Empty" / "0"
     directory.mkdir(parents=True)
     (directory / ("0" * 20)).write_bytes(bytes(2000))
-    for broker in BROKERS:
+    for broker in RELEASES:
         with StoreFiles(store) as files:
             rows = predict(files, broker).queues_changed
         assert [(row["topic"], row["max_before"], row["max_after"]) for row in rows] == [("Empty", 0, 1)]
@@ -324,10 +327,10 @@ def test_the_dispatcher_of_the_older_broker_goes_on_behind_a_size_it_believes(go
         file.seek(broken.physical_offset - 262144 * 6)
         file.write((further.physical_offset - broken.physical_offset).to_bytes(4, "big"))
     with StoreFiles(store) as files:
-        start = Start(files, BROKERS["4.9.8"], None, None)
+        start = Start(files, RELEASES["4.9.8"], None, None)
         log = start._load_log()
         seen: list[int] = []
-        reading = BrokerReading(log, start.rules, start.digest, None)
+        reading = BrokerReading(log, start.release, start.digest, None)
         assert reading.catch_up(262144 * 6, _Seen(seen)) == log.max_offset
     assert [at for at in seen if at >= broken.physical_offset][:1] == [further.physical_offset]
     assert seen[0] < broken.physical_offset

@@ -13,9 +13,10 @@ import pytest
 
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT, SYS_FLAG_INNER_BATCH
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.config.releases import RELEASES
 from rmqctl.store.files.lock import StoreLock
 from rmqctl.store.files.reading import Descriptors
-from rmqctl.store.predict import BROKERS, Prediction, predict
+from rmqctl.store.predict import Prediction, predict
 from rmqctl.store.predict.broker_log import judge
 from rmqctl.store.predict.broker_queues import SimulatedQueue
 from rmqctl.store.store_files import StoreFiles
@@ -78,7 +79,7 @@ def test_why_a_broker_ends_its_log_at_a_frame(data: bytes, left: int | None, why
     def read(position: int, length: int) -> bytes:
         return data[position : position + length]
 
-    verdict = judge(read, 0, len(data) if left is None else left, BROKERS["5.3.3"], check_crc=True)
+    verdict = judge(read, 0, len(data) if left is None else left, RELEASES["5.3.3"], check_crc=True)
     assert verdict.why.startswith(why)
     assert (verdict.message is None) == bool(verdict.why)
     if verdict.message is not None:
