@@ -352,14 +352,17 @@ class RecoveryStart(NamedTuple):
             return self.file
         return next((number for number in range(len(self.log.files) - 1, 0, -1) if self._is_matched(number)), 0)
 
-    def said_of_limit(self, unqueued: int) -> str:
-        """What is to be said where so many messages are in no queue because `most_files` is too small."""
-        files = len(self.log.files)
+    @property
+    def said_of_limit(self) -> str | None:
+        """What is to be said where messages are in no queue because `most_files` is too small; None where it is not."""
+        files, matching = len(self.log.files), self.matching_file
+        if self.file <= matching:
+            return None
         return (
             f"recovery reads the newest {self.most_files} of {files} files (commitLogRecoverMaxNum): messages before "
-            f"them that the queues lack stay out of the queues, {unqueued} in all, and nothing is logged. With "
-            f"commitLogRecoverMaxNum={files - self.matching_file} in broker.conf this start reads from where the "
-            "queues end; `rmqctl recover` does it without"
+            "them that the queues lack stay out of the queues, and nothing is logged. With "
+            f"commitLogRecoverMaxNum={files - matching} in broker.conf this start reads from where the queues end; "
+            "`rmqctl recover` does it without"
         )
 
     @property

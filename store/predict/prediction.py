@@ -291,7 +291,7 @@ class Start:
         """CommitLog#recoverNormally and #recoverAbnormally, and what is dispatched then."""
         release, result = self.release, self.result
         reached = self.queues.max_physical()
-        begin = LogPlace(start.file, start.position)
+        begin, limit = LogPlace(start.file, start.position), start.said_of_limit
         result.start_file, result.start_offset = log.files[begin.file].path.name, log.files[begin.file].start_offset
         config = self.files.config
         reading = BrokerReading(
@@ -340,8 +340,8 @@ class Start:
             )
         unqueued = count_unqueued(log, self.queues, dispatch, self.digest, self.levels, self.names)
         result.messages_unqueued, result.unqueued = unqueued.messages, unqueued.queues
-        if unqueued.messages and begin.file > start.matching_file:
-            result.warnings.append(start.said_of_limit(unqueued.messages))
+        if unqueued.messages and limit is not None:
+            result.warnings.append(limit)
         if unqueued.damaged:
             places = counted(len(unqueued.damaged), "damaged place")
             result.warnings.append(
