@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import io
 import os
 import sys
 
@@ -20,6 +21,7 @@ def main() -> int:
     # numpy's linear algebra, which nothing here uses, would start a thread for each core and let it spin
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _speak_utf8()
+    _buffer_output()
     _be_somewhere()
     guard_imports()
     load_unwinder()
@@ -41,6 +43,15 @@ def _open_standard_files() -> None:
             # the lowest free number is this one
             os.open(os.devnull, os.O_RDONLY if number == 0 else os.O_WRONLY)
             os.set_inheritable(number, True)
+
+
+def _buffer_output() -> None:
+    """Buffer standard output where Python does not (PYTHONUNBUFFERED): what a short write leaves is lost without a
+    word then, the end of the last line on a disk that fills. Commands flush what is to be seen at once."""
+    stream = sys.stdout
+    if stream is not None and isinstance(getattr(stream, "buffer", None), io.FileIO):
+        buffered = io.BufferedWriter(io.FileIO(stream.fileno(), "w", closefd=False))
+        sys.stdout = io.TextIOWrapper(buffered, encoding=stream.encoding, errors=stream.errors)
 
 
 def _be_somewhere() -> None:

@@ -9,13 +9,14 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.errors import RemoteError
+from rmqctl.formats.message import StoredMessage
 from rmqctl.network.clients.channel import LANGUAGE, AddressError, Answered, Connection, Dial, SocketChannel
 from rmqctl.network.remoting.codec import (
     MessageQueue,
@@ -30,6 +31,7 @@ from rmqctl.network.remoting.codec import (
 from rmqctl.network.remoting.headers import (
     GetRouteInfo,
     Header,
+    PullMessage,
     QueryConsumerOffset,
     QueueHeader,
     SearchOffset,
@@ -92,6 +94,74 @@ class PullNodes:
         return by_id[lowest], lowest != _MASTER
 
 
+PULL_LOST_SECONDS = 45.0
+"""How long an answer to a pull is waited for: a broker that looks at its pulls every 5 s answers up to 20 s late."""
+_PULL_ANSWERS = (
+    int(ResponseCode.SUCCESS),
+    int(ResponseCode.PULL_NOT_FOUND),
+    int(ResponseCode.PULL_RETRY_IMMEDIATELY),
+    int(ResponseCode.PULL_OFFSET_MOVED),
+)
+# PullSysFlag: commit the offset of the request, wait for messages, the subscription is in the request
+_COMMIT, _SUSPEND, _SUBSCRIPTION = 1, 2, 4
+# brokerSuspendMaxTimeMillis of a push consumer
+_SUSPEND_MS = 15_000
+
+
+def pull_request(
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    count: int,
+    subscription: str,
+    *,
+    commit: int = 0,
+    at_slave: bool = False,
+) -> RemotingCommand:
+    """Return the request for up to `count` messages from `offset` on, which waits for some; masters commit `commit`."""
+    flags = _SUSPEND | _SUBSCRIPTION | (_COMMIT if commit > 0 and not at_slave else 0)
+    header = PullMessage(
+        consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, queue_offset=offset, max_msg_nums=count,
+        sys_flag=flags, commit_offset=commit, sub_version=0, suspend_timeout_millis=_SUSPEND_MS,
+        expression_type="TAG", subscription=subscription, broker_name=queue.broker_name,
+    )  # fmt: skip
+    return request(RequestCode.PULL_MESSAGE, header)
+
+
+class Pull(NamedTuple):
+    """A pull that waits for its answer: asked for messages from `offset` on, at a monotonic time in s."""
+
+    address: str
+    offset: int
+    asked_at: float
+    answer: Future[RemotingCommand]
+    is_at_slave: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is answered, or not waited for any more."""
+        return self.answer.done() or time.monotonic() - self.asked_at > PULL_LOST_SECONDS
+
+    def result(self) -> RemotingCommand:
+        """Return the answer of a pull that is over. RemoteError without one, BrokerError for a failure."""
+        if not self.answer.done():
+            raise RemoteError(f"{self.address}: a pull is not answered")
+        return pull_answer(self.address, self.answer.result())
+
+
+def pull_answer(address: str, answer: RemotingCommand) -> RemotingCommand:
+    """Return the answer to a pull. BrokerError for a failure."""
+    if answer.code not in _PULL_ANSWERS:
+        raise BrokerError.of(address, answer)
+    return answer
+
+
+def young_enough(found: list[StoredMessage], begin: int) -> list[StoredMessage]:
+    """Return messages from the first one on that was stored at `begin` (ms) or later."""
+    first = next((number for number, one in enumerate(found) if one.store_timestamp >= begin), len(found))
+    return found[first:]
+
+
 def route_of(topic: str, body: bytes) -> Route:
     """The route in the body of an answer (MQClientInstance#topicRouteData2TopicPublishInfo). CorruptError."""
     content = parse_config_json(body.decode("utf-8", "replace"))
@@ -150,6 +220,8 @@ def namespace_of(namesrv: str) -> str:
     return namesrv.partition(".")[0].rpartition("/")[2]
 
 
+Where = Literal["first", "last"] | int
+"""Where a group begins that has no offset: at the first message, after the last, or at a store time (ms)."""
 Warn = Callable[[str], object]
 """Gets a line for what goes wrong."""
 log_warning: Warn = logging.getLogger("rmqctl.network").warning
@@ -323,6 +395,15 @@ class Client:
             header = SearchOffset(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp)
         return int(self.ask(self.address_of(queue), code, header).fields["offset"])
 
+    def first_offset(self, queue: MessageQueue, begin: Where) -> int:
+        """Return the offset at which a group begins that has none (computePullFromWhere). RemoteError."""
+        if begin == "first":
+            return self.bound_of(queue, RequestCode.GET_MIN_OFFSET)
+        if begin == "last":
+            return self.bound_of(queue, RequestCode.GET_MAX_OFFSET)
+        # brokers of 4.x return the nearest message: never one after the first of that time if asked for 1 ms earlier
+        return self.bound_of(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, max(0, begin - 1))
+
     def group_offset(self, group: str, queue: MessageQueue) -> int | None:
         """Return the offset of a group in a queue as its broker has it, None without one. RemoteError."""
         # young queues have offset 0 for everybody, which is not what the group was asked to begin with
@@ -384,6 +465,14 @@ class Client:
 
     def _beat_at(self, address: str) -> None:
         self.ask(address, RequestCode.HEART_BEAT, body=fastjson(self._heartbeat))
+
+    def leave(self, group: str) -> None:
+        """Have every broker forget this member of a consumer group, one after the other."""
+        header = UnregisterClient(client_id=self.client_id, consumer_group=group)
+        for address in sorted(self.brokers()):
+            # a broker that is gone has forgotten its members
+            with contextlib.suppress(RemoteError):
+                self.ask(address, RequestCode.UNREGISTER_CLIENT, header)
 
     def unregister(self, header: UnregisterClient) -> None:
         """Have every connected broker forget this client in the group of `header`, and wait 1 s for their answers."""

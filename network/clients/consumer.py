@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Collection, Generator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from typing import Any, Literal, NamedTuple, TypedDict, Unpack
+from concurrent.futures import FIRST_COMPLETED, wait
+from typing import Any, NamedTuple, Unpack
 
 from rmqctl.formats.errors import CorruptError, RemoteError
 from rmqctl.formats.message import StoredMessage
-from rmqctl.network.clients.channel import AddressError, Dial, SocketChannel, messages_of
+from rmqctl.network.clients.channel import AddressError, SocketChannel, messages_of
 from rmqctl.network.clients.client import (
     BrokerError,
     Client,
+    Pull,
     PullNodes,
     Route,
-    Warn,
     log_warning,
     namespace_of,
+    pull_request,
     with_namespace,
     without_namespace,
+    young_enough,
 )
-from rmqctl.network.clients.hooks import ConsumeHook, ConsumeHookContext, run_after, run_before
+from rmqctl.network.clients.hooks import ConsumeHook, ConsumeHookContext, ConsumeReturn, begin_consumption, run_after
 from rmqctl.network.clients.membership import (
     CLUSTERING,
-    Allocate,
+    ConsumerOptions,
     averagely,
     consumer_heartbeat,
     group_members,
@@ -46,60 +49,29 @@ from rmqctl.network.topic_config import retry_topic
 from rmqctl.store.config.releases import DEFAULT_RELEASE
 from rmqctl.store.read.filter import SUBSCRIBE_ALL, TagFilter
 
-Where = Literal["first", "last"] | int
-"""Where a group begins that has no offset: at the first message, behind the last, or at a store time (ms)."""
-
 _LIMIT = 32
 _REBALANCE_SECONDS = 20.0
 # a retry topic that the broker has just made is routed a little later
 _ROUTED_SECONDS = 1.0
 _COMMIT_SECONDS = 5.0
-# PullSysFlag: wait for messages; the subscription is in the request
-_SUSPEND, _SUBSCRIPTION = 2, 4
-# brokerSuspendMaxTimeMillis of a push consumer; a broker that looks at its pulls every 5 s answers up to 20 s later
-_SUSPEND_MS = 15_000
-_GIVEN_UP_SECONDS = 45.0
 # a broker that refuses does so within this time
 _RECOVERED_SECONDS = 3.0
 # how often members that came or went are looked for
 _LOOK_SECONDS = 0.2
-_PULL_CODES = (
-    int(ResponseCode.SUCCESS),
-    int(ResponseCode.PULL_NOT_FOUND),
-    int(ResponseCode.PULL_RETRY_IMMEDIATELY),
-    int(ResponseCode.PULL_OFFSET_MOVED),
-)
 
 
-class _Pull(NamedTuple):
-    """A pull that waits for its answer: asked for messages from `offset` on, at a monotonic time in s."""
+_Found = tuple[MessageQueue, list[StoredMessage]]
+_NOTHING: _Found = MessageQueue("", 0, ""), []
 
-    address: str
+
+class _AtHand(NamedTuple):
+    """Messages of a queue that the caller has: from `offset` on those without a verdict, up to `end`. `is_polled`: they
+    count as consumed with the next call, or at the end without an exception."""
+
+    queue: MessageQueue
     offset: int
-    asked_at: float
-    answer: Future[RemotingCommand]
-    is_at_slave: bool = False
-
-
-class ConsumerOptions(TypedDict, total=False):
-    """How a member of a group consumes. `begin`: where it begins in queues without an offset of the group, else at
-    their end. `commit` (the default): commit offsets. `allocate`: how queues are shared out; averagely. `joins`: be a
-    member, else look on. `force`: join although live members subscribe otherwise. `warn` takes lines. `namespace`,
-    `unit_name`, `unit_mode`: as of RocketMQ's clients. `failing_seconds`: when a broker that fails is an error; None:
-    never. `client_version`: of the client whose groups are legal."""
-
-    begin: Where
-    commit: bool
-    allocate: Allocate
-    joins: bool
-    force: bool
-    warn: Warn
-    dial: Dial
-    namespace: str
-    unit_name: str
-    unit_mode: bool
-    failing_seconds: float | None
-    client_version: str
+    end: int
+    is_polled: bool = False
 
 
 class Consumer:
@@ -108,7 +80,8 @@ class Consumer:
     A member consumes the group's retry topic along with its own, as RocketMQ's push consumers do: the group's members
     share the queues of both. Queues are shared out again every 20 s, and at once when the broker says that a member
     came or went. Offsets are committed every 5 s and at the end, unless `commit` is False: then the group stays where
-    it is.
+    it is. A message counts as consumed when the next one is asked for: one whose handling raises, in the body of a loop
+    or of `with`, comes again.
     """
 
     def __init__(
@@ -163,7 +136,8 @@ class Consumer:
         self._failing_since: float | None = None
         self._failed_at, self._saved_at = 0.0, time.monotonic()
         self._changed = threading.Event()
-        self._pulls, self._nodes = dict[MessageQueue, _Pull](), PullNodes()
+        self._pulls, self._nodes = dict[MessageQueue, Pull](), PullNodes()
+        self._at_hand: _AtHand | None = None
         # queues that begin at a store time, as long as no message was as young
         self._not_before: dict[MessageQueue, int] = {}
         self._announced: list[Any] = []
@@ -176,29 +150,26 @@ class Consumer:
     def poll(self, seconds: float) -> list[StoredMessage]:
         """Some messages; an empty list if none come within `seconds`. What was given before counts as consumed with the
         next call. RemoteError as `failing_seconds` says; AddressError for a name server that is no address."""
-        found = self._poll(seconds)
-        messages = [message for _, message in found]
-        if found:
-            self._end_hooks(self._begin_hooks(found[0][0], messages))
+        self._settle()
+        queue, messages = self._poll(seconds)
+        if messages:
+            self._at_hand = _AtHand(queue, messages[0].queue_offset, self._offsets[queue], is_polled=True)
+            self._end_hooks(self._begin_hooks(queue, messages))
         return messages
 
     def _begin_hooks(self, queue: MessageQueue, messages: list[StoredMessage]) -> ConsumeHookContext:
-        queue = queue._replace(topic=without_namespace(self._namespace, queue.topic))
-        context = ConsumeHookContext(self.group, self._namespace, queue, messages)
-        run_before(self.hooks, context, self.warn)
-        return context
+        return begin_consumption(self.hooks, self.group, self._namespace, queue, messages, self.warn)
 
-    def _end_hooks(self, context: ConsumeHookContext) -> None:
-        context.status, context.is_success = "CONSUME_SUCCESS", True
+    def _end_hooks(self, context: ConsumeHookContext, *, is_success: bool = True) -> None:
+        context.status, context.is_success = "CONSUME_SUCCESS" if is_success else "RECONSUME_LATER", is_success
+        context.returned = ConsumeReturn.SUCCESS if is_success else ConsumeReturn.FAILED
         run_after(self.hooks, context, self.warn)
 
-    def _poll(
-        self, seconds: float, ends: Mapping[MessageQueue, int] | None = None
-    ) -> list[tuple[MessageQueue, StoredMessage]]:
+    def _poll(self, seconds: float, ends: Mapping[MessageQueue, int] | None = None) -> _Found:
         """Messages of the queue that has some first; with `ends` only of queues that have not come there."""
         until = time.monotonic() + seconds
         while True:
-            found: list[tuple[MessageQueue, StoredMessage]] = []
+            found = _NOTHING
             problem: RemoteError | None
             pause = max(0.0, min(until - time.monotonic(), _LOOK_SECONDS))
             try:
@@ -207,16 +178,14 @@ class Consumer:
                 problem = error
             if problem is not None:
                 self._failed_at = time.monotonic()
-                if not found:
+                if not found[1]:
                     self._wait_out(problem, pause)
             elif time.monotonic() - self._failed_at > _RECOVERED_SECONDS:
                 self._failing_since = None
-            if found or time.monotonic() >= until:
+            if found[1] or time.monotonic() >= until:
                 return found
 
-    def _round(
-        self, pause: float, ends: Mapping[MessageQueue, int] | None
-    ) -> tuple[list[tuple[MessageQueue, StoredMessage]], RemoteError | None]:
+    def _round(self, pause: float, ends: Mapping[MessageQueue, int] | None) -> tuple[_Found, RemoteError | None]:
         """Do what is due, and take the messages of one queue that come within `pause` seconds; with them why a queue
         cannot be asked, which keeps back no messages of the others."""
         self._rebalance()
@@ -236,8 +205,8 @@ class Consumer:
                 # the next ones are on their way while the caller has these; what is wrong the next call will say
                 with contextlib.suppress(RemoteError):
                     self._pull_more(ends)
-                return [(queue, message) for message in found], problem
-        return [], problem
+                return (queue, found), problem
+        return _NOTHING, problem
 
     def _wait_out(self, error: RemoteError, pause: float) -> None:
         """Wait for a broker that is away or refuses. Raise the error as `failing_seconds` says."""
@@ -255,26 +224,67 @@ class Consumer:
         self._balance_at = min(self._balance_at, now + _ROUTED_SECONDS)
         time.sleep(pause)
 
-    def messages(self, *, to_the_end: bool) -> Generator[StoredMessage, None, None]:
-        """Message after message: for ever, or up to where the queues end when that is found out first."""
-        ends: dict[MessageQueue, int] = {}
-        if to_the_end:
-            ends = self._ends()
-        while not to_the_end or any(self._offsets.get(queue, end) < end for queue, end in ends.items()):
-            for queue, message in self._poll(1, ends if to_the_end else None):
-                if to_the_end and message.queue_offset >= ends.get(queue, 0):
-                    # it came later, and is left for the next time
-                    self._offsets[queue] = message.queue_offset
-                    break
-                context = self._begin_hooks(queue, [message])
-                try:
-                    yield message
-                    self._end_hooks(context)
-                except GeneratorExit:
-                    self._end_hooks(context)
-                    # what was pulled with it is not consumed
-                    self._offsets[queue] = message.queue_offset + 1
-                    raise
+    def messages(self, *, to_the_end: bool, limit: int | None = None) -> Generator[StoredMessage, None, None]:
+        """Message after message: as `batches`, one at a time."""
+        with contextlib.closing(self.batches(1, to_the_end=to_the_end, limit=limit)) as batches:
+            for (message,) in batches:
+                yield message
+
+    def batches(
+        self, size: int, *, to_the_end: bool, limit: int | None = None
+    ) -> Generator[list[StoredMessage], None, None]:
+        """Up to `size` messages of a queue at a time: for ever, up to `limit` messages in all, or up to where the
+        queues end when that is found out first.
+
+        A batch counts as consumed when the next one is asked for, or with `commit`. Where the loop is left, by `break`
+        or an exception, its messages come again.
+        """
+        self._settle()
+        ends = self._ends() if to_the_end else None
+        left = sys.maxsize if limit is None else limit
+        try:
+            while left > 0 and (ends is None or any(self._offsets.get(one, end) < end for one, end in ends.items())):
+                self._at_hand = None
+                queue, messages = self._wanted(self._poll(1, ends), left, ends)
+                left -= len(messages)
+                for first in range(0, len(messages), size):
+                    batch, following = messages[first : first + size], messages[first + size : first + size + 1]
+                    end = following[0].queue_offset if following else self._offsets[queue]
+                    self._at_hand = _AtHand(queue, batch[0].queue_offset, end)
+                    context, is_consumed = self._begin_hooks(queue, batch), False
+                    try:
+                        yield batch
+                        is_consumed = True
+                    finally:
+                        self._end_hooks(context, is_success=is_consumed)
+                    self._consumed()
+        finally:
+            self._settle(is_lost=True)
+
+    def _wanted(self, found: _Found, most: int, ends: Mapping[MessageQueue, int] | None) -> _Found:
+        """Return up to `most` messages that are before the end of their queue. The others are left for next time."""
+        queue, messages = found
+        kept = [one for one in messages if ends is None or one.queue_offset < ends.get(queue, 0)][:most]
+        if len(kept) < len(messages):
+            self._go_to(queue, messages[len(kept)].queue_offset)
+        return queue, kept
+
+    def _consumed(self) -> None:
+        if self._at_hand is not None:
+            self._at_hand = self._at_hand._replace(offset=self._at_hand.end)
+
+    def _settle(self, *, is_lost: bool = False) -> None:
+        """Let what the caller has be over: polled messages are consumed unless they are lost, others come again."""
+        at_hand, self._at_hand = self._at_hand, None
+        if at_hand is not None and at_hand.queue in self._offsets:
+            self._go_to(at_hand.queue, at_hand.end if at_hand.is_polled and not is_lost else at_hand.offset)
+
+    def _go_to(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at an offset of a queue."""
+        if self._offsets[queue] != offset:
+            self._offsets[queue] = offset
+            # its answer counts no more
+            self._pulls.pop(queue, None)
 
     def _ends(self) -> dict[MessageQueue, int]:
         while True:
@@ -298,36 +308,32 @@ class Consumer:
         if problem is not None:
             raise problem
 
-    def _pull(self, queue: MessageQueue, offset: int) -> _Pull:
+    def _pull(self, queue: MessageQueue, offset: int) -> Pull:
         """Ask for messages; the answer comes when there are some, or after a while without any. A slave that cannot be
         asked is passed over."""
         found = self._nodes.find(queue, self._client.route(queue.topic))
         address, is_slave = found or (self._client.address_of(queue), False)
-        header = headers.PullMessage(
-            consumer_group=self.group, topic=queue.topic, queue_id=queue.queue_id, queue_offset=offset,
-            max_msg_nums=_LIMIT, commit_offset=0, sub_version=0, sys_flag=_SUSPEND | _SUBSCRIPTION,
-            suspend_timeout_millis=_SUSPEND_MS, subscription=self._subscribed[queue.topic], expression_type="TAG",
-        )  # fmt: skip
+        command = pull_request(self.group, queue, offset, _LIMIT, self._subscribed[queue.topic])
         try:
-            answer = self._client.connection(address).submit(request(RequestCode.PULL_MESSAGE, header))
+            answer = self._client.connection(address).submit(command)
         except RemoteError:
             if not is_slave or not self._has_other(queue, address):
                 raise
             return self._pull(queue, offset)
-        return _Pull(address, offset, time.monotonic(), answer, is_slave)
+        return Pull(address, offset, time.monotonic(), answer, is_slave)
 
     def _has_other(self, queue: MessageQueue, slave: str) -> bool:
         """Avoid a slave that failed. Return whether the queue can be pulled from another broker."""
         self._nodes.failed(queue, slave)
         return self._nodes.find(queue, self._client.known_route(queue.topic)) != (slave, True)
 
-    def _taken(self, queue: MessageQueue, pull: _Pull) -> list[StoredMessage]:
+    def _taken(self, queue: MessageQueue, pull: Pull) -> list[StoredMessage]:
         """What a pull has brought, which is over then; nothing if it goes on. RemoteError where it failed."""
-        if not pull.answer.done() and time.monotonic() - pull.asked_at <= _GIVEN_UP_SECONDS:
+        if not pull.is_over:
             return []
         del self._pulls[queue]
         try:
-            answer = self._answered(pull)
+            answer = pull.result()
         except RemoteError:
             if not pull.is_at_slave or not self._has_other(queue, pull.address):
                 raise
@@ -340,32 +346,15 @@ class Consumer:
         if self._offsets[queue] != pull.offset:
             self._unsaved.add(queue)
         # brokers compare hashes of tags only
-        found = self._young_enough(queue, messages_of(answer.body))
+        found = messages_of(answer.body)
+        begin = self._not_before.pop(queue, None)
+        if begin is not None and not (found := young_enough(found, begin)):
+            self._not_before[queue] = begin
         if self._namespace:
             found = [one._replace(topic=without_namespace(self._namespace, one.topic)) for one in found]
         if queue.topic != self.topic:
             return found
         return [one for one in found if self._filter.is_all or self._filter.matches(one.properties().get("TAGS"))]
-
-    @staticmethod
-    def _answered(pull: _Pull) -> RemotingCommand:
-        if not pull.answer.done():
-            raise RemoteError(f"{pull.address}: a pull is not answered")
-        answer = pull.answer.result()
-        if answer.code not in _PULL_CODES:
-            raise BrokerError.of(pull.address, answer)
-        return answer
-
-    def _young_enough(self, queue: MessageQueue, found: list[StoredMessage]) -> list[StoredMessage]:
-        """Messages without those before the time at which the queue begins."""
-        begin = self._not_before.get(queue)
-        if begin is None:
-            return found
-        for number, message in enumerate(found):
-            if message.store_timestamp >= begin:
-                del self._not_before[queue]
-                return found[number:]
-        return []
 
     # ---- requests of brokers, in threads of connections
 
@@ -406,11 +395,11 @@ class Consumer:
         with self._setting:
             wanted, self._to_set = self._to_set, {}
         for queue in wanted.keys() & self._offsets.keys():
-            self._offsets[queue] = wanted[queue]
+            self._go_to(queue, wanted[queue])
             self._unsaved.add(queue)
             self._not_before.pop(queue, None)
-            # its answer counts no more
-            self._pulls.pop(queue, None)
+            if self._at_hand is not None and self._at_hand.queue == queue:
+                self._at_hand = None
 
     # ---- queues
 
@@ -423,9 +412,7 @@ class Consumer:
         routes = self._routes()
         if self._joins:
             self._look_at_others(routes)
-            where = {"first": "FIRST_OFFSET", "last": "LAST_OFFSET"}.get(str(self._begin), "TIMESTAMP")
-            begin = f"CONSUME_FROM_{where}"
-            content = consumer_heartbeat(self.group, self._subscribed, begin, unit_mode=self._unit_mode)
+            content = consumer_heartbeat(self.group, self._subscribed, self._begin, unit_mode=self._unit_mode)
             self._announced = content["consumerDataSet"][0]["subscriptionDataSet"]
             self._client.start_heartbeats(content)
             if not self._has_joined:
@@ -498,20 +485,17 @@ class Consumer:
         offset = self._client.group_offset(self.group, queue) if self._joins else None
         if offset is not None:
             return offset
-        if self._begin == "first" or queue.topic != self.topic:
-            # no message that is to come again may be left out
-            return self._client.bound_of(queue, RequestCode.GET_MIN_OFFSET)
-        if self._begin == "last":
-            return self._client.bound_of(queue, RequestCode.GET_MAX_OFFSET)
-        # brokers of 4.x give the nearest message, be it older, or any of those of that very time: never one that is
-        # behind the first of them if the time is 1 ms earlier
-        self._not_before[queue] = self._begin
-        return self._client.bound_of(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, max(0, self._begin - 1))
+        # no retry that is to come again may be left out
+        begin = self._begin if queue.topic == self.topic else "first"
+        if isinstance(begin, int):
+            self._not_before[queue] = begin
+        return self._client.first_offset(queue, begin)
 
     # ---- offsets
 
     def commit(self) -> None:
-        """Commit what was given up to now."""
+        """Commit what was given up to now, and nothing that was pulled with it."""
+        self._consumed()
         self._save(is_due=False)
 
     def _save(self, *, is_due: bool) -> None:
@@ -546,15 +530,20 @@ class Consumer:
         except RemoteError as error:
             for queue in sorted(self._unsaved.intersection(given_up)):
                 self._unsaved.discard(queue)
-                self.uncommitted[queue] = self._offsets[queue]
-                self.warn(not_committed(queue, self._offsets[queue], error))
+                self.uncommitted[queue] = self._reached(queue)
+                self.warn(not_committed(queue, self._reached(queue), error))
             return error
         return None
 
     def _commit_of(self, queue: MessageQueue) -> headers.UpdateConsumerOffset:
         return headers.UpdateConsumerOffset(
-            consumer_group=self.group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=self._offsets[queue]
+            consumer_group=self.group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=self._reached(queue)
         )
+
+    def _reached(self, queue: MessageQueue) -> int:
+        """Return the offset up to which a queue is consumed: of what was pulled the caller may have a part only."""
+        at_hand = self._at_hand
+        return at_hand.offset if at_hand is not None and at_hand.queue == queue else self._offsets[queue]
 
     def send_back(self, message: StoredMessage, level: int = 0) -> None:
         """Have a message come again later: behind a delay that grows with each time, or of that level; among the dead
@@ -573,24 +562,23 @@ class Consumer:
 
     def close(self) -> None:
         """Commit and leave the group. What cannot be committed goes to `warn` and stays in `uncommitted`."""
+        self._settle()
         try:
             # what an operator was told is set must not be overwritten
             self._set_offsets()
             self._save_before(self._offsets.keys())
             self._pulls.clear()
-            for address in sorted(self._client.brokers()) if self._has_joined else ():
-                leave = headers.UnregisterClient(client_id=self.client_id, consumer_group=self.group)
-                # a broker that is gone has forgotten its members
-                with contextlib.suppress(RemoteError):
-                    self._client.ask(address, RequestCode.UNREGISTER_CLIENT, leave)
+            if self._has_joined:
+                self._client.leave(self.group)
         finally:
             self._client.close()
 
     def __enter__(self) -> Consumer:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._settle(is_lost=kind is not None)
         self.close()
 
 
-__all__ = ["BrokerError", "Consumer", "Where"]
+__all__ = ["BrokerError", "Consumer"]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.formats.message import Message, StoredMessage
-from rmqctl.network.clients.client import Warn
+from rmqctl.network.clients.client import Warn, without_namespace
 from rmqctl.network.clients.producing.requests import Outgoing, SendResult
 from rmqctl.network.remoting.codec import MessageQueue
 
@@ -176,9 +176,19 @@ class ConsumeHook:
         """Take note that messages were consumed, or were not."""
 
 
-def run_before(hooks: Sequence[ConsumeHook], context: ConsumeHookContext, warn: Warn) -> None:
-    """Call the hooks before a consumption."""
+def begin_consumption(
+    hooks: Sequence[ConsumeHook],
+    group: str,
+    namespace: str,
+    queue: MessageQueue,
+    messages: Sequence[StoredMessage],
+    warn: Warn,
+) -> ConsumeHookContext:
+    """Call the hooks before a consumption. Return its context, in which the topic has no namespace."""
+    queue = queue._replace(topic=without_namespace(namespace, queue.topic))
+    context = ConsumeHookContext(group, namespace, queue, messages)
     _run(hooks, lambda hook: hook.before(context), warn)
+    return context
 
 
 def run_after(hooks: Sequence[ConsumeHook], context: ConsumeHookContext, warn: Warn) -> None:

@@ -9,11 +9,12 @@ import time
 import traceback
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from rmqctl.formats.checksums import java_hash
 from rmqctl.formats.errors import RefusedError, RemoteError, UsageError, counted
-from rmqctl.network.clients.client import Client, Route
+from rmqctl.network.clients.channel import Dial
+from rmqctl.network.clients.client import Client, Route, Warn, Where
 from rmqctl.network.remoting.codec import (
     MessageQueue,
     RemotingCommand,
@@ -38,10 +39,34 @@ _MOST_NAMED = 3
 _CLIENT_VERSION = "V5_3_3"
 
 
+class ConsumerOptions(TypedDict, total=False):
+    """How a member of a group consumes. `begin`: where it begins in queues without an offset of the group, else at
+    their end. `commit` (the default): commit offsets. `allocate`: how queues are shared out; averagely. `joins`: be a
+    member, else look on. `force`: join although live members subscribe otherwise. `warn` takes lines. `namespace`,
+    `unit_name`, `unit_mode`: as of RocketMQ's clients. `failing_seconds`: when a broker that fails is an error; None:
+    never. `client_version`: of the client whose groups are legal."""
+
+    begin: Where
+    commit: bool
+    allocate: Allocate
+    joins: bool
+    force: bool
+    warn: Warn
+    dial: Dial
+    namespace: str
+    unit_name: str
+    unit_mode: bool
+    failing_seconds: float | None
+    client_version: str
+
+
+_FROM = {"first": "FIRST_OFFSET", "last": "LAST_OFFSET"}
+
+
 def consumer_heartbeat(
     group: str,
     subscriptions: Mapping[str, str],
-    consume_from: str,
+    begin: Where,
     message_model: str = CLUSTERING,
     *,
     unit_mode: bool = False,
@@ -69,7 +94,7 @@ def consumer_heartbeat(
         groupName=group,
         consumeType="CONSUME_PASSIVELY",
         messageModel=message_model,
-        consumeFromWhere=consume_from,
+        consumeFromWhere="CONSUME_FROM_" + _FROM.get(str(begin), "TIMESTAMP"),
         subscriptionDataSet=wanted,
         unitMode=unit_mode,
     )

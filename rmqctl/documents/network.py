@@ -94,7 +94,7 @@ more are compressed. Heartbeats and route lookups run every 30 s. Topic, size an
 **Consumer.** Members of a group share queues with the strategies of Java clients (`rmqctl.network.clients.membership`),
 commit every 5 s and read the retry topic. If live members subscribe differently, it refuses to join unless `--force` is
 given. It waits for name servers, brokers and topics that are missing, at its start too, and survives their loss;
-`rmqctl consume` fails at once at its start, later after 30 s (`failing_seconds=30`). `close` reports offsets that could
+`consume` fails at once at its start, later after 30 s. `close` reports offsets that could
 not be committed (`uncommitted`); `consume` then exits with 3. A consumer pulls from the suggested slave and commits to
 the master. It answers brokers (220, 221, 307). Warnings go to `warn`, by default to the log `rmqctl.network`.
 

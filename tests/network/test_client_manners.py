@@ -75,6 +75,7 @@ def test_who_stops_in_the_middle_comes_back_to_the_next_message(local: LocalBrok
         with Consumer(local.namesrv, "slow", "Ahead", begin="first", dial=local.dial) as consumer:
             messages = consumer.messages(to_the_end=True)
             found = [next(messages).queue_offset for _ in range(count)]
+            consumer.commit()
             messages.close()
             return found
 
@@ -445,3 +446,56 @@ def test_a_check_that_takes_long_keeps_no_process_from_ending(tmp_path: Path) ->
     with serving_here(tmp_path / "store", CONFIG, {}) as served, Producer(served.namesrv, "ends"):
         checking = [thread for thread in threading.enumerate() if thread.name == "checks-ends"]
         assert [thread.daemon for thread in checking] == [True]
+
+
+def test_what_is_at_hand_when_a_loop_is_left_comes_again(local: LocalBroker) -> None:
+    def consumer() -> Consumer:
+        return Consumer(local.namesrv, "hand", "Ahead", begin="first", dial=local.dial)
+
+    def first_left() -> int:
+        with consumer() as one:
+            return next(one.messages(to_the_end=True)).queue_offset
+
+    def fails(*, polls: bool) -> None:
+        with consumer() as one:
+            if polls:
+                assert one.poll(60)[0].queue_offset == 25
+                raise ZeroDivisionError
+            for message in one.messages(to_the_end=True):
+                if message.queue_offset == 7:
+                    raise ZeroDivisionError
+
+    with consumer() as one:
+        for message in one.messages(to_the_end=True):
+            if message.queue_offset == 5:
+                break
+        # the same consumer goes on with it, too
+        assert next(one.messages(to_the_end=True)).queue_offset == 5
+    assert first_left() == 5
+    with pytest.raises(ZeroDivisionError):
+        fails(polls=False)
+    assert first_left() == 7
+    with consumer() as one:
+        for message in one.messages(to_the_end=True):
+            if message.queue_offset == 9:
+                # nothing that was pulled with it
+                one.commit()
+                assert one._client.group_offset("hand", QUEUE) == 10
+            if message.queue_offset == 10:
+                break
+    assert first_left() == 10
+    with consumer() as one:
+        assert len(list(one.messages(to_the_end=True, limit=3))) == 3
+    assert first_left() == 13
+    with consumer() as one:
+        assert [len(batch) for batch in one.batches(5, to_the_end=False, limit=12)] == [5, 5, 2]
+    assert first_left() == 25
+    with pytest.raises(ZeroDivisionError):
+        fails(polls=True)
+    assert first_left() == 25
+    with consumer() as one:
+        for batch in one.batches(20, to_the_end=True):
+            if batch[-1].queue_offset == COUNT - 1:
+                break
+    left = first_left()
+    assert 25 < left < COUNT

@@ -135,5 +135,5 @@ def test_subscriptions_are_compared_by_what_they_mean(group: LiveGroup, is_confl
 
 def test_many_members_are_named_in_short() -> None:
     assert LiveGroup(("a", "b", "c", "d", "e"), {}).members == "5 live members (a, b, c and 2 more)"
-    (consumer,) = consumer_heartbeat("g", {"T": "*"}, "CONSUME_FROM_LAST_OFFSET")["consumerDataSet"]
+    (consumer,) = consumer_heartbeat("g", {"T": "*"}, "last")["consumerDataSet"]
     assert consumer["subscriptionDataSet"][0]["codeSet"] == []

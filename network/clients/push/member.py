@@ -12,9 +12,8 @@ from typing import Any
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.network.clients.channel import messages_of
-from rmqctl.network.clients.client import Client, Warn, without_namespace
-from rmqctl.network.clients.consumer import Where
-from rmqctl.network.clients.hooks import ConsumeHook, ConsumeHookContext, ConsumeReturn, run_after, run_before
+from rmqctl.network.clients.client import Client, Warn, Where, without_namespace
+from rmqctl.network.clients.hooks import ConsumeHook, ConsumeHookContext, ConsumeReturn, begin_consumption, run_after
 from rmqctl.network.clients.membership import (
     BROADCASTING,
     CLUSTERING,
@@ -31,8 +30,6 @@ from rmqctl.network.clients.push.settings import ConsumeFigures, PushSettings
 from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode, ResponseCode, bean, fastjson
 from rmqctl.network.topic_config import retry_topic
 from rmqctl.store.answers.dead_letters import ORIGIN_TOPIC
-
-_FROM = {"first": "CONSUME_FROM_FIRST_OFFSET", "last": "CONSUME_FROM_LAST_OFFSET"}
 
 SUCCESSES = ("CONSUME_SUCCESS", "SUCCESS", "COMMIT")
 # ConsumeMessageOrderlyService counts a ROLLBACK as no failure
@@ -76,8 +73,7 @@ class PushMember:
     def announce(self) -> None:
         """Send a heartbeat with the subscriptions to every broker, now and every 30 s."""
         model = BROADCASTING if self.is_broadcast else CLUSTERING
-        begin = _FROM.get(str(self.begin), "CONSUME_FROM_TIMESTAMP")
-        content = consumer_heartbeat(self.group, self.subscriptions, begin, model, unit_mode=self.unit_mode)
+        content = consumer_heartbeat(self.group, self.subscriptions, self.begin, model, unit_mode=self.unit_mode)
         self.announced = content["consumerDataSet"][0]["subscriptionDataSet"]
         self.client.start_heartbeats(content)
 
@@ -100,10 +96,7 @@ class PushMember:
         """Call the hooks before a consumption. Return its context, None without hooks."""
         if not self.hooks:
             return None
-        queue = queue._replace(topic=without_namespace(self.namespace, queue.topic))
-        context = ConsumeHookContext(self.group, self.namespace, queue, messages)
-        run_before(self.hooks, context, self.warn)
-        return context
+        return begin_consumption(self.hooks, self.group, self.namespace, queue, messages, self.warn)
 
     def end_hooks(
         self, context: ConsumeHookContext | None, status: Enum, seconds: float, failure: ConsumeReturn | None
@@ -130,12 +123,8 @@ class PushMember:
         stored = self.offsets.stored(queue)
         if stored is not None:
             return stored, None
-        if self.begin == "first" or self.is_retry(queue.topic):
-            return self.client.bound_of(queue, RequestCode.GET_MIN_OFFSET), None
-        if self.begin == "last":
-            return self.client.bound_of(queue, RequestCode.GET_MAX_OFFSET), None
-        # brokers of 4.x return the nearest message: never one after the first of that time if asked for 1 ms earlier
-        return self.client.bound_of(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, max(0, self.begin - 1)), self.begin
+        begin = "first" if self.is_retry(queue.topic) else self.begin
+        return self.client.first_offset(queue, begin), begin if isinstance(begin, int) else None
 
     def end_of(self, queue: MessageQueue) -> int:
         """Return the offset of the next message that a queue will get."""

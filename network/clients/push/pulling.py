@@ -12,7 +12,15 @@ from typing import Protocol
 from rmqctl.formats.errors import RemoteError, RmqctlError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.network.clients.channel import messages_of
-from rmqctl.network.clients.client import BrokerError, PullNodes, Route
+from rmqctl.network.clients.client import (
+    PULL_LOST_SECONDS,
+    BrokerError,
+    PullNodes,
+    Route,
+    pull_answer,
+    pull_request,
+    young_enough,
+)
 from rmqctl.network.clients.membership import CLUSTERING, STRATEGY_NAMES, group_members
 from rmqctl.network.clients.push.consume_services import HeldLocks
 from rmqctl.network.clients.push.member import PushMember
@@ -30,14 +38,8 @@ from rmqctl.network.remoting.codec import (
     parse_body,
     text_of,
 )
-from rmqctl.network.remoting.headers import PullMessage, request
 from rmqctl.store.read.filter import TagFilter
 
-# PullSysFlag: commit the offset of the request, wait for messages, the subscription is in the request
-_COMMIT, _SUSPEND, _SUBSCRIPTION = 1, 2, 4
-_SUSPEND_MS = 15_000
-# a broker that looks at its pulls every 5 s answers up to 20 s later
-_LOST_SECONDS = 45.0
 _SWEEP_SECONDS = 1.0
 _FLOW_CONTROL_SECONDS = 0.05
 _BROKER_FLOW_CONTROL_SECONDS = 0.02
@@ -164,14 +166,10 @@ class Pulls:
     def _request(self, pulls: QueuePulls) -> RemotingCommand:
         member, queue = self._member, pulls.queue
         offset = 0 if member.is_broadcast or not member.commits else (member.offsets.in_memory(queue) or 0)
-        header = PullMessage(
-            consumer_group=member.group, topic=queue.topic, queue_id=queue.queue_id, queue_offset=pulls.next_offset,
-            max_msg_nums=member.settings.pull_batch_size,
-            sys_flag=_SUSPEND | _SUBSCRIPTION | (_COMMIT if offset > 0 and pulls.slave is None else 0),
-            commit_offset=offset, sub_version=0, suspend_timeout_millis=_SUSPEND_MS, expression_type="TAG",
-            subscription=member.subscriptions[queue.topic], broker_name=queue.broker_name,
+        return pull_request(
+            member.group, queue, pulls.next_offset, member.settings.pull_batch_size, member.subscriptions[queue.topic],
+            commit=offset, at_slave=pulls.slave is not None,
         )  # fmt: skip
-        return request(RequestCode.PULL_MESSAGE, header)
 
     def _answered(self, pulls: QueuePulls, address: str, done: Future[RemotingCommand]) -> None:
         if pulls.answer is not done:
@@ -185,9 +183,7 @@ class Pulls:
             self._failed(pulls, error)
 
     def _take(self, pulls: QueuePulls, address: str, answer: RemotingCommand) -> None:
-        code = answer.code
-        if code not in _ANSWERS:
-            raise BrokerError.of(address, answer)
+        code = pull_answer(address, answer).code
         self._nodes.suggested(pulls.queue, answer)
         messages = self._wanted(pulls, messages_of(answer.body)) if code == ResponseCode.SUCCESS else []
         next_offset = int(answer.fields["nextBeginOffset"])
@@ -212,9 +208,8 @@ class Pulls:
     def _wanted(self, pulls: QueuePulls, found: list[StoredMessage]) -> list[StoredMessage]:
         """Return the messages that are subscribed: brokers compare hashes of tags only."""
         if pulls.not_before is not None:
-            first = next((n for n, one in enumerate(found) if one.store_timestamp >= pulls.not_before), len(found))
-            pulls.not_before = pulls.not_before if first == len(found) else None
-            found = found[first:]
+            found = young_enough(found, pulls.not_before)
+            pulls.not_before = None if found else pulls.not_before
         tags = self._filters[pulls.queue.topic]
         return [one for one in found if tags.is_all or tags.matches(one.properties().get("TAGS"))]
 
@@ -240,17 +235,9 @@ class Pulls:
         """Start pulls that are not answered in time once more."""
         now = time.monotonic()
         for pulls in list(self._pulls.values()):
-            if pulls.answer is not None and now - pulls.held.pulled_at > _LOST_SECONDS:
+            if pulls.answer is not None and now - pulls.held.pulled_at > PULL_LOST_SECONDS:
                 pulls.answer = None
-                self._failed(pulls, RemoteError(f"a pull is not answered within {_LOST_SECONDS:g} s"))
-
-
-_ANSWERS = (
-    int(ResponseCode.SUCCESS),
-    int(ResponseCode.PULL_NOT_FOUND),
-    int(ResponseCode.PULL_RETRY_IMMEDIATELY),
-    int(ResponseCode.PULL_OFFSET_MOVED),
-)
+                self._failed(pulls, RemoteError(f"a pull is not answered within {PULL_LOST_SECONDS:g} s"))
 
 
 # The member's share of the queues, as members come and go (RebalanceImpl, RebalancePushImpl).

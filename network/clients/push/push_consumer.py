@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -10,8 +9,7 @@ from pathlib import Path
 
 from rmqctl.formats.errors import RefusedError, RemoteError, UsageError
 from rmqctl.network.clients.channel import AddressError, Answered, Dial, SocketChannel
-from rmqctl.network.clients.client import Client, Warn, log_warning, namespace_of, with_namespace
-from rmqctl.network.clients.consumer import Where
+from rmqctl.network.clients.client import Client, Warn, Where, log_warning, namespace_of, with_namespace
 from rmqctl.network.clients.membership import (
     STRATEGY_NAMES,
     Allocate,
@@ -35,7 +33,6 @@ from rmqctl.network.clients.push.settings import ConcurrentListener, OrderlyList
 from rmqctl.network.clients.push.tasks import CallbackThreads, Tasks
 from rmqctl.network.clients.tracing import ConsumeTrace, TraceDispatcher, TraceOptions
 from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode
-from rmqctl.network.remoting.headers import UnregisterClient
 from rmqctl.network.topic_config import retry_topic
 from rmqctl.store.config.releases import DEFAULT_RELEASE
 from rmqctl.store.read.filter import SUBSCRIBE_ALL, TagFilter
@@ -250,11 +247,7 @@ class PushConsumer:
         if self._locks is not None:
             # one whose callback still runs is left to expire: no other member consumes it meanwhile
             self._locks.unlock([queue for queue, held in member.queues.items() if not held.consuming.locked()])
-        leave = UnregisterClient(client_id=self._client.client_id, consumer_group=member.group)
-        for address in sorted(self._client.brokers()):
-            # a broker that is gone has forgotten its members
-            with contextlib.suppress(RemoteError):
-                self._client.ask(address, RequestCode.UNREGISTER_CLIENT, leave)
+        self._client.leave(member.group)
 
     # ---- queues
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import os
 import queue
@@ -13,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,11 +33,13 @@ from rmqctl.flags.types import COUNT, LARGEST_INT, SECONDS, TIME
 from rmqctl.formats.errors import NotFoundError, RemoteError, counted
 from rmqctl.formats.properties import UNIQUE_KEY
 from rmqctl.output import outcome as exit_codes
+from rmqctl.output.output import FIRST_PAGE
 
 if TYPE_CHECKING:
     from rmqctl.formats.message import StoredMessage
     from rmqctl.network.clients.channel import Dial
-    from rmqctl.network.clients.consumer import Consumer, Where
+    from rmqctl.network.clients.client import Where
+    from rmqctl.network.clients.consumer import Consumer
     from rmqctl.network.clients.membership import Allocate
     from rmqctl.network.clients.push.push_consumer import MemberOptions, PushConsumer
     from rmqctl.output.output import Output
@@ -146,7 +147,7 @@ def consume(
 
     A table shows the start of each body; --json prints whole messages, one a line, as they come.
     """
-    from rmqctl.messages.listing import Listing, print_messages
+    from rmqctl.messages.listing import Listing, print_batches
     from rmqctl.network.clients.consumer import Consumer
     from rmqctl.network.clients.push.push_consumer import MemberOptions
 
@@ -179,11 +180,9 @@ def consume(
     with (
         consumer,
         _traced(consumer, namesrv, dial, push["trace"], push["trace_topic"]),
-        contextlib.closing(consumer.messages(to_the_end=not follow)) as messages,
+        contextlib.closing(consumer.batches(_batch_size(output), to_the_end=not follow, limit=limit)) as batches,
     ):
-        wanted = itertools.islice(messages, limit)
-        chosen = _sent_back(wanted, consumer) if send_back else wanted
-        count = print_messages(Listing(output), _flushed(chosen, output))
+        count = print_batches(Listing(output), _sent_back(batches, consumer) if send_back else batches)
     _require_committed(consumer)
     if not count:
         raise NotFoundError(f"topic {topic!r} has no message for {f'group {group!r}' if group else 'this'}")
@@ -197,11 +196,10 @@ def _require_committed(consumer: Consumer | PushConsumer) -> None:
         raise RemoteError(f"the offsets of {counted(len(missing), 'queue')} are not committed: messages come again")
 
 
-def _flushed(messages: Iterator[StoredMessage], output: Output) -> Iterator[StoredMessage]:
-    """Messages, each printed before the next one is waited for."""
-    for message in messages:
-        yield message
-        output.flush()
+def _batch_size(output: Output) -> int:
+    """Return how many messages at most are printed before they count as consumed: the first lines of a table settle
+    its columns."""
+    return FIRST_PAGE if output.format == "table" else 1
 
 
 def _refuse_flags(group: str | None, commit: bool | None, *, force: bool, is_push: bool, send_back: bool) -> None:
@@ -242,11 +240,12 @@ def _traced(consumer: Consumer, namesrv: str, dial: Dial, trace: bool, topic: st
         dispatcher.close()
 
 
-def _sent_back(messages: Iterator[StoredMessage], consumer: Consumer) -> Iterator[StoredMessage]:
-    """Messages, each sent back to the group's retry topic once it is printed."""
-    for message in messages:
-        yield message
-        consumer.send_back(message)
+def _sent_back(batches: Iterator[list[StoredMessage]], consumer: Consumer) -> Iterator[list[StoredMessage]]:
+    """Yield messages, and send them back to the group's retry topic once they are printed."""
+    for batch in batches:
+        yield batch
+        for message in batch:
+            consumer.send_back(message)
 
 
 def allocation(strategy: str, topic: str, assign: tuple[str, ...], rooms: tuple[str, ...]) -> Allocate:
@@ -306,7 +305,7 @@ class PushArguments(NamedTuple):
 
 def _push(output: Output, given: PushArguments, options: MemberOptions, *, to_the_end: bool) -> int:
     """Consume as a push consumer: print the messages, or hand each to a command."""
-    from rmqctl.messages.listing import Listing, print_messages
+    from rmqctl.messages.listing import Listing, print_batches
     from rmqctl.network.clients.push.push_consumer import PushConsumer
     from rmqctl.network.clients.push.settings import ConsumeStatus, OrderlyStatus, PushSettings
     from rmqctl.network.clients.tracing import TRACE_TOPIC
@@ -316,6 +315,7 @@ def _push(output: Output, given: PushArguments, options: MemberOptions, *, to_th
     # a command is killed at the time-out, and its message sent back by that
     settings = PushSettings(
         threads=given.threads,
+        batch_size=1 if given.command is not None else _batch_size(output),
         consume_timeout=given.timeout + _KILL_SECONDS,
         close_seconds=given.timeout + _KILL_SECONDS,
         max_reconsume_times=-1 if given.max_retries is None else given.max_retries,
@@ -327,7 +327,7 @@ def _push(output: Output, given: PushArguments, options: MemberOptions, *, to_th
     success, later = list(statuses)[:2]
     words = None if given.command is None else command_of(given.command)
     results = None if words is None else CommandResults(words, given.timeout, success, later)
-    printed = PrintedMessages(success)
+    printed = PrintedMessages(success, later)
     callback = printed.consume if results is None else results.consume
     consumer = PushConsumer(
         given.namesrv,
@@ -339,11 +339,11 @@ def _push(output: Output, given: PushArguments, options: MemberOptions, *, to_th
         options=options,
     )
     if results is None:
-        with contextlib.closing(printed.messages(consumer, to_the_end=to_the_end)) as messages:
-            count = print_messages(Listing(output), _flushed(messages, output))
+        with contextlib.closing(printed.batches(consumer, to_the_end=to_the_end)) as batches:
+            count = print_batches(Listing(output), batches)
     else:
-        with contextlib.closing(results.rows(consumer, output.flush, to_the_end=to_the_end)) as rows:
-            count = output.rows(RESULT_COLUMNS, rows, droppable=DROPPABLE_RESULT_COLUMNS)
+        with contextlib.closing(results.batches(consumer, to_the_end=to_the_end)) as rows:
+            count = output.batches(RESULT_COLUMNS, rows, droppable=DROPPABLE_RESULT_COLUMNS)
     _require_committed(consumer)
     if not count:
         raise NotFoundError(f"topic {given.topic!r} has no message for group {given.group!r}")
@@ -426,32 +426,32 @@ DROPPABLE_RESULT_COLUMNS = ("reconsume_times", "unique_key")
 
 
 class PrintedMessages:
-    """A callback whose messages are consumed once the next one is asked for."""
+    """A callback whose messages are consumed once the next ones are asked for; those that are not are for `later`."""
 
-    def __init__(self, success: object) -> None:
-        self._success = success
+    def __init__(self, success: object, later: object) -> None:
+        self._verdicts = (later, success)
         self._is_over = False
-        self._given: queue.SimpleQueue[tuple[StoredMessage, threading.Event]] = queue.SimpleQueue()
+        self._given: queue.SimpleQueue[tuple[list[StoredMessage], threading.Event]] = queue.SimpleQueue()
 
     def consume(self, messages: Sequence[StoredMessage], context: object) -> Any:
         """Hand messages to the one who prints, and wait for that."""
-        for message in messages:
-            printed = threading.Event()
-            self._given.put((message, printed))
-            while not printed.wait(_LOOK_SECONDS) and not self._is_over:
-                pass
-        return self._success
+        printed = threading.Event()
+        self._given.put((list(messages), printed))
+        while not printed.wait(_LOOK_SECONDS) and not self._is_over:
+            pass
+        return self._verdicts[printed.is_set()]
 
-    def messages(self, consumer: PushConsumer, *, to_the_end: bool) -> Generator[StoredMessage, None, None]:
-        """Yield the messages of a consumer, which is started and closed; one that is not printed is not consumed."""
+    def batches(self, consumer: PushConsumer, *, to_the_end: bool) -> Generator[list[StoredMessage], None, None]:
+        """Yield the messages of a consumer, which is started and closed; those that are not printed are not
+        consumed."""
         with consumer:
             try:
                 while not consumer.has_ended(to_the_end=to_the_end):
                     try:
-                        message, printed = self._given.get(timeout=_LOOK_SECONDS)
+                        messages, printed = self._given.get(timeout=_LOOK_SECONDS)
                     except queue.Empty:
                         continue
-                    yield message
+                    yield messages
                     printed.set()
             finally:
                 consumer.abandon()
@@ -484,16 +484,11 @@ class CommandResults:
         )
         return self._verdicts[not status]
 
-    def rows(
-        self, consumer: PushConsumer, flush: Callable[[], None], *, to_the_end: bool
-    ) -> Generator[dict[str, Any], None, None]:
+    def batches(self, consumer: PushConsumer, *, to_the_end: bool) -> Generator[list[dict[str, Any]], None, None]:
         """Yield a row for each message of a consumer, which is started and closed."""
         with consumer:
             while not consumer.has_ended(to_the_end=to_the_end) or not self._rows.empty():
-                try:
-                    yield self._rows.get(timeout=_LOOK_SECONDS)
-                except queue.Empty:
-                    continue
-                flush()
+                with contextlib.suppress(queue.Empty):
+                    yield [self._rows.get(timeout=_LOOK_SECONDS)]
         while not self._rows.empty():
-            yield self._rows.get()
+            yield [self._rows.get()]
