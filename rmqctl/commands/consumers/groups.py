@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rmqctl.network.clients.channel import Dial
     from rmqctl.output.output import Output
     from rmqctl.reports.consumers import WantedGroups
+    from rmqctl.store.answers.groups import GroupQueue
 
 _COLUMNS = ("group", "topic", "queue_id", "offset", "max_offset", "lag", "lag_ms", "state", "detail")
 _DROPPABLE = ("detail", "max_offset", "lag_ms")
@@ -56,7 +57,7 @@ Actions, of a store at rest or with -n of running brokers (`rmqctl groups ACTION
 \b
 Examples:
   rmqctl groups -s DIR                      a row for each group and topic, the largest lag first
-  rmqctl groups -s DIR --behind -t 'Order*'
+  rmqctl groups -s DIR --behind --no-orphans -t 'Order*'
   rmqctl groups -s DIR -g orders-consumer   a row for each queue
   rmqctl groups -s DIR -t Orders --json     a line for each queue
   rmqctl groups -s DIR -g orders-consumer --tag 'paid || refunded'
@@ -87,6 +88,7 @@ Exit code 1: no group matched, or damage beside the answer; 7: damage may hide i
 @click.option("--queues", "by_queue", is_flag=True, help="One row for each queue; the default with -g GROUP.")
 @click.option("--behind", is_flag=True, help="Only queues with lag.")
 @click.option("--all", "shows_all", is_flag=True, help="Include the groups of brokers and tools.")
+@click.option("--no-orphans", is_flag=True, help="Leave out groups and topics that the configuration does not name.")
 @click.option("--tag", metavar="TAGS", help="Tag expression that the group of -g subscribes with: 'TagA || TagB'.")
 @output_options
 def _groups(
@@ -100,6 +102,7 @@ def _groups(
     by_queue: bool,
     behind: bool,
     shows_all: bool,
+    no_orphans: bool,
     tag: str | None,
 ) -> int:
     """Show consumer group progress and lag.
@@ -118,30 +121,49 @@ def _groups(
         source = click.get_current_context().get_parameter_source
         if ParameterSource.COMMANDLINE in (source("store_path"), source("config_path")):
             raise click.UsageError("-n asks brokers: it goes without -s and -c")
+        if no_orphans:
+            raise click.UsageError("--no-orphans goes by a store's configuration: it goes without -n")
         return _live(output, namesrv, dial, wanted, by_queue)
     if tag is not None and (group is None or is_pattern(group)):
         raise click.UsageError("--tag is the subscription of one group: name the group with -g")
-    return _of_store(store, output, wanted, by_queue, tag)
+    return _of_store(store, output, wanted, by_queue, tag, no_orphans=no_orphans)
 
 
-def _of_store(store: StoreLocation, output: Output, wanted: WantedGroups, by_queue: bool, tag: str | None) -> int:
+def _of_store(
+    store: StoreLocation, output: Output, wanted: WantedGroups, by_queue: bool, tag: str | None, *, no_orphans: bool
+) -> int:
     from rmqctl.opening import open_store
     from rmqctl.output.outcome import tell_answer
     from rmqctl.reports.consumers import TOPIC_COLUMNS, by_topic, exact
+    from rmqctl.store.answers.config_offsets import KnownNames, OffsetKey
 
     hidden: set[str] = set()
+    orphans: set[OffsetKey] = set()
     with open_store(store) as opened:
+        names = KnownNames.of(opened.files) if no_orphans else None
+
+        def is_wanted(row: GroupQueue) -> bool:
+            owner = OffsetKey(row.topic or "", row.group, row.is_broadcast)
+            is_orphan = names is not None and (
+                names.lacks_group(row.group) or bool(row.topic and names.orphaned(owner))
+            )
+            orphans.update([owner] if is_orphan else ())
+            return not is_orphan
 
         def ask(tell: Callable[[str], None], on_damage: Callable[[CorruptError], None]) -> Iterable[dict[str, Any]]:
             found = opened.groups(
                 exact(wanted.group), exact(wanted.topic), tags=tag, events=Events(damage=on_damage, note=tell)
             )
-            rows = wanted.chosen((row._asdict() for row in found), hidden)
+            rows = wanted.chosen((row._asdict() for row in found if is_wanted(row)), hidden)
+            if names is not None and names.groups is None:
+                tell(f"{names.why_unknown()}: no group is known to be an orphan")
             return rows if by_queue else by_topic(rows)
 
         otherwise = _nothing(opened.files.layout.config, wanted)
         columns = _COLUMNS if by_queue else TOPIC_COLUMNS
         code = tell_answer(output, columns, ask, otherwise, _DROPPABLE)
+    if orphans and not output.is_json:
+        output.talk(f"{counted(len(orphans), 'orphan')} not shown: `rmqctl offsets delete --orphans` removes them")
     if hidden and not output.is_json:
         output.talk(f"{counted(len(hidden), 'group')} of brokers and tools not shown: --all shows them")
     return code

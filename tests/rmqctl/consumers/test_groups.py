@@ -226,3 +226,24 @@ def test_several_queues_as_one_row() -> None:
     assert (large["group"], large["lag"], large["state"]) == ("h", 9, "behind")
     assert (small["queues"], small["lag"], small["lag_ms"], small["state"]) == (3, 3, 10, "past-end")
     assert small["detail"] == "1 of 3 queues, as queue 1: why"
+
+
+def test_groups_that_the_configuration_does_not_name_are_left_out_when_asked(golden_store: GoldenStore) -> None:
+    store = golden_store("broker-real")
+    table = {f"{TOPIC}@g-events": {"0": 29}, f"{TOPIC}@g-deleted": {"0": 2}, "Misspelt@g-events": {"0": 1}}
+    _offsets(store, table)
+
+    def shown(*more: str) -> list[tuple[str, str]]:
+        rows = run("groups", "-s", store, "--json", *more).objects
+        return sorted({(row["group"], row["topic"]) for row in rows if row["topic"]})
+
+    assert shown() == [("g-deleted", TOPIC), ("g-events", TOPIC), ("g-events", "Misspelt")]
+    assert shown("--no-orphans") == [("g-events", TOPIC)]
+    done = run("groups", "-s", store, "--no-orphans")
+    assert "2 orphans not shown: `rmqctl offsets delete --orphans` removes them" in done.err
+    assert run("groups", "-n", "127.0.0.1:1", "--no-orphans").code == 2
+    # nothing is called an orphan where the file that names groups cannot be read
+    (store / "config" / "subscriptionGroup.json").write_text("{")
+    (store / "config" / "subscriptionGroup.json.bak").unlink(missing_ok=True)
+    assert ("g-deleted", TOPIC) in shown("--no-orphans")
+    assert "no group is known to be an orphan" in run("groups", "-s", store, "--no-orphans").err
