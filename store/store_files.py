@@ -249,7 +249,8 @@ class StoreFiles:
     def keeps_logics_offset(self) -> bool:
         """Return whether the checkpoint's logics_physical_offset is kept: RocketMQ 5.5 does, earlier versions not."""
         checkpoint = self.readable_checkpoint()
-        return (checkpoint is not None and checkpoint.logics_physical_offset != 0) or is_of_5_4_or_later(self.layout)
+        is_kept = checkpoint is not None and checkpoint.logics_physical_offset != 0
+        return is_kept or is_of_5_4_or_later(self.layout) or self.config.index_tags is True
 
     def has_abort(self) -> bool:
         """Whether the store is open somewhere or was not closed cleanly."""

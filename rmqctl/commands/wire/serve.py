@@ -288,6 +288,9 @@ def _serve_writable(
 
     listen(tell)
     config = broker_config(store, tell)
+    if identity.release.has_tag_queries and config.index_tags is None:
+        # as a broker of that version writes its store, and any that it takes over
+        config = config._replace(index_tags=True)
     with (
         naming_recover(store),
         naming_create(store.path, config),
