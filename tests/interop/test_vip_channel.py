@@ -15,22 +15,27 @@ from tests.network.serving import free_pair, serving
 
 pytestmark = pytest.mark.interop
 
-_ESTABLISHED = "01"
+_LISTENING = "0A"
 _LOOK_SECONDS = 0.05
 
 
 @contextlib.contextmanager
 def _connections_to(address: str, below: int) -> Iterator[set[str]]:
-    """Collect the local ends, in the kernel's words, of connections at the port so far below that of `address`."""
+    """Collect the ends, in the kernel's words, of new connections at the port so far below that of `address`."""
     port = f"{int(address.rpartition(':')[2]) - below:04X}"
-    found: set[str] = set()
+
+    def ends() -> set[str]:
+        """Return the ends of those there are; one that was closed is there for a minute."""
+        tables = [Path(f"/proc/net/{name}").read_text(encoding="ascii").splitlines()[1:] for name in ("tcp", "tcp6")]
+        rows = [line.split() for lines in tables for line in lines]
+        return {f"{row[1]} {row[2]}" for row in rows if f":{port}" in row[1] + row[2] and row[3] != _LISTENING}
+
+    before, found = ends(), set[str]()
     is_over = threading.Event()
 
     def look() -> None:
         while not is_over.wait(_LOOK_SECONDS):
-            for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-                rows = [line.split() for line in Path(table).read_text(encoding="ascii").splitlines()[1:]]
-                found.update(row[2] for row in rows if row[1].endswith(f":{port}") and row[3] == _ESTABLISHED)
+            found.update(ends() - before)
 
     thread = threading.Thread(target=look)
     thread.start()
