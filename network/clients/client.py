@@ -36,6 +36,7 @@ from rmqctl.network.remoting.headers import (
     QueueHeader,
     SearchOffset,
     UnregisterClient,
+    UpdateConsumerOffset,
     request,
 )
 from rmqctl.network.topic_config import PERM_READ, PERM_WRITE
@@ -466,13 +467,15 @@ class Client:
     def _beat_at(self, address: str) -> None:
         self.ask(address, RequestCode.HEART_BEAT, body=fastjson(self._heartbeat))
 
-    def leave(self, group: str) -> None:
-        """Have every broker forget this member of a consumer group, one after the other."""
-        header = UnregisterClient(client_id=self.client_id, consumer_group=group)
-        for address in sorted(self.brokers()):
-            # a broker that is gone has forgotten its members
-            with contextlib.suppress(RemoteError):
-                self.ask(address, RequestCode.UNREGISTER_CLIENT, header)
+    def commit_offset(self, group: str, queue: MessageQueue, offset: int, *, is_oneway: bool = False) -> None:
+        """Have the broker of a queue keep the offset of a group; with `is_oneway` without an answer. RemoteError."""
+        header = UpdateConsumerOffset(
+            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+        )
+        if is_oneway:
+            self.connection(self.address_of(queue)).oneway(request(RequestCode.UPDATE_CONSUMER_OFFSET, header))
+        else:
+            self.ask(self.address_of(queue), RequestCode.UPDATE_CONSUMER_OFFSET, header)
 
     def unregister(self, header: UnregisterClient) -> None:
         """Have every connected broker forget this client in the group of `header`, and wait 1 s for their answers."""

@@ -32,19 +32,18 @@ from rmqctl.network.clients.membership import (
     ConsumerOptions,
     averagely,
     consumer_heartbeat,
-    group_members,
     look_at_others,
     not_a_member,
     not_committed,
     offsets_to_set,
     pulled_queue_info,
     running_info_answer,
+    share_of,
     status_answer,
 )
 from rmqctl.network.clients.producing.settings import check_group
 from rmqctl.network.remoting import headers
 from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode, ResponseCode
-from rmqctl.network.remoting.headers import request
 from rmqctl.network.topic_config import retry_topic
 from rmqctl.store.config.releases import DEFAULT_RELEASE
 from rmqctl.store.read.filter import SUBSCRIBE_ALL, TagFilter
@@ -477,8 +476,7 @@ class Consumer:
         """Return the queues of a topic that are for this member."""
         if not self._joins:
             return list(route.readable)
-        members = group_members(self._client, route, self.group)
-        return list(self._allocate(sorted(route.readable), members, self.client_id))
+        return share_of(self._client, route, self.group, self._allocate)
 
     def _start_of(self, queue: MessageQueue) -> int:
         """The group's offset in a queue, or where it begins without one (computePullFromWhere)."""
@@ -504,11 +502,11 @@ class Consumer:
             return
         self._saved_at = now
         again = (self._committed & self._offsets.keys()) - self._unsaved if is_due else set()
-        code, problem, away = RequestCode.UPDATE_CONSUMER_OFFSET, None, set[str]()
+        problem, away = None, set[str]()
         for queue in sorted(self._unsaved):
             if queue.broker_name not in away:
                 try:
-                    self._client.ask(self._client.address_of(queue), code, self._commit_of(queue))
+                    self._client.commit_offset(self.group, queue, self._reached(queue))
                     self._committed.add(queue)
                     self._unsaved.discard(queue)
                     self.uncommitted.pop(queue, None)
@@ -518,8 +516,7 @@ class Consumer:
         for queue in sorted(again):
             # a broker that was killed has lost what was committed last; one that is away is asked with the next pull
             with contextlib.suppress(RemoteError):
-                command = request(code, self._commit_of(queue))
-                self._client.connection(self._client.address_of(queue)).oneway(command)
+                self._client.commit_offset(self.group, queue, self._reached(queue), is_oneway=True)
         if problem is not None:
             raise problem
 
@@ -534,11 +531,6 @@ class Consumer:
                 self.warn(not_committed(queue, self._reached(queue), error))
             return error
         return None
-
-    def _commit_of(self, queue: MessageQueue) -> headers.UpdateConsumerOffset:
-        return headers.UpdateConsumerOffset(
-            consumer_group=self.group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=self._reached(queue)
-        )
 
     def _reached(self, queue: MessageQueue) -> int:
         """Return the offset up to which a queue is consumed: of what was pulled the caller may have a part only."""
@@ -569,7 +561,7 @@ class Consumer:
             self._save_before(self._offsets.keys())
             self._pulls.clear()
             if self._has_joined:
-                self._client.leave(self.group)
+                self._client.unregister(headers.UnregisterClient(consumer_group=self.group))
         finally:
             self._client.close()
 

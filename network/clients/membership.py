@@ -160,6 +160,11 @@ def group_members(client: Client, route: Route, group: str) -> list[str]:
     raise problem
 
 
+def share_of(client: Client, route: Route, group: str, allocate: Allocate) -> list[MessageQueue]:
+    """Return the queues of a topic that are for this member. RemoteError."""
+    return list(allocate(sorted(route.readable), group_members(client, route, group), client.client_id))
+
+
 def live_group(client: Client, addresses: set[str], group: str) -> LiveGroup:
     """Ask the brokers at `addresses` for the members of `group`. RemoteError where none of them answers."""
     problems: list[RemoteError] = []

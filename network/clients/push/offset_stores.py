@@ -12,8 +12,7 @@ from typing import Protocol
 from rmqctl.formats.errors import CorruptError, RemoteError, RmqctlError
 from rmqctl.network.clients.client import Client, Warn
 from rmqctl.network.clients.membership import not_committed
-from rmqctl.network.remoting.codec import MessageQueue, RequestCode, parse_body, queue_of_key
-from rmqctl.network.remoting.headers import UpdateConsumerOffset
+from rmqctl.network.remoting.codec import MessageQueue, parse_body, queue_of_key
 from rmqctl.store.files import io
 from rmqctl.store.files.reading import is_there, read_small_file
 
@@ -106,11 +105,8 @@ class BrokerOffsets(_InMemory):
             if queue.broker_name in away:
                 self._missed(queue, offset, away[queue.broker_name])
                 continue
-            header = UpdateConsumerOffset(
-                consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
-            )
             try:
-                self._client.ask(self._client.address_of(queue), RequestCode.UPDATE_CONSUMER_OFFSET, header)
+                self._client.commit_offset(self._group, queue, offset)
                 self._committed[queue] = offset
                 self.uncommitted.pop(queue, None)
             except RemoteError as error:

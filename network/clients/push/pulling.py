@@ -21,7 +21,7 @@ from rmqctl.network.clients.client import (
     pull_request,
     young_enough,
 )
-from rmqctl.network.clients.membership import CLUSTERING, STRATEGY_NAMES, group_members
+from rmqctl.network.clients.membership import CLUSTERING, STRATEGY_NAMES, share_of
 from rmqctl.network.clients.push.consume_services import HeldLocks
 from rmqctl.network.clients.push.member import PushMember
 from rmqctl.network.clients.push.process_queue import ProcessQueue
@@ -312,8 +312,7 @@ class Rebalance:
         member = self._member
         if member.is_broadcast:
             return set(route.readable)
-        members = group_members(member.client, route, member.group)
-        return set(member.allocate(sorted(route.readable), members, member.client.client_id))
+        return set(share_of(member.client, route, member.group, member.allocate))
 
     def _assigned(self, topic: str, route: Route) -> set[MessageQueue] | None:
         """Return the queues of a topic that a broker assigns to this member; None where it does not know."""

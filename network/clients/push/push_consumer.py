@@ -33,6 +33,7 @@ from rmqctl.network.clients.push.settings import ConcurrentListener, OrderlyList
 from rmqctl.network.clients.push.tasks import CallbackThreads, Tasks
 from rmqctl.network.clients.tracing import ConsumeTrace, TraceDispatcher, TraceOptions
 from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode
+from rmqctl.network.remoting.headers import UnregisterClient
 from rmqctl.network.topic_config import retry_topic
 from rmqctl.store.config.releases import DEFAULT_RELEASE
 from rmqctl.store.read.filter import SUBSCRIBE_ALL, TagFilter
@@ -247,7 +248,7 @@ class PushConsumer:
         if self._locks is not None:
             # one whose callback still runs is left to expire: no other member consumes it meanwhile
             self._locks.unlock([queue for queue, held in member.queues.items() if not held.consuming.locked()])
-        self._client.leave(member.group)
+        self._client.unregister(UnregisterClient(consumer_group=member.group))
 
     # ---- queues
 
