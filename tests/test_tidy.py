@@ -47,7 +47,8 @@ HOUSE = tuple(
     """
     rmqctl.formats rmqctl.store.native rmqctl.store.status rmqctl.store.options rmqctl.store.files rmqctl.store.config
     rmqctl.store.queues
-    rmqctl.store.compiled rmqctl.store.log rmqctl.store.index rmqctl.store.store_files rmqctl.store.read
+    rmqctl.store.compiled rmqctl.store.log rmqctl.store.index rmqctl.store.store_files rmqctl.store.compare
+    rmqctl.store.read
     rmqctl.store.timer rmqctl.store.answers rmqctl.store.write.checks rmqctl.store.write.prepare
     rmqctl.store.write.known rmqctl.store.scan rmqctl.store.log.survey rmqctl.store.journal rmqctl.store.clean
     rmqctl.store.write.appenders rmqctl.store.recover rmqctl.store.write

@@ -26,9 +26,9 @@ from rmqctl.store.check.check import CheckOptions, CheckRun, WalkOrder
 from rmqctl.store.check.check import check as check_in_process
 from rmqctl.store.check.cross import CrossCheck, Level, LogSeen
 from rmqctl.store.check.index import IndexCheck
-from rmqctl.store.check.index_compare import IndexSurvey, readable_files
 from rmqctl.store.check.log import Walked
 from rmqctl.store.check.queue_findings import QueueCheck
+from rmqctl.store.compare.index import IndexSurvey, readable_files
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.remote import is_address
 from rmqctl.store.log.implied import Run, RunRecord

@@ -17,11 +17,11 @@ from rmqctl.formats.errors import UnreadableError
 from rmqctl.pipeline.engine import without_collections
 from rmqctl.pipeline.splits import Split, as_one, bundled, split_columns, take_split
 from rmqctl.store.check.index import IndexCheck
-from rmqctl.store.check.index_compare import FileSurvey, IndexSurvey, IndexTally, survey_file
 from rmqctl.store.check.log import Walked, walked
 from rmqctl.store.check.log_findings import Look
 from rmqctl.store.check.queue_findings import QueueCheck
-from rmqctl.store.check.queues import QueuesTally
+from rmqctl.store.compare.index import FileSurvey, IndexSurvey, IndexTally, survey_file
+from rmqctl.store.compare.queues import QueuesTally
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.files.remote import reachable_file
 from rmqctl.store.index.index_file import Geometry, IndexFile

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from rmqctl.formats.errors import counted
 from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.check.cross import Level, LogSeen
-from rmqctl.store.check.index_compare import (
+from rmqctl.store.check.queue_look import damaged_slots
+from rmqctl.store.compare.index import (
     EntryReader,
     FileSurvey,
     IndexComparison,
@@ -20,7 +21,7 @@ from rmqctl.store.check.index_compare import (
     readable_files,
     survey_index,
 )
-from rmqctl.store.check.queue_look import damaged_slots, slots_of
+from rmqctl.store.compare.queues import slots_of
 from rmqctl.store.index.index_file import files_needed, time_difference
 from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.log.implied import Run

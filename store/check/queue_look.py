@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rmqctl.store.check.cross import Level, LogSeen
-from rmqctl.store.check.queues import QueueTally, Slots, SlotState, Stretch, Stretches
+from rmqctl.store.compare.queues import QueueTally, Slots, SlotState, Stretch, Stretches, slots_of
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import data_extents
 from rmqctl.store.log import lives
@@ -177,12 +177,6 @@ class QueueLook:
             known = self.suspicions[verdict] = Suspicion(Sample(unit, found))
         known.units += units
         known.bytes += size
-
-
-def slots_of(ranges: list[tuple[int, int]]) -> Slots:
-    """The union of intervals [begin, end)."""
-    table = np.array(ranges, np.int64).reshape(-1, 2)
-    return Slots.of(table[:, 0], table[:, 1])
 
 
 def damaged_slots(log: MappedFileQueue, seen: LogSeen) -> Slots:

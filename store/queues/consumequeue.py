@@ -283,6 +283,8 @@ class ConsumeQueue:
 BATCH_UNIT_SIZE = BATCH_CONSUMEQUEUE_UNIT.size
 DEFAULT_BATCH_FILE_SIZE = 300_000 * BATCH_UNIT_SIZE
 
+# the batch size of a unit of 46 bytes is a signed 16-bit integer
+LARGEST_BATCH = 0x7FFF
 _BATCH_CHUNK_UNITS = 4096
 
 

@@ -27,9 +27,8 @@ from rmqctl.store.log.implied import UNIT, Digest, Run
 from rmqctl.store.log.search import MAXIMUM_FRAME_SIZE
 from rmqctl.store.log.survey import new_survey, survey_runs
 from rmqctl.store.log.walk import Damage, Progress, message_if_any
-from rmqctl.store.queues.consumequeue import BatchConsumeQueue, ConsumeQueue, QueueKey
+from rmqctl.store.queues.consumequeue import LARGEST_BATCH, BatchConsumeQueue, ConsumeQueue, QueueKey
 from rmqctl.store.queues.dispatch import LMQ_PREFIX, MULTI_DISPATCH_SEPARATOR, queue_slots
-from rmqctl.store.recover.queue_units import LARGEST_BATCH
 from rmqctl.store.store_files import StoreFiles
 
 # The damaged spans of a log that have good records behind them, and where each queue stands around them.

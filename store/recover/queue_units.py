@@ -20,6 +20,7 @@ from rmqctl.store.log.lives import LifeRows
 from rmqctl.store.log.survey import LogSurvey
 from rmqctl.store.queues.consumequeue import (
     BATCH_UNIT_SIZE,
+    LARGEST_BATCH,
     MAXIMUM_EXT_ADDRESS,
     PLACEHOLDER_SIZE,
     UNIT_SIZE,
@@ -73,8 +74,6 @@ def gone_mask(is_gone: IsGone, physical_offsets: Int64s) -> Flags:
 
 # Which slot a unit has in its queue: the one rule by which recover compares queues and rebuild writes them anew.
 
-# the batch size of a unit of 46 bytes is a signed 16-bit integer
-LARGEST_BATCH = 0x7FFF
 # no queue gets so far: this only keeps arithmetic within 64 bits
 _HIGHEST_BASE = 1 << 62
 

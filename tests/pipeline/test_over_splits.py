@@ -21,7 +21,7 @@ from rmqctl.pipeline.splits import (
     split_columns,
     split_runs,
 )
-from rmqctl.store.check.queues import QueuesComparison, QueuesTally
+from rmqctl.store.compare.queues import QueuesComparison, QueuesTally
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.log.columns import MessageColumns

@@ -245,7 +245,7 @@ def test_a_queue_that_comes_while_others_are_compared(tmp_path: Path, monkeypatc
             put_unit(store, "Old", 0, 0, whole)
         return read_units(queue, begin, count)
 
-    monkeypatch.setattr("rmqctl.store.check.queues.read_units", slowly)
+    monkeypatch.setattr("rmqctl.store.compare.queues.read_units", slowly)
     assert not _of_cross(_of_live(store, lambda: None))
 
 

@@ -1,4 +1,4 @@
-"""The key index against what the log implies, said plainly: what `index_compare` and `index_build` must agree with."""
+"""The key index against what the log implies, said plainly: what `IndexRecovery` must agree with."""
 
 from __future__ import annotations
 

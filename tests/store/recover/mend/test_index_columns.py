@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from rmqctl.formats.checksums import key_hash
 from rmqctl.formats.layouts import INDEX_ENTRY, INDEX_HEADER
 from rmqctl.formats.message import StoredMessage, decode_message
+from rmqctl.store.compare import index as index_compare
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_file import Geometry
 from rmqctl.store.index.index_service import IndexService, index_file_name, index_file_name_after
 from rmqctl.store.log.implied import Run
 from rmqctl.store.recover import index as index_build
-from rmqctl.store.recover import index as index_compare
 from rmqctl.store.recover.index import IndexBuilder, IndexRecovery, OnRun, TagRule
 from tests.quick import examples
 from tests.store.logs import frame

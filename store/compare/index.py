@@ -15,6 +15,7 @@ from rmqctl.formats.checksums import key_hash, tag_key
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import INDEX_ENTRY
 from rmqctl.formats.properties import KEYS, TAGS, UNIQUE_KEY, split_keys
+from rmqctl.store.compare.queues import slots_of
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors, is_file
 from rmqctl.store.index.index_file import (
@@ -74,6 +75,11 @@ class FileSurvey:
     def counted(self) -> int:
         """Entries that the header counts."""
         return self.header.index_count - 1
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether all entries are there, and slots and chains are those that they imply."""
+        return not (self.wrong_slots or self.wrong_links or self.is_noise) and self.entries == self.counted
 
 
 @dataclass(slots=True)
@@ -233,21 +239,7 @@ class EntryReader:
 
     def read(self, begin: int, end: int) -> FoundEntries:
         """All entries of messages at physical offsets [begin, end), by offset and then as they stand in the files."""
-        pieces: list[FoundEntries] = []
-        for at, low, high in self._places(begin, end):
-            file = self._survey.files[at]
-            position = file.geometry.entry_position(low)
-            data = self._descriptors.read(file.path, position, (high - low) * INDEX_ENTRY.size)
-            found: NDArray[np.void] = np.frombuffer(data[: len(data) - len(data) % INDEX_ENTRY.size], ENTRY)
-            pieces.append(
-                FoundEntries(
-                    found["key_hash"].astype(np.int64),
-                    found["physical_offset"].astype(np.int64),
-                    found["time_difference"].astype(np.int64),
-                    np.full(len(found), at, np.int64),
-                    np.arange(low, low + len(found), dtype=np.int64),
-                )
-            )
+        pieces = [self._entries(*place) for place in self._places(begin, end)]
         if len(pieces) == 1:
             return pieces[0]
         if not pieces:
@@ -255,6 +247,25 @@ class EntryReader:
         joined = FoundEntries(*(np.concatenate(columns) for columns in zip(*pieces, strict=True)))
         order = np.argsort(joined.offsets, kind="stable")
         return FoundEntries(*(column[order] for column in joined))
+
+    def offsets(self, begin: int, end: int) -> Iterator[Int64s]:
+        """The physical offsets of the same entries, some at a time."""
+        for at, low, high in self._places(begin, end):
+            for first in range(low, high, _WINDOW):
+                yield self._entries(at, first, min(high, first + _WINDOW)).offsets
+
+    def _entries(self, at: int, low: int, high: int) -> FoundEntries:
+        file = self._survey.files[at]
+        position = file.geometry.entry_position(low)
+        data = self._descriptors.read(file.path, position, (high - low) * INDEX_ENTRY.size)
+        found: NDArray[np.void] = np.frombuffer(data[: len(data) - len(data) % INDEX_ENTRY.size], ENTRY)
+        return FoundEntries(
+            found["key_hash"].astype(np.int64),
+            found["physical_offset"].astype(np.int64),
+            found["time_difference"].astype(np.int64),
+            np.full(len(found), at, np.int64),
+            np.arange(low, low + len(found), dtype=np.int64),
+        )
 
     def count(self, begin: int, end: int) -> int:
         """How many there are."""
@@ -299,6 +310,8 @@ class EntryReader:
 
 _SAMPLES = 8
 _SECOND = 1000
+NEVER = 1 << 62
+"""A physical offset behind every log."""
 
 
 @dataclass(slots=True)
@@ -383,6 +396,12 @@ class IndexTally:
         for begin, end in later.compared:
             self.passed(begin, end)
 
+    @property
+    def is_same(self) -> bool:
+        """Whether every key has its entry, and every entry its message and the time of that. Entries that are there
+        more than once are no fault: RocketMQ repeats them."""
+        return not (self.missing.count or self.tail.count or self.foreign.count or self.late.count)
+
     def passed(self, begin: int, end: int) -> None:
         """The messages of [begin, end) were compared."""
         if self.compared and self.compared[-1][1] == begin:
@@ -392,35 +411,48 @@ class IndexTally:
 
 
 class IndexComparison:
-    """Compares runs, in the log's order, with the files of a survey."""
+    """Compares runs, in the log's order, with the files of a survey.
 
-    def __init__(self, survey: IndexSurvey, reader: EntryReader, log: MappedFileQueue) -> None:
+    `log`: to look closely at repeated entries; None where these do not matter. `tags_from`: messages from this physical
+    offset on must have the entries of their tags; those before may be without.
+    """
+
+    def __init__(
+        self, survey: IndexSurvey, reader: EntryReader, log: MappedFileQueue | None, tags_from: int = NEVER
+    ) -> None:
         self.tally = IndexTally()
         self._reader = reader
         self._log = log
+        self._tags_from = tags_from
         self._last_offset = survey.last_offset
         self._begins = np.array([file.header.begin_timestamp for file in survey.files] or [0], np.int64)
 
     def take(self, run: Run) -> None:
         """The next run of the log."""
-        tags = int(np.count_nonzero(run.key_is_tag))
+        may_lack: Flags = run.key_is_tag & (run.key_offsets < self._tags_from)
+        tags = int(np.count_nonzero(may_lack))
         made = IndexTally(keys=len(run.key_hashes) - tags)
         made.passed(run.physical_offset, run.end)
         entries = self._reader.read(run.physical_offset, run.end)
-        for with_tags in (True, False):
-            hashes, offsets, timestamps = run.keys(with_tags=with_tags)
-            if np.array_equal(entries.offsets, offsets) and np.array_equal(entries.hashes, hashes):
+        for chosen in (slice(None), ~may_lack) if tags else (slice(None),):
+            offsets = run.key_offsets[chosen]
+            if np.array_equal(entries.offsets, offsets) and np.array_equal(entries.hashes, run.key_hashes[chosen]):
                 if len(offsets):
                     made.last_matched = int(offsets[-1])
-                self._compare_times(made, entries, timestamps)
-                if with_tags:
+                self._compare_times(made, entries, run.key_timestamps[chosen])
+                if len(offsets) == len(run.key_offsets):
                     made.tags = tags
                 else:
-                    self._note_tagless(made, run.key_offsets[run.key_is_tag], run.key_hashes[run.key_is_tag])
+                    self._note_tagless(made, run.key_offsets[may_lack], run.key_hashes[may_lack])
                 break
         else:
-            self._compare_sets(made, run, entries)
+            self._compare_sets(made, run, entries, may_lack)
         self.tally.merge(made)
+
+    def elsewhere(self) -> Iterator[Int64s]:
+        """Physical offsets of the entries that lead to none of the messages that were compared, some at a time."""
+        for begin, end in slots_of(self.tally.compared).gaps(-1 << 63, 1 << 63):
+            yield from self._reader.offsets(begin, end)
 
     def _note_tagless(self, made: IndexTally, offsets: Int64s, hashes: Int32s | Int64s) -> None:
         inside = offsets < self._last_offset
@@ -442,13 +474,13 @@ class IndexComparison:
                 picked.offsets, picked.hashes, picked.files, picked.numbers, expected[chosen], picked.time_differences
             )
 
-    def _compare_sets(self, made: IndexTally, run: Run, entries: FoundEntries) -> None:
+    def _compare_sets(self, made: IndexTally, run: Run, entries: FoundEntries, may_lack: Flags) -> None:
         base = run.physical_offset
         implied, places, which, written = np.unique(
             _codes(run.key_hashes, run.key_offsets, base), return_index=True, return_inverse=True, return_counts=True
         )
         # without those that only a tag gives
-        needed = np.bincount(which[~run.key_is_tag], minlength=len(implied))
+        needed = np.bincount(which[~may_lack], minlength=len(implied))
         there = _codes(entries.hashes, entries.offsets, base)
         found, counts = np.unique(there, return_counts=True)
         have = np.zeros(len(implied), np.int64)
@@ -489,7 +521,7 @@ class IndexComparison:
 
     def _note_repeated(self, made: IndexTally, offsets: Int64s, hashes: Int64s, times: Int64s) -> None:
         """A message that was dispatched twice has all of its entries twice; one with the same key twice does not."""
-        if not (times > 1).any():
+        if self._log is None or not (times > 1).any():
             return
         edges = np.flatnonzero(np.append(True, offsets[1:] != offsets[:-1]))
         fewest = np.minimum.reduceat(times, edges)
@@ -501,7 +533,7 @@ class IndexComparison:
 
     def _written(self, offset: int, wanted: int) -> int:
         """How often a message itself gives a key."""
-        message = message_if_any(self._log, offset)
+        message = None if self._log is None else message_if_any(self._log, offset)
         if message is None:
             return 0
         properties = message.properties()

@@ -15,6 +15,7 @@ from rmqctl.store.files.layout import topic_directory
 from rmqctl.store.log.columns import Flags, Int64s
 from rmqctl.store.log.implied import UNIT, QueueRun, Run, Units, joined_units, read_units, route
 from rmqctl.store.queues.consumequeue import (
+    LARGEST_BATCH,
     MAXIMUM_EXT_ADDRESS,
     PLACEHOLDER_SIZE,
     UNIT_SIZE,
@@ -26,7 +27,6 @@ from rmqctl.store.queues.consumequeue import (
 from rmqctl.store.queues.consumequeue_ext import ConsumeQueueExt
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, QueueSlot, highest_plausible
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
-from rmqctl.store.recover.queue_units import LARGEST_BATCH
 from rmqctl.store.store_files import StoreFiles
 
 # What comparing a part of the log with the queues has found: small, picklable, merged in the log's order.
@@ -176,6 +176,12 @@ class Slots(NamedTuple):
         if begin < end:
             found.append((begin, end))
         return found
+
+
+def slots_of(ranges: list[tuple[int, int]]) -> Slots:
+    """The union of intervals [begin, end)."""
+    table = np.array(ranges, np.int64).reshape(-1, 2)
+    return Slots.of(table[:, 0], table[:, 1])
 
 
 class SlotState(enum.IntEnum):
