@@ -14,6 +14,7 @@ from rmqctl.formats.errors import NotFoundError, UnreadableError
 from rmqctl.pipeline.engine import Engine, attempt, scratch_folder
 from rmqctl.pipeline.exchange import ShuffleReader, ShuffleWriter, bucket_of
 from rmqctl.pipeline.splits import SPLIT_SIZE, Split, open_in_task, run_over_splits, split_runs
+from rmqctl.store.compare.lives import Lives, LiveSlots, goes_back, held_by, superseded
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.files.io import flush_tree
@@ -24,7 +25,6 @@ from rmqctl.store.index.index_service import index_file_name_after
 from rmqctl.store.journal.journal import Journal
 from rmqctl.store.journal.plan import Install, Plan
 from rmqctl.store.log.implied import UNIT, Digest, QueueRun, Run, SlotTarget, route
-from rmqctl.store.log.lives import Lives, LiveSlots, goes_back, held_by, superseded
 from rmqctl.store.log.survey import new_survey
 from rmqctl.store.log.walk import Blank, Damage, Empty, Progress
 from rmqctl.store.options import ChangeOptions
@@ -241,8 +241,7 @@ def _written(order: RebuildOrder, folder: Path, queue: _Queue, entries: _Entries
     if writer.conflicts:
         lives = _lives(order, queue, writer)
         if lives:
-            if is_directory(writer.directory):
-                io.remove_tree(writer.directory)
+            writer.discard()
             writing = _Writing(order, folder, queue)
             slots = LiveSlots(writing, {queue: lives})
             _pass_on(queue, entries, slots)

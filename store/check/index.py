@@ -21,7 +21,7 @@ from rmqctl.store.compare.index import (
     readable_files,
     survey_index,
 )
-from rmqctl.store.compare.queues import slots_of
+from rmqctl.store.compare.lives import slots_of
 from rmqctl.store.index.index_file import files_needed, time_difference
 from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.log.implied import Run

@@ -12,15 +12,8 @@ from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.check.cross import WHOLE, Level, LogSeen
 from rmqctl.store.check.queue_look import QueueLook, UnitLook, UnitVerdict, live_tally
 from rmqctl.store.clean.plan import Because, judge_queue
-from rmqctl.store.compare.queues import (
-    QueuesComparison,
-    QueuesTally,
-    QueueTally,
-    SlotState,
-    Stretch,
-    Stretches,
-    cut_off,
-)
+from rmqctl.store.compare.lives import Stretch, Stretches
+from rmqctl.store.compare.queues import QueuesComparison, QueuesTally, QueueTally, SlotState, cut_off
 from rmqctl.store.log.columns import Int64s
 from rmqctl.store.log.implied import Run, read_units
 from rmqctl.store.log.walk import message_if_any

@@ -12,13 +12,21 @@ from typing import NamedTuple
 import numpy as np
 
 from rmqctl.store.check.cross import Level, LogSeen
-from rmqctl.store.compare.queues import QueueTally, Slots, SlotState, Stretch, Stretches, slots_of
+from rmqctl.store.compare.lives import (
+    Lives,
+    Slots,
+    Stretch,
+    Stretches,
+    Superseded,
+    held_by,
+    slots_of,
+    superseded,
+)
+from rmqctl.store.compare.queues import QueueTally, SlotState
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import data_extents
-from rmqctl.store.log import lives
 from rmqctl.store.log.columns import Flags, Int64s
 from rmqctl.store.log.implied import UNIT, Units
-from rmqctl.store.log.lives import Lives, Superseded
 from rmqctl.store.log.walk import message_if_any
 from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, UNIT_SIZE, BatchConsumeQueue, ConsumeQueue, QueueUnit
 from rmqctl.store.queues.dispatch import may_lack_further_slots, queue_slots
@@ -41,12 +49,8 @@ class LiveTally(NamedTuple):
 
 def live_tally(log: MappedFileQueue, queue: AnyConsumeQueue | None, tally: QueueTally, *, is_whole: bool) -> LiveTally:
     """Return what the present life of a queue is made of. `is_whole`: all of the log was compared."""
-    implied = tally.of(SlotState.IMPLIED)
-    rows = [lives.SlotRow(*row[:4]) for row in implied]
-    if is_whole:
-        found = lives.superseded(rows, lives.held_by(queue)) if lives.goes_back(rows) else Lives(())
-    else:
-        found = _before_its_first_unit(log, queue, rows)
+    rows = list(tally.of(SlotState.IMPLIED))
+    found = superseded(rows, held_by(queue)) if is_whole else _before_its_first_unit(log, queue, rows)
     deleted, twice = Stretches(), Stretches()
     if not found:
         return LiveTally(tally, deleted, twice)
@@ -65,13 +69,13 @@ def live_tally(log: MappedFileQueue, queue: AnyConsumeQueue | None, tally: Queue
     return LiveTally(live, deleted, twice)
 
 
-def _before_its_first_unit(log: MappedFileQueue, queue: AnyConsumeQueue | None, rows: list[lives.SlotRow]) -> Lives:
+def _before_its_first_unit(log: MappedFileQueue, queue: AnyConsumeQueue | None, rows: list[Stretch]) -> Lives:
     """Where only a part of the log was compared: the messages that stand before the one of the queue's first slot."""
     first = beginning(queue, partial(message_if_any, log)) if queue is not None and rows else None
     if first is None:
         return Lives(())
     return Lives(
-        Superseded(*row, True)
+        Superseded(*row[:4], True)
         for row in rows
         if row.last_offset < first.physical_offset and row.slot_begin >= first.queue_offset
     )

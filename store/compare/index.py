@@ -15,7 +15,7 @@ from rmqctl.formats.checksums import key_hash, tag_key
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import INDEX_ENTRY
 from rmqctl.formats.properties import KEYS, TAGS, UNIQUE_KEY, split_keys
-from rmqctl.store.compare.queues import slots_of
+from rmqctl.store.compare.lives import slots_of
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors, is_file
 from rmqctl.store.index.index_file import (

@@ -1,19 +1,22 @@
-"""The commitlog against the queues: in which state each message stands in its queue (see `tally.SlotState`)."""
+"""The commitlog against the queues: in which state each message stands in its queue, and which slot it can have."""
 
 from __future__ import annotations
 
 import enum
 import itertools
+from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
-from rmqctl.formats.layouts import CONSUMEQUEUE_EXT_UNIT_HEAD
+from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
+from rmqctl.formats.message import MINIMUM_FRAME_SIZE
+from rmqctl.store.compare.lives import Stretch, Stretches, stretch_of
 from rmqctl.store.files.layout import topic_directory
 from rmqctl.store.log.columns import Flags, Int64s
-from rmqctl.store.log.implied import UNIT, QueueRun, Run, Units, joined_units, read_units, route
+from rmqctl.store.log.implied import UNIT, QueueRun, Run, Units, consecutive, joined_units, read_units, route
 from rmqctl.store.queues.consumequeue import (
     LARGEST_BATCH,
     MAXIMUM_EXT_ADDRESS,
@@ -30,158 +33,6 @@ from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.store_files import StoreFiles
 
 # What comparing a part of the log with the queues has found: small, picklable, merged in the log's order.
-
-_WIDTH = 7
-
-
-class Stretch(NamedTuple):
-    """Units whose slots count up by one along the log.
-
-    Slots [slot_begin, slot_end); `first_offset` and `last_offset`: physical offsets of the messages of the first and
-    the last one; `units` and `bytes`: how many messages these are and their sizes. `life`: how often queue offsets went
-    back in the queue before; stretches of two lives never join.
-    """
-
-    slot_begin: int
-    slot_end: int
-    first_offset: int
-    last_offset: int
-    units: int
-    bytes: int
-    life: int = 0
-
-
-class Stretches:
-    """Stretches in the order of the log. The same however the log was cut: neighbours that fit together are one."""
-
-    __slots__ = ("_rows",)
-
-    def __init__(self) -> None:
-        self._rows = array("q")
-
-    def __len__(self) -> int:
-        return len(self._rows) // _WIDTH
-
-    def __iter__(self) -> Iterator[Stretch]:
-        rows = self._rows
-        for at in range(0, len(rows), _WIDTH):
-            yield Stretch(*rows[at : at + _WIDTH])
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Stretches) and self._rows == other._rows
-
-    __hash__ = None  # type: ignore[assignment]  # it changes
-
-    def add(self, stretch: Stretch) -> None:
-        """The next stretch along the log."""
-        rows = self._rows
-        if rows and rows[-6] == stretch.slot_begin and rows[-1] == stretch.life:
-            rows[-6] = stretch.slot_end
-            rows[-4] = stretch.last_offset
-            rows[-3] += stretch.units
-            rows[-2] += stretch.bytes
-        else:
-            rows.extend(stretch)
-
-    def add_units(self, slots: Int64s, offsets: Int64s, sizes: Int64s, life: int) -> None:
-        """The next units along the log, one by one: their slots, physical offsets and sizes. At least one, all of one
-        life."""
-        edges = np.flatnonzero(slots[1:] - slots[:-1] != 1) + 1
-        begins, ends = np.append(0, edges), np.append(edges, len(slots))
-        table = np.empty((len(begins), _WIDTH), np.int64)
-        table[:, 0], table[:, 1] = slots[begins], slots[ends - 1] + 1
-        table[:, 2], table[:, 3] = offsets[begins], offsets[ends - 1]
-        table[:, 4], table[:, 5] = ends - begins, np.add.reduceat(sizes, begins)
-        table[:, 6] = life
-        self.add(Stretch(*table[0].tolist()))
-        self._rows.frombytes(table[1:].tobytes())
-
-    def merge(self, later: Stretches, lives: int = 0) -> None:
-        """Add those of the part of the log that follows, before which queue offsets went back `lives` times."""
-        if len(later):
-            table = later.table().copy()
-            table[:, 6] += lives
-            self.add(Stretch(*table[0].tolist()))
-            self._rows.frombytes(table[1:].tobytes())
-
-    @property
-    def last(self) -> Stretch | None:
-        """The last one, None if there is none."""
-        return Stretch(*self._rows[-_WIDTH:]) if self._rows else None
-
-    @property
-    def units(self) -> int:
-        """Messages in all stretches."""
-        return sum(self._rows[4::_WIDTH])
-
-    @property
-    def bytes(self) -> int:
-        """Their sizes."""
-        return sum(self._rows[5::_WIDTH])
-
-    def slots(self) -> Slots:
-        """The slots as a set."""
-        table = self.table()
-        return Slots.of(table[:, 0].copy(), table[:, 1].copy())
-
-    def table(self) -> Int64s:
-        """All stretches as rows with the fields of `Stretch`; valid as long as nothing is added."""
-        return np.frombuffer(self._rows, np.int64).reshape(-1, _WIDTH)
-
-
-class Slots(NamedTuple):
-    """A set of numbers: ascending intervals [begin, end) that do not touch."""
-
-    begins: Int64s
-    ends: Int64s
-
-    @staticmethod
-    def of(begins: Int64s, ends: Int64s) -> Slots:
-        """The union of intervals in any order."""
-        order = np.argsort(begins, kind="stable")
-        begins, ends = begins[order], ends[order]
-        if not len(begins):
-            return Slots(begins, ends)
-        reach = np.maximum.accumulate(ends)
-        opens = np.ones(len(begins), np.bool_)
-        opens[1:] = begins[1:] > reach[:-1]
-        closes = np.ones(len(begins), np.bool_)
-        closes[:-1] = opens[1:]
-        return Slots(begins[opens], reach[closes])
-
-    def contain(self, numbers: Int64s) -> Flags:
-        """Which of the numbers are in the set."""
-        if not len(self.begins):
-            return np.zeros(len(numbers), np.bool_)
-        at = np.searchsorted(self.begins, numbers, side="right") - 1
-        inside: Flags = (at >= 0) & (numbers < self.ends[at])
-        return inside
-
-    def common(self, begin: int, end: int) -> list[tuple[int, int]]:
-        """The parts of [begin, end) that are in the set."""
-        if begin >= end:
-            return []
-        first = int(np.searchsorted(self.ends, begin, side="right"))
-        last = int(np.searchsorted(self.begins, end, side="left"))
-        lows, highs = self.begins[first:last].tolist(), self.ends[first:last].tolist()
-        return [(max(low, begin), min(high, end)) for low, high in zip(lows, highs, strict=True)]
-
-    def gaps(self, begin: int, end: int) -> list[tuple[int, int]]:
-        """The parts of [begin, end) that are not in the set."""
-        found: list[tuple[int, int]] = []
-        for low, high in self.common(begin, end):
-            if low > begin:
-                found.append((begin, low))
-            begin = high
-        if begin < end:
-            found.append((begin, end))
-        return found
-
-
-def slots_of(ranges: list[tuple[int, int]]) -> Slots:
-    """The union of intervals [begin, end)."""
-    table = np.array(ranges, np.int64).reshape(-1, 2)
-    return Slots.of(table[:, 0], table[:, 1])
 
 
 class SlotState(enum.IntEnum):
@@ -322,6 +173,126 @@ def _tally_of_columns(
     return made
 
 
+# How units stand in a queue, whoever asks: check, its tasks on Spark, recover, and the opening of a store for writing.
+
+CodeAt = Callable[[int], int | None]
+"""The tags code of the ext unit at a byte of the ext queue; None where there is none."""
+
+
+def are_led_to(implied: Units, there: Units) -> Flags:
+    """Which messages the units lead to that stand in their slots."""
+    led: Flags = (there["physical_offset"] == implied["physical_offset"]) & (there["size"] == implied["size"])
+    return led
+
+
+def unit_states(implied: Units, there: Units, code_at: CodeAt, other_code: SlotState = SlotState.TAGS) -> Int64s:
+    """The state of each unit that the log implies, in its slot. `other_code`: that of one with a wrong tags code."""
+    is_led = are_led_to(implied, there)
+    is_same = is_led & (there["tags_code"] == implied["tags_code"])
+    states: Int64s = np.full(len(implied), SlotState.ELSEWHERE, np.int64)
+    states[there["physical_offset"] == implied["physical_offset"]] = SlotState.SIZE
+    states[is_led] = other_code
+    for number in np.flatnonzero(is_led & ~is_same & (there["tags_code"] <= MAXIMUM_EXT_ADDRESS)).tolist():
+        code = code_at(ext_offset(int(there["tags_code"][number])) or 0)
+        state = SlotState.EXT if code is None else SlotState.TAGS
+        states[number] = SlotState.MATCHED if code == int(implied["tags_code"][number]) else state
+    at_start = there["physical_offset"] == 0
+    states[at_start & (there["size"] == 0)] = SlotState.MISSING
+    states[at_start & (there["size"] == PLACEHOLDER_SIZE)] = SlotState.PLACEHOLDER
+    # a placeholder too, where recover wants one
+    states[is_same] = SlotState.MATCHED
+    return states
+
+
+# Which slot a unit has in its queue: the one rule by which recover compares queues and rebuild writes them anew.
+
+
+class SlotOrder(ABC):
+    """A queue of 20-byte units, which come in the order of the log. The first message of a slot has it, as in RocketMQ:
+    where queue offsets go back, `LiveSlots` leaves out what is superseded.
+
+    `per_file`: units of one file. `conflicts`: units whose slot another one has, or that cannot stand where they say.
+    `rows`: all units but those that cannot stand where they say.
+    Whoever derives from it says what becomes of slots: `_begin`, `_keep`, `_put`.
+    """
+
+    def __init__(self, per_file: int) -> None:
+        self.conflicts = 0
+        self.rows = Stretches()
+        self._per_file = per_file
+        self._next: int | None = None
+        """The slot behind the last one that was put; None before the first."""
+        self._end_of_previous = 0
+
+    @abstractmethod
+    def _begin(self, queue_offset: int) -> int:
+        """The first slot of the queue, if its first message has this one."""
+
+    @abstractmethod
+    def _keep(self, begin: int, end: int) -> None:
+        """Put what belongs into the next slots, [begin, end), of which no message is."""
+
+    @abstractmethod
+    def _put(self, packed: bytes) -> None:
+        """Put units, as they stand in a file, into the next slots, and bring `_next` behind them."""
+
+    def _is_known(self, queue_offset: int) -> bool:
+        """Whether the queue has this slot already, so that it need not be asked whether there can be one."""
+        return False
+
+    def add(self, unit: QueueUnit) -> None:
+        """The log implies `unit`."""
+        if not self._is_known(unit.queue_offset) and not self._is_plausible(unit):
+            self.conflicts += 1
+            return
+        self.rows.add(stretch_of(unit))
+        self._end_of_previous = unit.end
+        if self._next is None:
+            self._next = self._begin(unit.queue_offset)
+        if unit.queue_offset < self._next:
+            self.conflicts += 1
+            return
+        if unit.queue_offset > self._next:
+            self._keep(self._next, unit.queue_offset)
+        self._put(CONSUMEQUEUE_UNIT.struct.pack(unit.physical_offset, unit.size, unit.tags_code))
+
+    def _is_plausible(self, unit: QueueUnit) -> bool:
+        """Whether a message can stand so far on in its queue. No checksum covers queueOffset: a flipped bit must not
+        fill the disk with placeholders and leave no slot for the messages behind it.
+
+        Every message takes a frame's room in the log. What a broker is known to skip beyond that (units that came back
+        after a truncation, phantom units) is less than a file of the queue.
+        """
+        room = max(0, unit.physical_offset - self._end_of_previous) // MINIMUM_FRAME_SIZE
+        return 0 <= unit.queue_offset <= (self._next or 0) + room + self._per_file
+
+    def add_units(self, slots: Int64s, units: Units) -> None:
+        """`add` for many units, in their order."""
+        for begin, end in consecutive(slots):
+            at = begin
+            while at < end and slots[at] != self._next:
+                self.add(QueueUnit(int(slots[at]), *units[at].item()))
+                at += 1
+            if at < end:
+                # what follows one another without a gap stands where it should
+                last = units[end - 1]
+                first_offset, last_offset = int(units[at]["physical_offset"]), int(last["physical_offset"])
+                self.rows.add(Stretch(int(slots[at]), int(slots[end - 1]) + 1, first_offset, last_offset))
+                self._end_of_previous = last_offset + int(last["size"])
+                self._put(units[at:end].tobytes())
+
+
+def has_batch_slot(unit: QueueUnit, next_offset: int, rows: Stretches | None = None) -> bool:
+    """Whether a unit of 46 bytes can be the next one of its queue, whose units before it end at `next_offset`. They
+    stand one behind the other wherever they begin, so there is no slot to keep free. `rows` gets every unit that could
+    stand somewhere."""
+    if unit.queue_offset < 0 or not 0 < unit.batch_size <= LARGEST_BATCH:
+        return False
+    if rows is not None and unit.queue_offset < _HIGHEST_BASE:
+        rows.add(stretch_of(unit))
+    return unit.queue_offset >= next_offset
+
+
 # bytes of units that wait to be compared; what a unit takes, and what a run of a queue does besides
 _WAITING = 32 << 20
 _UNIT_BYTES, _RUN_BYTES = 28, 400
@@ -428,42 +399,21 @@ class QueuesComparison:
         if there.tobytes() == units.tobytes():
             tally.add(SlotState.MATCHED, stretch)
             return
-        states = self._states(key, slots, units, there)
+        other_code = SlotState.DELIVERY if key[0] == SCHEDULE_TOPIC else SlotState.TAGS
+        states = unit_states(units, there, partial(self._code_at, key), other_code)
         for state in np.unique(states).tolist():
             chosen = states == state
             tally.add_units(SlotState(state), slots[chosen], units[chosen])
 
-    def _states(self, key: QueueKey, slots: Int64s, units: Units, there: Units) -> Int64s:
-        same_offset = there["physical_offset"] == units["physical_offset"]
-        same_size = there["size"] == units["size"]
-        same_code = there["tags_code"] == units["tags_code"]
-        states: Int64s = np.full(len(slots), SlotState.ELSEWHERE, np.int64)
-        states[same_offset & ~same_size] = SlotState.SIZE
-        states[same_offset & same_size] = SlotState.DELIVERY if key[0] == SCHEDULE_TOPIC else SlotState.TAGS
-        states[same_offset & same_size & same_code] = SlotState.MATCHED
-        addressed = same_offset & same_size & ~same_code & (there["tags_code"] <= MAXIMUM_EXT_ADDRESS)
-        for number in np.flatnonzero(addressed).tolist():
-            states[number] = self._ext_state(key, int(there["tags_code"][number]), int(units["tags_code"][number]))
-        at_start = there["physical_offset"] == 0
-        states[at_start & (there["size"] == 0)] = SlotState.MISSING
-        states[at_start & (there["size"] == PLACEHOLDER_SIZE)] = SlotState.PLACEHOLDER
-        return states
-
-    def _ext_state(self, key: QueueKey, address: int, wanted: int) -> SlotState:
+    def _code_at(self, key: QueueKey, offset: int) -> int | None:
+        """The tags code of an ext unit of a queue."""
         ext = self._ext.get(key)
         if ext is None:
             directory = topic_directory(self._files.layout.consumequeue_ext, key[0]) / str(key[1])
             size = self._files.config.mapped_file_size_consume_queue_ext
             ext = self._ext[key] = ConsumeQueueExt(directory, size, self._files.descriptors)
             ext.load()
-        # only the head is needed: reading the bit map too would double the time
-        head = ext.files.read(ext_offset(address) or 0, CONSUMEQUEUE_EXT_UNIT_HEAD.size)
-        if len(head) < CONSUMEQUEUE_EXT_UNIT_HEAD.size:
-            return SlotState.EXT
-        size, tags_code, _, bit_map_size = CONSUMEQUEUE_EXT_UNIT_HEAD.unpack_from(head, 0)
-        if bit_map_size < 0 or size != CONSUMEQUEUE_EXT_UNIT_HEAD.size + bit_map_size:
-            return SlotState.EXT
-        return SlotState.MATCHED if tags_code == wanted else SlotState.TAGS
+        return ext.tags_code(offset)
 
     def add(self, slot: QueueSlot) -> None:
         """The log implies this slot."""
@@ -472,11 +422,11 @@ class QueuesComparison:
         if isinstance(queue, BatchConsumeQueue) or (queue is None and slot.is_batch):
             self._compare_queue(key)
             tally = self._tally_of(key, True)
-            if not 0 <= unit.queue_offset < _HIGHEST_BASE or not 0 < unit.batch_size <= LARGEST_BATCH:
+            if not (has_batch_slot(unit, 0) and unit.queue_offset < _HIGHEST_BASE):
                 base = cut_off(unit.queue_offset)
-                tally.add(SlotState.IMPLAUSIBLE, _stretch_of(unit._replace(queue_offset=base, batch_size=1)))
+                tally.add(SlotState.IMPLAUSIBLE, stretch_of(unit._replace(queue_offset=base, batch_size=1)))
                 return
-            stretch = _stretch_of(unit)
+            stretch = stretch_of(unit)
             tally.add(SlotState.IMPLIED, stretch)
             tally.add(self._batch_state(key, queue, unit), stretch)
             return
@@ -541,8 +491,3 @@ def _stretches(numbers: Int64s, slots: Int64s, units: Units) -> Iterator[tuple[i
     for at in range(0, len(table), _AT_ONCE):
         for number, begin, *fields in table[at : at + _AT_ONCE].tolist():
             yield number, begin, Stretch(*fields)
-
-
-def _stretch_of(unit: QueueUnit) -> Stretch:
-    offset = unit.physical_offset
-    return Stretch(unit.queue_offset, unit.next_queue_offset, offset, offset, 1, unit.size)

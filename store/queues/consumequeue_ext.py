@@ -40,14 +40,27 @@ class ConsumeQueueExt:
 
     def unit(self, offset: int) -> ExtUnit | None:
         """The unit at byte `offset` of the ext queue; None where there is no whole unit."""
-        head = self.files.read(offset, CONSUMEQUEUE_EXT_UNIT_HEAD.size)
-        if len(head) < CONSUMEQUEUE_EXT_UNIT_HEAD.size:
+        head = self._head(offset)
+        if head is None:
             return None
-        size, tags_code, store_timestamp, bit_map_size = CONSUMEQUEUE_EXT_UNIT_HEAD.unpack_from(head, 0)
-        if bit_map_size < 0 or size != CONSUMEQUEUE_EXT_UNIT_HEAD.size + bit_map_size:
-            return None
+        size, tags_code, store_timestamp, bit_map_size = head
         bit_map = self.files.read(offset + CONSUMEQUEUE_EXT_UNIT_HEAD.size, bit_map_size)
         return ExtUnit(size, tags_code, store_timestamp, bit_map) if len(bit_map) == bit_map_size else None
+
+    def tags_code(self, offset: int) -> int | None:
+        """Its tags code, read without its bit map, which takes half of the time; None where there is no whole unit."""
+        head = self._head(offset)
+        file = self.files.find(offset) if head is not None else None
+        return head[1] if head is not None and file is not None and offset + head[0] <= file.end_offset else None
+
+    def _head(self, offset: int) -> tuple[int, int, int, int] | None:
+        """Size, tags code, store time and size of the bit map; None where these make no unit."""
+        data = self.files.read(offset, CONSUMEQUEUE_EXT_UNIT_HEAD.size)
+        if len(data) < CONSUMEQUEUE_EXT_UNIT_HEAD.size:
+            return None
+        size, tags_code, store_timestamp, bit_map_size = CONSUMEQUEUE_EXT_UNIT_HEAD.unpack_from(data, 0)
+        is_unit = bit_map_size >= 0 and size == CONSUMEQUEUE_EXT_UNIT_HEAD.size + bit_map_size
+        return (size, tags_code, store_timestamp, bit_map_size) if is_unit else None
 
 
 # Appends ext units for the units of one queue (ConsumeQueueExt#put).

@@ -22,6 +22,7 @@ from rmqctl.formats.layouts import (
 )
 from rmqctl.formats.message import MINIMUM_FRAME_SIZE, StoredMessage
 from rmqctl.formats.properties import has_queue_slot
+from rmqctl.store.compare.queues import has_batch_slot
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.log.implied import UNIT, Digest, Run
 from rmqctl.store.log.search import MAXIMUM_FRAME_SIZE
@@ -109,7 +110,7 @@ def survey_damage(files: StoreFiles, progress: Progress | None = None) -> tuple[
             for slot in queue_slots(message, levels):
                 key, unit = (slot.topic, slot.queue_id), slot.unit
                 if slot.is_batch:
-                    if not 0 < unit.batch_size <= LARGEST_BATCH or unit.queue_offset < 0:
+                    if not has_batch_slot(unit, 0):
                         continue  # no unit is made of it
                     found.batch_queues.add(key)
                 slots.setdefault(key, []).extend((unit.queue_offset, unit.next_queue_offset - 1))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from rmqctl.store.compare.lives import Lives, held_by, superseded
 from rmqctl.store.files.layout import topic_directory
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.journal.plan import Plan
 from rmqctl.store.log.implied import QueueRun
-from rmqctl.store.log.lives import Lives, held_by, superseded
 from rmqctl.store.queues.consumequeue import BatchConsumeQueue, QueueKey
 from rmqctl.store.queues.dispatch import LMQ_PREFIX, QueueSlot
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, QueueTable, is_in_rocksdb_alone

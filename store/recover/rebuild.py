@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 from rmqctl.formats.errors import NotFoundError, RefusedError, UsageError
 from rmqctl.formats.layouts import BATCH_CONSUMEQUEUE_UNIT, CONSUMEQUEUE_UNIT
+from rmqctl.store.compare.lives import Lives, LiveSlots, held_by, superseded
+from rmqctl.store.compare.queues import SlotOrder, has_batch_slot
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import file_name, topic_directory
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
@@ -18,7 +20,6 @@ from rmqctl.store.journal.journal import Journal
 from rmqctl.store.journal.plan import Install, MoveAway, Plan
 from rmqctl.store.log.columns import Int64s
 from rmqctl.store.log.implied import Digest, QueueRun, Run, Units, route
-from rmqctl.store.log.lives import Lives, LiveSlots, held_by, superseded
 from rmqctl.store.log.survey import new_survey, survey_runs
 from rmqctl.store.log.walk import Progress
 from rmqctl.store.options import ChangeOptions
@@ -27,7 +28,6 @@ from rmqctl.store.queues.dispatch import QueueSlot
 from rmqctl.store.queues.queue_table import QueueTable, has_rocksdb_queues, is_in_rocksdb_alone, rocksdb_error
 from rmqctl.store.recover.ext_units import plan_empty_ext, put_ext_units
 from rmqctl.store.recover.index import IndexBuilder
-from rmqctl.store.recover.queue_units import SlotOrder, has_batch_slot
 from rmqctl.store.store_files import StoreFiles
 
 # Writes one new queue to a folder, file by file, in the order of the log.
@@ -117,6 +117,11 @@ class QueueWriter(SlotOrder):
             io.write_range(self._file, position - len(self._buffer), self._buffer)
         self._buffer = bytearray()
 
+    def discard(self) -> None:
+        """Remove what was written, to begin again."""
+        if self._writes and is_directory(self.directory):
+            io.remove_tree(self.directory)
+
 
 # units that all queues together hold in memory at most before they are written
 _HELD_UNITS = 1 << 20
@@ -154,17 +159,16 @@ class _QueuesRebuild:
         queues: QueueTable,
         staging: Path | None,
         topics: frozenset[str] | None,
-        only: Set[QueueKey] | None = None,
         *,
-        has_ext: bool = False,
+        has_ext: bool,
     ) -> None:
-        """`only`: the queues that are written again, None for all. `has_ext`: units of 20 bytes get ext units."""
+        """`has_ext`: units of 20 bytes get ext units."""
         self._queues = queues
         self._has_ext = has_ext
         self._staging = staging
         self._root = staging or queues.layout.root
         self._topics = topics
-        self._only = only
+        self._only: Set[QueueKey] | None = None
         self._batch = {(queue.topic, queue.queue_id) for queue in queues.all() if isinstance(queue, BatchConsumeQueue)}
         self._writers: dict[tuple[str, int], QueueWriter] = {}
         self._held = 0
@@ -220,21 +224,12 @@ class _QueuesRebuild:
         }
         return {key: lives for key, lives in found.items() if lives}
 
-    def take(self, again: _QueuesRebuild) -> None:
-        """Take the queues that were written again in place of what was written of them first."""
-        for key, writer in again._writers.items():
-            writer.flush()
-            first = self._writers[key]
-            if self._staging is not None:
-                if is_directory(first.directory):
-                    io.remove_tree(first.directory)
-                target = topic_directory(self._root / queue_root(writer.is_batch), key[0]) / str(key[1])
-                if is_directory(writer.directory):
-                    io.make_directories(target.parent)
-                    io.rename(writer.directory, target)
-                writer.directory = target
-            self._writers[key] = writer
-            self.counted[key] = again.counted[key]
+    def begin_again(self, keys: Set[QueueKey]) -> None:
+        """Forget what was written of these queues, and take the units of no others from now on."""
+        for key in keys:
+            self._writers.pop(key).discard()
+            del self.counted[key]
+        self._only = keys
 
     def _plan_ext(self, key: QueueKey, writer: QueueWriter, log: MappedFileQueue, plan: Plan) -> None:
         """Give a queue that was written its ext units, and plan their swap."""
@@ -406,7 +401,8 @@ def _rebuild(
             raise NotFoundError(
                 f"the commitlog holds no message of topic {missing[0]!r}", hint="`rmqctl ls --topics` lists the topics"
             )
-        _write_again(files, made, staging, chosen, report)
+        if lives := made.lives():
+            _write_again(files, made, levels, lives, report)
         made.finish(plan, report, files.log)
         plan_empty_ext(files.queues, plan, chosen)
     if with_index:
@@ -418,23 +414,15 @@ def _rebuild(
 def _write_again(
     files: StoreFiles,
     made: _QueuesRebuild,
-    staging: Path | None,
-    topics: frozenset[str] | None,
+    levels: tuple[int, ...],
+    lives: dict[QueueKey, Lives],
     report: RebuildReport,
 ) -> None:
     """Write the queues again that have superseded messages, without these: it shows only at the end of the log."""
-    lives = made.lives()
-    if not lives:
-        return
-    folder = None if staging is None else staging / "again"
-    again = _QueuesRebuild(files.queues, folder, topics, lives.keys())
-    slots = LiveSlots(again, lives)
-    levels = files.config.delay_levels()
+    made.begin_again(lives.keys())
+    slots = LiveSlots(made, lives)
     survey = new_survey(files.log, 0, tolerant=True)
     survey_runs(survey, files.log, Digest(levels, keys=False), lambda run: route(run, files.log, levels, slots))
-    made.take(again)
-    if folder is not None:
-        io.remove_tree(folder)
     report.slot_conflicts += slots.twice
     report.deleted_topic_messages = slots.deleted
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from rmqctl.formats.errors import RefusedError, RemovedError, UnreadableError, counted
 from rmqctl.store.answers.config_offsets import KnownNames
+from rmqctl.store.compare.lives import IsEarlier, Lives, LiveSlots
 from rmqctl.store.config.epoch_file import is_under_controller
 from rmqctl.store.files.layout import StoreLayout, file_name
 from rmqctl.store.files.mapped_file import MappedFile
@@ -28,7 +29,6 @@ from rmqctl.store.journal.plan import (
 )
 from rmqctl.store.log.columns import ColumnRecord, MessageColumns
 from rmqctl.store.log.implied import Digest, Run, route
-from rmqctl.store.log.lives import IsEarlier, Lives, LiveSlots
 from rmqctl.store.log.parallel import walk_parallel
 from rmqctl.store.log.survey import LogSurvey, new_survey, start_after_clean_stop, start_after_crash, survey_runs
 from rmqctl.store.log.walk import Blank, Empty, Progress, is_left_over, walk

@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from rmqctl.formats.errors import (
     NotAStoreError,
     RefusedError,
@@ -25,6 +23,7 @@ from rmqctl.formats.errors import (
 from rmqctl.formats.hosts import Host
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.answers.config_offsets import KnownNames
+from rmqctl.store.compare.queues import are_led_to, has_batch_slot
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.files.io import on_disk_bytes
@@ -42,7 +41,6 @@ from rmqctl.store.log.walk import Blank, Damage, Empty, Progress, message_if_any
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue, QueueUnit
 from rmqctl.store.queues.dispatch import QueueSlot, highest_plausible, index_keys, may_lack_further_slots, queue_slots
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues, rocksdb_error, superseding
-from rmqctl.store.recover.queue_units import has_batch_slot
 from rmqctl.store.store_files import StoreFiles
 
 # Whether the queues agree with the messages at the end of the log, one message after the other.
@@ -534,8 +532,6 @@ class RunCheck:
             raise _Differs
         for begin, end in consecutive(run.slots):
             found = read_units(cursor.queue, int(run.slots[begin]), end - begin)
-            wanted = run.units[begin:end]
-            for field in ("physical_offset", "size"):
-                if not np.array_equal(found[field], wanted[field]):
-                    raise _Differs
+            if not are_led_to(run.units[begin:end], found).all():
+                raise _Differs
         cursor.end = int(run.slots[-1]) + 1

@@ -9,7 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.store.compare.queues import QueuesTally, QueueTally, Slots, SlotState, Stretch, Stretches
+from rmqctl.store.compare.lives import Slots, Stretch, Stretches
+from rmqctl.store.compare.queues import QueuesTally, QueueTally, SlotState
 
 _UNITS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 1000), st.integers(1, 50)), max_size=30)
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.store.log.lives import HeldUnits, LifeRows, Lives, superseded
+from rmqctl.store.compare.lives import HeldUnits, Lives, Stretch, Stretches, superseded
 
 SIZE = 100
 
 
-def _rows(slots: list[int]) -> LifeRows:
-    rows = LifeRows()
+def _rows(slots: list[int]) -> Stretches:
+    rows = Stretches()
     for number, slot in enumerate(slots):
-        rows.add(slot, slot + 1, number * SIZE, number * SIZE)
+        rows.add(Stretch(slot, slot + 1, number * SIZE, number * SIZE))
     return rows
 
 
@@ -96,9 +96,9 @@ def test_a_message_once_more_takes_nothing_from_those_after_it(slots: list[int])
 
 def test_a_new_life_whose_first_messages_are_in_damage() -> None:
     """The queue's units of them say how far down it begins."""
-    rows = LifeRows()
-    rows.add(0, 5, 0, 4 * SIZE)
-    rows.add(2, 4, 20 * SIZE, 21 * SIZE)  # its slots 0 and 1 lie between
+    rows = Stretches()
+    rows.add(Stretch(0, 5, 0, 4 * SIZE))
+    rows.add(Stretch(2, 4, 20 * SIZE, 21 * SIZE))  # its slots 0 and 1 lie between
     lives = superseded(rows, _held({0: 10, 1: 11, 2: 20, 3: 21}))
     assert [(*one[:2], one.is_deleted) for one in lives.superseded] == [(0, 5, True)]
 

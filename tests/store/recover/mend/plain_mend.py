@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.formats.message import MINIMUM_FRAME_SIZE
-from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, UNIT_SIZE, QueueUnit
+from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, UNIT_SIZE, QueueUnit, ext_offset
 from rmqctl.store.recover.queue_units import ConsumeQueueMend
 
 _FLUSH_UNITS = 8192
@@ -51,7 +51,7 @@ class PlainMend(ConsumeQueueMend):
         differing = [
             position
             for position in range(0, len(wanted), UNIT_SIZE)
-            if not self._is_same(existing[position : position + UNIT_SIZE], wanted[position : position + UNIT_SIZE])
+            if not self._are_same(existing[position : position + UNIT_SIZE], wanted[position : position + UNIT_SIZE])
         ]
         if not differing:
             return
@@ -64,6 +64,14 @@ class PlainMend(ConsumeQueueMend):
         for position in differing:
             data[position - begin : position - begin + UNIT_SIZE] = wanted[position : position + UNIT_SIZE]
         self._files.write(start * UNIT_SIZE + begin, bytes(data))
+
+    def _are_same(self, existing: bytes, wanted: bytes) -> bool:
+        """Equal, or equal but for a tags code that addresses an ext unit with the wanted code."""
+        offset, size, code = CONSUMEQUEUE_UNIT.unpack_from(existing, 0)
+        *place, wanted_code = CONSUMEQUEUE_UNIT.unpack_from(wanted, 0)
+        address = ext_offset(code)
+        is_led = [offset, size] == place
+        return is_led and (code == wanted_code or (address is not None and self._ext_code(address) == wanted_code))
 
     def finish(self) -> None:
         if self._next is None:

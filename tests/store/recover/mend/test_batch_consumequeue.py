@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqctl.store.compare.queues import has_batch_slot
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.journal.journal import Journal
 from rmqctl.store.queues.consumequeue import BATCH_UNIT_SIZE as UNIT_SIZE
 from rmqctl.store.queues.consumequeue import BatchConsumeQueue, QueueUnit
-from rmqctl.store.recover.queue_units import BatchConsumeQueueMend, has_batch_slot
+from rmqctl.store.recover.queue_units import BatchConsumeQueueMend
 from tests.goldens import tree_state
 from tests.quick import examples
 

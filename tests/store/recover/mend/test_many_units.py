@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.formats.message import Reason
+from rmqctl.store.compare.queues import has_batch_slot
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.journal.plan import WriteRange, describe
 from rmqctl.store.log.implied import UNIT, Units, consecutive
 from rmqctl.store.log.survey import LogSurvey
 from rmqctl.store.log.walk import Damage
 from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, BatchConsumeQueue, ConsumeQueue, QueueUnit, ext_address
-from rmqctl.store.recover.queue_units import BatchConsumeQueueMend, ConsumeQueueMend, Gone, gone_mask, has_batch_slot
+from rmqctl.store.recover.queue_units import BatchConsumeQueueMend, ConsumeQueueMend, Gone, gone_mask
 from rmqctl.store.recover.rebuild import QueueWriter
 from tests.quick import examples
 from tests.store.recover.mend.plain_mend import PlainMend

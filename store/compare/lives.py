@@ -1,4 +1,5 @@
-"""Lives of a queue: which messages of the log a queue still has, and which belong to a topic that was deleted since.
+"""Stretches of slots along the log, and lives of a queue: which messages of the log a queue still has, and which belong
+to a topic that was deleted since.
 
 A topic that is deleted and created again starts at queue offset 0, while the log keeps the old messages. So queue
 offsets do not only rise along the log. The newest life of a queue has its slots.
@@ -9,33 +10,182 @@ from __future__ import annotations
 import bisect
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
 from rmqctl.store.log.columns import Flags, Int64s
 from rmqctl.store.log.implied import QueueRun, SlotTarget, read_units
-from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, BatchConsumeQueue, ConsumeQueue, QueueKey
+from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, BatchConsumeQueue, ConsumeQueue, QueueKey, QueueUnit
 from rmqctl.store.queues.dispatch import QueueSlot
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 
-_WIDTH = 4
+_WIDTH = 7
+
+
+class Stretch(NamedTuple):
+    """Units whose slots count up by one along the log.
+
+    Slots [slot_begin, slot_end); `first_offset` and `last_offset`: physical offsets of the messages of the first and
+    the last one; `units` and `bytes`: how many messages these are and their sizes. `life`: how often queue offsets went
+    back in the queue before; stretches of two lives never join.
+    """
+
+    slot_begin: int
+    slot_end: int
+    first_offset: int
+    last_offset: int
+    units: int = 0
+    bytes: int = 0
+    life: int = 0
+
+
+class Stretches:
+    """Stretches in the order of the log. The same however the log was cut: neighbours that fit together are one."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self) -> None:
+        self._rows = array("q")
+
+    def __len__(self) -> int:
+        return len(self._rows) // _WIDTH
+
+    def __iter__(self) -> Iterator[Stretch]:
+        rows = self._rows
+        for at in range(0, len(rows), _WIDTH):
+            yield Stretch(*rows[at : at + _WIDTH])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stretches) and self._rows == other._rows
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def add(self, stretch: Stretch) -> None:
+        """The next stretch along the log."""
+        rows = self._rows
+        if rows and rows[-6] == stretch.slot_begin and rows[-1] == stretch.life:
+            rows[-6] = stretch.slot_end
+            rows[-4] = stretch.last_offset
+            rows[-3] += stretch.units
+            rows[-2] += stretch.bytes
+        else:
+            rows.extend(stretch)
+
+    def add_units(self, slots: Int64s, offsets: Int64s, sizes: Int64s, life: int) -> None:
+        """The next units along the log, one by one: their slots, physical offsets and sizes. At least one, all of one
+        life."""
+        edges = np.flatnonzero(slots[1:] - slots[:-1] != 1) + 1
+        begins, ends = np.append(0, edges), np.append(edges, len(slots))
+        table = np.empty((len(begins), _WIDTH), np.int64)
+        table[:, 0], table[:, 1] = slots[begins], slots[ends - 1] + 1
+        table[:, 2], table[:, 3] = offsets[begins], offsets[ends - 1]
+        table[:, 4], table[:, 5] = ends - begins, np.add.reduceat(sizes, begins)
+        table[:, 6] = life
+        self.add(Stretch(*table[0].tolist()))
+        self._rows.frombytes(table[1:].tobytes())
+
+    def merge(self, later: Stretches, lives: int = 0) -> None:
+        """Add those of the part of the log that follows, before which queue offsets went back `lives` times."""
+        if len(later):
+            table = later.table().copy()
+            table[:, 6] += lives
+            self.add(Stretch(*table[0].tolist()))
+            self._rows.frombytes(table[1:].tobytes())
+
+    @property
+    def last(self) -> Stretch | None:
+        """The last one, None if there is none."""
+        return Stretch(*self._rows[-_WIDTH:]) if self._rows else None
+
+    @property
+    def units(self) -> int:
+        """Messages in all stretches."""
+        return sum(self._rows[4::_WIDTH])
+
+    @property
+    def bytes(self) -> int:
+        """Their sizes."""
+        return sum(self._rows[5::_WIDTH])
+
+    def slots(self) -> Slots:
+        """The slots as a set."""
+        table = self.table()
+        return Slots.of(table[:, 0].copy(), table[:, 1].copy())
+
+    def table(self) -> Int64s:
+        """All stretches as rows with the fields of `Stretch`; valid as long as nothing is added."""
+        return np.frombuffer(self._rows, np.int64).reshape(-1, _WIDTH)
+
+
+class Slots(NamedTuple):
+    """A set of numbers: ascending intervals [begin, end) that do not touch."""
+
+    begins: Int64s
+    ends: Int64s
+
+    @staticmethod
+    def of(begins: Int64s, ends: Int64s) -> Slots:
+        """The union of intervals in any order."""
+        order = np.argsort(begins, kind="stable")
+        begins, ends = begins[order], ends[order]
+        if not len(begins):
+            return Slots(begins, ends)
+        reach = np.maximum.accumulate(ends)
+        opens = np.ones(len(begins), np.bool_)
+        opens[1:] = begins[1:] > reach[:-1]
+        closes = np.ones(len(begins), np.bool_)
+        closes[:-1] = opens[1:]
+        return Slots(begins[opens], reach[closes])
+
+    def contain(self, numbers: Int64s) -> Flags:
+        """Which of the numbers are in the set."""
+        if not len(self.begins):
+            return np.zeros(len(numbers), np.bool_)
+        at = np.searchsorted(self.begins, numbers, side="right") - 1
+        inside: Flags = (at >= 0) & (numbers < self.ends[at])
+        return inside
+
+    def common(self, begin: int, end: int) -> list[tuple[int, int]]:
+        """The parts of [begin, end) that are in the set."""
+        if begin >= end:
+            return []
+        first = int(np.searchsorted(self.ends, begin, side="right"))
+        last = int(np.searchsorted(self.begins, end, side="left"))
+        lows, highs = self.begins[first:last].tolist(), self.ends[first:last].tolist()
+        return [(max(low, begin), min(high, end)) for low, high in zip(lows, highs, strict=True)]
+
+    def gaps(self, begin: int, end: int) -> list[tuple[int, int]]:
+        """The parts of [begin, end) that are not in the set."""
+        found: list[tuple[int, int]] = []
+        for low, high in self.common(begin, end):
+            if low > begin:
+                found.append((begin, low))
+            begin = high
+        if begin < end:
+            found.append((begin, end))
+        return found
+
+
+def slots_of(ranges: list[tuple[int, int]]) -> Slots:
+    """The union of intervals [begin, end)."""
+    table = np.array(ranges, np.int64).reshape(-1, 2)
+    return Slots.of(table[:, 0], table[:, 1])
+
+
+def stretch_of(unit: QueueUnit) -> Stretch:
+    """A message alone."""
+    offset = unit.physical_offset
+    return Stretch(unit.queue_offset, unit.next_queue_offset, offset, offset, 1, unit.size)
+
+
 # units of a queue that are read to see which life it holds, at each end of the slots in question
 _READ_AT_MOST = 1 << 16
 
 IsEarlier = Callable[[str, int, int], bool]
 HeldUnits = Callable[[int, int], Int64s]
 """Physical offsets in the units of slots [begin, end) of a queue, those of written units only."""
-
-
-class SlotRow(NamedTuple):
-    """Messages of one queue whose slots count up by one along the log. Slots [slot_begin, slot_end); physical offsets
-    of the first and the last message."""
-
-    slot_begin: int
-    slot_end: int
-    first_offset: int
-    last_offset: int
 
 
 class Superseded(NamedTuple):
@@ -54,28 +204,6 @@ class Superseded(NamedTuple):
     def has(self, slot: int, physical_offset: int) -> bool:
         """Return whether the message is one of these."""
         return self.slot_begin <= slot < self.slot_end and self.first_offset <= physical_offset <= self.last_offset
-
-
-class LifeRows:
-    """The stretches of one queue, collected in the order of the log."""
-
-    __slots__ = ("_rows",)
-
-    def __init__(self) -> None:
-        self._rows = array("q")
-
-    def __iter__(self) -> Iterator[SlotRow]:
-        rows = self._rows
-        for at in range(0, len(rows), _WIDTH):
-            yield SlotRow(*rows[at : at + _WIDTH])
-
-    def add(self, slot_begin: int, slot_end: int, first_offset: int, last_offset: int) -> None:
-        """Add the messages that follow along the log."""
-        rows = self._rows
-        if rows and rows[-3] == slot_begin:
-            rows[-3], rows[-1] = slot_end, last_offset
-        else:
-            rows.extend((slot_begin, slot_end, first_offset, last_offset))
 
 
 class Lives:
@@ -119,7 +247,7 @@ class Lives:
         return found
 
 
-def goes_back(rows: Iterable[SlotRow]) -> bool:
+def goes_back(rows: Iterable[Stretch]) -> bool:
     """Return whether queue offsets fall anywhere along the log."""
     end = -1
     for row in rows:
@@ -131,11 +259,14 @@ def goes_back(rows: Iterable[SlotRow]) -> bool:
 
 def held_by(queue: AnyConsumeQueue | None) -> HeldUnits:
     """Return a reader of the physical offsets that the files of a queue hold."""
-    if isinstance(queue, BatchConsumeQueue):
-        units = {unit.queue_offset: unit.physical_offset for unit in queue.units(0)}
-        return lambda begin, end: np.array([units[slot] for slot in units if begin <= slot < end], np.int64)
+
+    @cache
+    def batches() -> dict[int, int]:
+        return {unit.queue_offset: unit.physical_offset for unit in queue.units(0)} if queue is not None else {}
 
     def read(begin: int, end: int) -> Int64s:
+        if isinstance(queue, BatchConsumeQueue):
+            return np.array([offset for slot, offset in batches().items() if begin <= slot < end], np.int64)
         if not isinstance(queue, ConsumeQueue):
             return np.empty(0, np.int64)
         begin, end = max(begin, queue.first_slot), min(end, queue.max_offset)
@@ -148,7 +279,7 @@ def held_by(queue: AnyConsumeQueue | None) -> HeldUnits:
     return read
 
 
-def superseded(rows: Iterable[SlotRow], held: HeldUnits) -> Lives:
+def superseded(rows: Iterable[Stretch], held: HeldUnits) -> Lives:
     """Return the messages of one queue that its present life does not have. `rows`: all stretches of the queue."""
     listed = list(rows)
     return Lives(_Settling(listed, held).settle()) if goes_back(listed) else Lives(())
@@ -157,10 +288,10 @@ def superseded(rows: Iterable[SlotRow], held: HeldUnits) -> Lives:
 class _Settling:
     """Goes through the stretches of a queue in the order of the log and keeps the newest life."""
 
-    def __init__(self, rows: list[SlotRow], held: HeldUnits) -> None:
+    def __init__(self, rows: list[Stretch], held: HeldUnits) -> None:
         self._rows = rows
         self._held = held
-        self._kept: list[SlotRow] = []
+        self._kept: list[Stretch] = []
         """Ascending, without overlaps."""
         self._gone: list[Superseded] = []
 
@@ -192,7 +323,7 @@ class _Settling:
             units += row.slot_end - row.slot_begin
         return len(self._rows), False
 
-    def _decide(self, run: list[SlotRow], is_stray: bool) -> None:
+    def _decide(self, run: list[Stretch], is_stray: bool) -> None:
         kept_end, first = self._kept[-1].slot_end, run[0]
         slot = first.slot_begin
         newer, older = self._counted(slot, kept_end, first.first_offset)
@@ -242,22 +373,22 @@ class _Settling:
             slot -= 1
         return slot
 
-    def _begin_again(self, slot: int, run: list[SlotRow]) -> None:
+    def _begin_again(self, slot: int, run: list[Stretch]) -> None:
         """The run takes all slots from `slot` on."""
         is_deleted = slot <= self._kept[0].slot_begin
         while self._kept and self._kept[-1].slot_end > slot:
             row = self._kept.pop()
             begin = max(slot, row.slot_begin)
-            self._gone.append(Superseded(begin, *row[1:], is_deleted))
+            self._gone.append(Superseded(begin, *row[1:4], is_deleted))
             if begin > row.slot_begin:
                 self._kept.append(row._replace(slot_end=begin))
                 break
         self._kept += run
 
-    def _take_slots(self, run: list[SlotRow]) -> None:
+    def _take_slots(self, run: list[Stretch]) -> None:
         """The run takes its own slots; what is before and after them stays."""
         for row in run:
-            left: list[SlotRow] = []
+            left: list[Stretch] = []
             for kept in self._kept:
                 begin, end = max(kept.slot_begin, row.slot_begin), min(kept.slot_end, row.slot_end)
                 if begin >= end:
@@ -271,13 +402,13 @@ class _Settling:
                 ]
             self._kept = sorted([*left, row])
 
-    def _reject(self, run: list[SlotRow]) -> None:
+    def _reject(self, run: list[Stretch]) -> None:
         """The run gets no slot that the kept ones have; what is after them stays."""
         for row in run:
             kept_end = self._kept[-1].slot_end
             if row.slot_begin < kept_end:
                 taken = row._replace(slot_end=min(row.slot_end, kept_end))
-                self._gone.append(Superseded(*taken, False))
+                self._gone.append(Superseded(*taken[:4], False))
             if row.slot_end > kept_end:
                 self._kept.append(row._replace(slot_begin=max(row.slot_begin, kept_end)))
 
