@@ -22,7 +22,7 @@ from rmqctl.store.index.index_service import IndexService, index_file_name_after
 from rmqctl.store.log.columns import Int32s, Int64s
 from rmqctl.store.log.implied import Run, packed_entries
 from rmqctl.store.native.units import link_entries
-from rmqctl.store.recover.queue_units import IsGone, gone_mask
+from rmqctl.store.recover.queues import IsGone, gone_mask
 
 # Writes index files from keys in the order of the log, as they come: nothing is kept but the file being made.
 

@@ -38,8 +38,7 @@ from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues,
 from rmqctl.store.recover.ext_units import plan_empty_ext
 from rmqctl.store.recover.followers import plan_followers
 from rmqctl.store.recover.index import IndexRecovery, TagRule, tag_rule
-from rmqctl.store.recover.queue_units import Gone
-from rmqctl.store.recover.queues import QueuesMend
+from rmqctl.store.recover.queues import Gone, QueuesMend
 from rmqctl.store.recover.report import Bridges, Goal, Part, RecoverReport, damage_row, inside_damage
 from rmqctl.store.store_files import Checkpoint, StoreFiles, checkpoint_bytes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.formats.message import MINIMUM_FRAME_SIZE
 from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, UNIT_SIZE, QueueUnit, ext_offset
-from rmqctl.store.recover.queue_units import ConsumeQueueMend
+from rmqctl.store.recover.queues import ConsumeQueueMend
 
 _FLUSH_UNITS = 8192
 _PLACEHOLDER = CONSUMEQUEUE_UNIT.struct.pack(0, PLACEHOLDER_SIZE, 0)

@@ -14,7 +14,7 @@ from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.journal.journal import Journal
 from rmqctl.store.queues.consumequeue import BATCH_UNIT_SIZE as UNIT_SIZE
 from rmqctl.store.queues.consumequeue import BatchConsumeQueue, QueueUnit
-from rmqctl.store.recover.queue_units import BatchConsumeQueueMend
+from rmqctl.store.recover.queues import BatchConsumeQueueMend
 from tests.goldens import tree_state
 from tests.quick import examples
 

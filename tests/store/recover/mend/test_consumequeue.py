@@ -16,7 +16,7 @@ from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.journal.journal import Journal
 from rmqctl.store.journal.plan import CreateFile, MoveAway
 from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, ConsumeQueue, QueueUnit
-from rmqctl.store.recover.queue_units import ConsumeQueueMend
+from rmqctl.store.recover.queues import ConsumeQueueMend
 from tests.goldens import tree_state
 from tests.quick import examples
 

@@ -20,7 +20,7 @@ from rmqctl.store.log.implied import UNIT, Units, consecutive
 from rmqctl.store.log.survey import LogSurvey
 from rmqctl.store.log.walk import Damage
 from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, BatchConsumeQueue, ConsumeQueue, QueueUnit, ext_address
-from rmqctl.store.recover.queue_units import BatchConsumeQueueMend, ConsumeQueueMend, Gone, gone_mask
+from rmqctl.store.recover.queues import BatchConsumeQueueMend, ConsumeQueueMend, Gone, gone_mask
 from rmqctl.store.recover.rebuild import QueueWriter
 from tests.quick import examples
 from tests.store.recover.mend.plain_mend import PlainMend
