@@ -13,7 +13,6 @@ from rmqctl.pipeline.jobs.check_parts import (
     Checked,
     CheckOrder,
     IndexFileItem,
-    TalliedRun,
     check_splits,
     renumbered,
     survey_here,
@@ -21,17 +20,14 @@ from rmqctl.pipeline.jobs.check_parts import (
     whole_files,
 )
 from rmqctl.pipeline.splits import SPLIT_SIZE, Split, plan_splits, run_by_bundles, whole_files_at_need
-from rmqctl.store.check.catalogue import Finding
-from rmqctl.store.check.check import CheckOptions, CheckRun, WalkOrder
+from rmqctl.store.check.check import CheckOptions, CheckRun, WalkOrder, cross_checks
 from rmqctl.store.check.check import check as check_in_process
-from rmqctl.store.check.cross import CrossCheck, Level, LogSeen
-from rmqctl.store.check.index import IndexCheck
+from rmqctl.store.check.cross import CrossCheck, Level, TalliedRun
 from rmqctl.store.check.log import Walked
-from rmqctl.store.check.queue_findings import QueueCheck
 from rmqctl.store.compare.index import IndexSurvey, readable_files
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.remote import is_address
-from rmqctl.store.log.implied import Run, RunRecord
+from rmqctl.store.log.implied import RunRecord
 from rmqctl.store.log.walk import Damage, Progress
 from rmqctl.store.options import Events
 from rmqctl.store.queues.queue_table import has_rocksdb_queues
@@ -69,18 +65,13 @@ class _ByTasks:
 
     def cross_checks(self, files: StoreFiles, level: Level, is_live: bool) -> list[CrossCheck]:
         """The checks, for runs that tasks have compared already."""
-        if files.dledger is not None:
-            return []  # units and entries lead into a log that is not read
-        self._survey = survey = error = None
-        if files.config.writes_index_files and level is not Level.QUICK:
+        self._survey = error = None
+        if files.dledger is None and files.config.writes_index_files and level is not Level.QUICK:
             try:
-                self._survey = survey = survey_here(self._survey_index(files, is_live), files)
+                self._survey = survey_here(self._survey_index(files, is_live), files)
             except UnreadableError as caught:
                 error = _named(caught, files)
-        checks: list[CrossCheck] = [_TalliedIndex(IndexCheck(files, survey, is_live=is_live), error)]
-        if not has_rocksdb_queues(files.layout):
-            checks.insert(0, _TalliedQueues(QueueCheck(files)))
-        return checks
+        return cross_checks(files, self._survey, is_live=is_live, error=error)
 
     def _survey_index(self, files: StoreFiles, is_live: bool) -> IndexSurvey:
         found, strangers = readable_files(files.index, files.descriptors)
@@ -166,43 +157,3 @@ def _with_files(log: MappedFileQueue, results: list[Checked]) -> Iterator[tuple[
             file = log.find(found.records[0].physical_offset)
             at = file.start_offset if file is not None else found.records[0].physical_offset
         yield at, found
-
-
-class _TalliedQueues:
-    """The check of the queues, fed with tallies."""
-
-    def __init__(self, check: QueueCheck) -> None:
-        self._check = check
-
-    def add(self, run: Run) -> None:
-        """The log holds these messages."""
-        assert isinstance(run, TalliedRun)
-        if run.queues_error is not None:
-            raise run.queues_error
-        self._check.merge(run.queues_tally)
-
-    def finish(self, seen: LogSeen) -> Iterator[Finding]:
-        """See CrossCheck."""
-        return self._check.finish(seen)
-
-
-class _TalliedIndex:
-    """The check of the index, fed with tallies. `error`: its files could not be read in the first place."""
-
-    def __init__(self, check: IndexCheck, error: UnreadableError | None) -> None:
-        self._check = check
-        self._error = error
-
-    def add(self, run: Run) -> None:
-        """The log holds these messages."""
-        assert isinstance(run, TalliedRun)
-        error = self._error or run.index_error
-        if error is not None:
-            raise error
-        self._check.merge(run.index_tally)
-
-    def finish(self, seen: LogSeen) -> Iterator[Finding]:
-        """See CrossCheck."""
-        if self._error is not None:
-            raise self._error
-        yield from self._check.finish(seen)

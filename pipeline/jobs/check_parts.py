@@ -7,26 +7,27 @@ one process.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from rmqctl.formats.errors import UnreadableError
 from rmqctl.pipeline.engine import without_collections
 from rmqctl.pipeline.splits import Split, as_one, bundled, split_columns, take_split
+from rmqctl.store.check.cross import TalliedRun
 from rmqctl.store.check.index import IndexCheck
 from rmqctl.store.check.log import Walked, walked
 from rmqctl.store.check.log_findings import Look
 from rmqctl.store.check.queue_findings import QueueCheck
-from rmqctl.store.compare.index import FileSurvey, IndexSurvey, IndexTally, survey_file
-from rmqctl.store.compare.queues import QueuesTally
+from rmqctl.store.compare.index import FileSurvey, IndexSurvey, survey_file
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.files.remote import reachable_file
 from rmqctl.store.index.index_file import Geometry, IndexFile
 from rmqctl.store.log.columns import Flags, Int64s, TopicIds
-from rmqctl.store.log.implied import Digest, QueueRun, Run, RunRecord, Units, joined_units
+from rmqctl.store.log.implied import Digest, QueueRun, Run, RunRecord
 from rmqctl.store.log.walk import Blank
 from rmqctl.store.queues.queue_table import ListedQueues
 from rmqctl.store.store_files import StoreFiles
@@ -53,65 +54,6 @@ def survey_one(item: IndexFileItem) -> FileSurvey:
 def survey_here(survey: IndexSurvey, files: StoreFiles) -> IndexSurvey:
     """A survey that another process made, with the paths that index files have here."""
     return replace(survey, files=[replace(one, path=files.layout.index / one.path.name) for one in survey.files])
-
-
-# A run of messages that a task of a check has compared, as it travels to the driver.
-
-
-@dataclass(slots=True)
-class TalliedRun(Run):
-    """A run that was compared already. Of its queues only the rows are kept that judge what follows (see
-    `check_parts.kept`).
-
-    Where a file of the queues or of the index could not be read, the error stands beside a tally that means nothing.
-    """
-
-    queues_tally: QueuesTally = field(default_factory=QueuesTally)
-    index_tally: IndexTally = field(default_factory=IndexTally)
-    queues_error: UnreadableError | None = None
-    index_error: UnreadableError | None = None
-
-    def __getstate__(self) -> tuple[object, ...]:
-        """Rows of queues as columns: there are two of each, and pickled apart they take longer than the comparison."""
-        state = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "queues"}
-        names = [(queue.topic, queue.queue_id, len(queue.slots)) for queue in self.queues]
-        if not names:
-            return state, names, None, None
-        units = joined_units([queue.units for queue in self.queues])
-        return state, names, np.concatenate([queue.slots for queue in self.queues]), units
-
-    def __setstate__(self, packed: tuple[dict[str, Any], list[tuple[str, int, int]], Int64s, Units]) -> None:
-        """What `__getstate__` gave."""
-        state, names, slots, units = packed
-        for name, value in state.items():
-            setattr(self, name, value)
-        self.queues = []
-        begin = 0
-        for topic, queue_id, count in names:
-            end = begin + count
-            self.queues.append(QueueRun(topic, queue_id, slots[begin:end], units[begin:end], None))
-            begin = end
-
-    def join(self, later: TalliedRun) -> None:
-        """Add the run that begins where this one ends; it is used up."""
-        self.end = later.end
-        self.messages += later.messages
-        self.last_message_offset = later.last_message_offset
-        self.last_store_timestamp = later.last_store_timestamp
-        self.unplaceable += later.unplaceable
-        self.queues_tally.merge(later.queues_tally)
-        self.index_tally.merge(later.index_tally)
-        self.queues_error = self.queues_error or later.queues_error
-        self.index_error = self.index_error or later.index_error
-        known = {(queue.topic, queue.queue_id): place for place, queue in enumerate(self.queues)}
-        for queue in later.queues:
-            place = known.get((queue.topic, queue.queue_id))
-            if place is None:
-                self.queues.append(queue)
-                continue
-            before = self.queues[place]
-            slots, units = np.concatenate([before.slots, queue.slots]), np.concatenate([before.units, queue.units])
-            self.queues[place] = before._replace(slots=slots, units=units)
 
 
 # bytes of small files that are walked together: of more there is more to hold, and to walk again where one is not sound
@@ -272,18 +214,14 @@ class _Comparison:
     def add(self, run: Run) -> None:
         """The next run."""
         if self._queues is not None and self._queues_error is None:
-            try:
-                self._queues.add(run)
-            except UnreadableError as error:
-                self._queues_error = error
+            self._queues_error = _error_of(partial(self._queues.add, run))
         if self._index is not None and self._index_error is None:
-            try:
-                self._index.add(run)
-            except UnreadableError as error:
-                self._index_error = error
+            self._index_error = _error_of(partial(self._index.add, run))
 
     def of(self, run: Run, queues: list[QueueRun]) -> TalliedRun:
         """What was found, as that of one run with these rows of its queues."""
+        if self._queues is not None and self._queues_error is None:
+            self._queues_error = _error_of(self._queues.compare)
         made = TalliedRun(
             run.physical_offset,
             run.end,
@@ -296,13 +234,18 @@ class _Comparison:
             index_error=self._index_error,
         )
         if self._queues is not None and self._queues_error is None:
-            try:
-                made.queues_tally = self._queues.tally
-            except UnreadableError as error:
-                made.queues_error = error
+            made.queues_tally = self._queues.tally
         if self._index is not None and self._index_error is None:
             made.index_tally = self._index.tally
         return made
+
+
+def _error_of(compare: Callable[[], None]) -> UnreadableError | None:
+    try:
+        compare()
+    except UnreadableError as error:
+        return error
+    return None
 
 
 def _compared(order: CheckOrder, files: StoreFiles, topics: TopicIds, found: Walked) -> Checked:

@@ -40,6 +40,7 @@ from rmqctl.store.check.state import (
     without_wrong_geometry,
 )
 from rmqctl.store.check.timer import timer_findings
+from rmqctl.store.compare.index import IndexSurvey
 from rmqctl.store.config.epoch_file import broker_epochs
 from rmqctl.store.files.lock import is_in_use
 from rmqctl.store.files.mapped_file import MappedFile
@@ -85,16 +86,21 @@ class InProcess:
 
     def cross_checks(self, files: StoreFiles, level: Level, is_live: bool) -> list[CrossCheck]:
         """See Walker."""
-        checks: list[CrossCheck] = [IndexCheck(files, is_live=is_live)]
-        if files.dledger is not None:
-            return []  # units and entries lead into a log that is not read
-        if not has_rocksdb_queues(files.layout):
-            checks.insert(0, QueueCheck(files))
-        return checks
+        return cross_checks(files, is_live=is_live)
 
     def walk(self, files: StoreFiles, begin: int, end: int, order: WalkOrder) -> Iterator[Walked]:
         """See Walker."""
         return walk_range(files.log, begin, end, order.digest, is_full=order.is_full, progress=order.progress)
+
+
+def cross_checks(
+    files: StoreFiles, survey: IndexSurvey | None = None, *, is_live: bool, error: UnreadableError | None = None
+) -> list[CrossCheck]:
+    """The checks that a store has; `survey` and `error`: see IndexCheck."""
+    if files.dledger is not None:
+        return []  # units and entries lead into a log that is not read
+    checks: list[CrossCheck] = [IndexCheck(files, survey, is_live=is_live, error=error)]
+    return checks if has_rocksdb_queues(files.layout) else [QueueCheck(files), *checks]
 
 
 # One pass over a store: every look in its order, the log walked once for all of them.

@@ -7,16 +7,21 @@ import itertools
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from rmqctl.formats.errors import UsageError
+import numpy as np
+
+from rmqctl.formats.errors import UnreadableError, UsageError
 from rmqctl.formats.message import Reason
 from rmqctl.store.check.catalogue import Finding
+from rmqctl.store.compare.index import IndexTally
+from rmqctl.store.compare.queues import QueuesTally
 from rmqctl.store.files import io
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.log.implied import Run
+from rmqctl.store.log.columns import Int64s
+from rmqctl.store.log.implied import QueueRun, Run, Units, joined_units
 from rmqctl.store.log.walk import Damage
 
 WHOLE = frozenset({Reason.OVERFLOW, Reason.NUMBER})
@@ -70,6 +75,65 @@ class CrossCheck(Protocol):
 
     def finish(self, seen: LogSeen) -> Iterator[Finding]:
         """What differs, for the parts of the log that were walked."""
+
+
+# A run of messages that a task of a check has compared, as it travels to the driver.
+
+
+@dataclass(slots=True)
+class TalliedRun(Run):
+    """A run that was compared already. Of its queues only the rows are kept that judge what follows (see
+    `check_parts.kept`).
+
+    Where a file of the queues or of the index could not be read, the error stands beside a tally that means nothing.
+    """
+
+    queues_tally: QueuesTally = field(default_factory=QueuesTally)
+    index_tally: IndexTally = field(default_factory=IndexTally)
+    queues_error: UnreadableError | None = None
+    index_error: UnreadableError | None = None
+
+    def __getstate__(self) -> tuple[object, ...]:
+        """Rows of queues as columns: there are two of each, and pickled apart they take longer than the comparison."""
+        state = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "queues"}
+        names = [(queue.topic, queue.queue_id, len(queue.slots)) for queue in self.queues]
+        if not names:
+            return state, names, None, None
+        units = joined_units([queue.units for queue in self.queues])
+        return state, names, np.concatenate([queue.slots for queue in self.queues]), units
+
+    def __setstate__(self, packed: tuple[dict[str, Any], list[tuple[str, int, int]], Int64s, Units]) -> None:
+        """What `__getstate__` gave."""
+        state, names, slots, units = packed
+        for name, value in state.items():
+            setattr(self, name, value)
+        self.queues = []
+        begin = 0
+        for topic, queue_id, count in names:
+            end = begin + count
+            self.queues.append(QueueRun(topic, queue_id, slots[begin:end], units[begin:end], None))
+            begin = end
+
+    def join(self, later: TalliedRun) -> None:
+        """Add the run that begins where this one ends; it is used up."""
+        self.end = later.end
+        self.messages += later.messages
+        self.last_message_offset = later.last_message_offset
+        self.last_store_timestamp = later.last_store_timestamp
+        self.unplaceable += later.unplaceable
+        self.queues_tally.merge(later.queues_tally)
+        self.index_tally.merge(later.index_tally)
+        self.queues_error = self.queues_error or later.queues_error
+        self.index_error = self.index_error or later.index_error
+        known = {(queue.topic, queue.queue_id): place for place, queue in enumerate(self.queues)}
+        for queue in later.queues:
+            place = known.get((queue.topic, queue.queue_id))
+            if place is None:
+                self.queues.append(queue)
+                continue
+            before = self.queues[place]
+            slots, units = np.concatenate([before.slots, queue.slots]), np.concatenate([before.units, queue.units])
+            self.queues[place] = before._replace(slots=slots, units=units)
 
 
 # What a check covered and counted.

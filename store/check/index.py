@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.formats.errors import counted
+from rmqctl.formats.errors import UnreadableError, counted
 from rmqctl.store.check.catalogue import Finding
-from rmqctl.store.check.cross import Level, LogSeen
+from rmqctl.store.check.cross import Level, LogSeen, TalliedRun
 from rmqctl.store.check.queue_look import damaged_slots
 from rmqctl.store.compare.index import (
     EntryReader,
@@ -305,13 +305,22 @@ _EVERYTHING = 1 << 62
 
 
 class IndexCheck:
-    """`add` the runs of the log in its order, or `merge` what was found in its parts, then `finish` once.
+    """`add` the runs of the log in its order, those that tasks have compared already too, then `finish` once.
 
     The index files are looked through when the first run comes. Memory: 4 bytes for every slot of one file, and the
     entries of one run. A `survey` that was made elsewhere may be given. `is_live`: somebody writes to the store.
     """
 
-    def __init__(self, files: StoreFiles, survey: IndexSurvey | None = None, *, is_live: bool = False) -> None:
+    def __init__(
+        self,
+        files: StoreFiles,
+        survey: IndexSurvey | None = None,
+        *,
+        is_live: bool = False,
+        error: UnreadableError | None = None,
+    ) -> None:
+        """`error`: why there is no survey that tasks could have gone by."""
+        self._error = error
         self._files = files
         self._survey = survey
         self._is_live = is_live
@@ -338,18 +347,21 @@ class IndexCheck:
 
     def add(self, run: Run) -> None:
         """The log holds these messages."""
-        if self._is_wanted:
+        if not self._is_wanted:
+            return
+        if not isinstance(run, TalliedRun):
             self._compared().take(run)
-
-    def merge(self, later: IndexTally) -> None:
-        """A part of the log that follows was compared elsewhere; `later` is used up."""
-        if self._is_wanted:
-            self.tally.merge(later)
+        elif (error := self._error or run.index_error) is not None:
+            raise error
+        else:
+            self.tally.merge(run.index_tally)
 
     def finish(self, seen: LogSeen) -> Iterator[Finding]:
         """What differs. At the quick level headers, first and last entries are looked at, and no more."""
         if not self._is_wanted:
             return
+        if self._error is not None:
+            raise self._error
         if seen.level is Level.QUICK and self._survey is None:
             self._survey = survey_index(self._files.index, self._files.descriptors, is_quick=True)
         tally = self.tally

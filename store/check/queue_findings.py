@@ -9,7 +9,7 @@ from rmqctl.formats.errors import counted
 from rmqctl.formats.message import Reason
 from rmqctl.store.answers.config_offsets import KnownNames
 from rmqctl.store.check.catalogue import Finding
-from rmqctl.store.check.cross import WHOLE, Level, LogSeen
+from rmqctl.store.check.cross import WHOLE, Level, LogSeen, TalliedRun
 from rmqctl.store.check.queue_look import QueueLook, UnitLook, UnitVerdict, live_tally
 from rmqctl.store.clean.plan import Because, judge_queue
 from rmqctl.store.compare.lives import Stretch, Stretches
@@ -414,7 +414,7 @@ def expired_files(files: StoreFiles, seen: LogSeen) -> Iterator[Finding]:
 
 
 class QueueCheck:
-    """`add` the runs of the log in its order, or `merge` what was found in its parts, then `finish` once.
+    """`add` the runs of the log in its order, those that tasks have compared already too, then `finish` once.
 
     Memory: some 50 bytes for every stretch of slots that is not as the one before it; one stretch for a sound queue.
     Queues in a RocksDB are not looked at.
@@ -432,13 +432,19 @@ class QueueCheck:
 
     def add(self, run: Run) -> None:
         """The log holds these messages."""
-        if self._comparison is not None:
+        if self._comparison is None:
+            return
+        if not isinstance(run, TalliedRun):
             self._comparison.take(run)
+        elif run.queues_error is not None:
+            raise run.queues_error
+        else:
+            self._comparison.tally.merge(run.queues_tally)
 
-    def merge(self, later: QueuesTally) -> None:
-        """A part of the log that follows was compared elsewhere; `later` is used up."""
+    def compare(self) -> None:
+        """Compare what waits until now."""
         if self._comparison is not None:
-            self._comparison.tally.merge(later)
+            self._comparison.compare()
 
     def finish(self, seen: LogSeen) -> Iterator[Finding]:
         """What differs, queue by queue. At the quick level the last unit of each queue is looked at, and no more."""
@@ -452,8 +458,7 @@ class QueueCheck:
             return
         # What waits is compared before the queues are looked at anew: what was found by then came before that, and so
         # did all that the log has before it.
-        assert self._comparison is not None
-        self._comparison.compare()
+        self.compare()
         # files that came since this check began count too
         with StoreFiles(self._files.root, self._files.config) as now:
             yield from self._finish(now, seen)

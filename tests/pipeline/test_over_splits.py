@@ -9,7 +9,7 @@ import pytest
 from rmqctl.pipeline import splits as over_splits
 from rmqctl.pipeline.engine import LocalEngine
 from rmqctl.pipeline.jobs.check import check_with
-from rmqctl.pipeline.jobs.check_parts import CheckOrder, TalliedRun, check_splits
+from rmqctl.pipeline.jobs.check_parts import CheckOrder, check_splits
 from rmqctl.pipeline.splits import (
     SPLIT_SIZE,
     WHOLE_FILES,
@@ -21,6 +21,7 @@ from rmqctl.pipeline.splits import (
     split_columns,
     split_runs,
 )
+from rmqctl.store.check.cross import TalliedRun
 from rmqctl.store.compare.queues import QueuesComparison, QueuesTally
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.reading import Descriptors
