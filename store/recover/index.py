@@ -188,7 +188,8 @@ class IndexRecovery:
             with contextlib.suppress(UnreadableError):  # what cannot be read is made anew
                 self._comparison = _compared(service, descriptors, tags)
         self._is_same = self._comparison is not None
-        self._builder = IndexBuilder(service.geometry, self._directory if self._comparison is None else None)
+        self._is_written = self._directory is None or self._comparison is None or not service.files
+        self._builder = IndexBuilder(service.geometry, self._directory if self._is_written else None)
         self.staged: list[Path] = []
 
     @property
@@ -221,7 +222,7 @@ class IndexRecovery:
         self.staged = self._builder.finish()
         if not self._is_wanted or self._holds_no_more():
             return True
-        if self._comparison is not None and self._directory is not None:
+        if not self._is_written:
             self._builder = IndexBuilder(self.geometry, self._directory)
             read_again(lambda run: self._builder.add(*run.keys(with_tags=self._tags.are_written)))
             self.staged = self._builder.finish()
@@ -248,7 +249,7 @@ class IndexRecovery:
 
 def _compared(service: IndexService, descriptors: Descriptors, tags: TagRule) -> IndexComparison | None:
     """The comparison with the files that are there; None where they are wrong whatever the log holds."""
-    if not service.files or service.problems:
+    if service.problems:
         return None
     used = ((file.geometry, max(0, file.header.index_count - 1)) for file in service.files)
     if files_needed(used) is not None:
