@@ -85,7 +85,8 @@ more are compressed. Heartbeats and route lookups run every 30 s. Topic, size an
 - The client id is host, instanceName (default: process and time) and unitName.
 - With `--namespace`, or a name server address such as `http://MQ_INST_user_name.host:9876`, brokers see NAMESPACE%NAME.
 - Topics created with unitMode=true, and retry topics of `consume --unit-mode`, have RocketMQ's unit flags.
-- With enableBackpressureForAsyncMode=true, `send_soon` waits while too many messages or bytes are in flight.
+- With enableBackpressureForAsyncMode=true, `send_soon` waits while too many messages or bytes are in flight. It needs
+  no thread pool; a push consumer keeps its `threads`, as in RocketMQ, whose incCorePoolSize does nothing.
 - `--latency-fault` avoids a failed broker for 10 s and a slow one for up to 30 s.
 - `--order-key KEY` selects a queue as Java's SelectMessageQueueByHash; `@NAME` takes the key from a property.
 - `--from FILE --batch N` sends batches up to 1,000,000 bytes; delayed, timed and retry messages go alone.
