@@ -21,6 +21,7 @@ from tests.goldens import GoldenStore
 from tests.pipeline.source.damaged_index import damaged_anew
 from tests.pipeline.source.reading import REPRESENTATIVE, BytesRead, found, options_of
 from tests.quick import sample
+from tests.rmqctl.looking import run
 
 Row = tuple[int, datetime.datetime]
 NAMES = ("physical_offset", "store_timestamp")
@@ -74,9 +75,11 @@ def test_whatever_became_of_the_index(golden_store: GoldenStore, tmp_path: Path)
         _assert_found(options, rows, rng, 2)
 
 
-def _store(path: Path, times: list[int], each: int = 1, body: bytes = b"x" * 100) -> SourceOptions:
-    """A store with messages that were stored at these times."""
-    config = StoreConfig(mapped_file_size_commit_log=max(20_000, 1_055_000 * len(body) // 1000))
+def _store(
+    path: Path, times: list[int], each: int = 1, body: bytes = b"x" * 100, file_size: int | None = None
+) -> SourceOptions:
+    """A store with messages that were stored at these times, in one file of the commitlog unless a size is given."""
+    config = StoreConfig(mapped_file_size_commit_log=file_size or max(20_000, 1_055_000 * len(body) // 1000))
     config = config._replace(max_hash_slot_num=10_000, max_index_num=40_000)
     now = [0]
     with MessageStore.open(path, "rw", config, create=True, clock=lambda: now[0]) as store:
@@ -132,3 +135,29 @@ def test_a_minute_of_an_hour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert read.bytes < 0.08 * rows[-1][0]
     without = options._replace(clock_tolerance=None)
     assert _found(without, _between(first, first + 60_000 * _MS)) == (messages, False)
+
+
+def test_a_time_without_an_upper_end_reads_the_end_of_the_log_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last hours of a log of 50 hours, in a task of Spark and in the embedded engine; and the first ones."""
+    times = [NOON + number * 1_800_000 for number in range(100)]
+    options = _store(tmp_path / "store", times, 50, b"x" * 2000, 250_000)
+    rows, _ = _found(options, Wanted())
+    hours = 2 * 3600_000 * _MS
+    late = [row for row in rows if row[1] >= rows[-1][1] - hours]
+    early = [row for row in rows if row[1] <= rows[0][1] + hours]
+    asked: tuple[tuple[Comparison, str, list[Row]], ...] = (
+        (Comparison("store_timestamp", ">", (late[0][1],)), ">=", late),
+        (Comparison("store_timestamp", "<", (early[-1][1],)), "<=", early),
+    )
+    read = BytesRead(monkeypatch)
+    for comparison, operator, wanted in asked:
+        read.bytes = 0
+        assert _found(options, wanted_by([comparison]))[0] == wanted
+        assert 0 < read.bytes < 0.2 * rows[-1][0]
+        read.bytes = 0
+        query = f"select count(*) as n from messages where store_timestamp {operator} '{comparison.values[0]}'"
+        done = run("sql", "-s", options.path, query, "--json")
+        assert done.objects == [{"n": len(wanted)}], done.err
+        assert 0 < read.bytes < 0.2 * rows[-1][0]
