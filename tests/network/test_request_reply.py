@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,7 +47,8 @@ def test_a_request_gets_its_reply(reached: tuple[str, object]) -> None:
 
         def serve() -> None:
             with Consumer(namesrv, "serves", "Ask", begin="first", dial=dial) as consumer:  # type: ignore[arg-type]
-                while len(got) < 3:
+                until = time.monotonic() + 60
+                while len(got) < 3 and time.monotonic() < until:
                     for message in consumer.poll(1):
                         got.append(message.plain_body())
                         if message.properties().get("CORRELATION_ID"):

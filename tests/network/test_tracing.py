@@ -13,6 +13,7 @@ import pytest
 from rmqctl.formats.errors import CorruptError, RefusedError, RemoteError
 from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.network.broker.query import frame_at
+from rmqctl.network.clients import tracing
 from rmqctl.network.clients.consumer import Consumer
 from rmqctl.network.clients.hooks import (
     ConsumeHook,
@@ -53,6 +54,13 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
     path = tmp_path_factory.mktemp("tracing") / "store"
     with MessageStore.open(path, "rw", config, create=True) as store, LocalBroker(store) as broker:
         yield broker
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients wait 5 s for traces when they end, and 5 s for the answer to each: a busy machine needs more."""
+    monkeypatch.setattr(tracing, "_CLOSE_SECONDS", LIMIT)
+    monkeypatch.setattr(tracing, "_SEND_MS", int(LIMIT * 1000))
 
 
 def traces(local: LocalBroker, topic: str = "RMQ_SYS_TRACE_TOPIC") -> list[tuple[StoredMessage, list[TraceRecord]]]:
