@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Mapping
+import importlib.util
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rmqctl.formats.errors import EngineError, UnsupportedError, refuse_exhausted
@@ -31,12 +32,9 @@ SETTINGS = {
 
 
 def require_duckdb(what: str, hint: str = SQL) -> None:
-    """UnsupportedError, which says that `what` needs it, unless duckdb and pyarrow can be imported."""
-    try:
-        import duckdb  # noqa: F401
-    except ImportError as error:
-        refuse_exhausted(error)
-        raise UnsupportedError(f"{what} needs duckdb, which is not installed", hint=hint) from error
+    """UnsupportedError, which says that `what` needs it, unless there are duckdb, not loaded yet, and pyarrow."""
+    if importlib.util.find_spec("duckdb") is None:
+        raise UnsupportedError(f"{what} needs duckdb, which is not installed", hint=hint)
     require_pyarrow()
 
 
@@ -61,6 +59,12 @@ class Tables:
         with _understood():
             found = self._connection.sql(statement)
             return [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
+
+    def tuples(self, statement: str) -> list[tuple[Any, ...]]:
+        """Return the answer as plain tuples. EngineError."""
+        with _understood():
+            found: list[tuple[Any, ...]] = self._connection.sql(statement).fetchall()
+            return found
 
     def make(self, statement: str, values: Mapping[str, Any] | None = None) -> None:
         """Carry out a statement that makes a table. EngineError."""
@@ -103,6 +107,37 @@ def _kept_database() -> Any:
 
 
 def _database(further: Mapping[str, str]) -> Any:
-    import duckdb
+    try:
+        import duckdb
+    except ImportError as error:
+        refuse_exhausted(error)
+        raise
 
     return duckdb.connect(config={**SETTINGS, **further, "memory_limit": MEMORY, "threads": 1})
+
+
+# Tables on their way from one task to another (exchange.py).
+
+
+def pack(tables: Sequence[pa.Table]) -> bytes:
+    """Tables as one, in bytes; none of no rows. Texts, of which there are few, stand there once."""
+    import pyarrow as pa
+
+    if not sum(table.num_rows for table in tables):
+        return b""
+    table = pa.concat_tables(tables)
+    for number, one in enumerate(table.schema):
+        if pa.types.is_string(one.type):
+            table = table.set_column(number, one.name, table.column(number).dictionary_encode().unify_dictionaries())
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def unpack(packed: Iterable[bytes]) -> pa.Table | None:
+    """What `pack` has made of tables alike, as one table; None where all of them had no rows."""
+    import pyarrow as pa
+
+    found = [pa.ipc.open_stream(one).read_all() for one in packed if one]
+    return pa.concat_tables(found).unify_dictionaries() if found else None

@@ -45,6 +45,7 @@ from rmqctl.pipeline.jobs.diff_match import (
     match,
 )
 from rmqctl.pipeline.splits import SPLIT_SIZE, on_done_telling, whole_files_at_need
+from rmqctl.pipeline.tables import require_duckdb
 from rmqctl.store.answers.config_offsets import DELAY_FILE, GROUP_TABLE, OFFSET_TABLE, light_offsets
 from rmqctl.store.config.config_files import GROUPS, TOPICS, offsets_home, read_config
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
@@ -55,7 +56,6 @@ from rmqctl.store.log.walk import Blank, Damage, Progress, Record
 from rmqctl.store.native.tables import Columns
 from rmqctl.store.queues.consumequeue import QueueKey
 from rmqctl.store.read.frames import message_at, span_of
-from rmqctl.store.scan.schema import require_pyarrow
 from rmqctl.store.store_files import StoreFiles
 
 # the unmatched messages of this many bytes of log make a partition: 60 bytes of hundreds, twice, for each message
@@ -119,10 +119,11 @@ def diff(
     """Compare two stores; the same for any engine and any split size.
 
     `content`: compare what producers said only, not what a broker adds (store time and host, and the like). `limit`:
-    differences that are kept with their places. `progress` is told bytes, in all as many as `work_of` says. Damage is
-    counted and told as such, never raised; errors of reading as of `split_columns`.
+    differences that are kept with their places. `progress` is told bytes, in all as many as `work_of` says.
+    UnsupportedError without duckdb, errors of reading as of `split_columns`. Damage is counted and told as such, never
+    raised.
     """
-    require_pyarrow()
+    require_duckdb("comparing stores")
 
     def work(size: int, told: Progress | None) -> Diff:
         return _over(engine, a, b, plan_pairs(a, b, size), content, limit, told)
@@ -198,9 +199,8 @@ def _common(found: Diff) -> tuple[int, int]:
 
 def _facts(found: Diff, side: int) -> Facts:
     seen = (found.a, found.b)[side]
-    spans = [(span.physical_offset, span.end) for span in seen.damage]
-    begins, ends = tuple(begin for begin, _ in spans), tuple(end for _, end in spans)
-    return Facts(found.min_offsets[side], seen.end or 0, (begins, ends), seen.queues)
+    damage = [(span.physical_offset, span.end) for span in seen.damage]
+    return Facts(found.min_offsets[side], seen.end or 0, damage, seen.queues)
 
 
 # Two configurations compared: topics, groups, consumer offsets and delay offsets, name by name.

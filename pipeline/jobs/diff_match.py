@@ -1,4 +1,4 @@
-"""The messages that two stores do not have in common, partition by partition: what became of each of them.
+"""The messages that two stores do not have in common, partition by partition: what became of each of them, by SQL.
 
 First by topic, queue and queue offset, the place at which a consumer would get a message. Then by unique key: a message
 that the other store has at another place of the same topic was moved, not lost.
@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import pickle
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rmqctl.pipeline.jobs.diff_compare import (
     Digests,
@@ -28,11 +25,15 @@ from rmqctl.pipeline.jobs.diff_compare import (
     text_digests,
 )
 from rmqctl.pipeline.splits import Split, open_split, split_columns
+from rmqctl.pipeline.tables import open_tables, pack, unpack
 from rmqctl.store.log.columns import Int32s, Int64s, MessageColumns, TopicIds
 from rmqctl.store.native.tables import Columns
 from rmqctl.store.queues.consumequeue import QueueKey
 from rmqctl.store.scan.property_engine import property_columns
 from rmqctl.store.scan.schema import PropertyParts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # The second look of a diff: digests of the messages of a stretch, and those of them that stand in one log only.
 
@@ -54,9 +55,15 @@ ROW = np.dtype(
 log a, 1 of b."""
 Rows = np.ndarray[tuple[int], np.dtype[np.void]]
 
-BY_PLACE, BY_KEY = 0, 1
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(32)
+_SPILLS_FROM = 1 << 26
+_KNOWN = {
+    "logs": ("side", "min_offset", "end_offset", "damaged_spans"),
+    "damage": ("side", "begins", "ends"),
+    "queues": ("side", "topic", "queue_id", "first", "last"),
+}
+_OF_PLACE_ONLY = ("high", "low", "size")
 
 
 class Likeness(NamedTuple):
@@ -177,57 +184,38 @@ def _add_sums(plan: Likeness, sums: dict[QueueKey, Sums], batch: MessageColumns,
         sums.setdefault(queue, Sums()).add(digests[begin:end])
 
 
-def same_message(one: Rows, other: Rows) -> NDArray[np.bool_]:
-    """Whether what is compared of messages is the same."""
-    names = ("high", "low", "topic", "queue_id", "queue_offset")
-    same: NDArray[np.bool_] = np.logical_and.reduce([one[name] == other[name] for name in names])
-    return same
-
-
 def _without_pairs(a: Rows, b: Rows) -> tuple[Rows, Rows]:
     """The rows that are not the same at the same place of both logs, and those that are, once."""
     places = a["physical_offset"], b["physical_offset"]
     _, rows_a, rows_b = np.intersect1d(*places, assume_unique=True, return_indices=True)
-    same = same_message(a[rows_a], b[rows_b])
+    names = ("high", "low", "topic", "queue_id", "queue_offset")
+    same = np.logical_and.reduce([a[rows_a][name] == b[rows_b][name] for name in names])
     left = np.concatenate([np.delete(a, rows_a[same]), np.delete(b, rows_b[same])])
     return left, a[rows_a[same]]
 
 
 def _packed(rows: Rows, topics: list[str], partitions: int) -> list[bytes]:
     """The rows for each partition, by their place in the queues, and those with a unique key once more by that."""
-    names = name_digests(rows["topic"], topics)[:, 0] if len(rows) else np.empty(0, np.uint64)
+    if not len(rows):
+        return [b""] * (2 * partitions)
+    names = name_digests(rows["topic"], topics)[:, 0]
     place = rows["queue_offset"].astype(np.uint64) * _MIX ^ rows["queue_id"].astype(np.uint64) ^ names
-    place = (place ^ place >> _SHIFT) * _MIX
-    packed = _by_partition(BY_PLACE, rows, (place >> _SHIFT) % np.uint64(partitions), topics, partitions)
+    place = (place ^ place >> _SHIFT) * _MIX >> _SHIFT
     keyed = rows[(rows["key_high"] != 0) | (rows["key_low"] != 0)]
-    return packed + _by_partition(BY_KEY, keyed, keyed["key_high"] % np.uint64(partitions), topics, partitions)
+    return [
+        pack([_table(some[numbers % np.uint64(partitions) == partition], topics, by_key)])
+        for by_key, some, numbers in ((False, rows, place), (True, keyed, keyed["key_high"]))
+        for partition in range(partitions)
+    ]
 
 
-def _by_partition(
-    kind: int, rows: Rows, numbers: NDArray[np.uint64], topics: list[str], partitions: int
-) -> list[bytes]:
-    order = np.argsort(numbers, kind="stable")
-    edges = np.searchsorted(numbers[order], np.arange(partitions + 1, dtype=np.uint64))
-    packed = []
-    for begin, end in itertools.pairwise(edges.tolist()):
-        part = rows[order[begin:end]]
-        used, part["topic"] = np.unique(part["topic"], return_inverse=True)
-        names = [topics[number] for number in used.tolist()]
-        packed.append(pickle.dumps((kind, names, part.tobytes())) if len(part) else b"")
-    return packed
+def _table(rows: Rows, topics: list[str], by_key: bool) -> pa.Table:
+    """The rows as a table, which lacks what is not needed where they are matched by their keys."""
+    import pyarrow as pa
 
-
-def unpacked(pieces: list[bytes]) -> tuple[int, Rows, list[str]]:
-    """The rows of one partition, all of one kind, which has some; their topics are numbers of the names."""
-    known: dict[str, int] = {}
-    parts, kind = [], BY_PLACE
-    for piece in pieces:
-        kind, names, data = pickle.loads(piece)
-        rows = np.frombuffer(data, ROW).copy()
-        numbers: Int64s = np.array([known.setdefault(name, len(known)) for name in names], np.int64)
-        rows["topic"] = numbers[rows["topic"]]
-        parts.append(rows)
-    return kind, np.concatenate(parts), list(known)
+    names = [name for name in ROW.names or () if name != "topic" and not (by_key and name in _OF_PLACE_ONLY)]
+    columns = {name: pa.array(np.ascontiguousarray(rows[name])) for name in names}
+    return pa.table(columns | {"topic": pa.DictionaryArray.from_arrays(rows["topic"].copy(), pa.array(topics))})
 
 
 SAME, CHANGED, REPLACED, MOVED = "same", "changed", "replaced", "moved"
@@ -236,18 +224,87 @@ Elsewhere: moved."""
 CLEANED, BEHIND, DAMAGED, ABSENT = "cleaned", "behind", "damaged", "absent"
 """Why a message has none over there: its place lies before the other log's first message, or behind its last, or where
 that log is damaged; else it should be there and is not."""
-_RANKS = {CLEANED: 2, BEHIND: 1}
 REASONS = (CLEANED, BEHIND, DAMAGED, ABSENT)
 SIDES = ("a", "b")
 
 
+_PLACE, _KEY = "topic, queue_id, queue_offset", "topic, key_high, key_low"
+
+
+def _pairs(group: str, same: str) -> tuple[str, ...]:
+    """Make `alike`, the messages of a group that have the same `same` in both logs, one by one in the order of the
+    logs; and of all others `left_a` and `left_b`, numbered in their groups."""
+    alike = f"""
+create or replace temp table alike as
+with numbered as (
+    select *, row_number() over (partition by side, {group}, {same} order by physical_offset) as nth from unmatched
+)
+select topic, one.physical_offset as offset_a, other.physical_offset as offset_b
+from (from numbered where side = 0) as one join (from numbered where side = 1) as other using ({group}, {same}, nth)"""
+    left = [
+        f"""
+create or replace temp table left_{name} as
+select *, row_number() over (partition by {group} order by physical_offset) as nth
+from (from unmatched where side = {side}) anti join alike on physical_offset = offset_{name}"""
+        for side, name in enumerate(SIDES)
+    ]
+    return alike, *left
+
+
+_BY_PLACE = (
+    *_pairs(_PLACE, "high, low"),
+    f"""
+create or replace temp table unlike as
+select {_PLACE}, left_a.physical_offset as offset_a, left_b.physical_offset as offset_b,
+    case when offset_a is null then 0 when offset_b is null then 1 end as lacks,
+    coalesce(offset_a, offset_b) as physical_offset, coalesce(left_a.size, left_b.size) as size,
+    case when lacks is not null then null
+        when (left_a.key_high, left_a.key_low) is not distinct from (left_b.key_high, left_b.key_low) then '{CHANGED}'
+        else '{REPLACED}' end as state
+from left_a full join left_b using ({_PLACE}, nth)""",
+)
+# why the log that `lacks` a message has nothing at its place; where logs are no copies of one, it cannot be known where
+# it would stand: it may have been what is damaged now
+_REASON = f"""
+case when $is_shared then
+    case when physical_offset < min_offset then '{CLEANED}'
+        when begins < physical_offset + size then '{DAMAGED}'
+        when physical_offset >= end_offset and not $is_parted then '{BEHIND}' else '{ABSENT}' end
+else
+    case when queue_offset < first then '{CLEANED}' when queue_offset > last then '{BEHIND}'
+        when damaged_spans > 0 then '{DAMAGED}' else '{ABSENT}' end
+end"""
+_JUDGED = f"""
+create or replace temp table differences as
+select unlike.topic, unlike.queue_id, queue_offset, offset_a, offset_b, coalesce(state, {_REASON}) as state,
+    case lacks when 0 then 'b' when 1 then 'a' else '' end as side
+from unlike left join logs on logs.side = lacks
+left join queues on queues.side = lacks and queues.topic = unlike.topic and queues.queue_id = unlike.queue_id
+asof left join damage on damage.side = lacks and unlike.physical_offset < damage.ends"""
+_BY_KEY = (
+    *_pairs(_KEY, "queue_id, queue_offset"),
+    f"""
+create or replace temp table differences as
+select topic, left_a.queue_id, left_a.queue_offset, left_a.physical_offset as offset_a,
+    left_b.physical_offset as offset_b, '{MOVED}' as state, '' as side
+from left_a join left_b using ({_KEY}, nth)""",
+)
+_COUNTS_MOVED = "select topic, side, state, count(*) from differences group by all"
+_COUNTS = f"{_COUNTS_MOVED} union all select topic, '', '{SAME}', count(*) from alike group by all"
+_FIRST = f"""
+select case state when '{CLEANED}' then 2 when '{BEHIND}' then 1 else 0 end as rank,
+    least(offset_a, offset_b) as "offset", coalesce(offset_a, -1) as offset_a, coalesce(offset_b, -1) as offset_b,
+    topic, queue_id, queue_offset, state
+from differences order by all limit {{limit}}"""
+
+
 class Facts(NamedTuple):
-    """What is known of one log. `damage`: the beginnings and the ends of its damaged spans, ascending. `queues`: the
-    smallest and the largest queue offset of each queue."""
+    """What is known of one log. `damage`: beginning and end of each damaged span. `queues`: the smallest and the
+    largest queue offset of each queue."""
 
     min_offset: int
     end: int
-    damage: tuple[tuple[int, ...], tuple[int, ...]]
+    damage: list[tuple[int, int]]
     queues: dict[QueueKey, tuple[int, int]]
 
 
@@ -294,132 +351,38 @@ class Matched:
 
 
 def match(knowledge: Knowledge, pieces: Iterable[bytes]) -> Matched:
-    """What became of the messages of one partition, by place or by key; `pieces` as `diff_rows.digest` has them."""
-    given = [piece for piece in pieces if piece]
-    if not given:
-        return Matched()
-    kind, rows, topics = unpacked(given)
-    matcher = _Matcher(knowledge, rows, topics)
-    if kind == BY_KEY:
-        matcher.by_key()
-    else:
-        matcher.by_place()
-    return matcher.finish()
+    """What became of the messages of one partition, by place or by key; `pieces` as `digest` has them."""
+    unmatched, found = unpack(pieces), Matched()
+    if unmatched is None:
+        return found
+    by_place = "size" in unmatched.column_names
+    with open_tables(spills=unmatched.nbytes > _SPILLS_FROM) as tables:
+        tables.put(unmatched=unmatched, **_tables(knowledge))
+        for statement in _BY_PLACE if by_place else _BY_KEY:
+            tables.make(statement)
+        if by_place:
+            tables.make(_JUDGED, {"is_shared": knowledge.is_shared, "is_parted": knowledge.is_parted})
+        for topic, side, state, count in tables.tuples(_COUNTS if by_place else _COUNTS_MOVED):
+            found.counts[topic, side, state] += count
+        found.first = [Difference(*row) for row in tables.tuples(_FIRST.format(limit=knowledge.limit))]
+    return found
 
 
-class _Matcher:
-    """Matches the rows of one partition."""
+def _tables(knowledge: Knowledge) -> dict[str, pa.Table]:
+    """What is known of the logs, as tables."""
+    import pyarrow as pa
 
-    def __init__(self, knowledge: Knowledge, rows: Rows, topics: list[str]) -> None:
-        self._knowledge = knowledge
-        self._rows = rows
-        self._topics = topics
-        self._found = Matched()
-
-    def finish(self) -> Matched:
-        """All that was found."""
-        self._found.first = heapq.nsmallest(self._knowledge.limit, self._found.first)
-        return self._found
-
-    def by_place(self) -> None:
-        """Match the messages at each place of a queue."""
-        names = ("topic", "queue_id", "queue_offset")
-        for group in self._groups(names, ("physical_offset", "side")):
-            sides = self._rows["side"][group]
-            self._place(group[sides == 0].tolist(), group[sides == 1].tolist())
-
-    def by_key(self) -> None:
-        """Find messages that stand at different places under one unique key."""
-        names = ("topic", "key_high", "key_low")
-        for group in self._groups(names, ("physical_offset", "side")):
-            sides = self._rows["side"][group]
-            if sides[0] == sides[-1] and len(set(sides.tolist())) == 1:
-                continue
-            at = {row: self._place_of(row) for row in group.tolist()}
-            own = [[row for row in at if self._rows["side"][row] == side] for side in (0, 1)]
-            # those at one place have been matched there, one by one
-            common = Counter(at[row] for row in own[0]) & Counter(at[row] for row in own[1])
-            left = [_without(rows, at, Counter(common)) for rows in own]
-            for one, other in zip(*left, strict=False):
-                self._count("", MOVED, one, other)
-
-    def _groups(
-        self, names: tuple[str, ...], order: tuple[str, ...]
-    ) -> Iterable[np.ndarray[tuple[int], np.dtype[np.int64]]]:
-        """The row numbers of each group of rows with the same fields `names`, each sorted by `order`."""
-        rows = self._rows
-        places = np.lexsort([rows[name] for name in (*reversed(order), *reversed(names))])
-        differs = np.logical_or.reduce([rows[name][places[1:]] != rows[name][places[:-1]] for name in names])
-        edges = [0, *(np.flatnonzero(differs) + 1).tolist(), len(rows)]
-        for begin, end in itertools.pairwise(edges):
-            yield places[begin:end]
-
-    def _place_of(self, row: int) -> tuple[int, int]:
-        return int(self._rows["queue_id"][row]), int(self._rows["queue_offset"][row])
-
-    def _digest(self, row: int) -> tuple[int, int]:
-        return int(self._rows["high"][row]), int(self._rows["low"][row])
-
-    def _place(self, a: list[int], b: list[int]) -> None:
-        """Match the messages that both logs have at one place, in the order of the logs."""
-        if a and b:
-            at = {row: self._digest(row) for row in (*a, *b)}
-            common = Counter(at[row] for row in a) & Counter(at[row] for row in b)
-            if common:
-                self._found.counts[self._topics[self._rows["topic"][a[0]]], "", SAME] += common.total()
-                a, b = (_without(rows, at, Counter(common)) for rows in (a, b))
-            for one, other in zip(a, b, strict=False):
-                self._count("", self._relation(one, other), one, other)
-            paired = min(len(a), len(b))
-            a, b = a[paired:], b[paired:]
-        for row in a:
-            self._count("a", self._reason(row, self._knowledge.b), row, None)
-        for row in b:
-            self._count("b", self._reason(row, self._knowledge.a), None, row)
-
-    def _relation(self, one: int, other: int) -> str:
-        keys = [(int(self._rows["key_high"][row]), int(self._rows["key_low"][row])) for row in (one, other)]
-        return CHANGED if keys[0] == keys[1] else REPLACED
-
-    def _reason(self, row: int, other: Facts) -> str:
-        """Why the other log has nothing at this message's place."""
-        place, size = int(self._rows["physical_offset"][row]), int(self._rows["size"][row])
-        begins, ends = other.damage
-        if self._knowledge.is_shared:
-            if place < other.min_offset:
-                return CLEANED
-            number = bisect_right(ends, place)
-            if number < len(begins) and begins[number] < place + size:
-                return DAMAGED
-            return BEHIND if place >= other.end and not self._knowledge.is_parted else ABSENT
-        queue_id, offset = self._place_of(row)
-        bounds = other.queues.get((self._topics[self._rows["topic"][row]], queue_id))
-        if bounds is not None and offset < bounds[0]:
-            return CLEANED
-        if bounds is not None and offset > bounds[1]:
-            return BEHIND
-        # where it would stand cannot be known: it may have been what is damaged now
-        return DAMAGED if begins else ABSENT
-
-    def _count(self, side: str, state: str, a: int | None, b: int | None) -> None:
-        row = a if a is not None else b
-        assert row is not None
-        topic = self._topics[self._rows["topic"][row]]
-        self._found.counts[topic, side, state] += 1
-        offsets = [-1 if one is None else int(self._rows["physical_offset"][one]) for one in (a, b)]
-        first = min(offset for offset in offsets if offset >= 0)
-        rank = _RANKS.get(state, 0)
-        self._found.first.append(Difference(rank, first, offsets[0], offsets[1], topic, *self._place_of(row), state))
-        if len(self._found.first) > 2 * self._knowledge.limit + 1000:
-            self._found.first = heapq.nsmallest(self._knowledge.limit, self._found.first)
-
-
-def _without(rows: list[int], at: dict[int, tuple[int, int]], matched: Counter[tuple[int, int]]) -> list[int]:
-    """The rows without the first ones at each place, as many as are matched there."""
-    left = []
-    for row in rows:
-        if matched[at[row]] > 0:
-            matched[at[row]] -= 1
-        else:
-            left.append(row)
-    return left
+    rows: dict[str, list[tuple[int | str, ...]]] = {name: [] for name in _KNOWN}
+    for side, facts in enumerate((knowledge.a, knowledge.b)):
+        rows["logs"].append((side, facts.min_offset, facts.end, len(facts.damage)))
+        rows["damage"] += [(side, *span) for span in facts.damage]
+        rows["queues"] += [(side, *queue, *bounds) for queue, bounds in facts.queues.items()]
+    return {
+        table: pa.table(
+            {
+                name: pa.array([row[number] for row in rows[table]], pa.string() if name == "topic" else pa.int64())
+                for number, name in enumerate(names)
+            }
+        )
+        for table, names in _KNOWN.items()
+    }

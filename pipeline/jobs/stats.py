@@ -32,7 +32,7 @@ from rmqctl.pipeline.splits import (
     take_split,
     whole_files_at_need,
 )
-from rmqctl.pipeline.tables import Tables, open_tables, require_duckdb
+from rmqctl.pipeline.tables import Tables, open_tables, pack, require_duckdb, unpack
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.log.columns import Flags, MessageColumns, TopicIds
 from rmqctl.store.log.walk import Damage, Progress
@@ -271,34 +271,16 @@ class _Counter:
             self._found.setdefault("stretches", []).append(further)
         size = sum(span.end - span.physical_offset for span in self.damaged)
         damage = DamageNumbers(len(self.damaged), size, tuple(self.damaged[:LISTED]))
-        return _Part(self._found, damage), [_packed(kept) for kept in self._keys]
-
-
-def _packed(tables: Sequence[pa.Table]) -> bytes:
-    """Tables as one, in bytes; none of no rows. Texts, of which there are few, stand there once."""
-    import pyarrow as pa
-
-    if not sum(table.num_rows for table in tables):
-        return b""
-    table = pa.concat_tables(tables)
-    for number, one in enumerate(table.schema):
-        if pa.types.is_string(one.type):
-            table = table.set_column(number, one.name, table.column(number).dictionary_encode().unify_dictionaries())
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
+        return _Part(self._found, damage), [pack(kept) for kept in self._keys]
 
 
 def find_duplicates(dimensions: int, packed: Iterable[bytes]) -> dict[str, list[pa.Table]]:
     """What the keys of one partition that occur more than once come to; `packed` by the task of every bundle."""
-    import pyarrow as pa
-
-    found = [pa.ipc.open_stream(one).read_all() for one in packed if one]
-    if not found:
+    keys = unpack(packed)
+    if keys is None:
         return {}
     with open_tables(spills=True) as tables:
-        tables.put(keys=pa.concat_tables(found).unify_dictionaries())
+        tables.put(keys=keys)
         tables.make(sql.REPEATED_KEYS)
         return {
             "repeats": [tables.table(sql.repeats(dimensions))],

@@ -175,7 +175,7 @@ def pieces_of(rows: list[tuple[int, int, int, int, int]], partitions: int) -> li
 
 
 def matched(rows: list[tuple[int, int, int, int, int]], partitions: int) -> Matched:
-    facts = Facts(0, 1 << 40, ((), ()), {})
+    facts = Facts(0, 1 << 40, [], {})
     knowledge = Knowledge(facts, facts, True, False, 50)
     found = Matched()
     for pieces in pieces_of(rows, partitions):
