@@ -72,10 +72,10 @@ class LogSurvey:
         self.last_store_timestamp = last_timestamp
         return True
 
-    def pass_message(self, message: StoredMessage) -> bool:
-        """`pass_messages` of one."""
-        offset = message.physical_offset
-        return self.pass_messages(offset, message.end, 1, offset, message.store_timestamp)
+    def pass_run(self, run: Run) -> bool:
+        """`pass_messages` of a run."""
+        last_offset, last_timestamp = run.last_message_offset, run.last_store_timestamp
+        return self.pass_messages(run.physical_offset, run.end, run.messages, last_offset, last_timestamp)
 
     def pass_other(self, record: Blank | Empty | Damage) -> None:
         """The walk came to a record that is no message."""
@@ -485,12 +485,6 @@ def survey_runs(
     for record in walk_runs(log, digest, progress=progress):
         if not isinstance(record, Run):
             survey.pass_other(record)
-        elif survey.pass_messages(
-            record.physical_offset,
-            record.end,
-            record.messages,
-            record.last_message_offset,
-            record.last_store_timestamp,
-        ):
+        elif survey.pass_run(record):
             on_run(record)
     survey.finish()

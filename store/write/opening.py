@@ -6,9 +6,8 @@ import contextlib
 import functools
 import os
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,24 +25,22 @@ from rmqctl.store.answers.config_offsets import KnownNames
 from rmqctl.store.compare.queues import are_led_to, has_batch_slot
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
-from rmqctl.store.files.io import on_disk_bytes
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.lock import StoreLock
-from rmqctl.store.files.mapped_file_queue import FileProblem
+from rmqctl.store.files.mapped_file_queue import FileProblem, MappedFileQueue
 from rmqctl.store.files.reading import exists, is_directory, is_there, named
 from rmqctl.store.journal.change import take_for_change
 from rmqctl.store.journal.log import refuse_unfinished
 from rmqctl.store.log.implied import Digest, QueueRun, Run, consecutive, read_units, route, walk_runs
-from rmqctl.store.log.refused import as_brokers_read
-from rmqctl.store.log.survey import LogSurvey, new_survey, start_after_clean_stop
+from rmqctl.store.log.survey import new_survey, start_after_clean_stop
 from rmqctl.store.log.unread_logs import refuse_dledger
-from rmqctl.store.log.walk import Blank, Damage, Empty, Progress, message_if_any, walk, walked_message
+from rmqctl.store.log.walk import Damage, Empty, Progress, message_if_any, walk, walked_message
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue, QueueUnit
-from rmqctl.store.queues.dispatch import QueueSlot, highest_plausible, index_keys, may_lack_further_slots, queue_slots
+from rmqctl.store.queues.dispatch import QueueSlot, highest_plausible, may_lack_further_slots, queue_slots
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues, rocksdb_error, superseding
 from rmqctl.store.store_files import StoreFiles
 
-# Whether the queues agree with the messages at the end of the log, one message after the other.
+# Whether the queues agree with the messages at the end of the log.
 
 _BUFFERED_UNITS = 512
 
@@ -60,6 +57,10 @@ def refuse_problems(problems: list[FileProblem], root: Path) -> None:
         raise refusal(problem.detail, root, problem.path)
 
 
+class _Differs(Exception):  # noqa: N818 - ends the fast way of a run, not the check
+    """A queue does not hold what a run implies."""
+
+
 class QueueEndCheck:
     """Holds the queues against the messages of the walk: every unit in its slot, and no unit without its message."""
 
@@ -73,16 +74,43 @@ class QueueEndCheck:
         self._is_earlier = functools.cache(lambda: KnownNames.of(files).earlier_life())
         self.batch_topics = {queue.topic for queue in files.queues.all() if queue.kind == "BatchCQ"}
 
+    def check_run(self, run: Run) -> None:
+        """RefusedError, that of the first message, unless every unit that the run implies stands in its slot. What is
+        not plainly right is looked at message by message."""
+        try:
+            route(run, self._files.log, self.delay_levels, self)
+        except (_Differs, RefusedError):
+            for record in walk(self._files.log, run.physical_offset, crc_from=run.end):
+                if record.physical_offset >= run.end:
+                    break
+                if isinstance(record, StoredMessage):
+                    self.check(record)
+
+    def is_batch_topic(self, topic: str, queue_id: int) -> bool:
+        """Whether units of the topic have 46 bytes."""
+        return topic in self.batch_topics
+
+    def add_units(self, run: QueueRun) -> None:
+        """_Differs unless all units stand in their slots."""
+        cursor = self.cursor(run.topic, run.queue_id, False)
+        if cursor is None or not isinstance(cursor.queue, ConsumeQueue):
+            raise _Differs
+        for begin, end in consecutive(run.slots):
+            found = read_units(cursor.queue, int(run.slots[begin]), end - begin)
+            if not are_led_to(run.units[begin:end], found).all():
+                raise _Differs
+        cursor.end = int(run.slots[-1]) + 1
+
     def check(self, message: StoredMessage) -> None:
         """RefusedError unless every unit that `message` implies stands in its slot."""
         for slot in queue_slots(message, self.delay_levels, message.topic in self.batch_topics):
             if slot.topic == message.topic or not may_lack_further_slots(message.topic):
-                self.check_slot(slot)
+                self.add(slot)
                 continue
             with contextlib.suppress(RefusedError):
-                self.check_slot(slot)
+                self.add(slot)
 
-    def check_slot(self, slot: QueueSlot) -> None:
+    def add(self, slot: QueueSlot) -> None:
         """RefusedError unless the unit stands in its slot, or cannot: a later message of the queue has superseded it
         (the topic was deleted and created again, or its queue offsets were given twice), or its queue offset cannot be
         right, and no recovery gives it a slot."""
@@ -194,9 +222,6 @@ class Cursor:
 #
 # Only looks. Opening for writing never repairs: what does not fit is a RefusedError that names `recover`.
 
-# as much as is read message by message in the time that compiled code takes to load
-_FEW_BYTES = 32 * 1024 * 1024
-
 
 @dataclass(slots=True)
 class LogEnd:
@@ -227,7 +252,8 @@ def check_for_writing(files: StoreFiles, *, is_full: bool = False, progress: Pro
     survey = new_survey(log, max(log.min_offset, 0) if is_full else start_after_clean_stop(log))
     end = LogEnd()
     queues = QueueEndCheck(files, survey.start_offset)
-    for record in _records(files, end, queues, survey, progress):
+    begin, digest = survey.start_offset, Digest(queues.delay_levels, tags=True)
+    for record in walk_runs(log, digest, begin, crc_from=begin, progress=progress):
         if isinstance(record, Damage):
             raise refusal(f"the log is damaged: {record.detail}", root, record.file, record.physical_offset)
         if survey.stop is not None:
@@ -235,75 +261,28 @@ def check_for_writing(files: StoreFiles, *, is_full: bool = False, progress: Pro
             if not isinstance(record, Empty):
                 text = "a record lies behind zeros in the log"
             raise refusal(text, root, offset=record.physical_offset)
-        if isinstance(record, Blank | Empty):
+        if not isinstance(record, Run):
             survey.pass_other(record)
-        else:
-            record.check()
+            continue
+        survey.pass_run(record)
+        _note(end, record, log)
+        queues.check_run(record)
     end.end_offset = survey.end_offset
     queues.check_ends(end.end_offset)
     _check_index(files, end)
     return end
 
 
-class _Checked(NamedTuple):
-    """Messages of the walk; `check` holds them against the queues and notes where they end."""
-
-    physical_offset: int
-    check: Callable[[], None]
-
-
-def _records(
-    files: StoreFiles, end: LogEnd, queues: QueueEndCheck, survey: LogSurvey, progress: Progress | None
-) -> Iterator[_Checked | Blank | Empty | Damage]:
-    """The walk over what the survey is of: message by message, or where there are many in runs."""
-    begin = survey.start_offset
-    if _bytes_on_disk(files, begin) > _FEW_BYTES:
-        # numpy and compiled code take longer to load than a short log to read
-
-        run_check = RunCheck(files, queues)
-        for found in walk_runs(files.log, run_check.digest, begin, crc_from=begin, progress=progress):
-            if isinstance(found, Blank | Empty | Damage):
-                yield found
-            else:
-                yield _Checked(found.physical_offset, partial(_check_run, end, run_check, survey, found))
-        return
-    for record in as_brokers_read(walk(files.log, begin, crc_from=begin, progress=progress), files.log):
-        if isinstance(record, StoredMessage):
-            yield _Checked(record.physical_offset, partial(_check_message, end, queues, survey, record))
-        else:
-            yield record
-
-
-def _bytes_on_disk(files: StoreFiles, begin: int) -> int:
-    checked = [file for file in files.log.files if file.end_offset > begin]
-    return sum(min(file.size, on_disk_bytes(file.path.stat())) for file in checked)
-
-
-def _check_message(end: LogEnd, queues: QueueEndCheck, survey: LogSurvey, message: StoredMessage) -> None:
-    survey.pass_message(message)
-    _note(end, message)
-    if index_keys(message):
-        end.last_keyed_offset = message.physical_offset
-    if index_keys(message, with_tags=True):
-        end.last_indexed_offset = message.physical_offset
-    queues.check(message)
-
-
-def _check_run(end: LogEnd, run_check: RunCheck, survey: LogSurvey, run: Run) -> None:
-    survey.pass_messages(run.physical_offset, run.end, run.messages, run.last_message_offset, run.last_store_timestamp)
-    _note(end, run_check.last_message(run))
+def _note(end: LogEnd, run: Run, log: MappedFileQueue) -> None:
+    last = walked_message(log, run.last_message_offset, run.end - run.last_message_offset)
+    end.last_message_offset = last.physical_offset
+    end.last_timestamp = last.store_timestamp
+    end.last_store_host = last.store_host
     keyed = run.key_offsets[~run.key_is_tag]
     if len(keyed):
         end.last_keyed_offset = int(keyed[-1])
     if len(run.key_offsets):
         end.last_indexed_offset = int(run.key_offsets[-1])
-    run_check.check(run)
-
-
-def _note(end: LogEnd, message: StoredMessage) -> None:
-    end.last_message_offset = message.physical_offset
-    end.last_timestamp = message.store_timestamp
-    end.last_store_host = message.store_host
 
 
 def _check_index(files: StoreFiles, end: LogEnd) -> None:
@@ -484,54 +463,3 @@ def unmark(layout: StoreLayout) -> None:
     """Remove `abort`: everything is on disk and agrees."""
     io.remove(layout.abort)
     io.flush_directory(layout.root)
-
-
-# Whether the queues agree with runs of messages: `queue_check` on columns, for long logs.
-
-
-class _Differs(Exception):  # noqa: N818 - ends the fast way of a run, not the check
-    """A queue does not hold what a run implies."""
-
-
-class RunCheck:
-    """Holds queues against runs. What is not plainly right is left to `queues`, message by message."""
-
-    def __init__(self, files: StoreFiles, queues: QueueEndCheck) -> None:
-        self.digest = Digest(queues.delay_levels, tags=True)
-        self._log = files.log
-        self._queues = queues
-
-    def check(self, run: Run) -> None:
-        """RefusedError, that of the first message, unless every unit that the run implies stands in its slot."""
-        try:
-            route(run, self._log, self._queues.delay_levels, self)
-        except (_Differs, RefusedError):
-            for record in walk(self._log, run.physical_offset, crc_from=run.end):
-                if record.physical_offset >= run.end:
-                    break
-                if isinstance(record, StoredMessage):
-                    self._queues.check(record)
-
-    def last_message(self, run: Run) -> StoredMessage:
-        """The last message of a run."""
-        offset = run.last_message_offset
-        return walked_message(self._log, offset, run.end - offset)
-
-    def is_batch_topic(self, topic: str, queue_id: int) -> bool:
-        """Whether units of the topic have 46 bytes."""
-        return topic in self._queues.batch_topics
-
-    def add(self, slot: QueueSlot) -> None:
-        """RefusedError unless the unit stands in its slot."""
-        self._queues.check_slot(slot)
-
-    def add_units(self, run: QueueRun) -> None:
-        """_Differs unless all units stand in their slots."""
-        cursor = self._queues.cursor(run.topic, run.queue_id, False)
-        if cursor is None or not isinstance(cursor.queue, ConsumeQueue):
-            raise _Differs
-        for begin, end in consecutive(run.slots):
-            found = read_units(cursor.queue, int(run.slots[begin]), end - begin)
-            if not are_led_to(run.units[begin:end], found).all():
-                raise _Differs
-        cursor.end = int(run.slots[-1]) + 1

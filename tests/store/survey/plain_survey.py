@@ -17,6 +17,8 @@ def survey_log(survey: LogSurvey, log: MappedFileQueue, on_message: Callable[[St
     for record in as_brokers_read(walk(log), log):
         if not isinstance(record, StoredMessage):
             survey.pass_other(record)
-        elif survey.pass_message(record):
+        elif survey.pass_messages(
+            record.physical_offset, record.end, 1, record.physical_offset, record.store_timestamp
+        ):
             on_message(record)
     survey.finish()

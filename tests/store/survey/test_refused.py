@@ -15,7 +15,6 @@ from rmqctl.store.log.implied import Digest, Run, walk_runs
 from rmqctl.store.log.refused import as_brokers_read, unreadable_number
 from rmqctl.store.log.walk import Damage, walk
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.write import opening as writing_checks
 from tests.store.logs import frame, log_of
 
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
@@ -110,10 +109,7 @@ def test_at_the_end_recover_ends_the_log_before_it(tmp_path: Path) -> None:
     assert not [one for one in _alarms(store) if one[0] == "RMQ-LOG-034"]
 
 
-@pytest.mark.parametrize("few", [1 << 40, 0])
-def test_append_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int) -> None:
-    """Message by message, and in runs."""
-    monkeypatch.setattr(writing_checks, "_FEW_BYTES", few)
+def test_append_refuses(tmp_path: Path) -> None:
     store, begin = _store(tmp_path, after=0)
     with MessageStore.open(store, config=CONFIG) as opened:
         opened.rebuild()

@@ -1,4 +1,4 @@
-"""The check before writing, by runs and message by message: the same end of the log, and the same refusal."""
+"""The queues before writing, by runs and message by message: the same end of the log, and the same refusal."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ import pytest
 
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.store.config.config import read_broker_conf
+from rmqctl.store.log.implied import QueueRun
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.write import opening as writing_checks
-from rmqctl.store.write.opening import check_for_writing
+from rmqctl.store.write.opening import QueueEndCheck, _Differs, check_for_writing
 from tests.goldens import GOLDENS, GoldenStore, broker_conf
 from tests.opened import reader
 from tests.quick import goldens_of
+
+
+def _differs(check: QueueEndCheck, run: QueueRun) -> None:
+    raise _Differs
 
 
 def _outcome(files: StoreFiles, is_full: bool) -> dict[str, Any]:
@@ -29,8 +33,8 @@ def _outcome(files: StoreFiles, is_full: bool) -> dict[str, Any]:
 
 def _both(store: Path, monkeypatch: pytest.MonkeyPatch, is_full: bool = True) -> list[dict[str, Any]]:
     found = []
-    for few in (1 << 60, -1):
-        monkeypatch.setattr(writing_checks, "_FEW_BYTES", few)
+    for add_units in (_differs, QueueEndCheck.add_units):
+        monkeypatch.setattr(QueueEndCheck, "add_units", add_units)
         with StoreFiles(store, read_broker_conf(broker_conf(store.name, store.parent))) as files:
             found.append(_outcome(files, is_full))
     return found
@@ -41,8 +45,8 @@ def _both(store: Path, monkeypatch: pytest.MonkeyPatch, is_full: bool = True) ->
 def test_goldens(name: str, is_full: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     files = reader(name).files
     outcomes = []
-    for few in (1 << 60, -1):
-        monkeypatch.setattr(writing_checks, "_FEW_BYTES", few)
+    for add_units in (_differs, QueueEndCheck.add_units):
+        monkeypatch.setattr(QueueEndCheck, "add_units", add_units)
         outcomes.append(_outcome(files, is_full))
     assert outcomes[0] == outcomes[1]
 
@@ -83,12 +87,3 @@ def test_a_queue_that_is_gone(golden_store: GoldenStore, monkeypatch: pytest.Mon
     plain, runs = _both(store, monkeypatch)
     assert runs == plain
     assert "queue OrderTopic/1 lacks this message in slot 0" in plain["error"]
-
-
-def test_long_logs_are_checked_by_runs(golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How much is on disk decides, not how long the files say they are."""
-    store = golden_store("clean")
-    with StoreFiles(store, read_broker_conf(broker_conf("clean", store.parent))) as files:
-        on_disk = writing_checks._bytes_on_disk(files, 0)
-        assert 2_000_000 < on_disk <= sum(file.size for file in files.log.files)
-        assert writing_checks._bytes_on_disk(files, files.log.files[-1].start_offset) <= files.log.file_size
