@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rmqctl.formats.errors import NotFoundError, UnreadableError
+from rmqctl.formats.errors import UnreadableError
 from rmqctl.pipeline.engine import Engine, attempt, scratch_folder
 from rmqctl.pipeline.exchange import ShuffleReader, ShuffleWriter, bucket_of
 from rmqctl.pipeline.splits import SPLIT_SIZE, Split, open_in_task, run_over_splits, split_runs
@@ -30,9 +29,8 @@ from rmqctl.store.log.walk import Blank, Damage, Empty, Progress
 from rmqctl.store.options import ChangeOptions
 from rmqctl.store.queues.consumequeue import BatchConsumeQueue, QueueUnit
 from rmqctl.store.queues.dispatch import QueueSlot
-from rmqctl.store.recover.ext_units import plan_empty_ext
 from rmqctl.store.recover.index import IndexBuilder
-from rmqctl.store.recover.rebuild import QueueWriter, RebuildReport, plan_gone_queues, plan_index, queue_root
+from rmqctl.store.recover.rebuild import MadeQueue, QueueWriter, RebuildReport, finish_queues, plan_index, queue_root
 from rmqctl.store.recover.rebuild import rebuild as rebuild_in_process
 from rmqctl.store.store_files import StoreFiles
 
@@ -93,21 +91,6 @@ class Implied(NamedTuple):
     unplaceable: int
     keys: int
     aside: str
-
-
-class MadeQueue(NamedTuple):
-    """A written queue. `units`: those implied, `conflicts` of which had no place. `twice` and `deleted`: messages that
-    later ones have superseded, see `LiveSlots`. `directory` is relative to the scratch folder, None where no unit had a
-    place."""
-
-    topic: str
-    queue_id: int
-    is_batch: bool
-    units: int
-    conflicts: int
-    twice: int
-    deleted: int
-    directory: str | None
 
 
 class KeyRange(NamedTuple):
@@ -396,8 +379,9 @@ class _Rebuild:
             results = self._imply(files, order, progress)
             _survey(files, results, report)
             asides = [result.aside for result in results]
-            made = self._write_queues(files, order, asides, journal.staging, plan) if with_queues else []
-            self._count_queues(files, order, made, plan, report)
+            if with_queues:
+                made = self._write_queues(files, order, asides, journal.staging, plan)
+                finish_queues(files, made, order.topics, plan, report)
             if with_index:
                 report.index_files_rebuilt = self._write_index(files, order, results, journal.staging, plan)
         return report
@@ -422,34 +406,6 @@ class _Rebuild:
                 io.rename(Path(order.scratch, one.directory), staging / relative)
                 plan.add(Install(staging / relative, files.layout.root / relative))
         return made
-
-    def _count_queues(
-        self,
-        files: StoreFiles,
-        order: RebuildOrder,
-        made: Sequence[MadeQueue],
-        plan: Plan,
-        report: RebuildReport,
-    ) -> None:
-        """The report's numbers about queues; plan that the others go. NotFoundError for a topic without messages."""
-        if not order.with_queues:
-            return
-        counted = Counter({(one.topic, one.queue_id): one.units for one in made})
-        report.topics = sorted({topic for topic, _ in counted})
-        missing = sorted((order.topics or frozenset()) - set(report.topics))
-        if missing:
-            raise NotFoundError(
-                f"the commitlog holds no message of topic {missing[0]!r}", hint="`rmqctl ls --topics` lists the topics"
-            )
-        unmade = {(one.topic, one.queue_id) for one in made if one.directory is None}
-        report.kept_queues = plan_gone_queues(
-            files.queues, counted.keys() - unmade, order.topics, plan, files.log.min_offset
-        )
-        plan_empty_ext(files.queues, plan, order.topics)
-        report.slot_conflicts = sum(one.conflicts + one.twice for one in made)
-        report.deleted_topic_messages = sum(one.deleted for one in made)
-        report.queues_rebuilt = len(counted)
-        report.units = counted.total() - sum(one.conflicts for one in made)
 
     def _write_index(
         self, files: StoreFiles, order: RebuildOrder, results: Sequence[Implied], staging: Path, plan: Plan

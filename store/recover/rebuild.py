@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from rmqctl.formats.errors import NotFoundError, RefusedError, UsageError
 from rmqctl.formats.layouts import BATCH_CONSUMEQUEUE_UNIT, CONSUMEQUEUE_UNIT
@@ -151,6 +151,21 @@ class RebuildReport:
     operations: list[dict[str, Any]] = field(default_factory=list)
 
 
+class MadeQueue(NamedTuple):
+    """A written queue. `units`: those implied, `conflicts` of which had no place. `twice` and `deleted`: messages that
+    later ones have superseded, see `LiveSlots`. `directory` is relative to the folder that it was written below, None
+    where no unit had a place."""
+
+    topic: str
+    queue_id: int
+    is_batch: bool
+    units: int
+    conflicts: int
+    twice: int
+    deleted: int
+    directory: str | None
+
+
 class _QueuesRebuild:
     """All queues of the chosen topics (None for all); written to `staging`, None to find out only what would be."""
 
@@ -245,25 +260,41 @@ class _QueuesRebuild:
         if size:
             plan.add(Install(staged, target, size))
 
-    def finish(self, plan: Plan, report: RebuildReport, log: MappedFileQueue) -> None:
-        """Plan the swaps. A queue without messages in the log stays if its own have expired, else goes."""
+    def finish(self, plan: Plan, log: MappedFileQueue) -> list[MadeQueue]:
+        """Plan the swaps of what was written."""
         root = self._queues.layout.root
-        unmade = set()
+        made = []
         for key, writer in sorted(self._writers.items()):
             writer.flush()
+            relative = None
             if writer.file_bytes:
                 if self._has_ext:
                     self._plan_ext(key, writer, log, plan)
-                plan.add(Install(writer.directory, root / writer.directory.relative_to(self._root), writer.file_bytes))
-            else:  # none of its units can stand where it says
-                unmade.add(key)
-        conflicts = sum(writer.conflicts for writer in self._writers.values())
-        report.slot_conflicts += conflicts
-        made = self.counted.keys() - unmade
-        report.kept_queues = plan_gone_queues(self._queues, made, self._topics, plan, log.min_offset)
-        report.queues_rebuilt = len(self.counted)
-        report.units = sum(self.counted.values()) - conflicts
-        report.topics = sorted({topic for topic, _ in self.counted})
+                relative = writer.directory.relative_to(self._root)
+                plan.add(Install(writer.directory, root / relative, writer.file_bytes))
+            path = None if relative is None else str(relative)
+            made.append(MadeQueue(*key, writer.is_batch, self.counted[key], writer.conflicts, 0, 0, path))
+        return made
+
+
+def finish_queues(
+    files: StoreFiles, made: Sequence[MadeQueue], topics: frozenset[str] | None, plan: Plan, report: RebuildReport
+) -> None:
+    """The report's numbers about queues; plan that the others of `topics` (None for all) go. NotFoundError for a topic
+    without messages."""
+    report.topics = sorted({one.topic for one in made})
+    missing = sorted((topics or frozenset()) - set(report.topics))
+    if missing:
+        raise NotFoundError(
+            f"the commitlog holds no message of topic {missing[0]!r}", hint="`rmqctl ls --topics` lists the topics"
+        )
+    present = {(one.topic, one.queue_id) for one in made if one.directory is not None}
+    report.kept_queues = _plan_gone_queues(files.queues, present, topics, plan, files.log.min_offset)
+    plan_empty_ext(files.queues, plan, topics)
+    report.slot_conflicts += sum(one.conflicts + one.twice for one in made)
+    report.deleted_topic_messages += sum(one.deleted for one in made)
+    report.queues_rebuilt = len(made)
+    report.units = sum(one.units - one.conflicts for one in made)
 
 
 def queue_root(is_batch: bool) -> str:
@@ -271,7 +302,7 @@ def queue_root(is_batch: bool) -> str:
     return "batchconsumequeue" if is_batch else "consumequeue"
 
 
-def plan_gone_queues(
+def _plan_gone_queues(
     queues: QueueTable, made: Set[tuple[str, int]], topics: frozenset[str] | None, plan: Plan, log_min_offset: int
 ) -> int:
     """Plan that the queues of `topics` (None for all) go that were not `made`, but for those whose messages have all
@@ -396,15 +427,9 @@ def _rebuild(
     report.messages = survey.messages
     report.damaged_spans = len(survey.tolerated)
     if made is not None:
-        missing = sorted((chosen or frozenset()) - {topic for topic, _ in made.counted})
-        if missing:
-            raise NotFoundError(
-                f"the commitlog holds no message of topic {missing[0]!r}", hint="`rmqctl ls --topics` lists the topics"
-            )
         if lives := made.lives():
             _write_again(files, made, levels, lives, report)
-        made.finish(plan, report, files.log)
-        plan_empty_ext(files.queues, plan, chosen)
+        finish_queues(files, made.finish(plan, files.log), chosen, plan, report)
     if with_index:
         plan.add(plan_index(files, folder, keys.file_count))
         report.index_files_rebuilt = keys.file_count
