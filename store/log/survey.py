@@ -1,5 +1,5 @@
 """Where the valid commitlog ends and what is damaged in it: the one judgement that recovery, rebuild, bridges and the
-opening of a store for writing go by. It needs no arrays: a short log is opened before they could be loaded.
+opening of a store for writing go by. It needs no arrays, for `follow` goes by it too.
 """
 
 from __future__ import annotations
