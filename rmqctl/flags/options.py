@@ -23,6 +23,7 @@ from rmqctl.opening import STORE_VARIABLE, StoreLocation, locate_store
 from rmqctl.output.output import FORMATS, Output
 from rmqctl.output.pager import NO_PAGER
 from rmqctl.output.span import INDEX_SIZE, QUEUE_FILE_SIZE
+from rmqctl.store.config.releases import VERSIONS
 
 if TYPE_CHECKING:
     from rmqctl.store.files.layout import StoreLayout
@@ -199,7 +200,7 @@ zone_option = Flag(
 release_option = Flag(
     "--as",
     "release",
-    type=click.Choice(["4.9.8", "5.3.3", "5.5.0"]),
+    type=click.Choice(VERSIONS),
     default="5.3.3",
     show_default=True,
     help="The version of RocketMQ whose rules for names apply.",

@@ -28,7 +28,8 @@ class Release(NamedTuple):
     On the wire. `message_types`: values of the topic attribute message.type; none before 5.0 had attributes.
     `has_recall`: timed messages can be taken back by a handle (5.3.1). `has_tag_queries`: QUERY_MESSAGE asks for tags
     too, for which the index has entries (5.4). `has_lite_topics`: topics may expire by lite.topic.expiration (5.5).
-    `shows_number`: brokerStatus has brokerVersion (not in 5.5). `longest_group`: most characters of a group's name.
+    `recalls_by_key`: a recall names a message by its key alone, before 5.4 by its topic, too. `shows_number`:
+    brokerStatus has brokerVersion (not in 5.5). `longest_group`: most characters of a group's name.
 
     Its configuration. `tables`: files that are loaded before the store (BrokerController#initializeMetadata).
     `deletes_bad_tables`: a file that cannot be loaded is deleted, before the backup is looked at.
@@ -54,6 +55,7 @@ class Release(NamedTuple):
     has_recall: bool = True
     has_tag_queries: bool = True
     has_lite_topics: bool = False
+    recalls_by_key: bool = False
     shows_number: bool = True
     longest_group: int = 255
     deletes_bad_tables: bool = False
@@ -106,6 +108,7 @@ _V5_5 = Release(
     513,
     message_types=_TYPES_5_4,
     has_lite_topics=True,
+    recalls_by_key=True,
     shows_number=False,
     longest_group=120,
     deletes_bad_tables=True,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from rmqctl.formats.errors import CorruptError, UnreadableError, UsageError, counted
 from rmqctl.store.config.config_files import databases, read_config
 from rmqctl.store.config.epoch_file import EPOCH_FILE
-from rmqctl.store.config.releases import VERSIONS
+from rmqctl.store.config.releases import RELEASES, VERSIONS, Release
 from rmqctl.store.files.reading import exists, has_entries
 from rmqctl.store.index.index_service import has_tag_entries, holds_rocksdb_data
 from rmqctl.store.log.unread_logs import unread_copies
@@ -26,7 +26,6 @@ from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.timer.recovered import PendingTimer, pending_messages, recover_timer
 
 REFUSED, LOST, CHANGED, UNUSED = "refused", "lost", "changed", "unused"
-_V4, _V5_3, _V5_5 = VERSIONS
 _REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"
 _ROCKSDB_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
 _PROPERTY_CRC = "__CRC32#"
@@ -59,10 +58,11 @@ def differences(files: StoreFiles, version: str) -> list[VersionDifference]:
 
     Raises: UsageError for an unknown version; UnreadableError.
     """
-    if version not in VERSIONS:
-        raise UsageError(f"version {version!r} is not known", hint=f"known are {', '.join(VERSIONS)}")
+    release = RELEASES.get(version)
+    if release is None:
+        raise UsageError(f"version {version!r} is not known", hint=f"known are {', '.join(RELEASES)}")
     store = _Store(files)
-    rows = [row for rule in _RULES for row in rule(store, version)]
+    rows = [row for rule in _RULES for row in rule(store, release)]
     order = (REFUSED, LOST, CHANGED, UNUSED)
     return sorted(rows, key=lambda row: order.index(row.effect))
 
@@ -94,8 +94,8 @@ class _Store:
         return {str(key): value for key, value in found.items()} if isinstance(found, dict) else {}
 
 
-def _config_files(store: _Store, version: str) -> Iterator[VersionDifference]:
-    start = start_of_config(store.layout, store.files.config, version)
+def _config_files(store: _Store, release: Release) -> Iterator[VersionDifference]:
+    start = start_of_config(store.layout, store.files.config, release.name)
     for step in start.steps:
         if step.is_harmful and step.source is not None:
             yield VersionDifference(LOST, f"config/{step.file}", step.detail)
@@ -104,17 +104,17 @@ def _config_files(store: _Store, version: str) -> Iterator[VersionDifference]:
             yield VersionDifference(REFUSED, "config", error)
 
 
-def _config_databases(store: _Store, version: str) -> Iterator[VersionDifference]:
+def _config_databases(store: _Store, release: Release) -> Iterator[VersionDifference]:
     for database, names in databases(store.layout.config).items():
-        if version == _V4 or (version == _V5_3 and database.name == "metadata"):
-            text = f"{version} reads {', '.join(names)}, and not this RocksDB: what changed since is lost to it"
+        if release.is_of_4 or (database.name == "metadata" and not release.makes_rocksdb_store):
+            text = f"{release.name} reads {', '.join(names)}, and not this RocksDB: what changed since is lost to it"
             yield VersionDifference(LOST, f"config/{database.name}", text)
 
 
-def _long_topics(store: _Store, version: str) -> Iterator[VersionDifference]:
+def _long_topics(store: _Store, release: Release) -> Iterator[VersionDifference]:
     found = {queue.topic for queue in store.queues if len(queue.topic.encode("utf-8")) > _LONGEST_V1_TOPIC}
     messages = store.messages_of(found.__contains__)
-    if version == _V4 and messages:
+    if not release.reads_v2 and messages:
         text = (
             f"{counted(messages, 'message')} of {counted(len(found), 'topic')} with long names have version 2. "
             "For 4.9.8 the log ends at the first one that its recovery reads, and all later messages are cut"
@@ -122,46 +122,49 @@ def _long_topics(store: _Store, version: str) -> Iterator[VersionDifference]:
         yield VersionDifference(LOST, "commitlog", text, messages)
 
 
-def _batches(store: _Store, version: str) -> Iterator[VersionDifference]:
+def _batches(store: _Store, release: Release) -> Iterator[VersionDifference]:
     messages = sum(store.messages(queue) for queue in store.queues if queue.kind == "BatchCQ")
-    if version == _V4 and messages:
+    if not release.knows_batches and messages:
         text = f"{counted(messages, 'message')} in batch queues (queue.type=BatchCQ): 4.9.8 does not read such queues"
         yield VersionDifference(LOST, "batchconsumequeue", text, messages)
 
 
-def _rocksdb_queues(store: _Store, version: str) -> Iterator[VersionDifference]:
+def _rocksdb_queues(store: _Store, release: Release) -> Iterator[VersionDifference]:
     separate = exists(store.layout.consumequeue_rocksdb / "CURRENT")
-    if store.has_rocksdb_queues and (version == _V4 or (version == _V5_3 and separate)):
+    if store.has_rocksdb_queues and (release.is_of_4 or (separate and not release.makes_rocksdb_store)):
         text = (
-            f"{version} does not read this RocksDB: it makes queues from the log as far as its recovery reads; earlier "
-            "messages are in no queue. `rmqctl predict` does not follow such a start"
+            f"{release.name} does not read this RocksDB: it makes queues from the log as far as its recovery reads; "
+            "earlier messages are in no queue. `rmqctl predict` does not follow such a start"
         )
         yield VersionDifference(LOST, "consumequeue", text)
-    elif has_rocksdb_beside_files(store.layout) and version == _V4:
+    elif has_rocksdb_beside_files(store.layout) and release.is_of_4:
         yield VersionDifference(UNUSED, "consumequeue_rocksdb", "4.9.8 reads the queue files beside it")
 
 
-def _rocksdb_store(store: _Store, version: str) -> Iterator[VersionDifference]:
-    if version == _V5_5:
+def _rocksdb_store(store: _Store, release: Release) -> Iterator[VersionDifference]:
+    if release.makes_rocksdb_store:
         return
     if holds_rocksdb_data(store.layout):
-        text = f"{version} does not read it: keys, timers or transactions that only this RocksDB holds are not found"
+        text = (
+            f"{release.name} does not read it: keys, timers or transactions that only this RocksDB holds are not found"
+        )
         yield VersionDifference(LOST, "rocksdbstore", text)
     messages = store.messages_of(_ROCKSDB_HALF_TOPIC.__eq__)
     if messages:
-        text = f"{counted(messages, 'half message')} in {_ROCKSDB_HALF_TOPIC}: {version} never asks their producers"
+        name = release.name
+        text = f"{counted(messages, 'half message')} in {_ROCKSDB_HALF_TOPIC}: {name} never asks their producers"
         yield VersionDifference(LOST, "transactions", text, messages)
 
 
-def _timer(store: _Store, version: str) -> Iterator[VersionDifference]:
+def _timer(store: _Store, release: Release) -> Iterator[VersionDifference]:
     pending = _pending(store)
     waiting = 0 if pending is None else len(pending.messages)
-    if version == _V4 and pending is None:
+    if release.is_of_4 and pending is None:
         yield VersionDifference(LOST, "timer", "timed messages cannot be counted: 4.9.8 delivers none of them")
-    elif version == _V4 and waiting:
+    elif release.is_of_4 and waiting:
         text = f"{counted(waiting, 'timed message')} wait: 4.9.8 has no timer and never delivers them"
         yield VersionDifference(LOST, "timer", text, waiting)
-    elif version == _V5_5 and pending is not None and pending.old_recalls:
+    elif release.recalls_by_key and pending is not None and pending.old_recalls:
         text = (
             f"{counted(pending.old_recalls, 'recall')} in the form of 5.3.3 (topic and key): without "
             "appendTopicForTimerDeleteKey=true 5.5.0 ignores them, and delivers the recalled messages"
@@ -181,15 +184,15 @@ def _pending(store: _Store) -> PendingTimer | None:
         return None
 
 
-def _pop(store: _Store, version: str) -> Iterator[VersionDifference]:
+def _pop(store: _Store, release: Release) -> Iterator[VersionDifference]:
     messages = store.messages_of(lambda topic: topic.startswith(_REVIVE_PREFIX))
-    if version == _V4 and (messages or exists(store.layout.root / "kvStore" / "CURRENT")):
+    if release.is_of_4 and (messages or exists(store.layout.root / "kvStore" / "CURRENT")):
         text = "4.9.8 has no POP: messages that clients took and did not acknowledge are not given to them again"
         yield VersionDifference(LOST, "pop", text, messages or None)
 
 
-def _copies(store: _Store, version: str) -> Iterator[VersionDifference]:
-    copies = unread_copies(store.layout) if version == _V4 else []
+def _copies(store: _Store, release: Release) -> Iterator[VersionDifference]:
+    copies = unread_copies(store.layout) if release.is_of_4 else []
     for kind, part in (("compaction", "compaction"), ("tiered", "tiered storage")):
         messages = sum(copy.messages for copy in copies if copy.kind == kind)
         if messages:
@@ -197,23 +200,23 @@ def _copies(store: _Store, version: str) -> Iterator[VersionDifference]:
             yield VersionDifference(LOST, part, text, messages)
 
 
-def _attributes(store: _Store, version: str) -> Iterator[VersionDifference]:
+def _attributes(store: _Store, release: Release) -> Iterator[VersionDifference]:
     topics = store.table("topics.json", "topicConfigTable")
     with_any = {name: entry["attributes"] for name, entry in topics.items() if _has(entry, "attributes")}
-    if version == _V4 and with_any:
+    if release.is_of_4 and with_any:
         text = f"attributes (such as message.type) of {counted(len(with_any), 'topic')} are dropped at the first save"
         yield VersionDifference(LOST, "config/topics.json", text, len(with_any))
     newer = [name for name, found in with_any.items() if found.get("message.type") in _TYPES_SINCE_5_4]
-    if version == _V5_3 and newer:
+    if not (release.is_of_4 or release.makes_rocksdb_store) and newer:
         text = f"message.type of {counted(len(newer), 'topic')} is PRIORITY or LITE, which 5.3.3 does not know"
         yield VersionDifference(CHANGED, "config/topics.json", text, len(newer))
     groups = store.table("subscriptionGroup.json", "subscriptionGroupTable")
     named = [name for name, entry in groups.items() if _has(entry, "attributes")]
-    if version == _V4 and named:
+    if release.is_of_4 and named:
         text = f"attributes of {counted(len(named), 'group')} are dropped at the first save"
         yield VersionDifference(LOST, "config/subscriptionGroup.json", text, len(named))
     mapped = store.table("topicQueueMapping.json", "topicQueueMappingInfoMap")
-    if version == _V4 and mapped:
+    if release.is_of_4 and mapped:
         text = f"{counted(len(mapped), 'static topic')}: 4.9.8 does not read their mapping of queues"
         yield VersionDifference(LOST, "config/topicQueueMapping.json", text, len(mapped))
 
@@ -222,32 +225,32 @@ def _has(entry: object, name: str) -> bool:
     return isinstance(entry, dict) and isinstance(entry.get(name), dict) and bool(entry[name])
 
 
-def _index_tags(store: _Store, version: str) -> Iterator[VersionDifference]:
+def _index_tags(store: _Store, release: Release) -> Iterator[VersionDifference]:
     if not store.files.index.files:
         return
     has_tags = has_tag_entries(store.files.index, store.files.log, store.layout, None)
-    if version != _V5_5 and has_tags:
-        text = f"index entries of tags stay; {version} writes none, so later queries by tag miss its messages"
+    if not release.has_tag_queries and has_tags:
+        text = f"index entries of tags stay; {release.name} writes none, so later queries by tag miss its messages"
         yield VersionDifference(UNUSED, "index", text)
-    elif version == _V5_5 and not has_tags:
+    elif release.has_tag_queries and not has_tags:
         text = "queries by tag (`queryMsgByKey -p T`) do not find messages that are stored so far"
         yield VersionDifference(CHANGED, "index", text)
 
 
-def _recovery(store: _Store, version: str) -> Iterator[VersionDifference]:
+def _recovery(store: _Store, release: Release) -> Iterator[VersionDifference]:
     checkpoint = store.files.readable_checkpoint()
     logics = 0 if checkpoint is None else checkpoint.logics_physical_offset
-    if version != _V5_5 and logics > 0:
+    if not release.starts_by_frames and logics > 0:
         text = f"the sixth long (logicsPhysicalOffset {logics}) stays as it is, and is too low when 5.5.0 comes back"
         yield VersionDifference(UNUSED, "checkpoint", text)
-    if version == _V5_5 and logics <= 0 and store.files.has_abort():
+    if release.starts_by_frames and logics <= 0 and store.files.has_abort():
         text = (
             "the store was not closed cleanly, and the checkpoint has no logicsPhysicalOffset: 5.5.0 goes by a time "
             "that can be ahead of the queues. Start it once by its own version, or run `rmqctl recover` first"
         )
         yield VersionDifference(LOST, "checkpoint", text)
     count, most_files = len(store.files.log.files), store.files.config.commit_log_recover_max_num
-    if version == _V5_5 and count > most_files:
+    if release.starts_by_frames and count > most_files:
         text = (
             f"recovery reads {most_files} of {count} files at most (commitLogRecoverMaxNum): with lost queues "
             "or those far behind, earlier messages reach no queue"
@@ -255,25 +258,25 @@ def _recovery(store: _Store, version: str) -> Iterator[VersionDifference]:
         yield VersionDifference(CHANGED, "commitlog", text, count)
 
 
-def _property_crc(store: _Store, version: str) -> Iterator[VersionDifference]:
+def _property_crc(store: _Store, release: Release) -> Iterator[VersionDifference]:
     last = store.files.log.last_with_data()
     message = None if last is None else message_if_any(store.files.log, last.start_offset)
-    if version == _V4 and message is not None and _PROPERTY_CRC in message.properties():
+    if release.is_of_4 and message is not None and _PROPERTY_CRC in message.properties():
         yield VersionDifference(
             CHANGED, "commitlog", f"4.9.8 does not verify {_PROPERTY_CRC} of properties, and writes none"
         )
 
 
-def _security(store: _Store, version: str) -> Iterator[VersionDifference]:
-    if version == _V4 and exists(store.layout.config / "auth"):
+def _security(store: _Store, release: Release) -> Iterator[VersionDifference]:
+    if release.is_of_4 and exists(store.layout.config / "auth"):
         text = "4.9.8 does not read users and ACLs of 5.x: without conf/plain_acl.yml it lets all clients in"
         yield VersionDifference(CHANGED, "config/auth", text)
-    if version == _V4 and exists(store.layout.root / EPOCH_FILE):
+    if release.is_of_4 and exists(store.layout.root / EPOCH_FILE):
         text = "4.9.8 has no controller mode: it neither reads nor cuts the epochs"
         yield VersionDifference(UNUSED, EPOCH_FILE, text)
 
 
-_RULES: tuple[Callable[[_Store, str], Iterator[VersionDifference]], ...] = (
+_RULES: tuple[Callable[[_Store, Release], Iterator[VersionDifference]], ...] = (
     _config_files,
     _config_databases,
     _long_topics,
@@ -297,15 +300,16 @@ def probable_version(files: StoreFiles) -> str:
     5.5.0 leaves `rocksdbstore/` or a sixth long of the checkpoint in every store. A broker of 5.x has files beside
     its tables that 4.9.8 does not make; a store without a configuration is taken for one of 5.3.3.
     """
+    v4, v5_3, v5_5 = VERSIONS
     layout = files.layout
     if files.keeps_logics_offset():
-        return _V5_5
+        return v5_5
     if not has_entries(layout.config) or has_rocksdb_queues(layout):
-        return _V5_3
+        return v5_3
     names = ("timerwheel", "timerlog", "compaction", "batchconsumequeue", EPOCH_FILE)
     in_config = ("topicQueueMapping.json", "consumerOrderInfo.json", "timercheck")
     is_newer = any(exists(layout.root / name) for name in names) or any(
         exists(layout.config / name) for name in in_config
     )
     has_long_topic = any(len(name.encode("utf-8")) > _LONGEST_V1_TOPIC for name in files.queues.topics())
-    return _V5_3 if is_newer or has_long_topic else _V4
+    return v5_3 if is_newer or has_long_topic else v4

@@ -41,8 +41,8 @@ __all__ = [
     "write_store",
 ]
 
-VERSIONS = ("5.3.3", "4.9.8")
-"""The RocketMQ versions that every test of stores holds against, the newer first."""
+VERSIONS = ("5.5.0", "5.3.3", "4.9.8")
+"""The RocketMQ versions that every test of stores holds against, the newest first."""
 
 NEWEST = "5.5.0"
 """The version of `test_of_5_5.py`."""

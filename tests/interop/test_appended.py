@@ -69,7 +69,7 @@ def mixture(version: str) -> list[Message]:
         Message("Wide", b"w", properties={"wide": "x" * 32000}),
         Message("Empty", b""),
     ]
-    if version == "5.3.3":
+    if version != "4.9.8":
         found.append(Message("%RETRY%" + "L" * 180, b"long topic"))
     return found
 
@@ -115,7 +115,7 @@ def test_a_store_of_ours_opens(version: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_copies_of_goldens_open(version: str, tmp_path: Path) -> None:
-    names = [name for name in COPIED if version == "5.3.3" or name not in ONLY_5]
+    names = [name for name in COPIED if version != "4.9.8" or name not in ONLY_5]
     jobs, expected, ends = [], [], []
     for name in names:
         source = goldens.golden(name, tmp_path / "from")

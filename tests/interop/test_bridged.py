@@ -132,7 +132,7 @@ BATCHES = [name for name, case in CASES.items() if case.golden == "innerbatch"]
 
 def cases(version: str) -> list[str]:
     """4.9.8 has no queues of 46-byte units."""
-    return [name for name in CASES if version == "5.3.3" or name not in BATCHES]
+    return [name for name in CASES if version != "4.9.8" or name not in BATCHES]
 
 
 def bridged(name: str, folder: Path) -> tuple[Path, RecoverReport]:

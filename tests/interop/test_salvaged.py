@@ -26,7 +26,7 @@ LOST = "not found by a consumer"
 @pytest.mark.parametrize("offsets", ["keep", "renumber"])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_brokers_serve_salvaged_stores(version: str, offsets: Any, tmp_path: Path) -> None:
-    names = [*NAMES, *(ONLY_5 if version == "5.3.3" else ())]
+    names = [*NAMES, *(ONLY_5 if version != "4.9.8" else ())]
     jobs = []
     for name in names:
         target = tmp_path / name / "new"

@@ -1,4 +1,4 @@
-"""What `predict --to 5.5.0` says of stores of 4.9.8 and 5.3.3, against a start of RocketMQ 5.5.0 on them."""
+"""What `predict` says of a start of each line on the stores of the others, against that start; and `predict --to`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import broker_conf, golden, properties, truth
 from tests.interop import harness
-from tests.interop.harness import NEWEST, BrokerView
+from tests.interop.harness import NEWEST, VERSIONS, BrokerView, Job
+from tests.interop.starts import differences as differences_of
+from tests.interop.starts import simulated
 
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("newest")]
 
@@ -41,6 +43,28 @@ def _changed(view: BrokerView) -> set[str]:
     before, after = view.files_before, view.files_after
     names = {name for name in {*before, *after} if before.get(name) != after.get(name)}
     return {name for name in names if not name.startswith("rocksdbstore/")}
+
+
+OF_LINES = (
+    "v498s-clean", "v498s-crash", "v533s-clean", "v533s-crash", "v55-clean", "v55-crash", "v55-max2-crash",
+    "v55-cq-lost-abort", "v55-accelerated-crash", "v55-crc-flip-third-abort",
+)  # fmt: skip
+
+
+@pytest.mark.usefixtures("rocketmq")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_each_line_starts_on_the_stores_of_all_lines_as_predicted(tmp_path: Path, version: str) -> None:
+    predictions, jobs = [], []
+    for name in OF_LINES:
+        store = golden(name, tmp_path)
+        predictions.append(simulated(store, read_broker_conf(broker_conf(name, tmp_path)), version))
+        jobs.append(Job(store, properties(name)))
+    wrong = {}
+    for name, (start, found), view in zip(OF_LINES, predictions, harness.open_many(version, jobs), strict=True):
+        assert found.loads, name
+        if said := differences_of(start, found, view):
+            wrong[name] = said
+    assert wrong == {}
 
 
 @pytest.mark.parametrize("name", ["v4-clean", "clean", "v4-features", "features"])

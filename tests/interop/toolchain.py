@@ -22,7 +22,7 @@ REPOSITORY = Path(__file__).parents[2]
 LINE_OF = {"5.3.3": "v5", "4.9.8": "v4", "5.5.0": "v5"}
 """The RocketMQ versions tested against, and the folder with the sources for that line."""
 
-BROKERS = ("5.3.3", "4.9.7")
+BROKERS = ("5.5.0", "5.3.3", "4.9.7")
 """The RocketMQ versions whose brokers are run: of 4.9.8 there is no broker among the published artifacts."""
 
 CLIENTS = ("5.3.3", "4.9.8", "5.5.0")

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-BOOKKEEPING = ("checkpoint", "abort", "abort.bak", "lock")
-"""What a broker rewrites in every store it opens and closes, however whole that store is."""
+BOOKKEEPING = ("checkpoint", "abort", "abort.bak", "lock", "rocksdbstore", "rocksdbstore/*")
+"""What a broker rewrites in every store it opens and closes, however whole that store is; the last ones 5.5.0 alone."""
 
 Unit = tuple[int, int, int, int]
 """Queue offset, physical offset, size, tagsCode; for a queue with ext file the tagsCode found there."""

@@ -10,6 +10,7 @@ import click
 from rmqctl.flags.options import StoreLocation, output_options, store_options
 from rmqctl.formats.errors import counted, lasting
 from rmqctl.output import outcome as exit_codes
+from rmqctl.store.config.releases import VERSIONS
 from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from rmqctl.store.message_store import MessageStore
     from rmqctl.store.predict import Prediction
 
-_VERSIONS = ("4.9.8", "5.3.3", "5.5.0")
 _ALL = "all"
 _QUEUE_COLUMNS = ("topic", "queue_id", "max_before", "min_after", "max_after", "dropped", "added", "misplaced")
 _UNQUEUED_COLUMNS = ("topic", "queue_id", "messages", "first_offset", "last_offset", "physical_offset")
@@ -57,10 +57,10 @@ its configuration are lost, delayed messages are never delivered, or how far the
 )
 @store_options
 @click.option(
-    "--broker", type=click.Choice((*_VERSIONS, _ALL)), help="Version that starts. [default: the newest by the files]"
+    "--broker", type=click.Choice((*VERSIONS, _ALL)), help="Version that starts. [default: the newest by the files]"
 )
-@click.option("--to", "target", type=click.Choice(_VERSIONS), help="List what this version treats differently.")
-@click.option("--from", "source", type=click.Choice(_VERSIONS), help="Version that runs now. [default: by the files]")
+@click.option("--to", "target", type=click.Choice(VERSIONS), help="List what this version treats differently.")
+@click.option("--from", "source", type=click.Choice(VERSIONS), help="Version that runs now. [default: by the files]")
 @output_options
 def predict(store: StoreLocation, output: Output, *, broker: str | None, target: str | None, source: str | None) -> int:
     """Predict what the next start of a broker does to this store.
@@ -127,7 +127,7 @@ def _compare(opened: MessageStore, output: Output) -> int:
     from rmqctl.output.paragraph import talk_paragraph
 
     rows: list[dict[str, Any]] = []
-    for version in _VERSIONS:
+    for version in VERSIONS:
         try:
             found = opened.predict(version)
         except UnsupportedError as error:
