@@ -69,8 +69,6 @@ def is_expected(name: str, complaint: str) -> bool:
     if "not found by a consumer" in complaint:
         # a message that is gone with its file; 4.9.8 does not skip the queue of which all messages expired
         return name in HOLES or name.removeprefix("v55-").startswith("first-gone")
-    if name == "rocksdb-double" and "changed: consumequeue/" in complaint:
-        return not complaint.rpartition("/")[2].isdigit()  # 5.5.0 opens the RocksDB beside the queues' files
     if name in LOG_GONE:
         return complaint == "changed: commitlog"  # the folder is made again
     return name == "broker-real" and complaint == "changed: compaction/position-checkpoint.bak"
@@ -79,7 +77,9 @@ def is_expected(name: str, complaint: str) -> bool:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_brokers_serve_every_recovered_golden_and_change_nothing(version: str, tmp_path: Path) -> None:
     names = [name for name in NAMES if version != "4.9.8" or name not in ONLY_5]
-    names += OF_5_5 if version == NEWEST else []
+    if version == NEWEST:
+        # it opens the RocksDB that 5.3.3 left, and dispatches for it: keys are indexed once more
+        names = [*(name for name in names if name != "rocksdb-double"), *OF_5_5]
     reports: dict[str, RecoverReport] = {}
     jobs = []
     for name in names:
@@ -89,7 +89,9 @@ def test_brokers_serve_every_recovered_golden_and_change_nothing(version: str, t
     for name, view in zip(names, harness.open_many(version, jobs), strict=True):
         report = reports[name]
         found = [text for text in view.complaints() if not is_expected(name, text)]
-        if view.max_offset != report.end_offset:
+        # a broker passes over no blank frame that no file follows
+        is_before_blank = name in HOLES and report.end_offset % 262144 == 0
+        if view.max_offset != report.end_offset and not is_before_blank:
             found.append(f"ends at {view.max_offset}, not at {report.end_offset}")
         if name in LOG_GONE:
             expected: dict[int, str] = {}
