@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rmqctl.messages.json import ALL_COLUMNS, EXACT_COLUMNS, known_columns, message_json
+from rmqctl.messages.json import ALL_COLUMNS, EXACT_COLUMNS, JSON_ORDER, known_columns, message_json
 from rmqctl.store.export.export import TABLES, export_records
+from rmqctl.store.native import is_compiled
 from rmqctl.store.options import Events
 from rmqctl.store.read.select import PLAIN_BYTES, walked_bytes
 from rmqctl.store.scan.schema import has_arrow, require_pyarrow
@@ -14,6 +15,8 @@ from rmqctl.store.status import FAST
 
 if TYPE_CHECKING:
     from rmqctl.flags.spark_options import SparkChoice
+    from rmqctl.messages.json_columns import JsonColumns
+    from rmqctl.messages.text import MessageLines
     from rmqctl.output.outcome import ToldDamage
     from rmqctl.output.output import Output
     from rmqctl.store.export.export import ExportReport, Target
@@ -36,11 +39,13 @@ def export_here(
     message where there is no pyarrow, and of so few messages that loading it takes longer. UsageError for names that
     are none, else as `rmqctl.store.export.export`."""
     is_large = walked_bytes(store.files.log, selection) > PLAIN_BYTES
+    if target.format == "jsonl":
+        return (_as_batches if is_compiled() else _plain_lines)(store, selection, names, target, damage)
     if is_large and target.format not in TABLES and not has_arrow():
         output.talk(f"messages are written one by one because pyarrow is not installed: {FAST}")
         is_large = False
     if target.format in TABLES or is_large:
-        return _as_batches(store, selection, names, target, compression, damage)
+        return _as_batches(store, selection, names, target, damage, compression)
     return _plain_lines(store, selection, names, target, damage)
 
 
@@ -49,17 +54,20 @@ def _as_batches(
     selection: Selection,
     names: list[str] | None,
     target: Target,
-    compression: Compression,
     damage: ToldDamage,
+    compression: Compression = "zstd",
 ) -> ExportReport:
     from rmqctl.output.progress import progress
 
-    require_pyarrow()
-    lines = None
-    if target.format not in TABLES:
-        from rmqctl.messages.text import MessageLines
+    lines: JsonColumns | MessageLines | None = None
+    if target.format == "jsonl":
+        from rmqctl.messages import json_columns
 
-        lines = MessageLines(known_columns(names), is_json=target.format == "jsonl")
+        lines = json_columns.JsonColumns(known_columns(names) or JSON_ORDER)
+    elif target.format not in TABLES:
+        from rmqctl.messages import text
+
+        lines = text.MessageLines(known_columns(names))
     with progress("exporting", walked_bytes(store.files.log, selection), "bytes") as bar:
         return store.export(
             target,

@@ -14,12 +14,7 @@ from contextlib import suppress
 from importlib import import_module
 
 # In the order in which a command that does without them meanwhile misses them.
-_KERNELS = {
-    "rmqctl.store.scan.kernel_properties": "rmqctl.store.scan.property_engine:compiled_columns",
-    "rmqctl.store.export.kernel_lines": "rmqctl.messages.text:text_kernels",
-    "rmqctl.store.write.bulk.kernel_join": "rmqctl.store.write.bulk.property_join:join_kernel",
-    "rmqctl.store.scan.kernel_json_lines": "rmqctl.messages.lines:reader_of_lines",
-}
+_KERNELS: dict[str, str] = {}
 """Every module of kernels -> what loads, tries and keeps them."""
 
 _FIRST, _LAST = "--first", "--last"

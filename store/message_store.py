@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rmqctl.store.dump.dump_file import DumpItem
     from rmqctl.store.dump.recognise import FileKind
     from rmqctl.store.export.export import ExportReport, LinesOfColumns, Target
+    from rmqctl.store.export.parted_lines import LinesOfWalk
     from rmqctl.store.export.writers import Compression
     from rmqctl.store.files.outputs import Sharing
     from rmqctl.store.info.info import StoreUsage
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from rmqctl.store.snapshot.preflight import Preflight
     from rmqctl.store.snapshot.snapshot import SnapshotReport, VerifyReport
     from rmqctl.store.write.bulk.bulk import ColumnsResult
+    from rmqctl.store.write.bulk.bulk_rows import BulkRows
     from rmqctl.store.write.put import PendingPut, PutResult
     from rmqctl.store.write.writer import StoreWriter
 
@@ -178,7 +180,8 @@ class MessageStore:
 
     def export(
         self, target: PathLike | Target, criteria: Criteria | None = None, begin: int = 0, end: int | None = None, *,
-        columns: Sequence[str] | None = None, compression: Compression = "zstd", lines: LinesOfColumns | None = None,
+        columns: Sequence[str] | None = None, compression: Compression = "zstd",
+        lines: LinesOfColumns | LinesOfWalk | None = None,
         events: Events = Events(),
     ) -> ExportReport:  # fmt: skip
         """Write messages of physical offsets [begin, end) into a file that appears when it is complete. The ending of a
@@ -515,9 +518,9 @@ class MessageStore:
         an exception, or a status that is not about the message, leaves the messages before it stored."""
         return self._writing.put_many(messages, as_stored, batch)
 
-    def put_columns(self, batch: RecordBatch, *, as_stored: bool = False) -> ColumnsResult:
-        """Put the messages of an Arrow batch, whose columns are those of `scan`, as far as a producer sets them."""
-        lazy.require_pyarrow()
+    def put_columns(self, batch: RecordBatch | BulkRows, *, as_stored: bool = False) -> ColumnsResult:
+        """Put the messages of an Arrow batch, whose columns are those of `scan`, as far as a producer sets them; or
+        rows that were made of something else, as `append` makes them of lines of JSON."""
         return self._writing.put_columns(batch, as_stored)
 
     def check_message(self, message: Message, *, as_stored: bool = False) -> PutResult | None:
@@ -528,9 +531,8 @@ class MessageStore:
         """Why messages would be refused, by their place; {} if nothing speaks against any of them. Stores nothing."""
         return self._writing.check_many(messages, as_stored)
 
-    def check_columns(self, batch: RecordBatch, *, as_stored: bool = False) -> dict[int, str]:
+    def check_columns(self, batch: RecordBatch | BulkRows, *, as_stored: bool = False) -> dict[int, str]:
         """The same for the rows of an Arrow batch. UsageError where `put_columns` raises it for the whole batch."""
-        lazy.require_pyarrow()
         return self._writing.check_columns(batch, as_stored)
 
     def advance_queue(self, topic: str, queue_id: int, queue_offset: int) -> None:

@@ -21,7 +21,7 @@ from rmqctl.store.log.columns import Bytes, Flags, Int32s, Int64s, MessageColumn
 from rmqctl.store.log.walk import Blank, Damage
 from rmqctl.store.native.tables import Columns
 from rmqctl.store.queues.consumequeue import QueueKey
-from rmqctl.store.scan.arrays import Texts
+from rmqctl.store.scan.property_columns import Texts
 from rmqctl.store.store_files import StoreFiles
 
 _CHUNK = 4 * 1024 * 1024

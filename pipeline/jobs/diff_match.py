@@ -29,8 +29,7 @@ from rmqctl.pipeline.tables import open_tables, pack, unpack
 from rmqctl.store.log.columns import Int32s, Int64s, MessageColumns, TopicIds
 from rmqctl.store.native.tables import Columns
 from rmqctl.store.queues.consumequeue import QueueKey
-from rmqctl.store.scan.property_engine import property_columns
-from rmqctl.store.scan.schema import PropertyParts
+from rmqctl.store.scan.property_columns import PropertyParts, property_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rmqctl.store.log.columns import Flags
+    from rmqctl.store.write.bulk.bulk_rows import BulkRows
 
 NAMED_BY = ("msg_id", "unique_key")
 """Fields by which a message that was stored is known."""
@@ -206,18 +207,20 @@ ARROW_MAGIC = b"ARROW1"
 class MessagePiece(NamedTuple):
     """Some items of a source that follow one another: as messages, or still as the columns of a table.
 
+    `content`: messages, the columns of a table, or rows that were made of lines.
     `numbers`: from 1, one for each item that is in here; `bytes`: what was read for them. `errors`: what is wrong with
     items that could not be read, by their numbers. `plain`: of columns, all the piece was made of once more, as
     messages, which takes longer and can say what is wrong with which of them. `new`: by item whether it describes a
-    message that was never stored, which gets a unique id; empty once that is done.
+    message that was never stored, which gets a unique id; empty once that is done. `identify`: gives rows their ids.
     """
 
     numbers: Sequence[int]
     bytes: int
-    content: list[Message] | pa.RecordBatch
+    content: list[Message] | pa.RecordBatch | BulkRows
     errors: dict[int, str]
     plain: Callable[[], MessagePiece] | None = None
     new: Sequence[bool] | Flags = ()
+    identify: Callable[[UniqueIds], None] | None = None
 
     def without(self, places: dict[int, str]) -> MessagePiece:
         """The piece without what stands at these places, which become errors."""
@@ -225,7 +228,7 @@ class MessagePiece(NamedTuple):
             return self
         left = [place for place in range(len(self.numbers)) if place not in places]
         errors = self.errors | {self.numbers[place]: why for place, why in places.items()}
-        content: list[Message] | pa.RecordBatch
+        content: list[Message] | pa.RecordBatch | BulkRows
         if isinstance(self.content, list):
             content = [self.content[place] for place in left]
         else:
@@ -244,6 +247,9 @@ def identified(pieces: Iterable[MessagePiece], ids: UniqueIds) -> Iterator[Messa
 
 
 def _identified(piece: MessagePiece, ids: UniqueIds) -> MessagePiece:
+    if piece.identify is not None:
+        piece.identify(ids)
+        return piece._replace(identify=None, plain=None)
     if not any(piece.new):
         return piece
     if isinstance(piece.content, list):

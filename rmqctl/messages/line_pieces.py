@@ -1,4 +1,5 @@
-"""Pieces of messages to be stored, from lines of JSON: as columns where these are compiled, else line by line."""
+"""Pieces of messages to be stored, from lines of JSON: as rows for a bulk append where these are compiled, else line by
+line."""
 
 from __future__ import annotations
 
@@ -7,17 +8,15 @@ import io
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import numpy as np
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.message import Message
 from rmqctl.messages.input import MessagePiece, message_from_line
-
-if TYPE_CHECKING:
-    from rmqctl.messages.lines import Read
-    from rmqctl.store.log.columns import Bytes
+from rmqctl.store.log.columns import Bytes
+from rmqctl.store.native import is_compiled
 
 MAXIMUM_LINE = 64 * 1024 * 1024
 # what is read at a time, first and at most, and is a block if there are whole lines in it; or so many lines
@@ -33,26 +32,24 @@ _LINE_END = ord("\n")
 _SEARCHED = 1 << 16
 
 
-def pieces_of_lines(stream: IO[bytes], as_stored: bool) -> Iterator[MessagePiece]:
-    """The messages of all lines that are not blank, in pieces. UsageError for a line of more than 64 MiB."""
-    read: Read | None = None
+def pieces_of_lines(stream: IO[bytes], as_stored: bool, needs_ids: bool = False) -> Iterator[MessagePiece]:
+    """The messages of all lines that are not blank, in pieces. UsageError for a line of more than 64 MiB. With
+    `needs_ids` those that are new have room for unique ids."""
     passed = 0
     # what is behind in a pipe may still have to be written: nothing there is read ahead
     ahead = _THREADS if stream.seekable() else 0
-    running: deque[Future[list[MessagePiece]]] = deque()
+    running: deque[Future[MessagePiece]] = deque()
     with ThreadPoolExecutor(_THREADS, "lines") as pool:
         for number, text in blocks_of_lines(stream):
-            if passed >= _PLAIN_BYTES and read is None:
-                read = _reader()
             passed += len(text)
-            if read is None:
+            if passed <= _PLAIN_BYTES or not is_compiled():
                 yield from _plain_pieces(number, text, as_stored)
                 continue
-            running.append(pool.submit(_pieces, read, number, text, as_stored))
+            running.append(pool.submit(_piece, number, text, as_stored, needs_ids))
             while len(running) > ahead:
-                yield from running.popleft().result()
+                yield running.popleft().result()
         while running:
-            yield from running.popleft().result()
+            yield running.popleft().result()
 
 
 def blocks_of_lines(stream: IO[bytes]) -> Iterator[tuple[int, memoryview]]:
@@ -87,7 +84,7 @@ def blocks_of_lines(stream: IO[bytes]) -> Iterator[tuple[int, memoryview]]:
 
 
 def _with_room(begun: Bytes, wanted: int) -> Bytes:
-    """What there is of a line, and space for as much and for `wanted` bytes more: a long line is not copied often."""
+    """What there is of a line, and room for as much and for `wanted` bytes more: a long line is not copied often."""
     grown = np.empty(2 * len(begun) + wanted, np.uint8)
     grown[: len(begun)] = begun
     return grown
@@ -101,32 +98,15 @@ def _first_end(text: Bytes) -> int:
     return at + int(found.argmax())
 
 
-def _reader() -> Read | None:
-    from rmqctl.store.scan.schema import has_arrow
+def _piece(number: int, text: memoryview, as_stored: bool, needs_ids: bool) -> MessagePiece:
+    """The piece of a block, as rows."""
+    from rmqctl.messages.json_rows import LineRows
 
-    if not has_arrow():
-        return None
-    from rmqctl.messages.lines import reader_of_lines
-
-    return reader_of_lines()
-
-
-def _pieces(read: Read, number: int, text: memoryview, as_stored: bool) -> list[MessagePiece]:
-    """The pieces of a block: one of columns, unless there are messages in it that only the plain way takes."""
-    from rmqctl.messages.lines import columns_of_lines
-
-    found = columns_of_lines(read, text, as_stored)
-    errors: dict[int, str] = {}
-    for line, begin, end in found.odd:
-        # with its line end, which a syntax error may name
-        one = _message(bytes(text[begin : end + 1]), as_stored)
-        if isinstance(one, tuple):
-            return list(_plain_pieces(number, text, as_stored))
-        if one is not None:
-            errors[number + line] = one
-    numbers = (found.lines + number).tolist()
+    found = LineRows(text, as_stored, needs_ids)
+    errors = {number + line: why for line, why in found.errors.items()}
     plain = functools.partial(_plain_piece, number, text, as_stored)
-    return [MessagePiece(numbers, len(text), found.batch, errors, plain, found.new)]
+    numbers = (found.lines + number).tolist()
+    return MessagePiece(numbers, len(text), found.rows, errors, plain, identify=found.give_ids if needs_ids else None)
 
 
 def _plain_pieces(number: int, text: memoryview, as_stored: bool) -> Iterator[MessagePiece]:

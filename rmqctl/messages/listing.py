@@ -26,6 +26,7 @@ from rmqctl.messages.json import (
 from rmqctl.messages.traces import traces_of
 from rmqctl.output.output import FIRST_PAGE
 from rmqctl.output.table import visible
+from rmqctl.store.native import is_compiled
 from rmqctl.store.options import Events
 from rmqctl.store.read.select import PLAIN_BYTES, plain_start, walked_bytes
 from rmqctl.store.scan.schema import has_arrow
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 # so much is printed before what prints the rest is loaded: nobody waits for the first messages of a large log
 _FIRST_BYTES = 256 * 1024
 _THREADS = 2
+# so few messages are decoded one by one sooner than a piece of the log is read
+_FEW = 200
 
 
 class Listing:
@@ -147,12 +150,16 @@ def print_log(
 ) -> int:
     """Print the first `limit` messages of a selection (None: all) in order of the log; how many there were.
 
-    JSON and CSV of many are made as columns where there is pyarrow. Damage is told in its place and passed.
+    JSON is made from columns where that is compiled, CSV of many where there is pyarrow. Damage is told in its place
+    and passed.
     """
     log = store.files.log
     # traces are decoded message by message
     is_plain = listing.output.format == "table" or listing.trace_topic is not None
-    by_columns = not is_plain and walked_bytes(log, selection) > PLAIN_BYTES and has_arrow()
+    if listing.output.is_json and not is_plain and is_compiled() and (limit is None or limit > _FEW):
+        return _print_json(listing, store, selection, limit, on_damage, progress)
+    is_many = not is_plain and not listing.output.is_json and walked_bytes(log, selection) > PLAIN_BYTES
+    by_columns = is_many and has_arrow()
     left: list[Selection | None] = []
 
     def messages() -> Iterator[StoredMessage]:
@@ -170,6 +177,32 @@ def print_log(
     return count
 
 
+def _print_json(
+    listing: Listing,
+    store: MessageStore,
+    selection: Selection,
+    limit: int | None,
+    on_damage: OnDamage,
+    progress: Progress | None,
+) -> int:
+    from rmqctl.messages.json_columns import JsonColumns
+    from rmqctl.store.scan.chosen import scan_made
+
+    count = 0
+    maker = JsonColumns(listing.line_names())
+    scanned = scan_made(store.files.log, selection, maker.needs, maker, Events(progress, on_damage))
+    with contextlib.closing(scanned) as found:
+        for one in found:
+            lines = one if limit is None else one.first(limit - count)
+            count += lines.rows
+            listing.output.lines(lines.text)
+            for _, error in lines.damage:
+                on_damage(error)
+            if count == limit:
+                break
+    return count
+
+
 def _print_columns(
     listing: Listing,
     store: MessageStore,
@@ -182,7 +215,7 @@ def _print_columns(
     from rmqctl.store.scan.batches import bodies_not_unpacked
 
     output = listing.output
-    lines = MessageLines(listing.line_names(), is_json=output.is_json)
+    lines = MessageLines(listing.line_names())
     count = 0
     # in order of the log: damage, and lines that are being made
     waiting: deque[CorruptError | Future[memoryview]] = deque()

@@ -48,7 +48,7 @@ class MessageSource:
         else:
             from rmqctl.messages.line_pieces import pieces_of_lines
 
-            pieces = pieces_of_lines(self._stream, as_stored)
+            pieces = pieces_of_lines(self._stream, as_stored, self._unique_keys)
         if not self._unique_keys:
             return pieces
         from rmqctl.network.unique_ids import UniqueIds

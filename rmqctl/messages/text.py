@@ -1,6 +1,7 @@
-"""Record batches of messages as lines of JSON or CSV: the same text as `message_json` makes of each message by itself.
+"""Record batches of messages as lines of CSV: the same text as `message_json` and `csv.writer` make of each message.
 
-Importing this module imports pyarrow. The plain twin is `message_json` with `json.dumps` or `csv.writer`.
+Importing this module imports pyarrow. Values with anything in them that is to be escaped are escaped one by one; all
+others, nearly all of most columns, are never touched as Python objects.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ import binascii
 import csv
 import functools
 import io
-import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from json.encoder import encode_basestring
@@ -20,152 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rmqctl.messages.json import ALL_COLUMNS, EXACT_COLUMNS, JSON_ORDER
-from rmqctl.output.table import UNSAFE_RANGES, visible, visible_json
+from rmqctl.messages.json import ALL_COLUMNS, EXACT_COLUMNS
+from rmqctl.output.table import visible
 from rmqctl.output.times import format_time
-from rmqctl.store.compiled.tried import loaded_once, tried_kernels
 from rmqctl.store.scan.arrays import fixed_texts
-
-# Loads and tries the kernels that write texts, and gives them their arrays: twins of functions of `text_arrays`.
-#
-# Importing this module imports pyarrow.
-
-_LARGEST = (1 << 31) - 1
-_SHORT = {'"': '"', "\\": "\\", "\n": "n", "\r": "r", "\t": "t", "\f": "f", "\b": "b"}
-_SAMPLE = ["", None, 'a "\\\n\x01\x7f', "clean", "long enough for words: ä\u202e\U0001f600\U000e0041", "\x85 \ud7ff"]
-_ESCAPED = [
-    "",
-    None,
-    'a \\"\\\\\\n\\u0001\\u007f',
-    "clean",
-    "long enough for words: ä\\u202e\U0001f600\\udb40\\udc41",
-    "\\u0085 \ud7ff",
-]
-
-
-class TextKernels(NamedTuple):
-    """The two kernels of `rmqctl.store.export.kernel_lines`, for Arrow arrays of strings."""
-
-    escape: Callable[..., int]
-    join: Callable[..., int]
-
-    def escaped(self, texts: pa.Array) -> pa.Array:
-        """Texts as they stand between quotes in JSON; null where they are null."""
-        rows = len(texts)
-        if not rows:
-            return texts
-        present = texts.is_valid().buffers()[1] if texts.null_count else None
-        filled = _filled(texts)
-        edges = _edges(filled)
-        made = np.zeros(rows + 1, np.int32)
-        given = (*_addresses(filled), rows, _short_escapes(), _unsafe_points(), made)
-        size = self.escape(*given, 0)
-        if size == edges[-1] - edges[0]:  # every escape is longer than what it stands for
-            return texts
-        target = np.empty(_checked(size), np.uint8)
-        self.escape(*given, target.ctypes.data)
-        return pa.Array.from_buffers(pa.string(), rows, [present, *map(pa.py_buffer, (made, target))])
-
-    def joined(self, parts: Sequence[str | pa.Array]) -> pa.Array:
-        """Arrays of as many texts, and constants, one behind the other row by row; a null is nothing. There is an
-        array at least."""
-        merged = _merged(parts)
-        rows = next(len(part) for part in merged if not isinstance(part, bytes))
-        held = np.frombuffer(b"".join(part for part in merged if isinstance(part, bytes)) + b"\0", np.uint8)
-        places = np.zeros((3, len(merged)), np.int64)
-        constant, size = held.ctypes.data, 0
-        for number, part in enumerate(merged):
-            if isinstance(part, bytes):
-                places[:, number] = 0, constant, len(part)
-                constant += len(part)
-                size += rows * len(part)
-            elif rows:
-                edges = _edges(part)
-                places[:2, number] = _addresses(part)
-                size += int(edges[-1] - edges[0])
-        made, target = np.zeros(rows + 1, np.int32), np.empty(_checked(size), np.uint8)
-        self.join(*places, rows, made, target.ctypes.data)
-        return pa.Array.from_buffers(pa.string(), rows, [None, *map(pa.py_buffer, (made, target))])
-
-
-def text_kernels() -> TextKernels | None:
-    """The compiled twins; None where nothing can be compiled."""
-    return _load()
-
-
-@loaded_once
-def _load() -> TextKernels | None:
-    found = tried_kernels(
-        "rmqctl.store.export.kernel_lines", lambda tried: _is_right(TextKernels(*tried)), is_waited_for=False
-    )
-    return None if found is None else TextKernels(*found)
-
-
-def _is_right(tried: TextKernels) -> bool:
-    """Whether they give what is expected of a few texts."""
-    escaped = tried.escaped(pa.array(["left out", *_SAMPLE], pa.string()).slice(1))
-    joined = tried.joined(["<", ">", escaped, "|"])
-    expected = [f"<>{text or ''}|" for text in _ESCAPED]
-    return bool(escaped.to_pylist() == _ESCAPED and joined.to_pylist() == expected)
-
-
-def _merged(parts: Sequence[str | pa.Array]) -> list[bytes | pa.Array]:
-    """The parts without nulls, constants that follow one another as one."""
-    merged: list[Any] = []
-    for part in parts:
-        if not isinstance(part, str):
-            merged.append(_filled(part))
-        elif merged and isinstance(merged[-1], bytes):
-            merged[-1] += part.encode("utf-8")
-        else:
-            merged.append(part.encode("utf-8"))
-    return merged
-
-
-def _filled(texts: pa.Array) -> pa.Array:
-    return texts.fill_null("") if texts.null_count else texts
-
-
-def _edges(texts: pa.Array) -> NDArray[np.int32]:
-    """Where each text begins and the last one ends in the data of the array."""
-    return np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
-
-
-def _addresses(texts: pa.Array) -> tuple[int, int]:
-    """Of the offsets and the data."""
-    _, offsets, data = texts.buffers()
-    return offsets.address + texts.offset * np.int32().itemsize, data.address if data is not None else 0
-
-
-def _checked(size: int) -> int:
-    if size > _LARGEST:
-        raise OverflowError(f"{size} bytes of text in one batch")
-    return max(1, size)
-
-
-@functools.cache
-def _short_escapes() -> NDArray[np.uint8]:
-    """By byte: the letter behind a backslash that stands for it, else 0. (json.dumps)"""
-    table = np.zeros(256, np.uint8)
-    for character, letter in _SHORT.items():
-        table[ord(character)] = ord(letter)
-    return table
-
-
-@functools.cache
-def _unsafe_points() -> NDArray[np.uint8]:
-    """By code point: whether a terminal would obey or hide it."""
-    table = np.zeros(sys.maxunicode + 1, np.uint8)
-    for first, last in UNSAFE_RANGES:
-        table[first : last + 1] = 1
-    return table
-
-
-# Arrow columns as JSON or CSV texts, a whole column at a time: what `json` and `csv` write of each value by itself.
-#
-# Importing this module imports pyarrow. JSON texts are escaped and lines joined by kernels (`text_engine`). Where
-# nothing is compiled, and in CSV, values with anything in them that is to be escaped are escaped one by one, and all
-# others, nearly all of most columns, are never touched as Python objects.
 
 Escape = Callable[[str], str]
 """One value as it stands in the text."""
@@ -188,13 +46,8 @@ def _unclean(characters: str) -> NDArray[np.bool_]:
 _JSON_UNCLEAN, _CSV_UNCLEAN = _unclean('"\\'), _unclean('",')
 
 
-def _json_text(value: str) -> str:
-    """A text as it stands between quotes in JSON, without what a terminal would obey. (json.dumps, visible_json)"""
-    return visible_json(encode_basestring(value)[1:-1])
-
-
 def _json_in_csv(value: str) -> str:
-    """The same in a list or object that is a quoted field of CSV."""
+    """A text as it stands between quotes of JSON in a list or object that is a quoted field of CSV."""
     return visible(encode_basestring(value)[1:-1]).replace('"', '""')
 
 
@@ -206,11 +59,6 @@ def _csv_text(value: str) -> str:
     return line.getvalue()[: -len(",\n")]
 
 
-def json_texts(values: pa.Array) -> pa.Array:
-    """Texts as they stand between quotes in JSON; null where they are null."""
-    return _escaped(values, _JSON_UNCLEAN, _json_text)
-
-
 def csv_texts(values: pa.Array) -> pa.Array:
     """Texts as fields of CSV; null where they are null."""
     return _escaped(values, _CSV_UNCLEAN, _csv_text)
@@ -220,9 +68,6 @@ def _escaped(values: pa.Array, unclean: NDArray[np.bool_], escape: Escape) -> pa
     """Values that are not clean as `escape` writes them. A dictionary is escaped, not what points to it."""
     if pa.types.is_dictionary(values.type):
         return _escaped(values.dictionary, unclean, escape).take(values.indices)
-    compiled = text_kernels() if escape is _json_text else None
-    if compiled is not None:
-        return compiled.escaped(values)
     places = _places_of(values, unclean)
     if not len(places):
         return values
@@ -246,30 +91,22 @@ def _places_of(values: pa.Array, unclean: NDArray[np.bool_]) -> NDArray[np.int64
     return np.unique(np.searchsorted(edges, found + edges[0], "right") - 1)
 
 
-class Nested(NamedTuple):
-    """How JSON inside a line is written."""
-
-    escape: Escape
-    quote: str
+# of a text in JSON, in a quoted field
+_QUOTE = '""'
 
 
-IN_JSON = Nested(_json_text, '"')
-IN_CSV = Nested(_json_in_csv, '""')
-
-
-def json_lists(values: pa.Array, how: Nested) -> pa.Array:
+def json_lists(values: pa.Array) -> pa.Array:
     """Lists of texts as they stand between the brackets."""
     edges, (items,) = _items(values, values.values)
-    escaped = _escaped(items, _JSON_UNCLEAN, how.escape)
-    return _joined(edges, pc.binary_join_element_wise(how.quote, escaped, how.quote, ""))
+    escaped = _escaped(items, _JSON_UNCLEAN, _json_in_csv)
+    return _joined(edges, pc.binary_join_element_wise(_QUOTE, escaped, _QUOTE, ""))
 
 
-def json_maps(values: pa.Array, how: Nested) -> pa.Array:
+def json_maps(values: pa.Array) -> pa.Array:
     """Maps of texts as they stand between the braces."""
     edges, children = _items(values, values.keys, values.items)
-    keys, items = (_escaped(child, _JSON_UNCLEAN, how.escape) for child in children)
-    quote = how.quote
-    return _joined(edges, pc.binary_join_element_wise(quote, keys, f"{quote}: {quote}", items, quote, ""))
+    keys, items = (_escaped(child, _JSON_UNCLEAN, _json_in_csv) for child in children)
+    return _joined(edges, pc.binary_join_element_wise(_QUOTE, keys, f"{_QUOTE}: {_QUOTE}", items, _QUOTE, ""))
 
 
 def _items(values: pa.Array, *children: pa.Array) -> tuple[NDArray[np.int32], list[pa.Array]]:
@@ -350,9 +187,6 @@ def numbers(values: pa.Array) -> pa.Array:
 
 def joined(parts: Sequence[Any]) -> pa.Array:
     """Columns and constants of each row, one behind the other; a null is nothing. One of them is a column at least."""
-    compiled = text_kernels()
-    if compiled is not None:
-        return compiled.joined(parts)
     return pc.binary_join_element_wise(*parts, "", null_handling="skip")
 
 
@@ -381,54 +215,30 @@ Make = Callable[[_Messages], pa.Array]
 
 
 class _Field(NamedTuple):
-    """A field of a line: the columns of the batch it is made from, and how `json` and `csv` write it.
-
-    `quote`: what stands around it in JSON. A null is no field at all in JSON where the field `may_be_absent`, `null`
-    elsewhere, and an empty field of CSV.
-    """
+    """A field of a line: the columns of the batch it is made from, and how it is made. A null is an empty field."""
 
     needs: tuple[str, ...]
-    json: Make
     csv: Make
-    quote: str = ""
-    may_be_absent: bool = False
 
 
-def _bare(name: str, make: Callable[[pa.Array], pa.Array], quote: str = "") -> _Field:
+def _bare(name: str, make: Callable[[pa.Array], pa.Array]) -> _Field:
     """A field with nothing in it that is to be escaped."""
-
-    def made(messages: _Messages) -> pa.Array:
-        return make(messages.column(name))
-
-    return _Field((name,), made, made, quote)
+    return _Field((name,), lambda messages: make(messages.column(name)))
 
 
-def _text(name: str, may_be_absent: bool = False) -> _Field:
-    return _Field(
-        (name,),
-        lambda messages: json_texts(messages.column(name)),
-        lambda messages: csv_texts(messages.column(name)),
-        '"',
-        may_be_absent,
-    )
+def _text(name: str) -> _Field:
+    return _bare(name, csv_texts)
 
 
-def _base64(name: str) -> _Field:
-    return _bare(name, base64_texts, '"')._replace(may_be_absent=True)
-
-
-def _nested(name: str, make: Callable[[pa.Array, Nested], pa.Array], begin: str, end: str) -> _Field:
-    """Lists or objects. Those of nothing need no quotes in CSV."""
-
-    def json(messages: _Messages) -> pa.Array:
-        return pc.binary_join_element_wise(begin, make(messages.column(name), IN_JSON), end, "")
+def _nested(name: str, make: Callable[[pa.Array], pa.Array], begin: str, end: str) -> _Field:
+    """Lists or objects. Those of nothing need no quotes."""
 
     def csv(messages: _Messages) -> pa.Array:
-        made = make(messages.column(name), IN_CSV)
+        made = make(messages.column(name))
         quoted = pc.binary_join_element_wise('"' + begin, made, end + '"', "")
         return pc.if_else(pc.equal(pc.binary_length(made), 0), begin + end, quoted)
 
-    return _Field((name,), json, csv)
+    return _Field((name,), csv)
 
 
 _BODY = ("body", "body_error")
@@ -441,9 +251,9 @@ _FIELDS: dict[str, _Field] = {
     "physical_offset": _bare("physical_offset", numbers),
     "size": _bare("size", numbers),
     "store_timestamp": _bare("store_timestamp", numbers),
-    "store_time": _bare("store_timestamp", time_texts, '"'),
+    "store_time": _bare("store_timestamp", time_texts),
     "born_timestamp": _bare("born_timestamp", numbers),
-    "born_time": _bare("born_timestamp", time_texts, '"'),
+    "born_time": _bare("born_timestamp", time_texts),
     "store_host": _text("store_host"),
     "born_host": _text("born_host"),
     "sys_flag": _bare("sys_flag", numbers),
@@ -457,56 +267,32 @@ _FIELDS: dict[str, _Field] = {
     "tags": _text("tags"),
     "keys": _nested("keys", json_lists, "[", "]"),
     "properties": _nested("properties", json_maps, "{", "}"),
-    "properties_base64": _base64("stored_properties"),
+    "properties_base64": _bare("stored_properties", base64_texts),
     "body_size": _bare("body_size", numbers),
-    "body": _Field(
-        _BODY,
-        lambda messages: json_texts(messages.plain_body),
-        lambda messages: csv_texts(messages.plain_body),
-        '"',
-        may_be_absent=True,
-    ),
-    "body_base64": _Field(
-        _BODY, lambda messages: messages.binary_body, lambda messages: messages.binary_body, '"', may_be_absent=True
-    ),
-    "body_error": _text("body_error", may_be_absent=True),
-    "stored_body_base64": _base64("stored_body"),
+    "body": _Field(_BODY, lambda messages: csv_texts(messages.plain_body)),
+    "body_base64": _Field(_BODY, lambda messages: messages.binary_body),
+    "body_error": _text("body_error"),
+    "stored_body_base64": _bare("stored_body", base64_texts),
 }
 
 
 class MessageLines:
-    """Makes lines of batches that have the columns `needs`. `header` begins every file."""
+    """Makes lines of CSV of batches that have the columns `needs`. `header` begins every file."""
 
-    def __init__(self, names: Sequence[str] | None, *, is_json: bool) -> None:
-        """`names`: fields of `message_json`, none of them twice; None: all. CSV unless `is_json`."""
-        self._is_json = is_json
-        self._names = tuple(names or (JSON_ORDER if self._is_json else (*ALL_COLUMNS, *EXACT_COLUMNS)))
+    def __init__(self, names: Sequence[str] | None) -> None:
+        """`names`: fields of `message_json`, none of them twice; None: all."""
+        self._names = tuple(names or (*ALL_COLUMNS, *EXACT_COLUMNS))
         self.needs = tuple(dict.fromkeys(need for name in self._names for need in _FIELDS[name].needs))
-        self.header = "" if self._is_json else ",".join(self._names) + "\n"
+        self.header = ",".join(self._names) + "\n"
 
     def lines(self, batch: pa.RecordBatch) -> memoryview:
         """The lines of all messages of a batch, UTF-8."""
-        messages = _Messages(batch)
-        made = self._json(messages) if self._is_json else self._csv(messages)
+        made = self._csv(_Messages(batch))
         _, offsets, data = made.buffers()
         if not len(made) or data is None:
             return memoryview(b"")
         edges = memoryview(offsets).cast("i")
         return memoryview(data)[edges[made.offset] : edges[made.offset + len(made)]]
-
-    def _json(self, messages: _Messages) -> pa.Array:
-        parts: list[Any] = []
-        # a field that may be absent takes the comma before it along: where that is the first one, it is cut off again
-        is_first_sure = not _FIELDS[self._names[0]].may_be_absent
-        for place, name in enumerate(self._names):
-            field = _FIELDS[name]
-            comma = "" if place == 0 and is_first_sure else ", "
-            parts += _json_parts(f'{comma}"{name}": ', field.json(messages), field)
-        if is_first_sure:
-            return joined(["{", *parts, "}\n"])
-        # even if no field is in any of them there are as many lines
-        fields = joined([pa.repeat("", len(messages.column(self.needs[0]))), *parts])
-        return joined(["{", pc.utf8_slice_codeunits(fields, 2), "}\n"])
 
     def _csv(self, messages: _Messages) -> pa.Array:
         parts: list[Any] = []
@@ -517,14 +303,3 @@ class MessageLines:
         if len(self._names) == 1:  # a line of nothing would be no line
             parts[0] = pc.if_else(pc.equal(pc.binary_length(parts[0]), 0), '""', parts[0])
         return joined(parts)
-
-
-def _json_parts(before: str, value: pa.Array, field: _Field) -> list[Any]:
-    """What a line consists of for one field, `before` first. Long values are copied once, with the line."""
-    parts = [before + field.quote, value, field.quote]
-    if not value.null_count:
-        return parts
-    if field.may_be_absent:
-        return [] if value.null_count == len(value) else [pc.binary_join_element_wise(*parts, "")]
-    quoted = pc.binary_join_element_wise(field.quote, value, field.quote, "")
-    return [before, quoted.fill_null("null")]

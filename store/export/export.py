@@ -22,6 +22,8 @@ from rmqctl.store.store_files import StoreFiles
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from rmqctl.store.export.parted_lines import LinesOfWalk
+    from rmqctl.store.export.partitions import Partition
     from rmqctl.store.export.writers import Compression, TableWriter
 
 Format = Literal["parquet", "arrow", "csv", "jsonl"]
@@ -230,7 +232,7 @@ _OF_BODIES = ("physical_offset", "body_error")
 
 
 class LinesOfColumns(Lines, Protocol):
-    """Makes lines of text of the columns that it names."""
+    """Makes lines of text of the Arrow columns that it names."""
 
     @property
     def needs(self) -> Sequence[str]: ...
@@ -251,7 +253,7 @@ def export_selected(
     events: Events = Events(),
     columns: Sequence[str] | None = None,
     compression: Compression = "zstd",
-    lines: LinesOfColumns | None = None,
+    lines: LinesOfColumns | LinesOfWalk | None = None,
 ) -> ExportReport:
     """Write the messages of `selection`, in the order they were stored, as Parquet or Arrow with these columns (None:
     all), or as `lines` of text, which name their columns themselves.
@@ -262,7 +264,6 @@ def export_selected(
     RefusedError for a target that is there or lies in a store; NotFoundError where no message matched;
     WriteFailedError.
     """
-    require_pyarrow()
     if (target.format in TABLES) != (lines is None):
         if lines is None:
             raise UsageError(
@@ -271,6 +272,9 @@ def export_selected(
             )
         raise UsageError(f"lines of text are no {target.format}")
     require_target(target.path, files.layout, overwrite=target.overwrite, is_directory=target.partition)
+    if lines is not None and isinstance(lines.needs, int):
+        return _export_walked(files, target, selection, lines, events)
+    require_pyarrow()
     from rmqctl.store.scan.batches import bodies_not_unpacked
     from rmqctl.store.scan.scan import Scan
 
@@ -295,6 +299,51 @@ def export_selected(
 
     report = export_batches(told(), schema, wanted, target, compression, lines)
     report.bodies_as_stored = bad
+    return report
+
+
+def _export_walked(
+    files: StoreFiles,
+    target: Target,
+    selection: Selection,
+    lines: LinesOfWalk,
+    events: Events,
+) -> ExportReport:
+    """Write lines that are made while the log is walked."""
+    from rmqctl.store.export.parted_lines import PartedLines, TextFile
+    from rmqctl.store.export.partitions import Partitions
+    from rmqctl.store.scan.chosen import scan_made
+
+    report = ExportReport()
+    maker = PartedLines(lines, target.partition)
+
+    def told() -> Iterator[tuple[Partition | None, memoryview]]:
+        for partition, some in scan_made(files.log, selection, maker.needs, maker, events):
+            report.messages += some.rows
+            report.bodies_as_stored += len(some.damage)
+            for _, error in some.damage:
+                if events.damage is not None:
+                    events.damage(error)
+            yield partition, some.text
+
+    if not target.partition:
+        with new_file(target.path, target.overwrite) as output:
+            for _, text in told():
+                output.write(text)
+            _require_some(report)
+            report.files, report.bytes = 1, output.tell()
+        return report
+    with new_directory(target.path) as root:
+        parts = Partitions(root, _SUFFIX_OF[target.format], TextFile)
+        try:
+            for partition, text in told():
+                assert partition is not None
+                parts.write(partition, text)
+            parts.close()
+        finally:
+            parts.abandon()
+        _require_some(report)
+        report.files, report.bytes, report.partitions = parts.files, parts.bytes, parts.count
     return report
 
 

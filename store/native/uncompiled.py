@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar, overload
 
 _T = TypeVar("_T")
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -68,9 +68,17 @@ def views(*arrays: Any) -> Any:
     return tuple(memoryview(array) for array in arrays)
 
 
-def declare(kind: type[_T], value: Any) -> _T:
+@overload
+def declare(kind: type[_T], value: Any) -> _T: ...
+
+
+@overload
+def declare(kind: object, value: _T) -> _T: ...
+
+
+def declare(kind: object, value: Any) -> Any:
     """A value of a module, which the compiled form holds as a C value."""
-    return cast(kind, value)
+    return value
 
 
 def cast(kind: type[_T], value: Any) -> _T:
@@ -85,6 +93,11 @@ def cfunc(function: _F) -> _F:
 
 
 ccall = inline = cfunc
+
+
+def cclass(kind: type[_T]) -> type[_T]:
+    """A class whose attributes are C values."""
+    return kind
 
 
 def exceptval(value: object = None, *, check: bool = True) -> Callable[[_F], _F]:

@@ -1,9 +1,8 @@
-"""Arrow arrays out of numpy arrays, without a copy where possible."""
+"""Arrow arrays out of numpy arrays, without a copy where there is none to be had; and of hosts and message ids."""
 
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,15 +11,7 @@ from numpy.typing import NDArray
 from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import SYS_FLAG_BORN_HOST_V6, SYS_FLAG_STORE_HOST_V6
 from rmqctl.store.log.columns import Bytes, Flags, Int32s, Int64s, MessageColumns
-
-
-class Texts(NamedTuple):
-    """Texts one behind the other in `data`, UTF-8; text n is data[offsets[n]:offsets[n + 1]]. None: null where not
-    `present`; `present` None: none is null."""
-
-    offsets: Int32s
-    data: Bytes
-    present: Flags | None = None
+from rmqctl.store.scan.property_columns import Texts
 
 
 def number_array(values: NDArray[np.generic], kind: pa.DataType) -> pa.Array:

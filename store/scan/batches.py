@@ -4,32 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from rmqctl.formats.compression import decompress
-from rmqctl.formats.errors import CorruptError, UnsupportedError
+from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import COMPRESSION_MASK, COMPRESSION_SHIFT, SYS_FLAG_COMPRESSED, TRANSACTION_MASK
-from rmqctl.formats.properties import TRANSACTION_NAMES, compression_name, compression_type
-from rmqctl.store.log.columns import (
-    Bytes,
-    Flags,
-    Int32s,
-    MessageColumns,
-    TopicIds,
-)
+from rmqctl.formats.properties import TRANSACTION_NAMES, compression_name
+from rmqctl.store.log.columns import Bytes, Int32s, MessageColumns, TopicIds
 from rmqctl.store.read.select import OnDamage
 from rmqctl.store.scan import arrays as hosts
-from rmqctl.store.scan.arrays import Texts, bitmap, number_array, texts, words_at
-from rmqctl.store.scan.property_engine import property_columns
-from rmqctl.store.scan.schema import (
-    COLUMNS,
-    PropertyColumns,
-    PropertyParts,
-    arrow_schema,
-)
+from rmqctl.store.scan.arrays import bitmap, number_array, texts, words_at
+from rmqctl.store.scan.chosen import Bodies, is_compressed, not_unpacked, plain_bodies, unread_bodies
+from rmqctl.store.scan.property_columns import PropertyColumns, PropertyParts, Texts, property_columns
+from rmqctl.store.scan.schema import COLUMNS, arrow_schema
 
 # Body columns: views of the bodies in the batch's own memory; what producers compressed is unpacked.
 
@@ -37,57 +25,6 @@ from rmqctl.store.scan.schema import (
 _INLINE = 12
 _PREFIX = 4
 _VIEW = 16
-
-
-class Bodies(NamedTuple):
-    """Plain bodies of some rows: body n is `lengths[n]` bytes from `positions[n]` on, of `unpacked` where
-    `is_unpacked` says so and of the batch's window elsewhere. `errors`: why a body is as stored, by its place."""
-
-    window: Bytes
-    unpacked: Bytes
-    positions: Int32s
-    lengths: Int32s
-    is_unpacked: Flags
-    errors: dict[int, str]
-
-
-def is_compressed(batch: MessageColumns) -> Flags:
-    """Which bodies are stored compressed."""
-    flags: Flags = (batch.sys_flag & SYS_FLAG_COMPRESSED) != 0
-    return flags
-
-
-def plain_bodies(batch: MessageColumns, limit: int) -> tuple[Bodies, int]:
-    """The bodies of the first rows, and of how many: as many as unpack to less than about `limit` bytes together.
-
-    (StoredMessage.plain_body, rmqctl's message_json: what cannot be unpacked is given as stored.)
-    """
-    assert batch.window is not None
-    compressed = np.flatnonzero(is_compressed(batch))
-    positions, lengths = batch.body_position, batch.body_length
-    if len(compressed):
-        positions, lengths = positions.copy(), lengths.copy()
-    is_unpacked = np.zeros(batch.rows, np.bool_)
-    errors: dict[int, str] = {}
-    parts: list[bytes] = []
-    total, taken = 0, batch.rows
-    for place in compressed.tolist():
-        if total >= limit:
-            taken = place
-            break
-        kind = compression_type(int(batch.sys_flag[place]))
-        assert kind is not None
-        try:
-            part = decompress(bytes(batch.body(place)), kind)
-        except (CorruptError, UnsupportedError) as error:
-            errors[place] = error.message
-            continue
-        positions[place], lengths[place], is_unpacked[place] = total, len(part), True
-        parts.append(part)
-        total += len(part)
-    unpacked = np.frombuffer(b"".join(parts), np.uint8) if total else np.empty(0, np.uint8)
-    made = Bodies(batch.window, unpacked, positions[:taken], lengths[:taken], is_unpacked[:taken], errors)
-    return made, taken
 
 
 def body_array(bodies: Bodies, views: bool) -> pa.Array:
@@ -142,17 +79,6 @@ def stored_bodies(batch: MessageColumns) -> pa.Array:
     return texts(Texts(offsets, np.frombuffer(parts or b"\0", np.uint8), compressed), pa.binary())
 
 
-def unread_bodies(batch: MessageColumns, made: Bodies) -> Iterator[CorruptError]:
-    """Yield what to report of bodies that could not be unpacked; clients unpack no empty body."""
-    for row, why in sorted(made.errors.items()):
-        if batch.body_length[row]:
-            yield _not_unpacked(why, int(batch.physical_offset[row]))
-
-
-def _not_unpacked(why: str, place: int | None) -> CorruptError:
-    return CorruptError(f"the body does not unpack: {why}", physical_offset=place)
-
-
 def bodies_not_unpacked(batch: pa.RecordBatch) -> Iterator[CorruptError]:
     """Yield what to report of the rows of a batch whose bodies could not be unpacked; clients unpack no empty body."""
     if "body_error" not in batch.schema.names:
@@ -165,7 +91,7 @@ def bodies_not_unpacked(batch: pa.RecordBatch) -> Iterator[CorruptError]:
     for row in np.flatnonzero(errors.is_valid()).tolist():
         if stored is None or len(stored[row].as_py()):
             place = None if places is None else places[row].as_py()
-            yield _not_unpacked(errors[row].as_py(), place)
+            yield not_unpacked(errors[row].as_py(), place)
 
 
 # Bodies are unpacked until they are this many bytes, then another batch begins: a bomb fills no memory.

@@ -61,6 +61,19 @@ def _sink(config: StoreConfig, file_size: int) -> Sink:
     return PooledSink(TransientStorePool(config.transient_store_pool_size, file_size, fails_fast=fails_fast))
 
 
+def _rows_of(given: pyarrow.RecordBatch | BulkRows, as_stored: bool) -> BulkRows:
+    from rmqctl.store.write.bulk.bulk_rows import BulkRows
+
+    if isinstance(given, BulkRows):
+        return given
+    from rmqctl.store.scan.schema import require_pyarrow
+
+    require_pyarrow()
+    from rmqctl.store.write.bulk.arrow import rows_of_batch
+
+    return rows_of_batch(given, as_stored)
+
+
 class StoreWriter:
     """The services of a store that is open for writing, and the puts that use them."""
 
@@ -217,12 +230,11 @@ class StoreWriter:
                 return self._bulk_puts().put(rows).results(self._store_host)
         return put_until_failure(messages, self.put_copy if as_stored else self.put)
 
-    def put_columns(self, batch: pyarrow.RecordBatch, as_stored: bool) -> ColumnsResult:
+    def put_columns(self, batch: pyarrow.RecordBatch | BulkRows, as_stored: bool) -> ColumnsResult:
         """See MessageStore.put_columns."""
-        from rmqctl.store.write.bulk.arrow import rows_of_batch
         from rmqctl.store.write.bulk.bulk import put_one_by_one
 
-        rows = rows_of_batch(batch, as_stored)
+        rows = _rows_of(batch, as_stored)
         if self._is_hurried:
             return self._bulk_puts().put(rows)
         return put_one_by_one(rows, lambda messages: self.put_many(messages, as_stored, is_batch=False))
@@ -240,11 +252,9 @@ class StoreWriter:
             return self._refused_rows(rows)
         return refused_messages(range(len(messages)), messages.__getitem__, lambda one: self.check(one, as_stored))
 
-    def check_columns(self, batch: pyarrow.RecordBatch, as_stored: bool) -> dict[int, str]:
+    def check_columns(self, batch: pyarrow.RecordBatch | BulkRows, as_stored: bool) -> dict[int, str]:
         """See MessageStore.check_columns."""
-        from rmqctl.store.write.bulk.arrow import rows_of_batch
-
-        return self._refused_rows(rows_of_batch(batch, as_stored))
+        return self._refused_rows(_rows_of(batch, as_stored))
 
     def _refused_rows(self, rows: BulkRows) -> dict[int, str]:
         from rmqctl.store.write.bulk.bulk_rows import refused_rows

@@ -175,7 +175,7 @@ def test_exports_say_what_they_need(written: Path, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="make lines"):
             store.export(tmp_path / "all.jsonl")
         with pytest.raises(UsageError, match="no parquet"):
-            store.export(tmp_path / "all.parquet", lines=MessageLines(["topic"], is_json=True))
+            store.export(tmp_path / "all.parquet", lines=MessageLines(["topic"]))
         with pytest.raises(UsageError, match="says no format"):
             store.export(tmp_path / "all")
         with pytest.raises(RefusedError, match="in the store"):

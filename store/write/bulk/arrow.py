@@ -17,12 +17,12 @@ from rmqctl.formats.layouts import SYS_FLAG_BORN_HOST_V6, SYS_FLAG_COMPRESSED, S
 from rmqctl.formats.message import Message
 from rmqctl.formats.properties import compression_type
 from rmqctl.store.log.columns import Flags, Int64s
+from rmqctl.store.native.properties import join_properties
 from rmqctl.store.native.tables import HOST_TABLE, Frame, FrameSpan
-from rmqctl.store.native.uncompiled import Bytes
+from rmqctl.store.native.uncompiled import Bytes, views
 from rmqctl.store.scan.arrays import bitmap
 from rmqctl.store.scan.schema import COLUMNS
 from rmqctl.store.write.bulk.bulk_rows import NO_TIME, BulkRows
-from rmqctl.store.write.bulk.property_join import joined_properties, value_offsets
 from rmqctl.store.write.known import packed_host
 from rmqctl.store.write.prepare import STORED_UNUSUAL, property_template
 
@@ -123,7 +123,7 @@ def _made_properties(batch: pa.RecordBatch) -> Properties:
     keys, items = (checked(one.slice(begin, length)).cast(pa.string()) for one in (found.keys, found.items))
     edges = edges - begin
     each = _names_each(keys, items, edges)
-    joined = None if each is None or found.null_count else joined_properties(keys, items, len(usual), each)
+    joined = None if each is None or found.null_count else _joined_properties(keys, items, len(usual), each)
     if joined is not None:
         held, places = joined
         return Properties(Spans(held, places[:-1], places[1:]), usual)
@@ -138,6 +138,36 @@ def _made_properties(batch: pa.RecordBatch) -> Properties:
         starts = np.where(is_null, both.starts[length:], starts)
         ends = np.where(is_null, both.ends[length:], ends)
     return Properties(Spans(both.held, starts, ends), usual)
+
+
+def _joined_properties(names: Any, values: Any, rows: int, each: int) -> tuple[memoryview, Int64s] | None:
+    """The stored properties of `rows` rows, each of `each` names and values, with the places where rows begin and the
+    last one ends. Two pyarrow.StringArray without nulls, whose offsets are in order.
+
+    None where rows have other names than the first, or where a value holds a separator.
+    """
+    name_ends, value_ends = value_offsets(names, np.int32), value_offsets(values, np.int32)
+    total = int(name_ends[-1] - name_ends[0]) + int(value_ends[-1] - value_ends[0]) + 2 * rows * each
+    target, places = np.empty(total, np.uint8), np.empty(rows + 1, np.int64)
+    name_ends, value_ends, filled, noted = views(name_ends, value_ends, target, places)
+    if join_properties(_data(names), name_ends, _data(values), value_ends, each, filled, noted) < 0:
+        return None
+    return filled, places
+
+
+def _data(texts: Any) -> memoryview:
+    data = texts.buffers()[2]
+    return memoryview(b"" if data is None else data).cast("B")
+
+
+def value_offsets(array: Any, kind: type[np.int32 | np.int64]) -> Any:
+    """Where the values of an array of texts or bytes begin and the last one ends; `kind` as the array's type has it.
+
+    Others write files with more bytes there, of no whole number, or with none where there is no value.
+    """
+    if not len(array):
+        return np.zeros(1, kind)
+    return np.frombuffer(array.buffers()[1], kind, len(array) + 1, array.offset * np.dtype(kind).itemsize)
 
 
 def _names_each(names: Any, values: Any, edges: Int64s) -> int | None:

@@ -5,7 +5,7 @@ before any of them is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import cast
 
@@ -55,6 +55,15 @@ class BulkRows:
 
     def __len__(self) -> int:
         return int(self.columns.shape[1])
+
+    def take(self, places: Int64s) -> BulkRows:
+        """The rows at these places, in the order given."""
+        message = self.message
+        return replace(
+            self, columns=self.columns.take(places, axis=1), starts=self.starts.take(places, axis=1),
+            ends=self.ends.take(places, axis=1), usual=self.usual[places],
+            message=lambda row: message(int(places[row])),
+        )  # fmt: skip
 
     def encoded_topics(self) -> list[bytes]:
         """The topics as they are stored; never empty, so that places can be looked up in what is made of it."""

@@ -17,7 +17,7 @@ from rmqctl.pipeline.sql.duckdb import EmbeddedSql, embedded_sql
 from rmqctl.pipeline.sql.errors import QueryError
 from rmqctl.pipeline.views import TABLES
 from rmqctl.store.log.walk import Progress
-from rmqctl.store.scan import scan
+from rmqctl.store.scan import chosen
 from rmqctl.store.scan.batches import BatchMaker
 from tests.goldens import GoldenStore, tree_state, truth
 from tests.opened import store_path
@@ -85,7 +85,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[tuple[str, ...], list[i
         if not found or found[-1][0] != made.names:
             found.append((made.names, []))
         found[-1][1].append(span.end - span.start)
-        return scan.scanned(log, span, groups, chooser, maker, *rest, **options)
+        return chosen.scanned(log, span, groups, chooser, maker, *rest, **options)
 
     def watched_spans(files: Any, task: Any, groups: Any, wanted: Any, maker: Any) -> Any:
         if not found or found[-1][0] != maker._asked.names:

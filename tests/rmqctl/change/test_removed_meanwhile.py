@@ -87,6 +87,23 @@ def before_read(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], 
     return arrange
 
 
+@pytest.fixture
+def before_log_opens(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+    """`step` is carried out when the files of the log are listed, and before any of them is open."""
+
+    def arrange(step: Callable[[], None]) -> None:
+        opening, steps = os.open, [step]
+
+        def counted(path: object, *arguments: int, **named: int) -> int:
+            if steps and "commitlog" in str(path):
+                steps.pop()()
+            return opening(path, *arguments, **named)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(os, "open", counted)
+
+    return arrange
+
+
 LOOKS: dict[str, list[object]] = {
     "cat": ["cat", "--json"],
     "cat by queue": ["cat", "--json", "--order", "queue"],
@@ -143,12 +160,12 @@ def test_a_file_that_a_cleaner_removes_between_two_reads_is_no_damage(
 
 
 def test_what_was_removed_is_said_once_and_reading_goes_on_at_the_new_beginning(
-    store: Path, before_read: Callable[[int, Callable[[], None]], list[int]]
+    store: Path, before_log_opens: Callable[[Callable[[], None]], None]
 ) -> None:
     gone = doomed(store, 3)
     with StoreFiles(store, SMALL) as files:
         begin = files.log.files[3].start_offset
-    before_read(1, lambda: _remove(gone))
+    before_log_opens(lambda: _remove(gone))
     done = run("cat", "-s", store, "--json")
     assert (done.code, said(done.err)) == (exit_codes.OK, 1), done.err
     offsets = [one["physical_offset"] for one in done.objects]
@@ -159,11 +176,11 @@ def test_what_was_removed_is_said_once_and_reading_goes_on_at_the_new_beginning(
 
 
 def test_a_file_that_is_gone_from_the_middle_is_damage(
-    store: Path, before_read: Callable[[int, Callable[[], None]], list[int]]
+    store: Path, before_log_opens: Callable[[Callable[[], None]], None]
 ) -> None:
     with StoreFiles(store, SMALL) as files:
         middle = files.log.files[2].path
-    before_read(1, middle.unlink)
+    before_log_opens(middle.unlink)
     done = run("cat", "-s", store, "--json")
     assert done.code == exit_codes.DAMAGE_OR_NOTHING
     assert "a commitlog file is missing" in done.err
@@ -226,7 +243,8 @@ def test_a_split_whose_files_are_removed_is_empty(store: Path) -> None:
 
 @pytest.mark.parametrize("order", ["log", "queue"])
 def test_another_process_cleans_and_rolls_while_a_slow_reader_prints(order: str, store: Path) -> None:
-    """The reader waits for its pipe, which holds far less than it has to print."""
+    """The reader waits for its pipe, which holds far less than it has to print. In the order of the log the files are
+    open by then, so nothing is lost."""
     with MessageStore.open(store, "rw", SMALL) as writer:
         command = [sys.executable, "-m", "rmqctl", "cat", "-s", str(store), "--json", "--order", order]
         with start(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
@@ -242,7 +260,8 @@ def test_another_process_cleans_and_rolls_while_a_slow_reader_prints(order: str,
                 reader.kill()
     lines += rest.splitlines()
     assert reader.returncode == exit_codes.OK, talk
-    assert said(talk) == 1, talk
+    assert said(talk) == (order == "queue"), talk
+    assert order == "queue" or len(lines) >= MESSAGES
     assert "damage" not in talk
     last = json.loads(lines[-1])
     assert last["queue_offset"] >= MESSAGES // 2 - 1

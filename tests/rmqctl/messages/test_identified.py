@@ -12,7 +12,6 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
-pytest.importorskip("numba")
 
 import pyarrow as pa
 
@@ -24,9 +23,10 @@ from rmqctl.messages.message_rows import pieces_of_table
 from rmqctl.network.unique_ids import UniqueIds
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.write.bulk.arrow import rows_of_batch
+from rmqctl.store.write.bulk.bulk_rows import BulkRows
 from tests.quick import examples
 from tests.rmqctl.looking import run
-from tests.rmqctl.messages.test_line_columns import json_lines
+from tests.store.native.test_json_in import json_lines
 
 NOW = 1_700_000_000_000
 # each way that a message comes by its properties, new and stored before
@@ -56,7 +56,7 @@ def messages_of(piece: MessagePiece) -> list[Message]:
     if isinstance(piece.content, list):
         return piece.content
     try:
-        rows = rows_of_batch(piece.content)
+        rows = piece.content if isinstance(piece.content, BulkRows) else rows_of_batch(piece.content)
     except UsageError:
         assert piece.plain is not None
         return messages_of(piece.plain())
@@ -67,7 +67,7 @@ def of_lines(text: bytes, plain_bytes: int) -> tuple[list[Message], bool]:
     """The messages of lines, and whether they were read as columns."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(line_pieces, "_PLAIN_BYTES", plain_bytes)
-        pieces = identified(line_pieces.pieces_of_lines(io.BytesIO(text), False), ids_near_the_turn())
+        pieces = identified(line_pieces.pieces_of_lines(io.BytesIO(text), False, True), ids_near_the_turn())
         found, as_columns = [], False
         for piece in pieces:
             as_columns = as_columns or not isinstance(piece.content, list)
@@ -154,8 +154,8 @@ def test_append_stores_new_lines_as_columns(tmp_path: Path, monkeypatch: pytest.
     taken: list[int] = []
     put = MessageStore.put_columns
 
-    def put_columns(store: MessageStore, batch: pa.RecordBatch, as_stored: bool = False) -> Any:
-        taken.append(batch.num_rows)
+    def put_columns(store: MessageStore, batch: BulkRows, as_stored: bool = False) -> Any:
+        taken.append(len(batch))
         return put(store, batch, as_stored=as_stored)
 
     monkeypatch.setattr(MessageStore, "put_columns", put_columns)

@@ -15,7 +15,6 @@ pytest.importorskip("pyarrow")
 from bench.stores import write_store
 from rmqctl.messages import listing
 from rmqctl.output import outcome as exit_codes
-from rmqctl.store.compiled.available import NO_NUMBA
 from rmqctl.store.read.select import PLAIN_BYTES
 from tests.goldens import truth
 from tests.opened import store_path
@@ -30,6 +29,13 @@ def by_columns(monkeypatch: pytest.MonkeyPatch, first_bytes: int, *arguments: ob
     with monkeypatch.context() as patched:
         patched.setattr(listing, "PLAIN_BYTES", -1)
         patched.setattr(listing, "_FIRST_BYTES", first_bytes)
+        return run("cat", *arguments).without_notices
+
+
+def one_by_one(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> Done:
+    """`cat` where nothing is compiled, of a log that is small."""
+    with monkeypatch.context() as patched:
+        patched.setattr(listing, "is_compiled", lambda: False)
         return run("cat", *arguments).without_notices
 
 
@@ -53,7 +59,7 @@ def options() -> list[list[object]]:
 @pytest.mark.parametrize("number", range(9))
 def test_every_option_gives_the_same(number: int, form: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ["-s", store_path("clean"), *form, *options()[number]]
-    expected = run("cat", *asked).without_notices
+    expected = one_by_one(monkeypatch, *asked)
     assert by_columns(monkeypatch, 100_000 * (number % 2), *asked) == expected
 
 
@@ -61,18 +67,11 @@ def test_every_option_gives_the_same(number: int, form: list[str], monkeypatch: 
 def test_damage_and_compressed_bodies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for more in (["--json", "--stored-bodies"], ["--format", "csv", "-n", "900"]):
         asked = ["-s", store_path(name), *more]
-        assert by_columns(monkeypatch, 50_000, *asked) == run("cat", *asked).without_notices
-
-
-def test_the_same_where_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = ["-s", store_path("features"), "--json"]
-    expected = run("cat", *asked).without_notices
-    monkeypatch.setenv(NO_NUMBA, "1")
-    assert by_columns(monkeypatch, 0, *asked).out == expected.out
+        assert by_columns(monkeypatch, 50_000, *asked) == one_by_one(monkeypatch, *asked)
 
 
 def test_without_pyarrow_it_goes_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = ["-s", store_path("v4-clean"), "--json"]
+    asked = ["-s", store_path("v4-clean"), "--format", "csv"]
     expected = run("cat", *asked).without_notices
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert by_columns(monkeypatch, 0, *asked) == expected
@@ -83,15 +82,15 @@ def test_the_first_messages_come_before_anything_is_loaded(monkeypatch: pytest.M
         raise MemoryError
 
     monkeypatch.setattr(listing, "_print_columns", loaded)
-    done = by_columns(monkeypatch, 50_000, "-s", store_path("clean"), "--json")
+    done = by_columns(monkeypatch, 50_000, "-s", store_path("clean"), "--format", "csv")
     assert done.code != exit_codes.OK
-    assert 10 < len(done.objects) < len(truth("clean").messages)
+    assert 10 < done.out.count("\n") < len(truth("clean").messages)
 
 
 def test_an_offset_deep_in_a_large_file(monkeypatch: pytest.MonkeyPatch) -> None:
     begin = truth("clean").messages[2000]["phyOffset"]
     asked = ["-s", store_path("clean"), "--json", "-o", begin]
-    expected = run("cat", *asked).without_notices
+    expected = one_by_one(monkeypatch, *asked)
     monkeypatch.setattr("rmqctl.store.read.select.PLAIN_BYTES", 1000)
     assert by_columns(monkeypatch, 0, *asked) == expected
     assert run("cat", *asked).without_notices == expected

@@ -1,10 +1,9 @@
-"""Lines made of whole batches held against lines made of one message after the other: the same text, byte for byte."""
+"""Lines of CSV made of whole batches held against those of one message after the other: the same, byte for byte."""
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.messages import text as text_arrays
 from rmqctl.messages.json import ALL_COLUMNS, EXACT_COLUMNS, message_json
 from rmqctl.messages.text import MessageLines
-from rmqctl.output.table import csv_value, visible_json
+from rmqctl.output.table import csv_value
 from rmqctl.output.times import format_time
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.options import UNHEARD, Events
@@ -32,7 +31,7 @@ from rmqctl.store.scan.schema import arrow_schema
 from tests.formats.frames import HOSTS, MESSAGES, frame_of
 from tests.goldens import GOLDENS
 from tests.opened import reader
-from tests.quick import examples, goldens_of, sample
+from tests.quick import examples, goldens_of
 from tests.store.logs import log_of
 
 NAMES = (*ALL_COLUMNS, *EXACT_COLUMNS)
@@ -42,39 +41,33 @@ WEIRD = st.one_of(
 )
 
 
-def plain_line(message: StoredMessage, names: Sequence[str] | None, is_json: bool) -> str:
+def plain_line(message: StoredMessage, names: Sequence[str] | None) -> str:
     record = message_json(message, stored_body=True)
-    if is_json:
-        record = {name: record[name] for name in names or record if name in record}
-        return visible_json(json.dumps(record, ensure_ascii=False, allow_nan=False)) + "\n"
     line = io.StringIO()
     csv.writer(line, lineterminator="\n").writerow([csv_value(record.get(name)) for name in names or NAMES])
     return line.getvalue()
 
 
-def made(log: MappedFileQueue, names: Sequence[str] | None, is_json: bool) -> str:
-    lines = MessageLines(names, is_json=is_json)
+def made(log: MappedFileQueue, names: Sequence[str] | None) -> str:
+    lines = MessageLines(names)
     batches = Scan(log, lines.needs, views=False).batches(Events(damage=lambda _: None))
     return b"".join(bytes(lines.lines(batch)) for batch in batches).decode("utf-8")
 
 
-def plain(log: MappedFileQueue, names: Sequence[str] | None, is_json: bool) -> str:
-    messages = in_log_order(log, Selection(), UNHEARD)
-    return "".join(plain_line(message, names, is_json) for message in messages)
+def plain(log: MappedFileQueue, names: Sequence[str] | None) -> str:
+    return "".join(plain_line(message, names) for message in in_log_order(log, Selection(), UNHEARD))
 
 
-@pytest.mark.parametrize("is_json", sample([True, False], [True]))
 @pytest.mark.parametrize("name", goldens_of(GOLDENS))
-def test_goldens(name: str, is_json: bool) -> None:
+def test_goldens(name: str) -> None:
     log = reader(name).files.log
-    assert made(log, None, is_json) == plain(log, None, is_json)
+    assert made(log, None) == plain(log, None)
 
 
-@pytest.mark.parametrize("is_json", [True, False])
 @pytest.mark.parametrize("name", NAMES)
-def test_each_column_alone(name: str, is_json: bool) -> None:
+def test_each_column_alone(name: str) -> None:
     log = reader("features").files.log
-    assert made(log, [name], is_json) == plain(log, [name], is_json)
+    assert made(log, [name]) == plain(log, [name])
 
 
 DRAWN = st.tuples(
@@ -90,12 +83,10 @@ DRAWN = st.tuples(
 @given(
     drawn=st.lists(DRAWN, min_size=1, max_size=8),
     names=st.one_of(st.none(), st.lists(st.sampled_from(NAMES), min_size=1, unique=True)),
-    is_json=st.booleans(),
 )
 def test_any_messages(
     drawn: list[tuple[Message, str | bytes | None, dict[str, str], Host, int]],
     names: list[str] | None,
-    is_json: bool,
 ) -> None:
     log = b""
     for message, body, properties, host, time in drawn:
@@ -109,7 +100,7 @@ def test_any_messages(
     with tempfile.TemporaryDirectory() as folder:
         found = log_of(Path(folder), log)
         assert len(list(in_log_order(found, Selection(), UNHEARD))) == len(drawn)
-        assert made(found, names, is_json) == plain(found, names, is_json)
+        assert made(found, names) == plain(found, names)
 
 
 @given(st.lists(st.one_of(st.none(), WEIRD)))
@@ -118,8 +109,6 @@ def test_texts(values: list[str | None]) -> None:
     kept = [None if value is None else value.encode("utf-8", "replace").decode("utf-8") for value in values]
     for array in (pa.array(kept, pa.string()), pa.array([None, "x", *kept], pa.string()).slice(2)):
         for encoded in (array, array.dictionary_encode()):
-            escaped = text_arrays.json_texts(encoded).to_pylist()
-            assert [None if one is None else json.loads(f'"{one}"') for one in escaped] == kept
             fields = text_arrays.csv_texts(encoded).to_pylist()
             for field, value in zip(fields, kept, strict=True):
                 assert field is None if value is None else plain_field(value) == field
@@ -140,8 +129,7 @@ def test_times(wide: list[int], narrow: list[int]) -> None:
         assert text_arrays.time_texts(array).to_pylist() == list(map(format_time, times))
 
 
-@pytest.mark.parametrize("is_json", [True, False])
-def test_no_message_is_no_line(is_json: bool) -> None:
-    lines = MessageLines(None, is_json=is_json)
+def test_no_message_is_no_line() -> None:
+    lines = MessageLines(None)
     empty = pa.RecordBatch.from_pylist([], arrow_schema(lines.needs, views=False))
     assert bytes(lines.lines(empty)) == b""

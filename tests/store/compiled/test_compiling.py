@@ -44,10 +44,6 @@ def stamp(copied: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[s
     compiling._source.cache_clear()
 
 
-def test_there_are_kernels() -> None:
-    assert KERNELS
-
-
 @pytest.mark.parametrize("module", KERNELS)
 def test_whatever_a_kernel_is_compiled_from_is_seen_to_change(
     stamp: Callable[[str], int], copied: Path, module: str

@@ -18,9 +18,9 @@ import numba
 from rmqctl.store.compiled import compiling, tried
 from rmqctl.store.compiled.notices import help_compiling, tell_notices
 from rmqctl.store.compiled.tried import Kernels, loaded_once, tried_kernels
-from rmqctl.store.write.bulk.property_join import _is_right as joins_right
+from rmqctl.store.write.bulk.bulk_kernels import BulkKernels, _is_right
 
-MODULE = "rmqctl.store.write.bulk.kernel_join"
+MODULE = "rmqctl.store.write.bulk.kernel_bulk"
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_what_is_compiled_elsewhere(
 
     @loaded_once
     def load() -> Kernels | None:
-        return tried_kernels(MODULE, lambda kernels: joins_right(kernels[0]), is_waited_for=is_waited_for)
+        return tried_kernels(MODULE, lambda kernels: _is_right(BulkKernels(*kernels)), is_waited_for=is_waited_for)
 
     tell_notices(said.append)
     help_compiling(helper)
@@ -64,7 +64,7 @@ def test_what_is_compiled_elsewhere(
         assert asked[1:] == [(MODULE, False), (MODULE, True)]
     found = load()
     assert found is not None
-    assert joins_right(found[0])
+    assert _is_right(BulkKernels(*found))
     assert load() is found
     assert len(said) == 1
     assert said[0].startswith("compiling the fast path")

@@ -1,20 +1,15 @@
-"""The compiled split of properties against its plain twin."""
+"""Property strings taken apart at once, held against the same one by one."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("numba")
-
-from rmqctl.store.scan.arrays import Texts
-from rmqctl.store.scan.kernel_properties import MOST_PROPERTIES
-from rmqctl.store.scan.property_engine import compiled_columns
-from rmqctl.store.scan.schema import PropertyColumns, PropertyParts, plain_columns
+from rmqctl.store.native.properties import MOST_PROPERTIES
+from rmqctl.store.scan.property_columns import PropertyColumns, PropertyParts, Texts, plain_columns, split_columns
 from tests.quick import examples
 
 
@@ -26,13 +21,11 @@ def lists(columns: PropertyColumns) -> list[Any]:
     return flat
 
 
-def compiled(strings: list[bytes], wanted: PropertyParts, padding: int = 64) -> PropertyColumns | None:
-    split = compiled_columns()
-    assert split is not None
+def at_once(strings: list[bytes], wanted: PropertyParts, padding: int = 64) -> PropertyColumns | None:
     window = np.frombuffer(b"\x02KEYS\x01" + b"".join(strings) + bytes(padding), np.uint8)
     lengths = np.array([len(one) for one in strings], np.int32)
     positions = (6 + np.cumsum(lengths) - lengths).astype(np.int32)
-    return split(window, positions, lengths, wanted)
+    return split_columns(window, positions, lengths, wanted)
 
 
 SHORT = [b"\x01", b"\x02", b"KEYS", b"TAGS", b"UNIQ_KEY", b"UNIQ_KEY1", b"TAG", b"a", b" ", b"  ", b"key", b"\x00"]
@@ -44,7 +37,7 @@ STRINGS = st.lists(st.lists(PIECES, max_size=12).map(b"".join), min_size=1, max_
 @settings(max_examples=examples(400), deadline=None)
 @given(STRINGS, st.integers(0, 31), st.sampled_from([0, 3, 64]))
 def test_both_give_the_same(strings: list[bytes], wanted: int, padding: int) -> None:
-    found = compiled(strings, PropertyParts(wanted), padding)
+    found = at_once(strings, PropertyParts(wanted), padding)
     assert found is not None
     assert lists(found) == lists(plain_columns(strings, PropertyParts(wanted)))
 
@@ -70,14 +63,14 @@ ALIKE = st.lists(st.sampled_from([b"KEYS", b"TAGS", b"UNIQ_KEY", b"longer than e
 @settings(max_examples=examples(400), deadline=None)
 @given(ALIKE)
 def test_strings_with_the_names_of_the_one_before(strings: list[bytes]) -> None:
-    found = compiled(strings, PropertyParts(31))
+    found = at_once(strings, PropertyParts(31))
     assert found is not None
     assert lists(found) == lists(plain_columns(strings, PropertyParts(31)))
 
 
-def test_many_properties_are_left_to_the_plain_twin() -> None:
+def test_many_properties_are_left_to_be_parsed_one_by_one() -> None:
     many = b"".join(b"n%d\x01v\x02" % number for number in range(MOST_PROPERTIES))
-    found = compiled([many], PropertyParts(31))
+    found = at_once([many], PropertyParts(31))
     assert found is not None
     assert lists(found) == lists(plain_columns([many], PropertyParts(31)))
-    assert compiled([many + b"one more\x01v\x02"], PropertyParts(31)) is None
+    assert at_once([many + b"one more\x01v\x02"], PropertyParts(31)) is None

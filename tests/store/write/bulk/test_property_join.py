@@ -1,18 +1,16 @@
-"""Properties of record batches as stored: compiled and by Arrow's functions, held against `encode_properties`."""
+"""Properties of record batches as stored: at once and by Arrow's functions, held against `encode_properties`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqctl.formats.properties import encode_properties
-from rmqctl.store.compiled.available import NO_NUMBA
-from rmqctl.store.write.bulk import property_join
+from rmqctl.store.write.bulk import arrow
 from rmqctl.store.write.bulk.arrow import Properties, properties_of_batch, value_spans
 
 TEXT = st.text(st.sampled_from("abKEYS é€😀\x01\x02 "), max_size=12)
@@ -39,32 +37,29 @@ def _stored(found: Properties) -> list[bytes | None]:
 
 @settings(deadline=None)
 @given(tables(), st.integers(0, 3), st.sampled_from([MAP, pa.map_(pa.large_string(), pa.large_string())]))
-def test_compiled_and_plain(rows: list[list[tuple[str, str]] | None], skipped: int, kind: Any) -> None:
-    pytest.importorskip("numba")
+def test_at_once_and_by_arrow(rows: list[list[tuple[str, str]] | None], skipped: int, kind: Any) -> None:
     batch = pa.record_batch({"properties": pa.array(rows, kind)}).slice(min(skipped, len(rows)))
-    compiled = properties_of_batch(batch)
+    at_once = properties_of_batch(batch)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(NO_NUMBA, "1")
-        plain = properties_of_batch(batch)
-    assert compiled.usual.tolist() == plain.usual.tolist()
-    assert _stored(compiled) == _stored(plain)
-    for row, stored in zip(rows[min(skipped, len(rows)) :], _stored(compiled), strict=True):
+        patch.setattr(arrow, "_joined_properties", lambda *_: None)
+        by_arrow = properties_of_batch(batch)
+    assert at_once.usual.tolist() == by_arrow.usual.tolist()
+    assert _stored(at_once) == _stored(by_arrow)
+    for row, stored in zip(rows[min(skipped, len(rows)) :], _stored(at_once), strict=True):
         if stored is not None:
             assert stored == encode_properties(dict(row or ()))
 
 
-def test_the_kernel_is_used_and_leaves_what_is_not_uniform(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("numba")
+def test_what_is_joined_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[bool] = []
-    joined = property_join._joined
+    joined = arrow._joined_properties
 
     def noted(*arguments: Any) -> Any:
         result = joined(*arguments)
         made.append(result is not None)
         return result
 
-    property_join.join_kernel()
-    monkeypatch.setattr(property_join, "_joined", noted)
+    monkeypatch.setattr(arrow, "_joined_properties", noted)
     same = [[("TAGS", "a"), ("KEYS", "b c")]] * 3
     for rows in (same, [*same, [("KEYS", "b"), ("TAGS", "a")]], [*same, [("TAGS", "\x02"), ("KEYS", "")]]):
         properties_of_batch(pa.record_batch({"properties": pa.array(rows, MAP)}))
@@ -83,46 +78,6 @@ def test_a_missing_value_and_a_separator_too_many_do_not_make_up_for_each_other(
         assert properties_of_batch(pa.record_batch({"properties": pa.array(some, MAP)})).usual.tolist() == usual
 
 
-def test_a_kernel_that_does_something_else_is_not_taken() -> None:
-    def wrong(
-        names: int, name_offsets: Any, values: int, value_offsets: Any, each: int, target: int, places: Any
-    ) -> int:
-        places[:] = np.arange(len(places))
-        return len(places)
-
-    assert not property_join._is_right(wrong)
-
-
-@pytest.mark.parametrize("call", [1, 2, 3])
-def test_a_kernel_that_joins_what_it_should_leave_is_not_taken(call: int) -> None:
-    """Or leaves what it should join: each of the three trials counts."""
-    pytest.importorskip("numba")
-    join = property_join.join_kernel()
-    assert join is not None
-    assert property_join._is_right(join)
-    calls: list[int] = []
-
-    def wrong(*arguments: Any) -> int:
-        calls.append(join(*arguments))
-        return (calls[-1] if len(calls) != call else 0) if call > 1 else -1
-
-    assert not property_join._is_right(wrong)
-
-
-def test_a_kernel_that_misses_where_rows_end_is_not_taken() -> None:
-    pytest.importorskip("numba")
-    join = property_join.join_kernel()
-    assert join is not None
-    for row in range(3):
-
-        def wrong(*arguments: Any, row: int = row) -> int:
-            length = join(*arguments)
-            arguments[-1][row] += 1
-            return length
-
-        assert not property_join._is_right(wrong)
-
-
 def _as_others_write(values: list[str], kind: pa.DataType) -> pa.Array:
     """Texts whose buffer of offsets has bytes behind the last one, of no whole number; and none where there is none."""
     _, offsets, data = pa.array(values, kind).buffers()
@@ -130,14 +85,12 @@ def _as_others_write(values: list[str], kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [None, more, data])
 
 
-@pytest.mark.parametrize("is_compiled", [True, False])
+@pytest.mark.parametrize("is_at_once", [True, False])
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_offsets_with_more_bytes_than_needed(monkeypatch: pytest.MonkeyPatch, count: int, is_compiled: bool) -> None:
+def test_offsets_with_more_bytes_than_needed(monkeypatch: pytest.MonkeyPatch, count: int, is_at_once: bool) -> None:
     """Found by fuzzing."""
-    if is_compiled:
-        pytest.importorskip("numba")
-    else:
-        monkeypatch.setenv(NO_NUMBA, "1")
+    if not is_at_once:
+        monkeypatch.setattr(arrow, "_joined_properties", lambda *_: None)
     names, items = (_as_others_write([text] * count, pa.string()) for text in ("name", "value"))
     column = pa.MapArray.from_arrays(pa.array(range(count + 1), pa.int32()), names, items)
     column.validate(full=True)
