@@ -1,4 +1,4 @@
-"""Lines of text made while the log is walked, told apart by topic and day where that is wanted."""
+"""Lines of text made while the log is walked, split by topic and day if wanted."""
 
 from __future__ import annotations
 

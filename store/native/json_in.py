@@ -1,7 +1,7 @@
 """Lines of JSON, one message each, as rows for a bulk append: what `message_from_line` makes of each.
 
-Taken is what is written plainly. Every other line is left to who asks: what is no JSON, what a field cannot hold, a
-field that comes twice or that nobody knows, a property that the store treats in a way of its own.
+Plain lines are read here. Every other line is left to the caller: invalid JSON, a value that its field cannot hold, a
+duplicate or unknown field, a property that the store handles specially.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ counts whether it is empty."""
 TOPIC, BODY, BORN_HOST, STORE_HOST, TAGS, STORED_PROPERTIES, STORED_BODY = range(7)
 """Texts of a line."""
 LINE, BEGIN, END, ID_AT = range(4)
-"""What is noted of each row: its line from 0 on, where that begins and ends, and where its unique id comes to stand in
-the properties, -1 for none."""
+"""Notes of a row: the number of its line from 0 on, its begin and end, and the place of its unique id in the properties,
+-1 for none."""
 TOPICS, HOSTS = range(2)
-"""Texts that are told apart."""
+"""Texts whose distinct values are numbered."""
 ID_LENGTH = 32
 MOST_PROPERTIES = 64
 """A line with more properties is left."""
@@ -84,8 +84,8 @@ class LineReader(JsonValues):
 
     `names`: those of the fields, with `name_ends` from 0 on; `fields`: by field its kind and its column (`Frame`) or
     text; `limits`: by field the least and the most of a number, and whether it may be null. `specials`: names of
-    properties that the store treats in a way of its own. With `is_copy` store time and host are needed, with
-    `needs_ids` a new message gets room for a unique id.
+    properties that the store handles specially. With `is_copy` store time and host are needed, with `needs_ids` a new
+    message gets space for a unique id.
     """
 
     _names: Bytes
@@ -145,7 +145,7 @@ class LineReader(JsonValues):
         `columns`, `starts` and `ends` are those of BulkRows; `notes`: see LINE. `good`: by row whether it is taken;
         else nothing of it counts but its notes. `told_apart`: where each distinct topic, and below that each host,
         begins and ends in `texts`; `counts` has how many there are, `slots` -1 everywhere, more than twice as many as
-        there can be, a power of two. `scratch` and `spans` (2 rows, MOST_PROPERTIES + 7) are room to work in.
+        there can be, a power of two. `scratch` and `spans` (2 rows, MOST_PROPERTIES + 7) are working space.
         """
         self.text = text
         self._columns = columns
@@ -168,7 +168,7 @@ class LineReader(JsonValues):
         return self._row, lines
 
     def write_ids(self, ids: Bytes) -> None:
-        """Write unique ids of ID_LENGTH bytes each, in the order of the rows that have room for one."""
+        """Write unique ids of ID_LENGTH bytes each, in the order of the rows that have space for one."""
         row: cython.Py_ssize_t
         used: cython.Py_ssize_t = 0
         with cython.nogil:
@@ -352,7 +352,7 @@ class LineReader(JsonValues):
     @cython.nogil
     @cython.exceptval(-2, check=False)
     def _read_keys(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """A list of texts without spaces, written with spaces between them; what follows it, -1 where it is none."""
+        """A list of texts without spaces, written with spaces between them; what follows it, -1 if it is not one."""
         place: cython.Py_ssize_t
         if at >= end or self.text[at] != 91 or self._keys_at >= 0:
             return -1
@@ -385,7 +385,7 @@ class LineReader(JsonValues):
     @cython.nogil
     @cython.exceptval(-2, check=False)
     def _read_map(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """An object of texts as a property string; what follows it, -1 where it is none."""
+        """An object of texts as a property string; what follows it, -1 if it is not one."""
         name: cython.Py_ssize_t
         if at >= end or self.text[at] != 123 or self._property_count:
             return -1
@@ -426,7 +426,7 @@ class LineReader(JsonValues):
     @cython.nogil
     @cython.exceptval(-2, check=False)
     def _has_separator(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
-        """Whether a separator of the property string, or NUL, stands among the properties [at, end)."""
+        """Whether a separator of the property string, or NUL, is among the properties [at, end)."""
         while at < end and self._properties[at] > _LAST_SEPARATOR:
             at += 1
         return at < end

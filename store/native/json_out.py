@@ -29,9 +29,9 @@ NUMBERS = {
 ) = range(19)  # fmt: skip
 """What a field is. That of a NUMBER is one of the walk's columns."""
 IN_WINDOW, UNPACKED, LEFT = range(3)
-"""Where a body lies; LEFT: what it is is not known here."""
+"""Where a body is; LEFT: not known here."""
 DONE, FULL, ODD = range(3)
-"""Why `write` ended: no row is left; what is left of the target may be too little; the row is left to who asks."""
+"""Why `write` ended: no row is left; the rest of the target may be too small; the row is left to the caller."""
 
 _PHYSICAL_OFFSET = cython.declare(cython.Py_ssize_t, NUMBERS["physical_offset"][1])
 _BORN_TIMESTAMP = cython.declare(cython.Py_ssize_t, NUMBERS["born_timestamp"][1])
@@ -74,8 +74,8 @@ class JsonLineWriter(JsonText):
 
     `fields`: what each field is, and the column of a number: -1 - n for long n, else that int. `names`: each with a
     comma and a space before it, quotes and a colon; `name_ends` from 0 on. `unsafe`: by code point whether a terminal
-    would obey or hide it. `found`: room for `split`. `topics`: as JSON writes them, quotes included. `bodies`: by row
-    where the body begins, its length and where it lies, in the window or in `unpacked`.
+    would obey or hide it. `found`: working space of `split`. `topics`: as JSON writes them, quotes included. `bodies`: by row
+    where the body begins, its length and where it is, in the window or in `unpacked`.
     """
 
     _fields: IntRows

@@ -1,6 +1,6 @@
 """Values of JSON and what is written between them: texts, bytes in base64, numbers, times, hosts.
 
-Texts are good UTF-8 when they come here, and what writes them has looked at the room that is left.
+Texts are good UTF-8 when they come here, and the caller has made sure that the target has space for them.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class JsonText:
     @cython.exceptval(-1, check=False)
     @cython.boundscheck(False)
     def clean_end(self, view: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Where the first byte of [at, end) stands that is no printable ASCII, a quote or a backslash."""
+        """Place of the first byte of [at, end) that is not printable ASCII, a quote or a backslash."""
         place: cython.Py_ssize_t
         byte: cython.uchar
         unclean: cython.uchar

@@ -1,6 +1,6 @@
 """Values of JSON in a text: where they end, and texts, bytes in base64 and numbers as what they mean.
 
-Places are those of the text; -1 stands for what is no value of the kind.
+Places are those of the text; -1 means that the value is of another kind.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class JsonValues:
     @cython.exceptval(-2, check=False)
     @cython.boundscheck(False)
     def plain_end(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Where the first byte of [at, end) stands that is a control character, a quote or a backslash."""
+        """Place of the first byte of [at, end) that is a control character, a quote or a backslash."""
         place: cython.Py_ssize_t
         byte: cython.uchar
         found: cython.uchar
@@ -90,7 +90,7 @@ class JsonValues:
     @cython.nogil
     @cython.exceptval(-2, check=False)
     def text_end(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Where the quote stands that ends the text from `at` on; `is_escaped` says whether escapes are in it."""
+        """Place of the quote that ends the text from `at` on; `is_escaped` says whether escapes are in it."""
         byte: cython.uchar
         self.is_escaped = False
         while True:

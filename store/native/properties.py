@@ -63,7 +63,7 @@ def is_named(view: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, name: B
 def place_of(
     view: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, found: LongRows, count: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Where the name [at, end) stands among the first `count` found; `count` where it does not."""
+    """Index of the name [at, end) among the first `count` found; `count` if it is not among them."""
     entry: cython.Py_ssize_t = 0
     while entry < count:
         if found[_NAME_END, entry] - found[_NAME_AT, entry] == end - at and same(

@@ -1,5 +1,5 @@
-"""Messages of a range of the log that are meant: what somebody makes of their columns, piece by piece, past damage; and
-their bodies, unpacked."""
+"""Selected messages of a range of the log: what a caller makes of their columns, piece by piece, past damage; and their
+bodies, unpacked."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class _Piece(NamedTuple, Generic[_Made]):
 def _made(records: Iterator[ColumnRecord], begin: int, chooser: Chooser, maker: Maker[_Made]) -> _Piece[_Made]:
     """What one thread makes of a piece of the log, and columns where bodies are to be unpacked.
 
-    What unpacks can be a thousand times as large as what is read: that is left to whoever takes them.
+    Unpacked bodies can be a thousand times as large as the log: they are left to the caller.
     """
     found: list[_Made | MessageColumns | CorruptError] = []
     first, last = -1, -1
