@@ -33,8 +33,8 @@ counts whether it is empty."""
 TOPIC, BODY, BORN_HOST, STORE_HOST, TAGS, STORED_PROPERTIES, STORED_BODY = range(7)
 """Texts of a line."""
 LINE, BEGIN, END, ID_AT = range(4)
-"""Notes of a row: the number of its line from 0 on, its begin and end, and the place of its unique id in the properties,
--1 for none."""
+"""Notes of a row: the number of its line from 0 on, its begin and end, the place of its unique id in the properties or
+-1."""
 TOPICS, HOSTS = range(2)
 """Texts whose distinct values are numbered."""
 ID_LENGTH = 32

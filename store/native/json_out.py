@@ -74,8 +74,8 @@ class JsonLineWriter(JsonText):
 
     `fields`: what each field is, and the column of a number: -1 - n for long n, else that int. `names`: each with a
     comma and a space before it, quotes and a colon; `name_ends` from 0 on. `unsafe`: by code point whether a terminal
-    would obey or hide it. `found`: working space of `split`. `topics`: as JSON writes them, quotes included. `bodies`: by row
-    where the body begins, its length and where it is, in the window or in `unpacked`.
+    would obey or hide it. `found`: working space of `split`. `topics`: as JSON writes them, quotes included.
+    `bodies`: by row where the body begins, its length and where it is, in the window or in `unpacked`.
     """
 
     _fields: IntRows
