@@ -112,8 +112,7 @@ def message_of(found: LineRows, place: int) -> Message:
     columns = {name: int(rows.columns[name, place]) for name in Frame}
     data: list[bytes] = []
     for part, held in enumerate((rows.bodies, rows.properties)):
-        array: Any = held.owner
-        data.append(array[rows.starts[part, place] : rows.ends[part, place]].tobytes())
+        data.append(bytes(held[rows.starts[part, place] : rows.ends[part, place]]))
     born, stored = columns[Frame.BORN_TIMESTAMP], columns[Frame.STORE_TIMESTAMP]
     return Message(
         rows.topics[columns[Frame.TOPIC]], data[0], columns[Frame.QUEUE_ID], columns[Frame.FLAG],

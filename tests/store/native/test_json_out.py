@@ -20,7 +20,7 @@ from rmqctl.messages.json_columns import JsonColumns, JsonLines
 from rmqctl.output.table import visible_json
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.native.properties import MOST_PROPERTIES
-from rmqctl.store.options import Events
+from rmqctl.store.options import UNHEARD
 from rmqctl.store.read.filter import Criteria
 from rmqctl.store.read.row_filter import RowChooser
 from rmqctl.store.read.select import Selection, in_log_order
@@ -61,7 +61,7 @@ def plain_line(message: StoredMessage, names: Sequence[str]) -> str:
 def made(log: MappedFileQueue, names: Sequence[str]) -> list[JsonLines]:
     lines, chooser = JsonColumns(names), RowChooser(Criteria())
     whole = LogRange(0, None, log.min_offset)
-    found: Any = scanned(log, whole, lines.needs, chooser, lines, Events(damage=lambda _: None))
+    found: Any = scanned(log, whole, lines.needs, chooser, lines, UNHEARD)
     return list(found)
 
 
@@ -70,7 +70,7 @@ def text_of(found: list[JsonLines]) -> str:
 
 
 def expected(log: MappedFileQueue, names: Sequence[str]) -> str:
-    return "".join(plain_line(message, names) for message in in_log_order(log, Selection(), lambda _: None))
+    return "".join(plain_line(message, names) for message in in_log_order(log, Selection(), UNHEARD))
 
 
 @pytest.mark.parametrize("name", goldens_of(GOLDENS))
