@@ -181,8 +181,7 @@ class MessageStore:
     def export(
         self, target: PathLike | Target, criteria: Criteria | None = None, begin: int = 0, end: int | None = None, *,
         columns: Sequence[str] | None = None, compression: Compression = "zstd",
-        lines: LinesOfColumns | LinesOfWalk | None = None,
-        events: Events = Events(),
+        lines: LinesOfColumns | LinesOfWalk | None = None, events: Events = Events(),
     ) -> ExportReport:  # fmt: skip
         """Write messages of physical offsets [begin, end) into a file that appears when it is complete. The ending of a
         path says the format; a `Target` says it itself, and may be a directory by topic and day."""

@@ -26,7 +26,7 @@ _BLOCK_LINES = 2048
 # a piece of messages has at most so many
 _PIECE_LINES = 2048
 # so much is read line by line before that for columns is loaded: few lines need not wait for it
-_PLAIN_BYTES = 2 * 1024 * 1024
+_PLAIN_BYTES = 64 * 1024
 _THREADS = 2
 _LINE_END = ord("\n")
 _SEARCHED = 1 << 16
