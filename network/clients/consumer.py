@@ -52,6 +52,8 @@ _LIMIT = 32
 _REBALANCE_SECONDS = 20.0
 # a retry topic that the broker has just made is routed a little later
 _ROUTED_SECONDS = 1.0
+# a broker that hangs is asked again after so many times what asking it took
+_PATIENCE = 3
 _COMMIT_SECONDS = 5.0
 # a broker that refuses does so within this time
 _RECOVERED_SECONDS = 3.0
@@ -133,7 +135,7 @@ class Consumer:
         self._balance_at = 0.0
         self._failing_seconds = options.get("failing_seconds")
         self._failing_since: float | None = None
-        self._failed_at, self._saved_at = 0.0, time.monotonic()
+        self._well_at, self._saved_at = 0.0, time.monotonic()
         self._changed = threading.Event()
         self._pulls, self._nodes = dict[MessageQueue, Pull](), PullNodes()
         self._at_hand: _AtHand | None = None
@@ -170,16 +172,19 @@ class Consumer:
         while True:
             found = _NOTHING
             problem: RemoteError | None
-            pause = max(0.0, min(until - time.monotonic(), _LOOK_SECONDS))
+            begun = time.monotonic()
+            pause = max(0.0, min(until - begun, _LOOK_SECONDS))
             try:
                 found, problem = self._round(pause, ends)
             except RemoteError as error:
                 problem = error
             if problem is not None:
-                self._failed_at = time.monotonic()
+                now = time.monotonic()
+                # not before it was asked again
+                self._well_at = now + max(_RECOVERED_SECONDS, (1 + _PATIENCE) * (now - begun))
                 if not found[1]:
-                    self._wait_out(problem, pause)
-            elif time.monotonic() - self._failed_at > _RECOVERED_SECONDS:
+                    self._wait_out(problem, pause, now - begun)
+            elif time.monotonic() > self._well_at:
                 self._failing_since = None
             if found[1] or time.monotonic() >= until:
                 return found
@@ -207,8 +212,9 @@ class Consumer:
                 return (queue, found), problem
         return _NOTHING, problem
 
-    def _wait_out(self, error: RemoteError, pause: float) -> None:
-        """Wait for a broker that is away or refuses. Raise the error as `failing_seconds` says."""
+    def _wait_out(self, error: RemoteError, pause: float, spent: float = 0.0) -> None:
+        """Wait for a broker that is away or refuses. Raise the error as `failing_seconds` says. `spent`: seconds that
+        asking it took, which messages of others had to wait."""
         now = time.monotonic()
         since = self._failing_since or now
         limit = self._failing_seconds
@@ -220,7 +226,7 @@ class Consumer:
             self.warn(f"{error.message}: it is waited for")
         self._failing_since = since
         # a broker that comes back does not know this member
-        self._balance_at = min(self._balance_at, now + _ROUTED_SECONDS)
+        self._balance_at = min(self._balance_at, now + max(_ROUTED_SECONDS, _PATIENCE * spent))
         time.sleep(pause)
 
     def messages(self, *, to_the_end: bool, limit: int | None = None) -> Generator[StoredMessage, None, None]:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
+from rmqctl.formats.errors import RemoteError
 from rmqctl.formats.message import Message
 from rmqctl.network.clients.consumer import Consumer
 from rmqctl.network.clients.producer import Producer
@@ -158,3 +159,19 @@ def test_a_verb_beside_a_frozen_broker(arguments: tuple[str, ...], code: int, tw
     print(arguments, done.code, round(took, 1), done.err)
     assert done.code == code
     assert took < LIMIT
+
+
+def test_a_broker_that_hangs_is_asked_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages of the others wait for its time-outs: they come in between."""
+    clock = [100.0]
+
+    def hangs(consumer: Consumer, pause: float, ends: object) -> None:
+        clock[0] += 9
+        raise RemoteError("not answered")
+
+    monkeypatch.setattr(Consumer, "_round", hangs)
+    monkeypatch.setattr("rmqctl.network.clients.consumer.time.monotonic", lambda: clock[0])
+    with contextlib.closing(Consumer("127.0.0.1:1", "g", "T", joins=False)) as consumer:
+        consumer._balance_at = 1000.0
+        assert consumer.poll(0) == []
+        assert consumer._balance_at == 109 + 3 * 9
