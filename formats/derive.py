@@ -45,8 +45,7 @@ def _doc(member: Construct) -> str:
 
 
 def _flatten(name: str, member: Construct, doc: str, choices: Mapping[str, bool]) -> Iterator[SchemaField]:
-    while isinstance(member, Renamed):
-        member = member.subcon
+    member = _bare(member)
     if isinstance(member, IfThenElse):
         if name not in choices:
             yield SchemaField(name, None, None, _variants(member), doc)
@@ -77,9 +76,24 @@ def derive_layout(name: str, schema: Construct, choices: Mapping[str, bool] | No
             break
         fields.append((field.name, field.code, offset, field.size))
         offset += field.size
-    layout = Layout(name, tuple(fields))
+    layout = Layout(name, tuple(fields), _order(schema))
     assert layout.size == offset, f"layout {name}: struct says {layout.size} bytes, the schema {offset}"
     return layout
+
+
+def _bare(member: Construct) -> Construct:
+    """Return a member without its name and description."""
+    while isinstance(member, Renamed):
+        member = member.subcon
+    return member
+
+
+def _order(schema: Construct) -> str:
+    """Return the byte order of a schema's integers, "<" or ">": all of them have the same."""
+    integers = map(_bare, schema.subcons)
+    orders = {one.fmtstr[0] for one in integers if isinstance(one, FormatField) and one.sizeof() > 1}
+    assert len(orders) <= 1, "integers of a schema differ in their byte order"
+    return orders.pop() if orders else ">"
 
 
 def derive_field(name: str, schema: Construct, field: str, choices: Mapping[str, bool] | None = None) -> Layout:

@@ -13,6 +13,7 @@ from rmqctl.formats import schemas as ids
 from rmqctl.formats import schemas as index
 from rmqctl.formats import schemas as message
 from rmqctl.formats import schemas as properties
+from rmqctl.formats import schemas as rocksdb
 from rmqctl.formats import schemas as timer
 from rmqctl.formats.derive import derive_field, derive_layout, schema_fields
 from rmqctl.formats.layout import Layout
@@ -40,6 +41,12 @@ FIXED: list[tuple[str, Construct, dict[str, bool]]] = [
     ("TIMER_CHECKPOINT", timer.timer_checkpoint, {}),
     ("TIMER_WHEEL_SLOT", timer.timer_wheel_slot, {}),
     ("TIMER_LOG_UNIT", timer.timer_log_unit, {}),
+    ("ROCKSDB_RECORD", rocksdb.rocksdb_record, {}),
+    ("ROCKSDB_BATCH", rocksdb.rocksdb_batch, {}),
+    ("ROCKSDB_BLOCK_TRAILER", rocksdb.rocksdb_block_trailer, {}),
+    ("ROCKSDB_FOOTER", rocksdb.rocksdb_footer, {}),
+    ("ROCKSDB_QUEUE_UNIT", rocksdb.rocksdb_queue_unit, {}),
+    ("ROCKSDB_QUEUE_END", rocksdb.rocksdb_queue_end, {}),
     ("OFFSET_MESSAGE_ID_V4", ids.offset_message_id_v4, {}),
     ("OFFSET_MESSAGE_ID_V6", ids.offset_message_id_v6, {}),
     ("UNIQUE_ID_V4", ids.unique_id_v4, {}),
@@ -70,6 +77,8 @@ DOCUMENTED: list[tuple[str, str, Construct]] = [
     ("Timer checkpoint", "`config/timercheck`", timer.timer_checkpoint),
     ("Timer wheel slot", "`timerwheel`, or a snapshot of it, `timerwheel.<position>`", timer.timer_wheel_slot),
     ("Timer log unit", "`timerlog/<offset>`", timer.timer_log_unit),
+    ("RocksDB queue unit", "value in the family `default` of a database of queues", rocksdb.rocksdb_queue_unit),
+    ("RocksDB queue end", "value in the family `offset` of a database of queues", rocksdb.rocksdb_queue_end),
     ("Offset message id, IPv4", "32 hex digits", ids.offset_message_id_v4),
     ("Offset message id, IPv6", "56 hex digits", ids.offset_message_id_v6),
     ("Unique id, IPv4", "32 hex digits, property UNIQ_KEY", ids.unique_id_v4),
@@ -92,7 +101,7 @@ def layouts_source() -> str:
     for layout in layouts:
         lines += [f"{layout.name} = Layout(", f'    "{layout.name}",', "    ("]
         lines += [f'        ("{field}", "{code}", {offset}, {size}),' for field, code, offset, size in layout.fields]
-        lines += ["    ),", ")"]
+        lines += ["    ),", ")"] if layout.order == ">" else ["    ),", f'    "{layout.order}",', ")"]
     lines += [
         "# by sys_flag: bit 0x10 (born host IPv6) + bit 0x20 (store host IPv6), shifted down by four",
         "FRAME_HEADS = (FRAME_HEAD_44, FRAME_HEAD_64, FRAME_HEAD_46, FRAME_HEAD_66)",

@@ -233,6 +233,57 @@ TIMER_LOG_UNIT = Layout(
         ("reserved", "q", 44, 8),
     ),
 )
+ROCKSDB_RECORD = Layout(
+    "ROCKSDB_RECORD",
+    (
+        ("checksum", "I", 0, 4),
+        ("size", "H", 4, 2),
+        ("type", "B", 6, 1),
+    ),
+    "<",
+)
+ROCKSDB_BATCH = Layout(
+    "ROCKSDB_BATCH",
+    (
+        ("sequence", "Q", 0, 8),
+        ("count", "I", 8, 4),
+    ),
+    "<",
+)
+ROCKSDB_BLOCK_TRAILER = Layout(
+    "ROCKSDB_BLOCK_TRAILER",
+    (
+        ("compression", "B", 0, 1),
+        ("checksum", "I", 1, 4),
+    ),
+    "<",
+)
+ROCKSDB_FOOTER = Layout(
+    "ROCKSDB_FOOTER",
+    (
+        ("checksum_type", "B", 0, 1),
+        ("handles", "40s", 1, 40),
+        ("format_version", "I", 41, 4),
+        ("magic", "Q", 45, 8),
+    ),
+    "<",
+)
+ROCKSDB_QUEUE_UNIT = Layout(
+    "ROCKSDB_QUEUE_UNIT",
+    (
+        ("physical_offset", "q", 0, 8),
+        ("size", "i", 8, 4),
+        ("tags_code", "q", 12, 8),
+        ("store_timestamp", "q", 20, 8),
+    ),
+)
+ROCKSDB_QUEUE_END = Layout(
+    "ROCKSDB_QUEUE_END",
+    (
+        ("physical_offset", "q", 0, 8),
+        ("queue_offset", "q", 8, 8),
+    ),
+)
 OFFSET_MESSAGE_ID_V4 = Layout(
     "OFFSET_MESSAGE_ID_V4",
     (

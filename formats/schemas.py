@@ -12,9 +12,12 @@ from construct import (
     Int8ub,
     Int16sb,
     Int16ub,
+    Int16ul,
     Int32sb,
     Int32ub,
+    Int32ul,
     Int64sb,
+    Int64ul,
     NullTerminated,
     Padding,
     Struct,
@@ -246,4 +249,45 @@ checkpoint_values = Struct(
 checkpoint = Struct(
     "values" / checkpoint_values,
     "rest" / Padding(CHECKPOINT_SIZE - checkpoint_values.sizeof()) * "zeros",
+)
+
+
+# RocksDB: the log framing, the head of a batch in a write-ahead log, and the ends of blocks and tables. All of them
+# little-endian.
+
+rocksdb_record = Struct(
+    "checksum" / Int32ul * "masked CRC-32C of type and data; little-endian, as everything here",
+    "size" / Int16ul * "bytes of data, all within one block of 32 KiB",
+    "type" / Int8ub * "1 whole, 2 first, 3 middle, 4 last part; 5 to 8 the same with the log's number in front",
+)
+
+rocksdb_batch = Struct(
+    "sequence" / Int64ul * "sequence number of the first entry",
+    "count" / Int32ul * "number of entries",
+)
+
+rocksdb_block_trailer = Struct(
+    "compression" / Int8ub * "0 none, 4 LZ4, 7 ZSTD, the latter two with the plain size as a varint in front",
+    "checksum" / Int32ul * "of the data as stored and the compression, by the type in the footer",
+)
+
+rocksdb_footer = Struct(
+    "checksum_type" / Int8ub * "0 none, 1 CRC-32C, 2 xxHash32, 3 xxHash64, 4 XXH3",
+    "handles" / Bytes(40) * "metaindex and index: offset and size each, varints, padded with zeros",
+    "format_version" / Int32ul * "5",
+    "magic" / Int64ul * "0x88E241B785F4CFF7",
+)
+
+# What RocketMQ puts into RocksDB (RocksDBConsumeQueueTable, RocksDBConsumeQueueOffsetTable), big-endian as elsewhere.
+
+rocksdb_queue_unit = Struct(
+    "physical_offset" / Int64sb * "commitlog offset of the message",
+    "size" / Int32sb * "bytes of its frame",
+    "tags_code" / Int64sb * "hash of the tag, or the delivery time of a delayed message",
+    "store_timestamp" / Int64sb * "ms, store time of the message",
+)
+
+rocksdb_queue_end = Struct(
+    "physical_offset" / Int64sb * "commitlog offset of the queue's last, or first, message",
+    "queue_offset" / Int64sb * "its slot in the queue",
 )

@@ -20,7 +20,7 @@ from tests.processes import ROOT, run
 from tests.test_tidy import FLOORS, HOUSE, module_name, sources
 
 DOCUMENTS = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md"), *ROOT.glob("tests/*/README.md")])
-LIMIT = 211 << 10
+LIMIT = 210 << 10
 ARCHITECTURE = ROOT / "docs/architecture.md"
 TOPS = (*FLOORS, "tests", "bench", "docs", "pyspark_rocketmq")
 # its examples of what breaks a rule are of files that there need not be
@@ -95,7 +95,7 @@ def test_the_map_has_every_package() -> None:
     """In the order of the packages, downwards; the order within a package is HOUSE's, which test_tidy.py proves."""
     told = rooms_told()
     rooms = {Path(path).parent.as_posix() for path in sources() if path.startswith(tuple(f"{top}/" for top in FLOORS))}
-    assert sorted(told) == sorted(rooms)
+    assert sorted(told) == sorted(room for room in rooms if room.count("/") < 2)
     assert all(any(module_name(room).startswith(row) for row in HOUSE) for room in told)
     tops = [FLOORS.index(room.partition("/")[0]) for room in told]
     assert tops == sorted(tops)
@@ -111,7 +111,7 @@ def test_every_law_names_tests_that_are_there() -> None:
             assert not function or f"def {function}(" in (ROOT / path).read_text(encoding="utf-8"), (path, function)
 
 
-@pytest.mark.parametrize(("document", "least"), [("architecture.md", 20), ("operations.md", 20)])
+@pytest.mark.parametrize(("document", "least"), [("architecture.md", 18), ("operations.md", 20)])
 def test_the_glossary_is_in_order(document: str, least: int) -> None:
     table = (ROOT / "docs" / document).read_text(encoding="utf-8").partition("## Glossary")[2]
     words = re.findall(r"^\| ([a-z ]+) \|", table, re.MULTILINE)[1:]

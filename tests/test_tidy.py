@@ -45,8 +45,8 @@ STARTERS = (
 # has no row of its own belongs to the row of its folder. A row imports from itself and from the rows before it.
 HOUSE = tuple(
     """
-    rmqctl.formats rmqctl.store.native rmqctl.store.status rmqctl.store.options rmqctl.store.files rmqctl.store.config
-    rmqctl.store.queues
+    rmqctl.formats rmqctl.store.native rmqctl.store.status rmqctl.store.options rmqctl.store.files
+    rmqctl.store.rocksdb rmqctl.store.config rmqctl.store.queues
     rmqctl.store.compiled rmqctl.store.log rmqctl.store.index rmqctl.store.store_files rmqctl.store.compare
     rmqctl.store.read
     rmqctl.store.timer rmqctl.store.answers rmqctl.store.write.checks rmqctl.store.write.prepare

@@ -15,9 +15,9 @@ from rmqctl.network.remoting.requests import FAQ, RequestError, Tell
 from rmqctl.network.topic_config import DEFAULT_TOPIC, PERM_READ, PERM_WRITE, TopicConfig, retry_topic, topic_from_bean
 from rmqctl.store.answers.config_offsets import LMQ_TABLE, OFFSET_TABLE, light_offsets, offset_key, offsets_of
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX
+from rmqctl.store.config.config_database import LMQ_OFFSETS
 from rmqctl.store.config.config_files import (
     DELETED_TOPICS,
-    LMQ_OFFSETS,
     brokers_group_problem,
     deleted_in,
     is_brokers_own,

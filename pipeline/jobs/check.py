@@ -24,13 +24,13 @@ from rmqctl.store.check.check import CheckOptions, CheckRun, WalkOrder, cross_ch
 from rmqctl.store.check.check import check as check_in_process
 from rmqctl.store.check.cross import CrossCheck, Level, TalliedRun
 from rmqctl.store.check.log import Walked
+from rmqctl.store.check.rocksdb import are_queues_readable
 from rmqctl.store.compare.index import IndexSurvey, readable_files
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.remote import is_address
 from rmqctl.store.log.implied import RunRecord
 from rmqctl.store.log.walk import Damage, Progress
 from rmqctl.store.options import Events
-from rmqctl.store.queues.queue_table import has_rocksdb_queues
 from rmqctl.store.store_files import StoreFiles
 
 # splits whose results are held at a time: a result has some hundred bytes for each queue with messages in the split
@@ -80,8 +80,8 @@ class _ByTasks:
 
     def walk(self, files: StoreFiles, begin: int, end: int, order: WalkOrder) -> Iterator[Walked]:
         """The log file by file, in order. UnreadableError where a file begins that cannot be read."""
-        with_queues = not has_rocksdb_queues(files.layout)
         # the driver has listed them before; files on a server are listed once by each process, names and sizes alike
+        with_queues = are_queues_readable(files.layout)
         queues = files.queues.listed() if with_queues and not is_address(files.place) else None
         ordered = CheckOrder(order.is_full, with_queues, queues, self._survey, order.doubtful_from)
         task = partial(check_splits, ordered)

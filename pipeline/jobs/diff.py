@@ -47,7 +47,8 @@ from rmqctl.pipeline.jobs.diff_match import (
 from rmqctl.pipeline.splits import SPLIT_SIZE, on_done_telling, whole_files_at_need
 from rmqctl.pipeline.tables import require_duckdb
 from rmqctl.store.answers.config_offsets import DELAY_FILE, GROUP_TABLE, OFFSET_TABLE, light_offsets
-from rmqctl.store.config.config_files import GROUPS, TOPICS, offsets_home, read_config
+from rmqctl.store.config.config_database import GROUPS, TOPICS
+from rmqctl.store.config.config_files import offsets_home, read_config
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import is_directory
 from rmqctl.store.log.column_walk import walk_columns

@@ -184,7 +184,7 @@ def _text(line: str) -> str:
 ROOT = Path(__file__).resolve().parents[2]
 # an option of this many commands is explained once, at the top
 _SHARED_BY = 2
-_EXAMPLES = 2
+_EXAMPLES = 1
 _SETS = {
     "*usual*": ("`--store`", "`--config`", "`--json`", "`--format`", "`--bytes`", "`--no-pager`"),
     "*store*": ("`--store`", "`--config`"),
@@ -285,12 +285,12 @@ _TOPS = ("formats", "store", "network", "pipeline", "rmqctl")
 
 
 def architecture_document() -> str:
-    """Return docs/architecture.md with the list of packages as their docstrings have it."""
+    """Return docs/architecture.md with the list of packages, two levels deep, as their docstrings have it."""
     before, begin, rest = (ROOT / "docs/architecture.md").read_text(encoding="utf-8").partition(_PACKAGES[0])
     _, end, after = rest.partition(_PACKAGES[1])
     lines = []
     for top in _TOPS:
-        for path in sorted((ROOT / top).rglob("__init__.py")):
+        for path in sorted([ROOT / top / "__init__.py", *(ROOT / top).glob("*/__init__.py")]):
             name = f"{path.parent.relative_to(ROOT).as_posix()}/"
             docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
             lines.append(f"{name:<28}{docstring.splitlines()[0]}\n")

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqctl.formats.checksums import whole_number
-from rmqctl.formats.errors import CorruptError, UncertainError, UnreadableError, UnreadPartError, UnsupportedError
+from rmqctl.formats.errors import CorruptError, UncertainError, UnreadableError, UnreadPartError
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.config.config_database import GROUPS, TOPICS
 from rmqctl.store.config.config_files import (
-    GROUPS,
-    TOPICS,
     ConfigFile,
     backup_of,
     deleted_in,
@@ -113,7 +112,7 @@ def table_in(path: Path, name: str, events: Events) -> dict[Any, Any] | None:
         return None
     if loaded is None:
         return None
-    if loaded.source != path:
+    if loaded.source == backup_of(path):
         events.noted(f"{path} cannot be used: what follows is from its backup, as a broker would read it")
     table = loaded.content.get(name) if isinstance(loaded.content, dict) else None
     if not isinstance(table, dict):
@@ -143,7 +142,7 @@ def unread_part(error: UnreadableError) -> UnreadPartError:
 class ConsumerTable(NamedTuple):
     """Offsets of consumer groups by `topic@group` and queue; `table` is None where they are not known, and `missing`
     says why. `path`: the file that a broker keeps them in. `stale`: whose offsets a file has that the broker no longer
-    uses, as a RocksDB has them: these groups may well exist, where they are is not known."""
+    uses, where the RocksDB that has them cannot be read: these groups may well exist, where they are is not known."""
 
     path: Path
     table: dict[Any, Any] | None
@@ -159,7 +158,7 @@ def consumer_table(config: Path, settings: StoreConfig, events: Events) -> Consu
         events.noted(home.note)
     elsewhere = in_database(home.path)
     table = table_in(home.path, OFFSET_TABLE, events)
-    if elsewhere is not None:
+    if table is None and elsewhere is not None:
         return ConsumerTable(home.path, None, elsewhere, _owners_in(home.path))
     if table is None:
         return ConsumerTable(home.path, None, why_unknown(home.path))
@@ -199,7 +198,7 @@ UNKNOWN_TOPIC = "topics.json does not name the topic, and it has no queue"
 
 
 def known_groups(layout: StoreLayout) -> set[str]:
-    """Return the groups that subscriptionGroup.json names; none where it is not there, or a RocksDB has them.
+    """Return the groups that subscriptionGroup.json, or the RocksDB in its place, names; none where neither is there.
 
     CorruptError, UnreadableError.
     """
@@ -293,7 +292,7 @@ class KnownNames:
             return False
         try:
             return not self.files.queues.of_topics(topic.__eq__)
-        except UnsupportedError:
+        except CorruptError:
             return False
 
     def is_removed(self, topic: str) -> bool:

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.checksums import whole_number
-from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError, counted, format_time, lasting
+from rmqctl.formats.errors import CorruptError, NotFoundError, counted, format_time, lasting
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.answers.config_offsets import (
     DELAY_FILE,
@@ -109,7 +109,7 @@ class HeldBack:
         properties = message.properties()
         if message.topic == TIMER_TOPIC:
             return due_time(properties.get(names.TIMER_OUT_MS, ""))
-        with suppress(UnsupportedError):  # queues in a RocksDB
+        with suppress(CorruptError):  # queues in a damaged RocksDB
             queue = self._reader.files.queues.find(SCHEDULE_TOPIC, message.queue_id)
             unit = None if queue is None else queue.unit(message.queue_offset)
             if unit is not None and unit.is_written and unit.physical_offset == message.physical_offset:
@@ -230,7 +230,7 @@ class HeldBack:
         """Whether a mark behind the half message names it; None where marks cannot be read."""
         try:
             view = self._view(OP_TOPIC, half.queue_id)
-        except UnsupportedError:
+        except CorruptError:
             return None
         if view is None:
             return False

@@ -92,7 +92,7 @@ def queue_steps(reader: StoreReader, message: StoredMessage) -> Iterator[Step]:
         return
     try:
         queue = reader.files.queues.find(message.topic, message.queue_id)
-    except UnsupportedError as error:
+    except CorruptError as error:
         yield step_at(Stage.QUEUE, UNKNOWN, str(error), message)
         return
     is_batch = queue is not None and not isinstance(queue, ConsumeQueue)
@@ -365,7 +365,7 @@ class Popping:
     def _all(self) -> list[_Popped]:
         if self._popped is None:
             self._popped = []
-            with contextlib.suppress(UnsupportedError):  # queues in a RocksDB
+            with contextlib.suppress(CorruptError):  # queues in a damaged RocksDB
                 for message in self._unsettled():
                     try:
                         self._take(message)

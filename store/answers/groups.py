@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError, UsageError, counted
+from rmqctl.formats.errors import CorruptError, NotFoundError, UsageError, counted
 from rmqctl.store.answers.config_offsets import (
     KnownNames,
     OffsetKey,
@@ -138,7 +138,7 @@ def group_queues(
     missing = "no offset of it is kept: it has not consumed, or keeps its offsets itself (broadcasting)"
     for stale in kept.stale:
         if group in (None, stale.group) and topic in (None, stale.topic):
-            detail = "its offsets are in a RocksDB, which is not read yet"
+            detail = "its offsets are in a RocksDB that cannot be read"
             yield GroupQueue(stale.group, stale.topic, None, UNKNOWN, detail=detail)
     if table is None:
         missing = f"{kept.missing}: how far the group is cannot be known"
@@ -211,7 +211,7 @@ class _Queues:
         try:
             for queue in reader.files.queues.of_topics(topics.__contains__):
                 self._queues.setdefault(queue.topic, {})[queue.queue_id] = queue
-        except UnsupportedError as error:
+        except CorruptError as error:
             self._why_unknown = error.message
 
     def rows(self, owner: OffsetKey, queues: dict[Any, Any]) -> Iterator[GroupQueue]:

@@ -373,7 +373,7 @@ def _topics(reader: StoreReader) -> set[str] | None:
     try:
         topics = set(known_topics(reader.files))
         is_whole = not has_rocksdb_queues(reader.files.layout) and bool(reader.files.queues.topics())
-    except UnsupportedError:
+    except CorruptError:
         topics, is_whole = set(), False
     if not is_whole:
         reader.events.noted("the store's topics are not all known without its queues: the whole commitlog is searched")

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from rmqctl.formats.checksums import parse_long
-from rmqctl.formats.errors import UncertainError, UnsupportedError, counted
+from rmqctl.formats.errors import CorruptError, UncertainError, counted
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.properties import has_queue_slot
 from rmqctl.store.files.layout import is_safe_topic
@@ -65,7 +65,7 @@ def undispatched(files: StoreFiles, events: Events) -> Undispatched:
         return found
     try:
         begin = _dispatched(files)
-    except UnsupportedError:
+    except CorruptError:
         return found
     levels = files.config.delay_levels()
     first: int | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rmqctl.formats.errors import UncertainError, UnsupportedError, counted
+from rmqctl.formats.errors import CorruptError, UncertainError, counted
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.log.unread_logs import UnreadCopy, unread_copies
 from rmqctl.store.store_files import StoreFiles
@@ -39,7 +39,7 @@ def _begin(files: StoreFiles, copy: UnreadCopy) -> int:
     """Return the queue offset from which on the commitlog has the messages; the copy's end where that is not known."""
     try:
         queue = files.queues.find(copy.topic, copy.queue_id) if is_safe_topic(copy.topic) else None
-    except UnsupportedError:
+    except CorruptError:
         queue = None
     if queue is None or not files.log.files:
         return copy.max_offset

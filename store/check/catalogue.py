@@ -23,6 +23,7 @@ FAMILIES: dict[str, str] = {
     "CFG": "Configuration files",
     "OFF": "Consumer and delay offsets",
     "TMR": "The timer",
+    "RDB": "RocksDB databases",
     "EPO": "Epochs of a store under a controller",
 }
 """Headings of the families, in the order of docs/findings.md."""

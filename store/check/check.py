@@ -31,6 +31,7 @@ from rmqctl.store.check.index import IndexCheck
 from rmqctl.store.check.log import LogCheck, OldMessages, Walked, log_file_findings, walk_range
 from rmqctl.store.check.log_findings import AffectedMessages, DamageFindings, Look, message_findings, topic_findings
 from rmqctl.store.check.queue_findings import QueueCheck
+from rmqctl.store.check.rocksdb import are_queues_readable, both_kinds, database_findings
 from rmqctl.store.check.state import (
     epoch_findings,
     queue_file_findings,
@@ -100,7 +101,7 @@ def cross_checks(
     if files.dledger is not None:
         return []  # units and entries lead into a log that is not read
     checks: list[CrossCheck] = [IndexCheck(files, survey, is_live=is_live, error=error)]
-    return checks if has_rocksdb_queues(files.layout) else [QueueCheck(files), *checks]
+    return [QueueCheck(files), *checks] if are_queues_readable(files.layout) else checks
 
 
 # One pass over a store: every look in its order, the log walked once for all of them.
@@ -155,6 +156,8 @@ class Pass:
             yield from unfinished_changes(layout)
         yield from self._guarded(small_file_findings(layout))
         yield from configs.findings()
+        of_databases = database_findings(layout, is_quick=self._level is Level.QUICK, is_live=self._seen.is_live)
+        yield from self._guarded(of_databases)
         yield from self._file_findings()
         files = self._files
         affected = AffectedMessages(files)
@@ -166,6 +169,8 @@ class Pass:
         if self._has_log:
             yield from self._guarded(timer_findings(files, self._seen, self._doubts))
             yield from self._guarded(epoch_findings(files, self._seen))
+        if not self._seen.is_live and self._level is not Level.QUICK:
+            yield from self._guarded(both_kinds(self._files))
         if self._has_log or not has_rocksdb_queues(layout):
             yield from self._guarded(OffsetCheck(files, configs, self._doubts).findings())
 
@@ -310,7 +315,7 @@ class Pass:
         summary.uncovered_messages = look.uncovered if self._level is Level.FULL else None
         summary.bodies_not_unpacked = look.packed
         is_read = self._has_log and self._files.dledger is None
-        summary.queues_checked = is_read and not has_rocksdb_queues(self._files.layout)
+        summary.queues_checked = is_read
         summary.index_checked = is_read
         summary.live = seen.is_live
         if not self._is_complete:

@@ -10,35 +10,32 @@ from pathlib import Path
 from typing import Any
 
 from rmqctl.formats.config_json import parse_config_json
-from rmqctl.formats.errors import CorruptError, UnsupportedError, counted, refuse_exhausted
+from rmqctl.formats.errors import CorruptError, UncertainError, counted, refuse_exhausted
 from rmqctl.store.answers.config_offsets import light_offsets, why_hidden
 from rmqctl.store.answers.unread import unread_queues
 from rmqctl.store.check.catalogue import Finding
+from rmqctl.store.config.config_database import LMQ_OFFSETS, OFFSETS, TOPICS, database_of, databases, is_readable_form
 from rmqctl.store.config.config_files import (
     DAMAGED,
     EMPTY,
     GOOD,
-    LMQ_OFFSETS,
     MISSING,
     NOT_A_FILE,
-    OFFSETS,
     OWN_TABLES,
-    TOPICS,
     UNREADABLE,
     WHITE_SPACE,
     ConfigPair,
     FoundFile,
-    database_of,
-    databases,
     deleted_in,
     look_at_pair,
     may_be_name,
     offsets_home,
+    read_config,
     starts_of,
 )
 from rmqctl.store.config.config_tables import TABLES, missing_table
 from rmqctl.store.files.layout import is_safe_topic
-from rmqctl.store.files.reading import has_entries
+from rmqctl.store.files.reading import has_entries, is_there
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.store_files import StoreFiles
@@ -84,9 +81,26 @@ class ConfigFiles:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.files: dict[str, ConfigPair] = {name: look_at_pair(directory / name) for name in _names(directory)}
+        self._of_databases: dict[str, Any] = {}
+        self._of_damaged: list[Finding] = []
+        for database, names in databases(directory).items():
+            self._read_database(database, names)
+
+    def _read_database(self, database: Path, names: list[str]) -> None:
+        for name in names:
+            try:
+                self._of_databases[name] = read_config(self._directory / name)
+            except UncertainError:
+                return
+            except CorruptError as error:
+                path = None if error.file is None else Path(error.file)
+                text = f"the table of {name} cannot be read from its RocksDB: {error.message}"
+                self._of_damaged.append(Finding("RMQ-CFG-008", text, path or database, error.physical_offset))
 
     def value(self, name: str) -> Any:
-        """What a broker would load: the file or its backup; None if neither is good."""
+        """What a broker would load: the file or its backup, or of a RocksDB in its place; None if neither is good."""
+        if name in self._of_databases:
+            return self._of_databases[name]
         pair = self.files.get(name)
         return None if pair is None else next((found.value for found in pair if found.is_good), None)
 
@@ -102,6 +116,7 @@ class ConfigFiles:
             yield from _of_pair(pair)
             if pair.file.is_good:
                 yield from _of_shape(name, pair.file)
+        yield from self._of_damaged
         yield from self._missing()
         yield from self._names()
 
@@ -144,7 +159,8 @@ class ConfigFiles:
             text = "could lead out of the store's folders" if is_leaving else "is one that no broker takes"
             code = "RMQ-CFG-023" if is_leaving else "RMQ-CFG-024"
             topic = name if kind == "topic" else None
-            yield Finding(code, f"{kind} name {name!r} {text}", self._directory / file, topic=topic, found=name)
+            place = database_of(self._directory, file) or self._directory / file
+            yield Finding(code, f"{kind} name {name!r} {text}", place, topic=topic, found=name)
 
 
 def _names(directory: Path) -> list[str]:
@@ -277,6 +293,19 @@ class _Wrong:
     bound: int
 
 
+def _beside_databases(config: Path) -> Iterator[Finding]:
+    """Yield the RocksDBs whose form is not known, and the files beside others that brokers do not read."""
+    for database, names in databases(config).items():
+        if not is_readable_form(database):
+            text = f"a RocksDB holds what {', '.join(names)} held, and was not checked"
+            yield Finding("RMQ-CFG-040", text, database)
+            continue
+        beside = [name for name in names if is_there(config / name)]
+        if beside:
+            text = f"the broker uses this RocksDB in place of {', '.join(beside)} beside it"
+            yield Finding("RMQ-CFG-040", text, database)
+
+
 class OffsetCheck:
     """`configs` are to be read before the queues: a group may go on while it is looked at."""
 
@@ -287,18 +316,19 @@ class OffsetCheck:
         self._unread = {(one.copy.topic, one.copy.queue_id) for one in unread_queues(files)}
         self._home = offsets_home(files.layout.config, files.config)
         self._doubts = doubts or QueueDoubts(files, is_quick=False)
+        database = database_of(files.layout.config, self._home.path.name)
+        self._place = database or self._home.path
+        self._fix = None if database is None else ""
 
     def findings(self) -> Iterator[Finding]:
         """Offsets of groups, of delay levels, and topics that are not configured."""
         config = self._files.layout.config
-        for database, names in databases(config).items():
-            text = f"a RocksDB holds what {', '.join(names)} held, and was not checked"
-            yield Finding("RMQ-CFG-040", text, database)
+        yield from _beside_databases(config)
         if self._home.note and not self._files.config.enable_lmq:
             yield Finding("RMQ-CFG-041", self._home.note, self._home.path)
         try:
             queues = {(queue.topic, queue.queue_id): queue for queue in self._files.queues.all()}
-        except UnsupportedError:
+        except CorruptError:
             return
         yield from self._consumers(queues)
         yield from self._delays(queues)
@@ -361,12 +391,13 @@ class OffsetCheck:
         return Finding(
             code,
             text,
-            self._home.path,
+            self._place,
             topic=topic,
             queue_id=first.queue_id if len(several) == 1 else None,
             expected=first.bound,
             found=first.offset,
             messages=sum(abs(one.offset - one.bound) for one in several) if code in _COUNTED else None,
+            fix=self._fix,
         )
 
     def _delays(self, queues: dict[tuple[str, int], AnyConsumeQueue]) -> Iterator[Finding]:
@@ -487,9 +518,9 @@ class OffsetCheck:
             )
 
     def _impossible(self, name: str, text: str, topic: str, queue_id: int | None, offset: Any = None) -> Finding:
-        path = self._files.layout.config / name
+        path, fix = (self._files.layout.config / name, None) if name == _DELAY else (self._place, self._fix)
         found = offset if isinstance(offset, int | str) else None
-        return Finding("RMQ-OFF-007", text, path, topic=topic, queue_id=queue_id, found=found)
+        return Finding("RMQ-OFF-007", text, path, topic=topic, queue_id=queue_id, found=found, fix=fix)
 
 
 def _is_offset(value: Any) -> bool:

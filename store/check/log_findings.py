@@ -53,7 +53,7 @@ class AffectedMessages:
     def _simple_queues(self) -> list[ConsumeQueue]:
         try:
             queues = self._files.queues.all()
-        except UnsupportedError:
+        except CorruptError:
             return []
         return [queue for queue in queues if isinstance(queue, ConsumeQueue)]
 

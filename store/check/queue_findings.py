@@ -11,6 +11,7 @@ from rmqctl.store.answers.config_offsets import KnownNames
 from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.check.cross import WHOLE, Level, LogSeen, TalliedRun
 from rmqctl.store.check.queue_look import QueueLook, UnitLook, UnitVerdict, live_tally
+from rmqctl.store.check.rocksdb import in_rocksdb
 from rmqctl.store.clean.plan import Because, judge_queue
 from rmqctl.store.compare.lives import Stretch, Stretches
 from rmqctl.store.compare.queues import QueuesComparison, QueuesTally, QueueTally, SlotState, cut_off
@@ -417,23 +418,19 @@ class QueueCheck:
     """`add` the runs of the log in its order, those that tasks have compared already too, then `finish` once.
 
     Memory: some 50 bytes for every stretch of slots that is not as the one before it; one stretch for a sound queue.
-    Queues in a RocksDB are not looked at.
     """
 
     def __init__(self, files: StoreFiles) -> None:
         self._files = files
-        self._is_wanted = not has_rocksdb_queues(files.layout)
-        self._comparison = QueuesComparison(files) if self._is_wanted else None
+        self._comparison = QueuesComparison(files)
 
     @property
     def tally(self) -> QueuesTally:
         """What was found so far; can be pickled."""
-        return self._comparison.tally if self._comparison is not None else QueuesTally()
+        return self._comparison.tally
 
     def add(self, run: Run) -> None:
         """The log holds these messages."""
-        if self._comparison is None:
-            return
         if not isinstance(run, TalliedRun):
             self._comparison.take(run)
         elif run.queues_error is not None:
@@ -443,13 +440,16 @@ class QueueCheck:
 
     def compare(self) -> None:
         """Compare what waits until now."""
-        if self._comparison is not None:
-            self._comparison.compare()
+        self._comparison.compare()
 
     def finish(self, seen: LogSeen) -> Iterator[Finding]:
         """What differs, queue by queue. At the quick level the last unit of each queue is looked at, and no more."""
-        if not self._is_wanted:
-            return
+        found = self._found(seen)
+        if has_rocksdb_queues(self._files.layout):
+            found = in_rocksdb(self._files, found, seen)
+        yield from found
+
+    def _found(self, seen: LogSeen) -> Iterator[Finding]:
         if seen.level is Level.QUICK:
             yield from _ends(self._files, seen)
             return

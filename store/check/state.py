@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError, counted, lasting, refuse_exhausted
+from rmqctl.formats.errors import CorruptError, UnreadableError, counted, lasting, refuse_exhausted
 from rmqctl.formats.layouts import CHECKPOINT_SIZE
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.properties import has_queue_slot
@@ -37,7 +37,7 @@ from rmqctl.store.journal.log import DAMAGED, changes
 from rmqctl.store.log.survey import start_after_crash
 from rmqctl.store.log.walk import walk
 from rmqctl.store.queues.consumequeue import UNIT_SIZE
-from rmqctl.store.queues.queue_table import has_rocksdb_beside_files, has_rocksdb_queues, list_queues, rocksdb_error
+from rmqctl.store.queues.queue_table import has_rocksdb_beside_files, has_rocksdb_queues, list_queues, rocksdb_folder
 from rmqctl.store.read.frames import store_time_at
 from rmqctl.store.store_files import Checkpoint, StoreFiles
 from rmqctl.store.timer.wheel import CHECKPOINT_FILE
@@ -57,8 +57,9 @@ def state_findings(
     crashed = has_abort and not seen.is_live
     if crashed:
         text = "it is there, but nobody has the store open"
-        # without its commitlog a store cannot be recovered: that has to come back first
-        fix = "" if files.missing_log() is not None else None
+        # without its commitlog a store cannot be recovered: that has to come back first. Queues in a RocksDB a broker
+        # alone dispatches again
+        fix = "" if files.missing_log() is not None or has_rocksdb_queues(files.layout) else None
         yield Finding("RMQ-STATE-001", text, files.layout.abort, fix=fix)
     if files.log.files:
         yield from _checkpoint(files, seen, checkpoint, crashed, largest_timestamp)
@@ -158,7 +159,7 @@ def _queued(files: StoreFiles) -> _Queued | None:
     known."""
     try:
         queues = files.queues.all()
-    except UnsupportedError:
+    except CorruptError:
         return None
     newest = -1
     for queue in queues:
@@ -249,12 +250,11 @@ _CODES = {
 def queue_file_findings(files: StoreFiles) -> Iterator[Finding]:
     """Everything that can be said of the queues without reading units."""
     if has_rocksdb_queues(files.layout):
-        folder = rocksdb_error(files.layout).file
-        text = "the consume queues are kept in a RocksDB, which is not read yet: they were not checked"
-        yield Finding("RMQ-STATE-003", text, None if folder is None else Path(folder))
+        text = "the consume queues are in a RocksDB: rmqctl reads it and never writes it"
+        yield Finding("RMQ-STATE-003", text, rocksdb_folder(files.layout))
         return
     if has_rocksdb_beside_files(files.layout):
-        text = "consume queues are kept in a RocksDB, too, which is not read yet: only those in files were checked"
+        text = "consume queues are in a RocksDB, too: those in files are used here"
         yield Finding("RMQ-STATE-003", text, files.layout.consumequeue_rocksdb)
     for queue in files.queues.all():
         yield from _of_queue(queue.topic, queue.queue_id, queue.files)

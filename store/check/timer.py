@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError, counted
+from rmqctl.formats.errors import CorruptError, UnreadableError, counted
 from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.check.config import QueueDoubts
 from rmqctl.store.check.cross import Level, LogSeen
@@ -25,7 +25,7 @@ def timer_findings(files: StoreFiles, seen: LogSeen, doubts: QueueDoubts) -> Ite
     checkpoint are up to a second old there. Where the end of the timer's queue is in doubt, only damage of files."""
     try:
         listed = files.queues.of_topics(TIMER_TOPIC.__eq__)
-    except UnsupportedError:
+    except CorruptError:
         return
     queue = next((one for one in listed if one.queue_id == 0), None)
     reader = StoreReader(files, UNHEARD)

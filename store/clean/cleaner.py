@@ -14,7 +14,6 @@ from rmqctl.formats.errors import (
     RefusedError,
     RmqctlError,
     UnreadableError,
-    UnsupportedError,
     WriteFailedError,
     counted,
 )
@@ -398,8 +397,8 @@ def _losing(files: StoreFiles, min_offset: int, events: Events) -> _Losing:
     now = files.log.min_offset
     try:
         queues: Iterable[AnyConsumeQueue] = files.queues.all()
-    except UnsupportedError as error:
-        events.noted(f"{error.message}: what groups have not read is not known")
+    except CorruptError as error:
+        events.noted(f"{error}: what groups have not read is not known")
         return found
     for queue in queues:
         begin, then = queue.min_offset(now), queue.min_offset(max(now, min_offset))

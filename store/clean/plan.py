@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.formats.errors import RefusedError, UnreadableError, UnsupportedError, counted, refuse_exhausted
+from rmqctl.formats.errors import CorruptError, RefusedError, UnreadableError, counted, refuse_exhausted
 from rmqctl.store.clean.options import CleaningOrder, CleanOptions, DiskUsage, decide, measure_disks
 from rmqctl.store.files.layout import LARGEST_OFFSET
 from rmqctl.store.files.lock import refuse_server
@@ -379,7 +379,7 @@ def messages_before(files: StoreFiles, min_offset: int) -> int | None:
         return 0
     try:
         queues = files.queues.all()
-    except UnsupportedError:
+    except CorruptError:
         return None
     now = files.log.min_offset
     return sum(max(0, queue.min_offset(max(now, min_offset)) - queue.min_offset(now)) for queue in queues)

@@ -36,7 +36,7 @@ KEYS = (
     ConfigKey("storePathRootDir", READING, "the store where -s names none"),
     ConfigKey("storePathCommitLog", READING, "directories of the commitlog, separated by commas"),
     ConfigKey("readOnlyCommitLogStorePaths", READING, "further ones, which are read; writing and cleaning refuse them"),
-    ConfigKey("storeType", WRITING, "defaultRocksDB is refused"),
+    ConfigKey("storeType", WRITING, "defaultRocksDB: queues and tables are read from RocksDB, and never written"),
     ConfigKey("mappedFileSizeCommitLog", READING, "size of commitlog files, else that of the files"),
     ConfigKey("mappedFileSizeConsumeQueue", READING, "size of consumequeue files, else that of the files"),
     ConfigKey("mapperFileSizeBatchConsumeQueue", READING, "size of batch consumequeue files, else that of the files"),

@@ -12,60 +12,31 @@ from rmqctl.formats.checksums import java_long
 from rmqctl.formats.config_json import MAXIMUM_SIZE, format_config_json
 from rmqctl.formats.errors import CorruptError, UncertainError, UnsupportedError, format_time, refuse_exhausted
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.config.config_database import (
+    GROUPS,
+    LMQ_OFFSETS,
+    OFFSETS,
+    TOPICS,
+    database_of,
+    database_text,
+    is_readable_form,
+    takes_newer_files,
+)
 from rmqctl.store.config.config_tables import convertible_entries, is_white_space, load_config_text, white_space_read_by
 from rmqctl.store.config.config_text import read_torn_text
 from rmqctl.store.config.releases import DEFAULT_RELEASE, RELEASES, VERSIONS, Release
 from rmqctl.store.files import io
-from rmqctl.store.files.reading import is_file, read_small_file, status_of
+from rmqctl.store.files.reading import read_small_file, status_of
 
 # Where a broker keeps topics, groups and offsets: the usual JSON file, a RocksDB, or the file of light queues.
 
-TOPICS = "topics.json"
-GROUPS = "subscriptionGroup.json"
-OFFSETS = "consumerOffset.json"
-LMQ_OFFSETS = "lmqConsumerOffset.json"
-"""Where a broker with enableLmq keeps the offsets of all groups (LmqConsumerOffsetManager)."""
 OWN_TABLES = (TOPICS, OFFSETS, GROUPS)
 """The tables that a broker keeps from its first start on."""
-
-# of each table: its own database (storeType=defaultRocksDB, configManagerVersion=v1)
-_OWN_DATABASE = {
-    TOPICS: "topics",
-    GROUPS: "subscriptionGroups",
-    OFFSETS: "consumerOffsets",
-    LMQ_OFFSETS: "consumerOffsets",
-}
-# databases of all three tables: configManagerVersion=v2, useSingleRocksDBForAllConfigs, and that of 5.1
-_SHARED_DATABASES = ("rdb", "metadata", "rocksdb")
-_CURRENT = "CURRENT"  # names the manifest; no RocksDB is without it
 _WHAT = {TOPICS: "topics", GROUPS: "consumer groups", OFFSETS: "consumer offsets", LMQ_OFFSETS: "consumer offsets"}
 
 
-def database_of(config: Path, name: str) -> Path | None:
-    """Return the RocksDB in the folder `config` that holds the table of the file `name`; None if there is none.
-
-    UnreadableError.
-    """
-    if name not in _OWN_DATABASE:
-        return None
-    for folder in (*_SHARED_DATABASES, _OWN_DATABASE[name]):
-        if is_file(config / folder / _CURRENT):
-            return config / folder
-    return None
-
-
-def databases(config: Path) -> dict[Path, list[str]]:
-    """Return the RocksDBs of the folder `config`, each with the files whose tables it holds. UnreadableError."""
-    found: dict[Path, list[str]] = {}
-    for name in (TOPICS, GROUPS, OFFSETS):
-        database = database_of(config, name)
-        if database is not None:
-            found.setdefault(database, []).append(name)
-    return found
-
-
 def in_database(path: Path) -> str | None:
-    """Return why the table of the config file `path` is not read: a RocksDB has it; None if none does."""
+    """Return why a broker does not use the config file `path`: a RocksDB has its table; None if none does."""
     database = database_of(path.parent, path.name)
     if database is None:
         return None
@@ -74,27 +45,16 @@ def in_database(path: Path) -> str | None:
     if status is not None:
         written = format_time(status.st_mtime_ns // 1_000_000)
         stale = f"; {path.name}, written {written}, is not what the broker uses"
-    return f"the broker keeps its {_WHAT[path.name]} in this RocksDB, which is not read yet{stale}"
-
-
-def uncertain_in(path: Path) -> UncertainError | None:
-    """Return what to report where the table of the config file `path` is asked for and a RocksDB has it."""
-    why = in_database(path)
-    if why is None:
-        return None
-    return UncertainError(why, file=database_of(path.parent, path.name), hint=_hint(path))
+    unread = "" if is_readable_form(database) else ", which is not read yet"
+    return f"the broker keeps its {_WHAT[path.name]} in this RocksDB{unread}{stale}"
 
 
 def refuse_database(path: Path) -> None:
     """Raise UnsupportedError where a change of the config file `path` would have no effect: a RocksDB has its table."""
     why = in_database(path)
     if why is not None:
-        raise UnsupportedError(why, file=database_of(path.parent, path.name), hint=_hint(path))
-
-
-def _hint(path: Path) -> str:
-    export = "`mqadmin rocksDBConfigToJson` prints it"
-    return f"{export}; if the broker no longer uses it, move the folder away"
+        hint = "change it by mqadmin while the broker runs; a broker that no longer uses it: move the folder away"
+        raise UnsupportedError(why, file=database_of(path.parent, path.name), hint=hint)
 
 
 class OffsetsHome(NamedTuple):
@@ -169,12 +129,47 @@ def load_config(path: Path) -> ConfigFile | None:
 
     A file that only some versions load is loaded: it is newer than its backup.
     None if there is neither. CorruptError where what there is cannot be parsed: that is said even where only the file
-    itself is damaged and no backup exists, while a broker would start with an empty table. UncertainError where the
-    broker has the table in a RocksDB instead; UnreadableError.
+    itself is damaged and no backup exists, while a broker would start with an empty table. UnreadableError.
+
+    A table that the broker has in a RocksDB comes from there, with its folder as the source; UncertainError for one of
+    5.1, which is not read.
     """
-    elsewhere = uncertain_in(path)
-    if elsewhere is not None:
-        raise elsewhere
+    database = database_of(path.parent, path.name)
+    if database is not None:
+        return _load_database(database, path)
+    return _load_file(path)
+
+
+def _load_database(database: Path, path: Path) -> ConfigFile:
+    """Return the table of the config file `path` from the RocksDB that has it.
+
+    A broker takes over a JSON file that is newer than the database: topics and groups are added, offsets replaced
+    (RocksDBTopicConfigManager#merge, RocksDBConsumerOffsetManager#merge).
+    """
+    if not is_readable_form(database):
+        raise UncertainError(in_database(path) or "", file=database, hint="`mqadmin rocksDBConfigToJson` prints it")
+    found = parse_config_data(path, database_text(database, path.name))
+    assert found is not None
+    found = found._replace(source=database)
+    newer = _load_file(path) if takes_newer_files(database) else None
+    if newer is None or _counter(newer.content) <= _counter(found.content):
+        return found
+    if path.name in (OFFSETS, LMQ_OFFSETS):
+        return newer
+    merged = dict(found.content)
+    for field, value in newer.content.items():
+        is_table = isinstance(value, dict) and field != "dataVersion"
+        merged[field] = {**merged.get(field, {}), **value} if is_table else value
+    return found._replace(content=merged)
+
+
+def _counter(content: Any) -> int:
+    version = content.get("dataVersion") if isinstance(content, dict) else None
+    counter = version.get("counter") if isinstance(version, dict) else None
+    return counter if isinstance(counter, int) else 0
+
+
+def _load_file(path: Path) -> ConfigFile | None:
     damage: CorruptError | None = None
     for candidate in (path, backup_of(path)):
         try:
@@ -280,7 +275,8 @@ _SYSTEM_PREFIX = "rmq_sys_"
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 _LEGAL_TEXT = "^[%|a-zA-Z0-9_-]+$"
 # and where a broker does not look at the characters
-_USUAL_NAME = re.compile(r"[%|a-zA-Z0-9_.:-]+")
+# retry topics of POP since 5.2 are %RETRY%group+topic (KeyBuilder#buildPopRetryTopicV2)
+_USUAL_NAME = re.compile(r"[%|a-zA-Z0-9_.:-]+|%RETRY%[%|a-zA-Z0-9_-]+\+[%|a-zA-Z0-9_-]+")
 _LONGEST, _LONGEST_OF_GROUPS = 127, 255
 _GROUP_TOPICS = ("%RETRY%", "%DLQ%")
 MOST_QUEUES = 10_000

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmqctl.formats.errors import RemovedError, RmqctlError, UnreadableError, UnsupportedError, counted
+from rmqctl.formats.errors import CorruptError, RemovedError, RmqctlError, UnreadableError, counted
 from rmqctl.store.answers.config_offsets import KnownNames
-from rmqctl.store.config.config_files import databases
+from rmqctl.store.config.config_database import databases, is_readable_form
 from rmqctl.store.dump.recognise import FileKind, Recognised, recognise
 from rmqctl.store.files.io import on_disk_bytes
 from rmqctl.store.files.layout import StoreLayout, is_file_name
@@ -31,8 +31,6 @@ from rmqctl.store.store_files import StoreFiles
 
 _Row = dict[str, Any]
 _DATABASES = {
-    "consumequeue": "the consume queues",
-    "consumequeue_rocksdb": "consume queues",
     "rocksdbstore": "keys, timers or transactions",
     "kvStore": "records of POP",
 }
@@ -99,10 +97,11 @@ def not_read(files: StoreFiles) -> list[str]:
             topics = counted(len({copy.topic for copy in of_kind}), "topic")
             found.append(f"{what} holds {messages} of {topics}")
     for folder in files.layout.rocksdb:
-        what = _DATABASES[folder.name]
-        if folder.name != "rocksdbstore" or holds_rocksdb_data(files.layout):
-            found.append(f"{folder.name}/ (a RocksDB) holds {what}")
+        if folder.name in _DATABASES and (folder.name != "rocksdbstore" or holds_rocksdb_data(files.layout)):
+            found.append(f"{folder.name}/ (a RocksDB) holds {_DATABASES[folder.name]}")
     for database, names in databases(files.layout.config).items():
+        if is_readable_form(database):
+            continue
         found.append(f"{database} (a RocksDB) is used instead of {', '.join(names)}")
     return found
 
@@ -116,12 +115,14 @@ def _unfinished(files: StoreFiles) -> str | None:
 
 
 def _queues_info(files: StoreFiles) -> _Row:
-    if has_rocksdb_queues(files.layout):
-        return {"kind": "rocksdb", "topics": None, "queues": None, "units": None, "problems": []}
-    queues = files.queues.all()
+    kind = "rocksdb" if has_rocksdb_queues(files.layout) else "files"
+    try:
+        queues = files.queues.all()
+    except CorruptError as error:
+        return {"kind": kind, "topics": None, "queues": None, "units": None, "problems": [str(error)]}
     minimum = files.log.min_offset
     return {
-        "kind": "files",
+        "kind": kind,
         "topics": len({queue.topic for queue in queues}),
         "queues": len(queues),
         # what can be read: slots of messages that are gone with old commitlog files are left out
@@ -280,7 +281,7 @@ def has_queue_files(files: StoreFiles) -> bool:
     """Whether the store has consume queues that can be read: neither lost nor in a RocksDB."""
     try:
         return any(queue.files.files for queue in files.queues.all())
-    except UnsupportedError:
+    except CorruptError:
         return False
 
 

@@ -22,8 +22,8 @@ from rmqctl.store.answers.config_offsets import (
     offsets_of,
 )
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX
+from rmqctl.store.config.config_database import LMQ_OFFSETS
 from rmqctl.store.config.config_files import (
-    LMQ_OFFSETS,
     backup_of,
     load_config,
     next_backup,

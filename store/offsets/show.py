@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from rmqctl.formats.checksums import whole_number
 from rmqctl.formats.config_json import MAXIMUM_SIZE, parse_config_json
-from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError, counted
+from rmqctl.formats.errors import CorruptError, UncertainError, UnreadableError, counted
 from rmqctl.store.answers.config_offsets import (
     DELAY_FILE,
     OFFSET_TABLE,
@@ -23,19 +23,20 @@ from rmqctl.store.answers.config_offsets import (
     unread_part,
 )
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX, pop_retry_topics
+from rmqctl.store.config.config_database import database_of
 from rmqctl.store.config.config_files import (
     MISSING,
     ConfigFile,
     backup_of,
     how_it_is,
     in_database,
+    load_config,
     look_at,
     offsets_home,
     parse_config_file,
-    uncertain_in,
 )
 from rmqctl.store.files.layout import is_safe_topic
-from rmqctl.store.files.reading import read_small_file
+from rmqctl.store.files.reading import is_there, read_small_file
 from rmqctl.store.options import Events
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.read.reader import StoreReader
@@ -81,12 +82,9 @@ def kept_offsets(
     home = offsets_home(config, reader.files.config)
     if home.note:
         reader.events.noted(home.note)
-    stale = uncertain_in(home.path)
-    if stale is not None:
-        reader.events.damaged(stale)
-    rows = [*_consumers(_pair(home.path, reader.events), reader.events, home.path)]
-    if stale is not None:
-        rows = [row._replace(detail="of a file that the broker no longer uses") for row in rows]
+    elsewhere = in_database(home.path)
+    pair = _pair(home.path, reader.events) if elsewhere is None else _of_database(home.path, reader.events)
+    rows = [*_consumers(pair, reader.events, home.path)]
     if group is None:
         rows += _delays(_pair(config / DELAY_FILE, reader.events))
     bounds = _Bounds(reader)
@@ -113,7 +111,7 @@ class _Bounds:
         try:
             files = self._reader.files
             queue = files.queues.find(row.topic, row.queue_id) if is_safe_topic(row.topic) else None
-        except UnsupportedError as error:
+        except CorruptError as error:
             self._is_readable = False
             self._reader.events.noted(f"{error.message}: where queues begin and end is not known")
             return row
@@ -144,6 +142,20 @@ def _pair(path: Path, events: Events) -> _Pair:
             {**table, **light_offsets(content.content if content else None)} if isinstance(table, dict) else None
         )
     return _Pair(*tables)
+
+
+def _of_database(path: Path, events: Events) -> _Pair:
+    """Return the offsets of a RocksDB; where it cannot be read, those of the file that it replaced, which is said."""
+    try:
+        loaded = load_config(path)
+    except CorruptError as error:
+        events.damaged(error)
+        events.noted(f"what follows is of {path.name}, which the broker no longer uses since it has the RocksDB")
+        return _pair(path, events)
+    table = loaded.content.get(OFFSET_TABLE) if loaded is not None and isinstance(loaded.content, dict) else None
+    if loaded is not None:
+        events.noted(f"offsets are those of {loaded.source}")
+    return _Pair(table if isinstance(table, dict) else None, None)
 
 
 def _consumers(pair: _Pair, events: Events, path: Path) -> Iterator[KeptOffset]:
@@ -200,9 +212,8 @@ def lint_offsets(files: StoreFiles, now: int, events: Events) -> Iterator[Offset
     if home.note:
         events.noted(home.note)
     for path in (home.path, files.layout.config / DELAY_FILE):
-        stale = in_database(path)
-        if stale is not None:
-            yield OffsetProblem("warning", "in-rocksdb", path, detail=stale)
+        if database_of(path.parent, path.name) is not None:
+            yield from look.database(path)
             continue
         file, backup = look.loaded(path), look.loaded(backup_of(path))
         yield from look.problems
@@ -243,6 +254,21 @@ class _Lint:
         self._groups, self._topics = self._names_known.groups, self._names_known.topics
         if self._groups is None or self._topics is None:
             events.noted(f"{self._names_known.why_unknown()}: names are not compared with it")
+
+    def database(self, path: Path) -> Iterator[OffsetProblem]:
+        """Yield what is wrong with the offsets that a RocksDB has in the place of the file `path`."""
+        folder = database_of(path.parent, path.name) or path
+        try:
+            loaded = load_config(path)
+        except CorruptError as error:
+            weight: Weight = "warning" if isinstance(error, UncertainError) else "error"
+            yield OffsetProblem(weight, "in-rocksdb", folder, detail=error.message)
+            return
+        if loaded is not None and loaded.source == folder and is_there(path):
+            yield OffsetProblem("notice", "in-rocksdb", path, detail=in_database(path) or "")
+        table = self.table(loaded)
+        if table is not None:
+            yield from self.consumers(folder, table)
 
     def loaded(self, path: Path) -> ConfigFile | None:
         """One of the two files; what is wrong with it as a whole is among the problems."""
@@ -373,7 +399,7 @@ class _Lint:
     def _place(self, at: OffsetProblem, topic: str, queue_id: int, offset: int) -> Iterator[OffsetProblem]:
         try:
             queue = self._files.queues.find(topic, queue_id) if is_safe_topic(topic) else None
-        except UnsupportedError:
+        except CorruptError:
             return
         if queue is None:
             count = (self._topics or {}).get(topic)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, UnreadableError, UsageError, counted
-from rmqctl.store.config.config_files import databases, read_config
+from rmqctl.store.config.config_database import databases
+from rmqctl.store.config.config_files import read_config
 from rmqctl.store.config.epoch_file import EPOCH_FILE
 from rmqctl.store.config.releases import RELEASES, VERSIONS, Release
 from rmqctl.store.files.reading import exists, has_entries

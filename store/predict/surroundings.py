@@ -14,6 +14,7 @@ import numpy as np
 
 from rmqctl.formats.errors import CorruptError, UnreadableError, counted, refuse_exhausted
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.config.config_database import database_of
 from rmqctl.store.config.config_files import (
     DAMAGED,
     GOOD,
@@ -22,7 +23,6 @@ from rmqctl.store.config.config_files import (
     ConfigPair,
     FoundFile,
     backup_of,
-    database_of,
     look_at_pair,
 )
 from rmqctl.store.config.config_tables import missing_table

@@ -11,7 +11,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.formats.errors import ExhaustedError, UnreadableError, UnsupportedError, WriteFailedError, refuse_exhausted
 from rmqctl.formats.message import StoredMessage
@@ -38,6 +38,9 @@ from rmqctl.store.queues.consumequeue import (
 from rmqctl.store.queues.consumequeue_ext import DEFAULT_EXT_FILE_SIZE
 from rmqctl.store.queues.dispatch import LMQ_PREFIX, queue_slots
 
+if TYPE_CHECKING:
+    from rmqctl.store.queues.rocksdb_queues import RocksdbQueues
+
 # Queues as one listing found them, for others that read the same store: they need not look for these again.
 
 PlainFiles = tuple[int, int]
@@ -60,7 +63,7 @@ class ListedQueues(NamedTuple):
         listed = ListedQueues(file_size, [], array("q"), array("q"), array("q"))
         for queue in queues:
             files = queue.files
-            if not files.files or files.problems or isinstance(queue, BatchConsumeQueue):
+            if not files.files or files.problems or type(queue) is not ConsumeQueue:
                 continue
             listed.topics.append(queue.topic)
             listed.queue_ids.append(queue.queue_id)
@@ -82,7 +85,7 @@ class ListedQueues(NamedTuple):
 
 _SAMPLED_QUEUES = 64
 
-AnyConsumeQueue = ConsumeQueue | BatchConsumeQueue
+AnyConsumeQueue = ConsumeQueue | BatchConsumeQueue  # of a RocksDB: RocksdbConsumeQueue, a ConsumeQueue
 
 
 def list_queues(directory: Path) -> list[tuple[str, int, Path]]:
@@ -156,12 +159,17 @@ def _is_rocksdb(folder: Path) -> bool:
             return False
 
 
+def rocksdb_folder(layout: StoreLayout) -> Path:
+    """Return the folder of the RocksDB that holds the queues. UnreadableError."""
+    return layout.consumequeue if _is_rocksdb(layout.consumequeue) else layout.consumequeue_rocksdb
+
+
 def rocksdb_error(layout: StoreLayout) -> UnsupportedError:
-    """What to say where queues are asked for and lie in a RocksDB."""
+    """Return what to say where queues are to be changed that are in a RocksDB."""
     return UnsupportedError(
-        "the consume queues are kept in a RocksDB, which is not read yet",
-        file=layout.consumequeue if _is_rocksdb(layout.consumequeue) else layout.consumequeue_rocksdb,
-        hint="messages are readable by `cat`, and by `query` with --scan",
+        "the consume queues are kept in a RocksDB, which is never written here",
+        file=rocksdb_folder(layout),
+        hint="a broker makes them anew from the commitlog when this folder is gone: move it away while it is stopped",
     )
 
 
@@ -179,13 +187,13 @@ class QueueTable:
         self._file_size: int | None = None
         self._taken: ListedQueues | None = None
         self._not_loaded: dict[tuple[str, int], PlainFiles] = {}
+        self._rocksdb: RocksdbQueues | None = None
         # readers and the follower that appends must agree on one object per queue
         self._lock = threading.RLock()
 
     def all(self) -> list[AnyConsumeQueue]:
-        """Every queue that has a directory, by topic and id. UnsupportedError for RocksDB queues."""
-        if has_rocksdb_queues(self.layout):
-            raise rocksdb_error(self.layout)
+        """Every queue that has a directory, or an end in the RocksDB, by topic and id. CorruptError for a damaged
+        RocksDB."""
         with self._lock:
             if not self._listed:
                 self._take_listed(lambda _: True)
@@ -194,6 +202,12 @@ class QueueTable:
 
     def _take_listed(self, is_wanted: Callable[[str], bool]) -> None:
         """Load the queues of wanted topics that are not loaded yet: one listing, no look at each."""
+        database = self._database()
+        if database is not None:
+            for end in database.ends():
+                if (end.topic, end.queue_id) not in self._queues and is_wanted(end.topic):
+                    self._queues[end.topic, end.queue_id] = database.queue(end)
+            return
         for root, is_batch in self._roots:
             for topic, queue_id, directory in _queues_below(root, is_wanted):
                 if (topic, queue_id) not in self._queues:
@@ -201,8 +215,17 @@ class QueueTable:
                         topic_directory(root, topic)  # says why
                     self._queues[topic, queue_id] = self._load(topic, queue_id, directory, is_batch)
 
+    def _database(self) -> RocksdbQueues | None:
+        """Return the RocksDB that has the queues; None where they are in files. CorruptError, UnreadableError."""
+        with self._lock:
+            if self._rocksdb is None and has_rocksdb_queues(self.layout):
+                from rmqctl.store.queues.rocksdb_queues import RocksdbQueues
+
+                self._rocksdb = RocksdbQueues(rocksdb_folder(self.layout), self._config.mapped_file_size_consume_queue)
+            return self._rocksdb
+
     def listed(self) -> ListedQueues:
-        """What a table of another process can `take`. UnsupportedError for RocksDB queues."""
+        """What a table of another process can `take`. CorruptError for a damaged RocksDB."""
         return ListedQueues.of(self.all(), self.consumequeue_file_size())
 
     def take(self, listed: ListedQueues) -> None:
@@ -217,16 +240,14 @@ class QueueTable:
 
     def settle(self) -> None:
         """From now on a queue that this table does not have is absent, without a look at the disk each time: nobody
-        else makes queues, or what others make is not to be seen. Until `look_again`. UnsupportedError for RocksDB
-        queues."""
+        else makes queues, or what others make is not to be seen. Until `look_again`. CorruptError for a damaged
+        RocksDB."""
         self.all()
         self._is_settled = True
 
     def of_topics(self, is_wanted: Callable[[str], bool]) -> list[AnyConsumeQueue]:
         """The queues with a directory whose topics are wanted, by topic and id; those of others are not looked for.
-        UnsupportedError for RocksDB queues."""
-        if has_rocksdb_queues(self.layout):
-            raise rocksdb_error(self.layout)
+        CorruptError for a damaged RocksDB."""
         with self._lock:
             self._take_listed(is_wanted)
             return [self._queues[key] for key in sorted(self._queues) if is_wanted(key[0])]
@@ -244,8 +265,11 @@ class QueueTable:
                 self._queues[key] = self._load_taken(key)
             if key not in self._queues:
                 # a table that has a queue was asked before, and of some ten thousand each look counts
-                if not self._queues and has_rocksdb_queues(self.layout):
-                    raise rocksdb_error(self.layout)
+                if self._rocksdb is not None or not self._queues:
+                    database = self._database()
+                    if database is not None:
+                        self.all()
+                        return self._queues.get(key)
                 for root, is_batch in self._roots:
                     directory = topic_directory(root, topic) / str(queue_id)
                     if is_directory(directory):
@@ -320,13 +344,16 @@ class QueueTable:
         with self._lock:
             self._listed = self._is_settled = False
             self._not_loaded.clear()
+            if self._rocksdb is not None:
+                self._rocksdb.look_again()
             for queue in self._queues.values():
                 queue.look_again()
 
     def topics(self) -> list[str]:
-        """Topics with at least one queue; none of the queues is loaded. UnsupportedError for RocksDB queues."""
-        if has_rocksdb_queues(self.layout):
-            raise rocksdb_error(self.layout)
+        """Topics with at least one queue; none of the queues is loaded. CorruptError for a damaged RocksDB."""
+        database = self._database()
+        if database is not None:
+            return sorted({end.topic for end in database.ends()})
         found: set[str] = set()
         for root in (self.layout.consumequeue, self.layout.batchconsumequeue):
             for topic, _, _ in _queues_below(root):

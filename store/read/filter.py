@@ -418,7 +418,7 @@ def known_topics(files: StoreFiles) -> list[str]:
     topics = set(configured_topics(files.layout.config))
     try:
         topics.update(files.queues.topics())
-    except UnsupportedError:
+    except CorruptError:
         if not topics:
             raise
     return sorted(topics)
@@ -430,7 +430,7 @@ def unmet_names(files: StoreFiles, topics: TopicFilter) -> list[str]:
         return []
     try:
         known = known_topics(files)
-    except UnsupportedError:
+    except CorruptError:
         return []
     # a log whose queues and configuration are lost may have any
     return topics.unmet(known) if known or not files.log.files else []

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Unpack
 
 from rmqctl.formats import properties as names
-from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError
+from rmqctl.formats.errors import CorruptError, NotFoundError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.files.reading import is_directory
 from rmqctl.store.options import Events, KeyChoice
@@ -236,7 +236,7 @@ class StoreReader:
         """Whether the store knows `topic`; None where the queues cannot be read, so that nobody can say."""
         try:
             return topic in known_topics(self.files)
-        except UnsupportedError:
+        except CorruptError:
             return None
 
 

@@ -18,11 +18,10 @@ from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, Usa
 from rmqctl.formats.properties import REAL_TOPIC
 from rmqctl.store.answers.config_offsets import KnownNames, is_own_group
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX
+from rmqctl.store.config.config_database import GROUPS, TOPICS
 from rmqctl.store.config.config_files import (
     DELETED_TOPICS,
-    GROUPS,
     MOST_QUEUES,
-    TOPICS,
     deleted_in,
     group_problem,
     is_brokers_own,

@@ -28,6 +28,7 @@ from rmqctl.store.journal.plan import MoveAway, Plan, Resize, SetTime, Staging, 
 from rmqctl.store.log.walk import frame_without_crc
 from rmqctl.store.options import ChangeOptions
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqctl.store.queues.queue_table import has_rocksdb_queues, rocksdb_error
 from rmqctl.store.read.frames import message_at
 from rmqctl.store.recover.bridge import plan_bridges
 from rmqctl.store.recover.recover import Recovery, count_messages
@@ -490,6 +491,8 @@ class _Repair:
 
     def _forget(self, gone: list[Path]) -> None:
         """What is moved away is nothing to refuse any more. UnsupportedError for queues in a RocksDB."""
+        if has_rocksdb_queues(self.files.layout):
+            raise rocksdb_error(self.files.layout)
         log = self.files.log
         log.problems = [problem for problem in log.problems if problem.path not in gone]
         for queue in self.files.queues.all():

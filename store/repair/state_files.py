@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats.checksums import java_hash
 from rmqctl.formats.config_json import format_config_json
-from rmqctl.formats.errors import CorruptError, RefusedError, UnsupportedError
+from rmqctl.formats.errors import CorruptError, RefusedError
 from rmqctl.formats.layouts import BLANK_MAGIC, TIMER_CHECKPOINT, TIMER_CHECKPOINT_SIZE, TIMER_LOG_UNIT
 from rmqctl.store.answers.config_offsets import CONSUMER_FILE, OFFSET_TABLE, is_own_group, offset_key
 from rmqctl.store.check.catalogue import Finding
@@ -197,7 +197,7 @@ def _topics(files: StoreFiles) -> dict[str, Any]:
     """An entry for each topic that has queues, with as many as there are; a broker makes its own topics itself."""
     try:
         queues = files.queues.all()
-    except UnsupportedError:
+    except CorruptError:
         return {}
     counts: dict[str, int] = {}
     for queue in queues:

@@ -268,8 +268,10 @@ def test_looking_changes_nothing(spark: SparkSession, golden_store: GoldenStore)
 
 
 def test_errors_of_the_store_keep_their_class(spark: SparkSession, golden_store: GoldenStore) -> None:
-    with pytest.raises(UnsupportedError, match="in a RocksDB"):
-        _answer(_of(spark, "rocksdb"), "select * from consumequeue")
+    damaged = golden_store("rocksdb")
+    (damaged / "consumequeue/CURRENT").write_text("MANIFEST-000099\n")
+    with pytest.raises(CorruptError, match="this RocksDB cannot be read"):
+        _answer(StoreSql(spark, str(damaged)), "select * from consumequeue")
     store = golden_store("broker-real")
     for name in ("consumerOffset.json", "consumerOffset.json.bak"):
         (store / "config" / name).write_text('{"offsetTable":{"a@b":{0:', encoding="utf-8")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-_ONLY_HERE = "no second copy; only `__CRC32#` covers it (enabledAppendPropCRC, 5.x)"
+_ONLY_HERE = "covered by `__CRC32#` alone"
 _WITHIN = "reported only if the value becomes impossible"
 _JSON = "reported if it is invalid JSON or impossible in this store; another possible value is not"
 _TIMER = "the timer's own file, which `check` does not cover"

@@ -16,7 +16,7 @@ from rmqctl.flags.options import (
     selection_options,
     store_options,
 )
-from rmqctl.formats.errors import NotFoundError, UnsupportedError
+from rmqctl.formats.errors import CorruptError, NotFoundError
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.outcome import Terminated, ToldDamage, hidden_by_damage, report_unsearched
 from rmqctl.store.options import Events
@@ -261,7 +261,7 @@ def _nothing(reader: StoreReader, selection: Selection, damage: ToldDamage) -> N
         what = f"no topic {named}" if topic is not None else f"no topic that goes by {named}"
         raise NotFoundError(f"the store has {what}", hint="`rmqctl ls --topics` lists the topics")
     if topic is not None and queue_id is not None and not damage.count:
-        with contextlib.suppress(UnsupportedError):  # queues in a RocksDB, which cannot be asked
+        with contextlib.suppress(CorruptError):  # queues in a damaged RocksDB
             reader.queue(topic, queue_id)
     missing = reader.files.missing_log()
     if missing is not None:

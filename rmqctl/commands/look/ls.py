@@ -42,7 +42,7 @@ Examples:
 def ls(store: StoreLocation, output: Output, what: str, topic: str | None, queue_id: int | None) -> int:
     """List topics, queues or files.
 
-    Messages and bytes are those that the consume queues lead to. Where the queues are lost or in a RocksDB, topics
+    Messages and bytes are those that the consume queues lead to. Where the queues are lost, topics
     are counted from the commitlog instead, which is said.
     """
     from rmqctl.opening import open_store

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rmqctl.formats.errors import CorruptError, EngineError, NotAStoreError, UnsupportedError, UsageError
+from rmqctl.formats.errors import CorruptError, EngineError, NotAStoreError, UsageError
 from rmqctl.pipeline.sql import arrow_views as message_scan
 from rmqctl.pipeline.sql import duckdb as module
 from rmqctl.pipeline.sql.duckdb import EmbeddedSql, embedded_sql
@@ -222,7 +222,9 @@ def test_a_plan_says_what_is_handed_over(clean: EmbeddedSql) -> None:
 
 
 def test_errors_of_the_store_keep_their_class(golden_store: GoldenStore, tmp_path: Path) -> None:
-    with embedded_sql(str(store_path("rocksdb"))) as views, pytest.raises(UnsupportedError, match="in a RocksDB"):
+    damaged = golden_store("rocksdb")
+    (damaged / "consumequeue/CURRENT").write_text("MANIFEST-000099\n")
+    with embedded_sql(str(damaged)) as views, pytest.raises(CorruptError, match="this RocksDB cannot be read"):
         views.answer("select * from consumequeue")
     store = golden_store("broker-real")
     for name in ("consumerOffset.json", "consumerOffset.json.bak"):

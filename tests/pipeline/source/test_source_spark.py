@@ -215,13 +215,14 @@ def test_topics_are_configured_have_queues_or_have_messages(spark: SparkSession)
     assert rows["TBW102"].log_messages == 0
 
 
-def test_queues_in_a_rocksdb_are_named_as_such(spark: SparkSession) -> None:
+def test_queues_in_a_rocksdb(spark: SparkSession) -> None:
     assert properties("rocksdb")["store.storeType"] == "defaultRocksDB"
+    with_units = [row for row in truth("rocksdb").queues if row.get("units")]
     rows = _load(spark, "rocksdb", "topics").collect()
-    assert rows
-    assert {row.queues for row in rows} == {None}
-    with pytest.raises(AnalysisException, match="in a RocksDB, which is not read yet"):
-        _load(spark, "rocksdb", "consumequeue").collect()
+    assert sum(row.queues or 0 for row in rows) == len(with_units)
+    units = _load(spark, "rocksdb", "consumequeue").collect()
+    assert {row.kind for row in units} == {"RocksDBCQ"}
+    assert len(units) == sum(row["units"] for row in with_units)
 
 
 def test_findings_are_those_of_check(spark: SparkSession) -> None:

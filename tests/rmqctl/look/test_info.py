@@ -91,7 +91,7 @@ def test_several_directories_need_the_broker_conf(tmp_path: Path) -> None:
 def test_rocksdb_queues_are_named() -> None:
     (found,) = run("info", "-s", store_path("rocksdb"), "--json").objects
     assert found["consumequeue"]["kind"] == "rocksdb"
-    assert found["consumequeue"]["units"] is None
+    assert found["consumequeue"]["units"] == 384
 
 
 def test_no_store(tmp_path: Path) -> None:

@@ -201,9 +201,12 @@ def test_lint_against_a_backup(golden_store: GoldenStore) -> None:
     ]
 
 
-def test_lint_where_the_queues_cannot_be_read(golden_store: GoldenStore) -> None:
-    """Of queues in a RocksDB nobody says that they are missing, or where they end."""
+def test_lint_of_queues_in_a_rocksdb(golden_store: GoldenStore) -> None:
+    """Their ends are known; where the database cannot be read, no queue is called missing, and no end is named."""
     store = golden_store("rocksdb")
     names = '{"topicConfigTable":{"Other":{"topicName":"Other","readQueueNums":4,"writeQueueNums":4}}}'
     _write(store, consumerOffset='{"offsetTable":{"TopicTest@g":{"0":99999}}}', topics=names)
+    past = ("warning", "past-end", "TopicTest", 0, "99992 messages past the end")
+    assert [one for one in _short(_problems(store)) if one[2] == "TopicTest"] == [past]
+    (store / "consumequeue/CURRENT").write_text("MANIFEST-000099\n")
     assert [one for one in _short(_problems(store)) if one[2] == "TopicTest"] == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.formats.errors import UnsupportedError, UsageError
+from rmqctl.formats.errors import CorruptError, UsageError
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.reading import Descriptors
@@ -51,13 +51,21 @@ def test_file_sizes_of_goldens() -> None:
     assert reader("cq-short").files.queues.consumequeue_file_size() == 2000
 
 
-def test_rocksdb_is_named(tmp_path: Path) -> None:
+def test_queues_in_a_rocksdb(golden_store: GoldenStore) -> None:
     table = reader("rocksdb").files.queues
-    for ask in (table.all, table.topics, lambda: table.find("TopicTest", 0)):
-        with pytest.raises(UnsupportedError, match="RocksDB") as error:
-            ask()
-        assert error.value.hint
-        assert str(error.value.file).endswith("consumequeue")
+    assert table.topics() == sorted({queue.topic for queue in table.all()})
+    queue = table.find("TopicTest", 0)
+    assert queue is not None
+    assert (queue.kind, queue.max_offset) == ("RocksDBCQ", 7)
+    assert table.find("TopicTest", 99) is None
+    store = golden_store("rocksdb")
+    (store / "consumequeue/CURRENT").write_text("MANIFEST-000099\n")
+    with StoreFiles(store) as files:
+        damaged = files.queues
+        for ask in (damaged.all, damaged.topics, lambda: damaged.find("TopicTest", 0)):
+            with pytest.raises(CorruptError, match="this RocksDB cannot be read") as error:
+                ask()
+            assert error.value.hint
     # a golden with both kinds of queues keeps the ordinary ones on disk
     assert len(reader("rocksdb-double").files.queues.all()) == 32
 

@@ -78,9 +78,10 @@ def test_an_unknown_queue_is_an_empty_one() -> None:
     assert (result.status, result.next_offset) == (GetStatus.NO_MESSAGE_IN_QUEUE, 0)
 
 
-def test_rocksdb_queues_are_not_empty_but_unsupported() -> None:
-    with pytest.raises(UnsupportedError, match="RocksDB"):
-        reader("rocksdb").get("TopicTest", 0, 0)
+def test_queues_in_a_rocksdb_give_their_messages() -> None:
+    result = reader("rocksdb").get("TopicTest", 0, 2)
+    assert (result.status, result.next_offset) == (GetStatus.FOUND, 7)
+    assert [message.queue_offset for message in result.messages] == [2, 3, 4, 5, 6]
 
 
 def test_a_call_gives_at_most_32_messages_and_256_kib() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError
+from rmqctl.formats.errors import CorruptError, NotFoundError
 from rmqctl.store.options import Events
 from rmqctl.store.read.filter import Criteria
 from rmqctl.store.read.reader import StoreReader
@@ -44,10 +44,6 @@ def test_all_of_an_undamaged_log(name: str) -> None:
 
 @pytest.mark.parametrize("name", goldens_of(name for name in GOLDENS if not is_broken(name)))
 def test_queue_order_is_that_of_the_queues(name: str) -> None:
-    if name == "rocksdb":
-        with pytest.raises(UnsupportedError):
-            select(name, "queue")
-        return
     units = sorted(
         (unit["topic"], unit["queueId"], unit["offset"], row["phyOffset"])
         for row in truth(name).messages

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.formats.errors import UnsupportedError
+from rmqctl.formats.errors import CorruptError
 from rmqctl.store.read.filter import TopicFilter, configured_topics, is_pattern, known_topics, unmet_names
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
@@ -92,10 +92,14 @@ def test_a_configuration_that_says_nothing_names_no_topic(content: str | None, t
 
 
 def test_topics_of_a_store_with_rocksdb_queues(golden_store: GoldenStore) -> None:
-    """The configuration names them; without one nobody can say."""
+    """The database names them; where it cannot be read the configuration does, and without one nobody can say."""
     store = golden_store("rocksdb")
     with StoreFiles(store) as files:
-        with pytest.raises(UnsupportedError):
+        assert "TopicTest" in known_topics(files)
+        assert StoreReader(files).has_topic("none") is False
+    (store / "consumequeue/CURRENT").write_text("MANIFEST-000099\n")
+    with StoreFiles(store) as files:
+        with pytest.raises(CorruptError):
             known_topics(files)
         assert unmet_names(files, TopicFilter(["none"])) == []
         assert StoreReader(files).has_topic("none") is None

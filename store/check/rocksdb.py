@@ -1,0 +1,155 @@
+"""RocksDB databases of a store: their files and blocks, and consume queues in them against the log and queue files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from rmqctl.formats.errors import CorruptError, RmqctlError, UnreadableError, counted
+from rmqctl.store.check.catalogue import Finding
+from rmqctl.store.check.cross import LogSeen
+from rmqctl.store.config.config_database import databases
+from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.files.reading import status_of
+from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
+from rmqctl.store.queues.queue_table import has_rocksdb_beside_files, has_rocksdb_queues, rocksdb_folder
+from rmqctl.store.queues.rocksdb_queues import RocksdbQueues
+from rmqctl.store.rocksdb.database import Database, is_database
+from rmqctl.store.store_files import StoreFiles
+
+_REPORTED_BLOCKS = 20
+"""Damaged blocks of one database that get a finding each."""
+
+
+def database_findings(layout: StoreLayout, *, is_quick: bool, is_live: bool) -> Iterator[Finding]:
+    """Yield damage of every RocksDB of the store; `is_quick`: of names and sizes alone.
+
+    A database that is written to is looked at by its manifest alone: tables come and go meanwhile.
+    """
+    for folder in _folders(layout):
+        try:
+            database = Database(folder)
+        except CorruptError as error:
+            yield _damaged(folder, error)
+            continue
+        if is_live:
+            continue
+        yield from _file_findings(database)
+        if not is_quick:
+            yield from _block_findings(database)
+
+
+def _folders(layout: StoreLayout) -> list[Path]:
+    config = layout.config
+    return [folder for folder in (*layout.rocksdb, *databases(config)) if is_database(folder)]
+
+
+def _damaged(folder: Path, error: CorruptError) -> Finding:
+    file = folder if error.file is None else Path(error.file)
+    return Finding("RMQ-RDB-001", error.message, file, error.physical_offset, data_lost=None)
+
+
+def _file_findings(database: Database) -> Iterator[Finding]:
+    folder = database.folder
+    for table in database.tables():
+        status = status_of(folder / table.name)
+        if status is None:
+            yield Finding("RMQ-RDB-001", "the manifest names this table, and it is missing", folder / table.name)
+        elif status.st_size != table.size:
+            text = f"the table has {status.st_size} bytes, and the manifest says {table.size}"
+            yield Finding(
+                "RMQ-RDB-001", text, folder / table.name, expected=table.size, found=status.st_size, data_lost=None
+            )
+    unused = database.unused_files()
+    if unused:
+        names = ", ".join(path.name for path in unused[:3]) + (" and others" if len(unused) > 3 else "")
+        size = sum(0 if (status := status_of(path)) is None else status.st_size for path in unused)
+        text = f"{counted(len(unused), 'file')} that the manifest does not name: {names}"
+        yield Finding("RMQ-RDB-005", text, folder, found=len(unused), bytes=size)
+
+
+def _block_findings(database: Database) -> Iterator[Finding]:
+    damage: list[RmqctlError] = []
+    for family in database.families:
+        for _ in database.scan(family, damage.append):
+            pass
+    # a log is read with each family, and its damage reported with each
+    errors = {str(error): error for error in damage}
+    for error in list(errors.values())[:_REPORTED_BLOCKS]:
+        if isinstance(error, CorruptError) and "is missing" not in error.message:
+            yield _damaged(database.folder, error)
+    if len(errors) > _REPORTED_BLOCKS:
+        yield Finding("RMQ-RDB-001", f"{len(errors)} places are damaged in all", database.folder, data_lost=None)
+
+
+def are_queues_readable(layout: StoreLayout) -> bool:
+    """Return whether queues can be compared: not those in a damaged RocksDB."""
+    if not has_rocksdb_queues(layout):
+        return True
+    try:
+        return next(_block_findings(Database(rocksdb_folder(layout))), None) is None
+    except CorruptError:
+        return False
+
+
+def in_rocksdb(files: StoreFiles, found: Iterator[Finding], seen: LogSeen) -> Iterator[Finding]:
+    """Yield what was found of queues, as it is for those in a RocksDB: a broker dispatches the log again from the
+    checkpoint in the database on, and nothing here writes the database. Damage of it is reported elsewhere."""
+    folder = rocksdb_folder(files.layout)
+    try:
+        reached = RocksdbQueues(folder, None).dispatched_to()
+        for finding in found:
+            of_queues = finding.code.startswith("RMQ-CQ-") and finding.severity.is_alarm
+            if not of_queues:
+                yield finding
+            elif reached and not _is_late(finding, reached):
+                yield replace(finding, code="RMQ-RDB-002", fix="", file=folder)
+    except CorruptError:
+        return
+    if seen.is_whole and not seen.is_live and reached < seen.log_end:
+        begin = max(reached, seen.log_begin)
+        text = f"queues have the log up to {begin}: the next start dispatches the rest again"
+        yield Finding("RMQ-RDB-003", text, folder, expected=seen.log_end, found=begin, bytes=seen.log_end - begin)
+
+
+def _is_late(finding: Finding, reached: int) -> bool:
+    return finding.physical_offset is not None and finding.physical_offset >= reached
+
+
+def both_kinds(files: StoreFiles) -> Iterator[Finding]:
+    """Yield how queues in files differ from those in a RocksDB beside them, from its first units on."""
+    if not has_rocksdb_beside_files(files.layout):
+        return
+    folder = files.layout.consumequeue_rocksdb
+    differing: list[tuple[ConsumeQueue, int]] = []
+    try:
+        database = RocksdbQueues(folder, None)
+        for end in database.ends():
+            queue = files.queues.find(end.topic, end.queue_id)
+            if isinstance(queue, ConsumeQueue):
+                slot = _first_difference(queue, database.queue(end))
+                if slot is not None:
+                    differing.append((queue, slot))
+    except (CorruptError, UnreadableError):  # reported with the database
+        return
+    if differing:
+        queue, slot = differing[0]
+        more = f", and {counted(len(differing) - 1, 'more queue')}" if len(differing) > 1 else ""
+        text = f"{queue.topic} queue {queue.queue_id} differs from its units in RocksDB at slot {slot}{more}"
+        yield Finding(
+            "RMQ-RDB-004", text, folder, topic=queue.topic, queue_id=queue.queue_id, found=slot, data_lost=False
+        )
+
+
+def _first_difference(queue: ConsumeQueue, other: ConsumeQueue) -> int | None:
+    """Return the first slot that differs; that after the last one of both where one queue ends first."""
+    begin = max(queue.first_slot, other.first_slot)
+    end = min(queue.max_offset, other.max_offset)
+    for slot, units in queue.unit_bytes(begin, end):
+        mine = other.files.read(slot * UNIT_SIZE, len(units))
+        if mine != units:
+            pairs = zip(mine, units, strict=False)
+            same = next((at for at, (left, right) in enumerate(pairs) if left != right), min(len(mine), len(units)))
+            return slot + same // UNIT_SIZE
+    return end if queue.max_offset != other.max_offset else None

@@ -1,0 +1,213 @@
+"""Consume queues of a RocksDB (storeType=defaultRocksDB), read as if each were one file of 20-byte units.
+
+Units are read from the database in pieces of consecutive slots when they are asked for, and a bounded number of pieces
+is kept.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqctl.formats.errors import CorruptError, RmqctlError
+from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT, ROCKSDB_QUEUE_END, ROCKSDB_QUEUE_UNIT
+from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.queues.consumequeue import ConsumeQueue
+from rmqctl.store.rocksdb.database import Database
+
+UNITS, ENDS = "default", "offset"
+"""The column families: units of all queues, and where each queue ends (RocksDBConsumeQueueStore)."""
+CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"
+"""Its end entry holds where the last dispatched message ends, in 8 bytes."""
+_SEPARATOR = b"\1"
+_LAST = b"max"
+_SLOTS_OF_A_PIECE = 1 << 14
+_MOST_PIECES = 256
+_UNIT = CONSUMEQUEUE_UNIT.size
+
+
+class QueueEnd(NamedTuple):
+    """A queue of the database. `physical_offset`: of its last message; `end`: the queue offset after its last unit."""
+
+    topic: str
+    queue_id: int
+    physical_offset: int
+    end: int
+
+
+def _queue_key(topic: str, queue_id: int) -> bytes:
+    """Return what the keys of a queue's units begin with (RocksDBConsumeQueueTable#buildCQUnitCommonKey)."""
+    name = topic.encode("utf-8")
+    head = len(name).to_bytes(4, "big") + _SEPARATOR + name + _SEPARATOR
+    return head + queue_id.to_bytes(4, "big", signed=True) + _SEPARATOR
+
+
+def _raised(error: RmqctlError) -> None:
+    raise error
+
+
+class RocksdbQueues:
+    """The queues of one database. Damage that could hide units is raised: CorruptError."""
+
+    def __init__(self, folder: Path, file_size: int | None) -> None:
+        self.folder = folder
+        self._file_size = file_size
+        self._database = Database(folder)
+        self._pieces: OrderedDict[tuple[str, int, int], bytes] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def look_again(self) -> None:
+        """Take in what a broker wrote meanwhile."""
+        with self._lock:
+            self._database = Database(self.folder)
+            self._pieces.clear()
+
+    def ends(self) -> list[QueueEnd]:
+        """Return every queue with the end that its entry names. CorruptError for an entry that is malformed."""
+        with self._lock:
+            return list(self._ends())
+
+    def _ends(self) -> Iterator[QueueEnd]:
+        for key, value in self._database.scan(ENDS, _raised):
+            length = int.from_bytes(key[:4], "big")
+            name, rest = key[5 : 5 + length], key[5 + length :]
+            if name.decode("utf-8", "replace") == CHECKPOINT_TOPIC or not rest.startswith(_SEPARATOR + _LAST):
+                continue
+            if len(rest) != 9 or len(value) != ROCKSDB_QUEUE_END.size:
+                raise CorruptError(f"end of a queue has the malformed key {key.hex()}", file=self.folder)
+            physical_offset, last = ROCKSDB_QUEUE_END.unpack_from(value, 0)
+            queue_id = int.from_bytes(rest[5:], "big", signed=True)
+            try:
+                yield QueueEnd(name.decode("utf-8"), queue_id, physical_offset, last + 1)
+            except UnicodeDecodeError:
+                raise CorruptError(f"topic of key {key.hex()} is not UTF-8", file=self.folder) from None
+
+    def dispatched_to(self) -> int:
+        """Return where the last message ends whose unit is in the database; 0 for an empty database."""
+        key = len(CHECKPOINT_TOPIC).to_bytes(4, "big") + _SEPARATOR + CHECKPOINT_TOPIC.encode("ascii") + _SEPARATOR
+        with self._lock:
+            value = self._database.get(ENDS, key + _LAST + _SEPARATOR + bytes(4), _raised)
+        return int.from_bytes(value[:8], "big", signed=True) if value is not None else 0
+
+    def first_slot(self, topic: str, queue_id: int) -> int | None:
+        """Return the queue offset of the first unit; None for a queue without units."""
+        prefix = _queue_key(topic, queue_id)
+        with self._lock:
+            for key, _ in self._database.scan(UNITS, _raised, prefix, prefix + b"\x80"):
+                return int.from_bytes(key[len(prefix) :], "big", signed=True)
+        return None
+
+    def queue(self, end: QueueEnd) -> RocksdbConsumeQueue:
+        """Return the queue that ends there, with the interface of one in files."""
+        return RocksdbConsumeQueue(self, end, self._file_size)
+
+    def read_units(self, topic: str, queue_id: int, first: int, count: int) -> bytes:
+        """Return 20-byte units of the slots [first, first + count); zeros for slots without a unit."""
+        parts = []
+        slot, stop = first, first + count
+        while slot < stop:
+            piece, at = divmod(slot, _SLOTS_OF_A_PIECE)
+            taken = min(stop - slot, _SLOTS_OF_A_PIECE - at)
+            parts.append(self._piece(topic, queue_id, piece)[at * _UNIT : (at + taken) * _UNIT])
+            slot += taken
+        return b"".join(parts)
+
+    def _piece(self, topic: str, queue_id: int, number: int) -> bytes:
+        key = (topic, queue_id, number)
+        with self._lock:
+            if key in self._pieces:
+                self._pieces.move_to_end(key)
+            else:
+                self._pieces[key] = self._units_of_piece(topic, queue_id, number)
+                if len(self._pieces) > _MOST_PIECES:
+                    self._pieces.popitem(last=False)
+            return self._pieces[key]
+
+    def _units_of_piece(self, topic: str, queue_id: int, number: int) -> bytes:
+        prefix = _queue_key(topic, queue_id)
+        first = number * _SLOTS_OF_A_PIECE
+        begin, end = (prefix + slot.to_bytes(8, "big") for slot in (first, first + _SLOTS_OF_A_PIECE))
+        units = bytearray(_SLOTS_OF_A_PIECE * _UNIT)
+        stored = CONSUMEQUEUE_UNIT.size
+        for key, value in self._database.scan(UNITS, _raised, begin, end):
+            if len(key) != len(prefix) + 8 or len(value) != ROCKSDB_QUEUE_UNIT.size:
+                raise CorruptError(f"unit of {topic} queue {queue_id} has a malformed entry", file=self.folder)
+            at = (int.from_bytes(key[len(prefix) :], "big") - first) * stored
+            # the same fields in the same order, with the store time after them
+            units[at : at + stored] = value[:stored]
+        return bytes(units)
+
+
+class RocksdbConsumeQueue(ConsumeQueue):
+    """A queue of a database, with one file that is not there: `directory` and its path are the database's folder."""
+
+    kind = "RocksDBCQ"
+
+    def __init__(self, queues: RocksdbQueues, end: QueueEnd, file_size: int | None) -> None:
+        self._queues = queues
+        self._queue_end = end
+        self._reader = _UnitReader(queues, end.topic, end.queue_id)
+        super().__init__(end.topic, end.queue_id, queues.folder, file_size, self._reader)
+        self.load()
+
+    def load(self) -> None:
+        """Find the first slot. CorruptError."""
+        end = self._queue_end
+        first = self._queues.first_slot(end.topic, end.queue_id)
+        self._reader.first = first if first is not None else end.end
+        self.files = _OneFile(self.directory, self._reader.first, end.end, self._reader)
+
+    def look_again(self) -> None:
+        """Take in units that a broker added; the table has opened the database again."""
+        for end in self._queues.ends():
+            if (end.topic, end.queue_id) == (self.topic, self.queue_id):
+                self._queue_end = end
+        self.load()
+        super().look_again()
+
+    def _find_end(self) -> int:
+        return self._queue_end.end
+
+
+class _OneFile(MappedFileQueue):
+    """The slots [first, end) of a queue as one file, which no other process changes."""
+
+    def __init__(self, folder: Path, first: int, end: int, reader: Descriptors) -> None:
+        super().__init__([folder], None, reader)
+        self.is_shared = False
+        if first < end:
+            self.file_size = (end - first) * _UNIT
+            self.files = [MappedFile(folder, first * _UNIT, self.file_size, reader)]
+
+    def look_again(self) -> None:
+        """Nothing: the queue makes a new one."""
+
+
+class _UnitReader(Descriptors):
+    """Reads the units of one queue; `path` is that of the database, positions are those in the queue's one file."""
+
+    def __init__(self, queues: RocksdbQueues, topic: str, queue_id: int) -> None:
+        super().__init__(1)
+        self._queues = queues
+        self._topic = topic
+        self._queue_id = queue_id
+        self.first = 0
+
+    def read(self, path: Path, position: int, length: int) -> bytes:
+        """Return `length` bytes of units. CorruptError, UnreadableError."""
+        slot, skipped = divmod(position, _UNIT)
+        stop = -(-(position + length) // _UNIT)
+        data = self._queues.read_units(self._topic, self._queue_id, self.first + slot, stop - slot)
+        return data[skipped : skipped + length]
+
+    def pin(self, path: Path) -> bool:
+        """Nothing is to be kept open."""
+        return True
+
+    def unpin(self, path: Path) -> None:
+        """Nothing was kept open."""

@@ -1,0 +1,1 @@
+"""RocksDB databases of RocketMQ 5.x, read as files."""

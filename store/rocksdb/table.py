@@ -1,0 +1,273 @@
+"""One sorted table of a RocksDB (NNNNNN.sst): its blocks, entries by key, and range deletions."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqctl.formats.errors import CorruptError, RmqctlError
+from rmqctl.formats.layouts import ROCKSDB_BLOCK_TRAILER, ROCKSDB_FOOTER
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.rocksdb.coding import NO_CHECKSUM, MalformedError, block_checksum, varint
+
+Report = Callable[[RmqctlError], None]
+
+PUT, DELETION, SINGLE_DELETION, RANGE_DELETION = 1, 0, 7, 15
+"""Kinds of entries (ValueType of dbformat.h) that RocketMQ's databases hold."""
+_TRAILER = ROCKSDB_BLOCK_TRAILER.struct
+_FOOTER = ROCKSDB_FOOTER.struct
+_MAGIC = 0x88E241B785F4CFF7
+_NEWEST_FORMAT = 5
+_LARGEST_BLOCK = 256 << 20
+_PLAIN, _LZ4, _LZ4HC, _ZSTD = 0, 4, 5, 7
+_HASHED = 1 << 31
+_RANGE_DELETIONS = b"rocksdb.range_del"
+_PROPERTIES = b"rocksdb.properties"
+_TWO_LEVELS = 2
+_DELTA_BLOCKS = b"rocksdb.index.value.is.delta.encoded"
+_USER_KEYS = b"rocksdb.index.key.is.user.key"
+_INDEX_TYPE = b"rocksdb.block.based.table.index.type"
+_HINT = "copy the folder, then delete the database: a broker rebuilds queues and index from the commitlog"
+
+
+class Handle(NamedTuple):
+    """Where a block is: its offset, and its size without the trailer."""
+
+    offset: int
+    size: int
+
+
+class KeyEntry(NamedTuple):
+    """One entry: a user key, its sequence number and kind, and the value, for a range deletion its end."""
+
+    key: bytes
+    sequence: int
+    kind: int
+    value: bytes
+
+
+class SortedTable:
+    """A table, read on demand. Damage of its footer or index is raised; that of a block is reported and its entries
+    are left out."""
+
+    def __init__(self, path: Path, size: int, descriptors: Descriptors) -> None:
+        self.path = path
+        self._size = size
+        self._descriptors = descriptors
+
+    @cached_property
+    def _ends(self) -> tuple[int, Handle, Handle]:
+        """Return the type of checksum and the handles of metaindex and index. Raises: CorruptError."""
+        data = self._descriptors.read(self.path, max(0, self._size - _FOOTER.size), _FOOTER.size)
+        if len(data) < _FOOTER.size:
+            raise self._corrupt("is shorter than its manifest says", self._size)
+        kind, handles, version, magic = _FOOTER.unpack(data)
+        if magic != _MAGIC:
+            raise self._corrupt("does not end with the magic number of a table", self._size - 8)
+        if version > _NEWEST_FORMAT:
+            raise self._corrupt(f"has format version {version}, which is not read", self._size - 12)
+        try:
+            meta, position = _handle(handles, 0)
+            index, _ = _handle(handles, position)
+        except MalformedError as error:
+            raise self._corrupt(f"its footer is malformed: {error}", self._size - _FOOTER.size) from error
+        return kind, meta, index
+
+    @cached_property
+    def _meta(self) -> dict[bytes, Handle]:
+        found = {}
+        for key, value in self._pairs(self.block(self._ends[1]), self._ends[1]):
+            found[key] = self._parsed_handle(value, self._ends[1])
+        return found
+
+    @cached_property
+    def _properties(self) -> dict[bytes, bytes]:
+        handle = self._meta.get(_PROPERTIES)
+        return {} if handle is None else dict(self._pairs(self.block(handle), handle))
+
+    def _property(self, name: bytes) -> int:
+        value = self._properties.get(name, b"")
+        if name == _INDEX_TYPE:
+            return int.from_bytes(value[:4], "little")
+        try:
+            return varint(value, 0)[0] if value else 0
+        except MalformedError:
+            return 0
+
+    @cached_property
+    def blocks(self) -> list[tuple[bytes, Handle]]:
+        """The data blocks in order, each with a user key that none of its keys exceeds. Raises: CorruptError."""
+        found = list(self._index_entries(self._ends[2]))
+        if self._property(_INDEX_TYPE) == _TWO_LEVELS:
+            found = [entry for _, part in found for entry in self._index_entries(part)]
+        return found
+
+    def _index_entries(self, handle: Handle) -> Iterator[tuple[bytes, Handle]]:
+        is_delta, has_user_keys = bool(self._property(_DELTA_BLOCKS)), bool(self._property(_USER_KEYS))
+        block = self.block(handle)
+        try:
+            position, end = 0, _entries_end(block)
+            key, last = b"", Handle(0, 0)
+            while position < end:
+                shared, position = varint(block, position)
+                unshared, position = varint(block, position)
+                if not is_delta:
+                    _, position = varint(block, position)
+                if shared > len(key) or position + unshared > end:
+                    raise MalformedError("a key exceeds its block")
+                key = key[:shared] + block[position : position + unshared]
+                position += unshared
+                if is_delta and shared:
+                    grown, position = varint(block, position)
+                    size = last.size + (grown >> 1 ^ -(grown & 1))
+                    last = Handle(last.offset + last.size + _TRAILER.size, size)
+                else:
+                    last, position = _handle(block, position)
+                yield (key if has_user_keys else key[:-8]), last
+        except MalformedError as error:
+            raise self._corrupt(f"its index is malformed: {error}", handle.offset) from error
+
+    def block(self, handle: Handle) -> bytes:
+        """Return the plain bytes of a block. Raises: CorruptError, RemovedError, UnreadableError."""
+        if handle.offset + handle.size + _TRAILER.size > self._size:
+            raise self._corrupt(f"block of {handle.size} bytes exceeds the file", handle.offset)
+        data = self._descriptors.read(self.path, handle.offset, handle.size + _TRAILER.size)
+        if len(data) < handle.size + _TRAILER.size:
+            raise self._corrupt("is shorter than its manifest says", len(data))
+        compression, stored = _TRAILER.unpack_from(data, handle.size)
+        data = data[: handle.size]
+        kind = self._ends[0]
+        computed = block_checksum(kind, data, compression)
+        if computed is None and kind != NO_CHECKSUM:
+            raise self._corrupt(f"checksums of type {kind} are not known", self._size - _FOOTER.size)
+        if computed is not None and computed != stored:
+            raise self._corrupt("checksum of the block is wrong", handle.offset)
+        try:
+            return _plain(data, compression)
+        except MalformedError as error:
+            raise self._corrupt(f"block cannot be decompressed: {error}", handle.offset) from error
+
+    def _pairs(self, block: bytes, handle: Handle) -> Iterator[tuple[bytes, bytes]]:
+        try:
+            yield from block_pairs(block)
+        except MalformedError as error:
+            raise self._corrupt(f"block is malformed: {error}", handle.offset) from error
+
+    def entries(self, begin: bytes, end: bytes | None, on_damage: Report) -> Iterator[KeyEntry]:
+        """Yield entries with keys in [begin, end) in order, newest first for each key; `end` None: to the last.
+
+        Raises: CorruptError for a damaged footer or index.
+        """
+        blocks = self.blocks
+        first = bisect_left(blocks, begin, key=lambda entry: entry[0])
+        for _, handle in blocks[first:]:
+            try:
+                block = self.block(handle)
+                for internal, value in self._pairs(block, handle):
+                    key = internal[:-8]
+                    if key < begin:
+                        continue
+                    if end is not None and key >= end:
+                        return
+                    packed = int.from_bytes(internal[-8:], "little")
+                    yield KeyEntry(key, packed >> 8, packed & 0xFF, value)
+            except CorruptError as error:
+                on_damage(error)
+
+    def range_deletions(self) -> list[KeyEntry]:
+        """Return the deletions of key ranges: [key, value). Raises: CorruptError."""
+        handle = self._meta.get(_RANGE_DELETIONS)
+        if handle is None:
+            return []
+        found = []
+        for internal, end in self._pairs(self.block(handle), handle):
+            found.append(KeyEntry(internal[:-8], int.from_bytes(internal[-8:], "little") >> 8, RANGE_DELETION, end))
+        return found
+
+    def _parsed_handle(self, value: bytes, block: Handle) -> Handle:
+        try:
+            return _handle(value, 0)[0]
+        except MalformedError as error:
+            raise self._corrupt(f"handle of a block is malformed: {error}", block.offset) from error
+
+    def _corrupt(self, message: str, offset: int) -> CorruptError:
+        return CorruptError(message, file=self.path, physical_offset=offset, hint=_HINT)
+
+
+def _handle(data: bytes, position: int) -> tuple[Handle, int]:
+    offset, position = varint(data, position)
+    size, position = varint(data, position)
+    if size > _LARGEST_BLOCK:
+        raise MalformedError(f"a block of {size} bytes is larger than any that is written")
+    return Handle(offset, size), position
+
+
+def _entries_end(block: bytes) -> int:
+    """Return where the entries of a block end: before the restart points and their count, and a hash index if it has
+    one."""
+    if len(block) < 4:
+        raise MalformedError("a block has no count of restart points")
+    count = int.from_bytes(block[-4:], "little")
+    end = len(block) - 4
+    if count & _HASHED:
+        count &= ~_HASHED
+        end -= 2
+        end -= int.from_bytes(block[end : end + 2], "little")
+    end -= count * 4
+    if end < 0:
+        raise MalformedError("restart points exceed their block")
+    return end
+
+
+def block_pairs(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield keys and values of a data block in order. Raises: MalformedError."""
+    position, end = 0, _entries_end(block)
+    key = b""
+    while position < end:
+        # lengths below 128 are one byte, which almost all are
+        shared, unshared, length = block[position : position + 3]
+        if shared | unshared | length < 0x80:
+            position += 3
+        else:
+            shared, position = varint(block, position)
+            unshared, position = varint(block, position)
+            length, position = varint(block, position)
+        value = position + unshared
+        if shared > len(key) or value + length > end:
+            raise MalformedError("an entry exceeds its block")
+        key = key[:shared] + block[position:value]
+        if len(key) < 8:
+            raise MalformedError("a key is shorter than its sequence number")
+        position = value + length
+        yield key, block[value:position]
+
+
+def _plain(data: bytes, compression: int) -> bytes:
+    if compression == _PLAIN:
+        return data
+    if compression not in (_LZ4, _LZ4HC, _ZSTD):
+        raise MalformedError(f"compression {compression} is not known")
+    size, position = varint(data, 0)
+    if size > _LARGEST_BLOCK:
+        raise MalformedError(f"a block of {size} bytes is larger than any that is written")
+    if compression == _ZSTD:
+        import zstandard
+
+        try:
+            # a size of 0 would have it take the size in the frame, unbounded
+            plain = zstandard.ZstdDecompressor().decompress(data[position:], max_output_size=max(1, size))
+        except zstandard.ZstdError as error:
+            raise MalformedError(str(error)) from error
+    else:
+        import lz4.block
+
+        try:
+            plain = lz4.block.decompress(data[position:], uncompressed_size=size)
+        except lz4.block.LZ4BlockError as error:
+            raise MalformedError(str(error)) from error
+    if len(plain) != size:
+        raise MalformedError(f"{len(plain)} bytes came out in place of {size}")
+    return plain

@@ -1,0 +1,1 @@
+"""Tests of the databases that RocketMQ keeps in RocksDB, against what RocksDB itself reads in them."""

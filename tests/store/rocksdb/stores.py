@@ -1,0 +1,52 @@
+"""Stores of real brokers with RocksDB, and the rows that RocksDB reads in them (tests/golden/README.md)."""
+
+from __future__ import annotations
+
+import functools
+import json
+import lzma
+import tarfile
+from pathlib import Path
+from typing import Any
+
+from tests.goldens import FOLDER, TRUTH_SUFFIX
+
+STORES = FOLDER / "rocksdb"
+NAMES = tuple(sorted(path.name.removesuffix(TRUTH_SUFFIX) for path in STORES.glob("*" + TRUTH_SUFFIX)))
+CONFIGURED = tuple(name for name in NAMES if name.startswith("config-"))
+"""Those of brokers that keep topics, groups and offsets in RocksDB."""
+
+Rows = dict[tuple[str, str], dict[bytes, bytes]]
+
+
+def unpacked(name: str, folder: Path) -> Path:
+    """Return a copy of the store below `folder`."""
+    with tarfile.open(STORES / f"{name}.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / name
+
+
+@functools.cache
+def _lines(name: str) -> tuple[dict[str, Any], ...]:
+    with lzma.open(STORES / (name + TRUTH_SUFFIX), "rt", encoding="utf-8") as file:
+        return tuple(json.loads(line) for line in file)
+
+
+def rows(name: str) -> Rows:
+    """Return what RocksDB reads: values by key, by folder of the database and column family."""
+    found: Rows = {}
+    for line in _lines(name):
+        if line["kind"] == "rocks":
+            values = found.setdefault((line["db"], line["cf"]), {})
+            values[bytes.fromhex(line["key"])] = bytes.fromhex(line["value"])
+    return found
+
+
+def queues(name: str) -> dict[tuple[str, int], dict[str, Any]]:
+    """Return what the broker says of each queue."""
+    return {(line["topic"], line["queueId"]): line for line in _lines(name) if line["kind"] == "queue"}
+
+
+def tables(name: str) -> dict[str, Any]:
+    """Return topics, groups and offsets as the running broker answered them, just before it ended."""
+    return next(line for line in _lines(name) if line.get("what") == "broker")
