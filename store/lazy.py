@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rmqctl.store.answers.dead_letters import DeadChoice, Into, dead_letters, redrives
-    from rmqctl.store.answers.delays import delays, undelivered
+    from rmqctl.store.answers.delays import delays, due, undelivered
     from rmqctl.store.answers.groups import group_queues
     from rmqctl.store.answers.transactions import unresolved_halves
     from rmqctl.store.answers.where import WhereQuestion, where
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "rmqctl.store.answers.dead_letters": "DeadChoice Into dead_letters redrives",
-    "rmqctl.store.answers.delays": "delays undelivered",
+    "rmqctl.store.answers.delays": "delays due undelivered",
     "rmqctl.store.answers.groups": "group_queues",
     "rmqctl.store.answers.transactions": "unresolved_halves",
     "rmqctl.store.answers.where": "WhereQuestion where",

@@ -211,6 +211,10 @@ class MessageStore:
         """Yield what waits for its time, by delay level and in the timer: the rows of `rmqctl delays --json`."""
         return lazy.delays(self.reader.telling(events), _moment(now))
 
+    def due(self, *, now: int | None = None, events: Events = Events()) -> Iterator[UndeliveredMessage]:
+        """Yield the messages that wait for their time, the one that is due first at the beginning."""
+        return lazy.due(self.reader.telling(events), _moment(now))
+
     def undelivered(self, *, events: Events = Events()) -> Iterator[UndeliveredMessage]:
         """Yield delayed messages that their level or the timer passed without a delivered copy."""
         return lazy.undelivered(self.reader.telling(events))
@@ -280,8 +284,7 @@ class MessageStore:
         )  # fmt: skip
 
     def predict(self, broker: str | None = None, *, events: Events = Events()) -> Prediction:
-        """What the next start of that broker ("4.9.8", "5.3.3", "5.5.0") will do to the store, without doing it; by
-        default of the `probable_version`."""
+        """What the next start of that broker, by default the `probable_version`, would do to the store."""
         return lazy.predict(self._files_at_rest(), broker or self.probable_version(), progress=events.progress)
 
     def preflight(self, target: PathLike, properties: Mapping[str, str] | None = None) -> Preflight:
@@ -303,10 +306,8 @@ class MessageStore:
         """Copy the store to the new directory `target`, with a manifest; also while another process writes to it.
         `sharing`: share blocks with the store where the file system can ("auto"), "always" or "never". `hard_links`:
         give full commitlog files a second name. After an error nothing is left behind."""
-        files, how = self._files_at_rest(), lazy.Sharing(sharing)
-        return lazy.take_snapshot(
-            files, Path(target), lazy.version(), sharing=how, hard_links=hard_links, progress=events.progress
-        )
+        files, how, new, ours = self._files_at_rest(), lazy.Sharing(sharing), Path(target), lazy.version()
+        return lazy.take_snapshot(files, new, ours, sharing=how, hard_links=hard_links, progress=events.progress)
 
     @staticmethod
     def verify_snapshot(target: PathLike, *, events: Events = Events()) -> VerifyReport:

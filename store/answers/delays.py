@@ -232,8 +232,8 @@ def _rows(row: DelayLevel, timer: RecoveredTimer, pending: PendingTimer, now: in
         yield row._replace(state=PAST_END, pending=None, detail=detail)
     by_target: dict[tuple[str, int, bool], list[TimedMessage]] = {}
     for one in pending.messages:
-        is_lost = one.is_lost or (one.on_wheel and not one.to_enqueue and one.out < now - WHEEL_MS)
-        by_target.setdefault((one.topic, -1 if one.queue_id is None else one.queue_id, is_lost), []).append(one)
+        queue_id = -1 if one.queue_id is None else one.queue_id
+        by_target.setdefault((one.topic, queue_id, is_passed(one, now)), []).append(one)
     for (_, _, is_lost), messages in sorted(by_target.items(), key=lambda one: (one[0][2], min(m.out for m in one[1]))):
         yield _row_of(row, messages, now, is_lost=is_lost)
     if pending.damaged:
@@ -267,19 +267,65 @@ def why_lost(one: TimedMessage) -> str:
     return f"no slot of the wheel leads to it, and the timer has passed it: no broker delivers it; {_MENDED_BY}"
 
 
-def waiting_for(reader: StoreReader, is_wanted: Callable[[str], bool]) -> Iterator[StoredMessage]:
-    """Yield the messages that wait in the timer for topics that are wanted, in the order of the timer's queue. Errors
-    as of `timed`; none where it is not known what waits."""
+def due(reader: StoreReader, now: int) -> Iterator[UndeliveredMessage]:
+    """Yield the messages that wait for their time, of levels and of the timer, in the order in which they are due.
+
+    `now` in ms. Messages that cannot be read, and a timer of which it is not known what waits, are reported as damage.
+    UnsupportedError for queues in a RocksDB.
+    """
+    files = reader.files
+    offsets = offsets_of(table_in(files.layout.config / DELAY_FILE, OFFSET_TABLE, reader.events) or {})
+    levels = len(files.config.delay_levels())
+    queues = {queue.queue_id: queue for queue in files.queues.of_topics(SCHEDULE_TOPIC.__eq__)}
+    # (due, queue of the level or -1, queue offset, physical offset, whether no broker delivers it)
+    waiting: list[tuple[int, int, int, int, bool]] = []
+    for queue_id, queue in queues.items():
+        first = max(offsets.get(queue_id + 1, 0), queue.min_offset(files.log.min_offset))
+        waiting += [
+            (unit.tags_code, queue_id, unit.queue_offset, unit.physical_offset, queue_id >= levels)
+            for unit in queue.units(min(first, queue.max_offset), queue.max_offset)
+            if unit.is_written
+        ]
+    for one in _waiting_in_timer(reader):
+        waiting.append((one.out, -1, one.queue_offset, one.physical_offset, is_passed(one, now)))
+    for out, queue_id, queue_offset, physical_offset, is_stuck in sorted(waiting):
+        try:
+            message = reader.lookup(physical_offset)
+        except NotFoundError:  # removed by a cleaner meanwhile
+            continue
+        except CorruptError as error:
+            reader.events.damaged(error)
+            continue
+        state = (
+            NOT_DELIVERED if is_stuck and queue_id < 0 else STUCK if is_stuck else OVERDUE if out <= now else WAITING
+        )
+        row = _row(queue_offset, message, out)._replace(state=state)
+        yield row._replace(kind=TIMER) if queue_id < 0 else row._replace(level=queue_id + 1)
+
+
+def is_passed(one: TimedMessage, now: int) -> bool:
+    """Return whether no broker that starts now delivers a message that waits in the timer."""
+    return one.is_lost or (one.on_wheel and not one.to_enqueue and one.out < now - WHEEL_MS)
+
+
+def _waiting_in_timer(reader: StoreReader) -> list[TimedMessage]:
+    """Return what waits in the timer, in the order of its queue; nothing where that is not known."""
     queue: AnyConsumeQueue | None = reader.files.queues.find(TIMER_TOPIC, 0)
     try:
         timer = recover_timer(reader, queue)
     except CorruptError as error:
         reader.events.damaged(error)
-        return
+        return []
     except UnreadableError as error:
         reader.events.damaged(unread_part(error))
-        return
-    for one in pending_messages(reader, queue, timer).messages:
+        return []
+    return pending_messages(reader, queue, timer).messages
+
+
+def waiting_for(reader: StoreReader, is_wanted: Callable[[str], bool]) -> Iterator[StoredMessage]:
+    """Yield the messages that wait in the timer for topics that are wanted, in the order of the timer's queue. Errors
+    as of `timed`; none where it is not known what waits."""
+    for one in _waiting_in_timer(reader):
         if is_wanted(one.topic):
             try:
                 yield reader.lookup(one.physical_offset)
@@ -297,9 +343,11 @@ _Identity = tuple[str, str | None, int, int, int]
 
 
 class UndeliveredMessage(NamedTuple):
-    """A delayed message that its level or the timer (no `level`) passed, without a copy in `target_topic`.
+    """A delayed message that its level or the timer (no `level`) passed, without a copy in `target_topic`; or one that
+    waits (`due`).
 
-    `state`: not-delivered, or unknown where damage later in the log may hide the copy. `queue_offset` counts in the
+    `state`: not-delivered, or unknown where damage later in the log may hide the copy; as in the rows of `delays` of
+    one that waits. `queue_offset` counts in the
     queue of the level or the timer. Timestamps in ms; `due_timestamp` is the one that the broker went by.
     """
 
@@ -361,7 +409,7 @@ def _passed(reader: StoreReader) -> Iterator[tuple[UndeliveredMessage, _Identity
     for queue in sorted(queues, key=lambda one: one.queue_id):
         level = queue.queue_id + 1
         for unit, message in _messages(reader, queue, offsets.get(level, 0)):
-            row = _row(unit, message, unit.tags_code)._replace(level=level)
+            row = _row(unit.queue_offset, message, unit.tags_code)._replace(level=level)
             yield row, _identity(message, row.target_topic or "")
     yield from _passed_by_timer(reader)
 
@@ -378,14 +426,14 @@ def _messages(reader: StoreReader, queue: AnyConsumeQueue, end: int) -> Iterator
             reader.events.damaged(error)
 
 
-def _row(unit: QueueUnit, message: StoredMessage, due: int) -> UndeliveredMessage:
+def _row(queue_offset: int, message: StoredMessage, out: int) -> UndeliveredMessage:
     properties = message.properties()
     return UndeliveredMessage(
         None,
-        unit.queue_offset,
-        unit.physical_offset,
+        queue_offset,
+        message.physical_offset,
         NOT_DELIVERED,
-        due,
+        out,
         properties.get(names.REAL_TOPIC),
         whole_number(properties.get(names.REAL_QUEUE_ID, "")),
         properties.get(names.UNIQUE_KEY),
@@ -421,7 +469,7 @@ def _passed_by_timer(reader: StoreReader) -> Iterator[tuple[UndeliveredMessage, 
         same = found.setdefault((properties.get(names.UNIQUE_KEY, ""), out), [])
         if same and names.TIMER_ROLL_TIMES in properties:
             same.pop()
-        same.append((_row(unit, message, out)._replace(kind=TIMER), _identity(message, target)))
+        same.append((_row(unit.queue_offset, message, out)._replace(kind=TIMER), _identity(message, target)))
     for (key, out), same in found.items():
         for row, identity in same:
             if not taken_back & {(key, out), (f"{row.target_topic}+{key}", out)}:

@@ -51,6 +51,7 @@ _DROPPABLE_UNDELIVERED = ("keys", "target_queue_id", "queue_offset", "unique_key
 Examples:
   rmqctl delays -s DIR
   rmqctl delays -s DIR -c broker.conf --json   a line for each level, with levels of your own
+  rmqctl delays -s DIR --due                   each waiting message, in the order of delivery
   rmqctl delays -s DIR --undelivered           messages that were passed without being delivered
 
 \b
@@ -74,8 +75,9 @@ hide it."""
 @click.option(
     "--undelivered", is_flag=True, help="List passed messages of levels and of the timer without a copy in their topic."
 )
+@click.option("--due", is_flag=True, help="List each message that waits, in the order in which they are due.")
 @output_options
-def delays(store: StoreLocation, output: Output, *, undelivered: bool) -> int:
+def delays(store: StoreLocation, output: Output, *, undelivered: bool, due: bool) -> int:
     """List pending delayed messages, by delay level and in the timer by target queue.
 
     Pending are messages from the offset in config/delayOffset.json on; a running broker writes it every 10 s. In the
@@ -87,8 +89,12 @@ def delays(store: StoreLocation, output: Output, *, undelivered: bool) -> int:
     retries in their topic. It reads the log from the first such message on. Broker defects, a broker that was down for
     a week, a deleted topic or delivery to another broker leave such messages. Recalled messages are not listed.
     """
+    if undelivered and due:
+        raise click.UsageError("--due lists messages that wait, --undelivered those that were passed")
     if undelivered:
         return _list_undelivered(store, output)
+    if due:
+        return _list_due(store, output)
     from rmqctl.formats.errors import NotFoundError
     from rmqctl.opening import open_store
     from rmqctl.output.outcome import tell_answer
@@ -109,6 +115,22 @@ def delays(store: StoreLocation, output: Output, *, undelivered: bool) -> int:
             _DROPPABLE,
         )
     return exit_codes.DAMAGE_OR_NOTHING if "stuck" in states else code
+
+
+def _list_due(store: StoreLocation, output: Output) -> int:
+    """List the messages that wait; exit code 1 where none does, some are never delivered, or damage may hide some."""
+    from rmqctl.opening import open_store
+    from rmqctl.output.outcome import ToldDamage
+
+    with open_store(store, needs_messages=True) as opened:
+        damage = ToldDamage(output)
+        rows = list(opened.due(events=Events(damage=damage, note=output.talk)))
+    output.rows(_UNDELIVERED_COLUMNS, (row._asdict() for row in rows), droppable=_DROPPABLE_UNDELIVERED)
+    if not rows and not damage.count and not damage.is_uncertain:
+        output.talk("no message waits for its time")
+    never = any(row.state in ("stuck", "not-delivered") for row in rows)
+    is_wrong = not rows or never or damage.count or damage.is_uncertain
+    return exit_codes.DAMAGE_OR_NOTHING if is_wrong else exit_codes.OK
 
 
 def _list_undelivered(store: StoreLocation, output: Output) -> int:

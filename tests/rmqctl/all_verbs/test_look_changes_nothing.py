@@ -50,6 +50,7 @@ def commands(store: Path, name: str) -> list[list[object]]:
         ["delays"],
         ["delays", "--json"],
         ["delays", "--undelivered"],
+        ["delays", "--due"],
         ["halves"],
         ["halves", "--json"],
         ["dlq list"],

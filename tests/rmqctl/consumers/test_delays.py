@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -14,6 +15,7 @@ import rmqctl.store.message_store as wiring
 from rmqctl.formats.layouts import TIMER_CHECKPOINT, TIMER_LOG_UNIT
 from rmqctl.output import outcome as exit_codes
 from rmqctl.store import Message, MessageStore, StoreConfig
+from tests.features import FOLDER as FEATURES
 from tests.features import feature_store
 from tests.goldens import FOLDER, GoldenStore, truth
 from tests.opened import store_path
@@ -319,3 +321,43 @@ def test_a_message_that_was_put_on_the_wheel_again_is_listed_once(tmp_path: Path
     _with_checkpoint(store, last_read_time_ms=2000, last_timer_queue_offset=2)
     (row,) = run("delays", "-s", store, "--undelivered", "--json").objects
     assert (row["kind"], row["queue_offset"], row["target_topic"]) == ("timer", 1, "Later")
+
+
+def test_each_waiting_message_in_the_order_of_delivery(tmp_path: Path) -> None:
+    store = feature_store("timer-crash", tmp_path)
+    with lzma.open(FEATURES / "timer-crash.truth.jsonl.xz", "rt", encoding="utf-8") as lines:
+        known = [row for row in map(json.loads, lines) if row["kind"] == "timerPending"]
+    # as RocketMQ recovered its wheel; what it rolls is stored once more, and is delivered later
+    expected = [row["phyOffset"] for row in known if row["what"] in ("delivers", "rolls")]
+    done = run("delays", "-s", store, "--due", "--json")
+    assert {row["physical_offset"] for row in done.objects} == set(expected)
+    due = [row["due_timestamp"] for row in done.objects]
+    assert due == sorted(due)
+    assert {row["kind"] for row in done.objects} == {"timer"}
+    assert all(row["target_topic"] and row["unique_key"] for row in done.objects)
+
+
+def test_the_list_of_what_waits_agrees_with_the_counts() -> None:
+    store = store_path("broker-real")
+    counted = {
+        (row["kind"], row["level"]): row["pending"]
+        for row in run("delays", "-s", store, "--json").objects
+        if row["kind"] == "level" and row["pending"]
+    }
+    listed = run("delays", "-s", store, "--due", "--json").objects
+    assert (
+        Counter((row["kind"], row["level"]) for row in listed if row["kind"] == "level")
+        == counted
+        == {("level", 14): 5}
+    )
+    first = min((row for row in listed if row["level"] == 14), key=lambda row: int(row["due_timestamp"]))
+    assert first == next(row for row in listed if row["level"] == 14)
+
+
+def test_where_nothing_waits_and_where_both_lists_are_asked_for(golden_store: GoldenStore) -> None:
+    store = golden_store("syncflush")
+    shutil.rmtree(store / "consumequeue" / TOPIC, ignore_errors=True)
+    done = run("delays", "-s", store, "--due")
+    assert (done.code, done.out) == (exit_codes.DAMAGE_OR_NOTHING, "")
+    assert "no message waits" in done.err
+    assert run("delays", "-s", store, "--due", "--undelivered").code == exit_codes.USAGE
