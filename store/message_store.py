@@ -166,8 +166,7 @@ class MessageStore:
         """Messages as another process stores them, each once, in lists as they come, without end: from physical offset
         `begin` on, else from now on. A note says where messages went unread or the log was cut back."""
         refuse_server(self._files_at_rest().root)
-        chosen = _selection(criteria, 0, None).criteria
-        return lazy.follow(self.reader.telling(events), chosen, begin)
+        return lazy.follow(self.reader.telling(events), _selection(criteria, 0, None).criteria, begin)
 
     def scan(
         self, columns: Sequence[str] | None = None, begin: int = 0, end: int | None = None, *,

@@ -20,7 +20,7 @@ from tests.processes import ROOT, run
 from tests.test_tidy import FLOORS, HOUSE, module_name, sources
 
 DOCUMENTS = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md"), *ROOT.glob("tests/*/README.md")])
-LIMIT = 212 << 10
+LIMIT = 210 << 10
 ARCHITECTURE = ROOT / "docs/architecture.md"
 TOPS = (*FLOORS, "tests", "bench", "docs", "pyspark_rocketmq")
 # its examples of what breaks a rule are of files that there need not be
