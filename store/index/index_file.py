@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.errors import CorruptError, UnreadableError
 from rmqctl.formats.layouts import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
 from rmqctl.store.files import io
 from rmqctl.store.files.mapped_file import ReferenceCount
@@ -17,6 +17,8 @@ from rmqctl.store.files.reading import Descriptors
 DEFAULT_SLOTS = 5_000_000
 DEFAULT_ENTRIES = 20_000_000
 _SECOND = 1000
+# entries that are read at once: 64 KiB
+_CHAIN_BLOCK = 3276
 
 
 class Geometry(NamedTuple):
@@ -182,8 +184,18 @@ class IndexFile:
         """
         number = self.raw_slot(key_hash)
         number = number if number <= self.header.index_count else 0
+        first, block = number + 1, b""
         while number > 0:
-            entry = self.entry(number)
+            if number < first:  # entries of one key tend to lie near one another: a short chain is one read
+                behind, first = number + 1, max(1, number + 1 - _CHAIN_BLOCK)
+                try:
+                    block = self.read_entries(first, behind - first)
+                except UnreadableError:  # of a bad page beside it an entry knows nothing
+                    first, block = number, self.read_entries(number, 1)
+            fields = block[(number - first) * INDEX_ENTRY.size :][: INDEX_ENTRY.size]
+            if len(fields) < INDEX_ENTRY.size:
+                raise CorruptError(f"index entry {number} lies behind the end of the file", file=self.path)
+            entry = self._entry(number, INDEX_ENTRY.unpack_from(fields, 0))
             yield entry
             if not 0 <= entry.previous < number:
                 raise CorruptError(
@@ -294,13 +306,16 @@ def fits(path: Path, geometry: Geometry, descriptors: Descriptors) -> bool:
         return False
     if count <= 1:
         return True
-    numbers = sorted({*range(1, min(count, _CHECKED_ENTRIES)), count - 1})
+    first = min(count, _CHECKED_ENTRIES) - 1
+    data = descriptors.read(path, geometry.entry_position(1), first * INDEX_ENTRY.size)
+    if first < count - 1:
+        data += descriptors.read(path, geometry.entry_position(count - 1), INDEX_ENTRY.size)
+    numbers = sorted({*range(1, first + 1), count - 1})
+    if len(data) < len(numbers) * INDEX_ENTRY.size:
+        return False
     previous_offset = begin_offset
-    for number in numbers:
-        data = descriptors.read(path, geometry.entry_position(number), INDEX_ENTRY.size)
-        if len(data) < INDEX_ENTRY.size:
-            return False
-        key_hash, physical_offset, _, previous = INDEX_ENTRY.unpack_from(data, 0)
+    for number, entry in zip(numbers, INDEX_ENTRY.struct.iter_unpack(data), strict=True):
+        key_hash, physical_offset, _, previous = entry
         if key_hash < 0 or not previous_offset <= physical_offset <= end_offset or not 0 <= previous < number:
             return False
         if number == 1 and physical_offset != begin_offset:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqctl.formats.checksums import key_hash
-from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.errors import CorruptError, UnreadableError
 from rmqctl.store.files import io
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_file import Geometry, IndexFile
@@ -158,6 +158,36 @@ def test_a_chain_that_leads_nowhere_is_damage(tmp_path: Path, previous: int) -> 
 
 def test_a_chain_that_skips_entries_is_followed(tmp_path: Path) -> None:
     assert [entry.number for entry in _broken(tmp_path, SMALL.entry_position(4) + 16, 1).chain(1)] == [4, 1]
+
+
+def test_a_short_chain_is_one_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = _broken(tmp_path, SMALL.entry_position(4) + 16, 3)
+    reads: list[int] = []
+    read = Descriptors.read
+
+    def counting(self: Descriptors, path: Path, position: int, length: int) -> bytes:
+        reads.append(position)
+        return read(self, path, position, length)
+
+    monkeypatch.setattr(Descriptors, "read", counting)
+    assert [entry.number for entry in file.chain(1)] == [4, 3, 2, 1]
+    assert reads == [SMALL.slot_position(1), SMALL.entry_position(1)]
+
+
+def test_a_bad_page_hides_its_own_entries_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = _broken(tmp_path, SMALL.entry_position(4) + 16, 3)
+    read = Descriptors.read
+
+    def failing(self: Descriptors, path: Path, position: int, length: int) -> bytes:
+        if position <= SMALL.entry_position(1) + 3 < position + length:
+            raise UnreadableError("cannot be read: Input/output error", file=path)
+        return read(self, path, position, length)
+
+    monkeypatch.setattr(Descriptors, "read", failing)
+    chain = file.chain(1)
+    assert [next(chain).number for _ in range(3)] == [4, 3, 2]
+    with pytest.raises(UnreadableError):
+        next(chain)
 
 
 def test_a_slot_that_is_ahead_of_the_header_leads_to_its_entry(tmp_path: Path) -> None:
