@@ -1,0 +1,34 @@
+"""How much of the code a job passes through: what a reader opens to follow it, and how often control passes on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.opened import store_path
+from tests.processes import run
+
+# as measured, and a tenth more of the crossings; what a pull passes through depends on what a broker does beside it
+_MOST = {
+    "append -s STORE -t TopicTest --body x": (74, 3_000),
+    "recover -s STORE --yes": (77, 11_100),
+    "query -s STORE -t TopicTest -k nokey": (43, 340),
+    "where -s STORE TopicTest 0 0": (60, 1_750),
+    "pull STORE": (45, 1_500),
+}
+
+
+@pytest.mark.parametrize("job", _MOST)
+def test_a_job_passes_through_few_modules(job: str, tmp_path: Path) -> None:
+    store = shutil.copytree(store_path("crash" if job.startswith("recover") else "clean"), tmp_path / "store")
+    arguments = [str(store) if word == "STORE" else word for word in job.split()]
+    done = run([sys.executable, "-m", "tests.ways", *arguments])
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith('{"modules"'))
+    found = json.loads(line)
+    modules, crossings = _MOST[job]
+    assert 10 < found["modules"] <= modules, found
+    assert found["crossings"] <= crossings, found
