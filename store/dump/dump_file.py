@@ -50,6 +50,7 @@ from rmqctl.store.index.index_file import infer_geometry
 from rmqctl.store.log.walk import Blank, Damage, Empty, Record, walk
 from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, ext_offset
 from rmqctl.store.read.frames import span_of
+from rmqctl.store.rocksdb.listing import is_listed, listed_file
 
 # Values of a dump: in a form that JSON can hold, and with what they mean for people.
 
@@ -486,6 +487,28 @@ def _raw_items(opened: Opened, at: int) -> Iterator[DumpItem]:
     yield from empty_items(max(at, end), opened.size)
 
 
+# ---- RocksDB
+
+
+def _rocksdb_items(opened: Opened, at: int) -> Iterator[DumpItem]:
+    if not is_listed(opened.path):
+        yield from _text_items(opened, at)
+        return
+    for one in listed_file(opened.path, opened.size, opened.descriptors):
+        if one.offset + one.size >= at:
+            fields = [
+                DumpField(name, one.offset, one.size, plain_value(name, value), _text_or_hex(name, value), "")
+                for name, value in one.fields.items()
+            ]
+            yield DumpItem("entry", one.offset, one.size, fields=fields, damage=one.damage)
+
+
+def _text_or_hex(name: str, value: int | str | bytes) -> str:
+    if isinstance(value, bytes) and value.isascii() and value.decode("ascii").isprintable():
+        return value.decode("ascii")
+    return str(plain_value(name, value))
+
+
 _READERS: dict[FileKind, Callable[[Opened, int], Iterator[DumpItem]]] = {
     FileKind.COMMITLOG: _commitlog_items,
     FileKind.CONSUMEQUEUE: _unit_items(CONSUMEQUEUE_UNIT.size, consumequeue.consumequeue_unit, "unit"),
@@ -501,4 +524,5 @@ _READERS: dict[FileKind, Callable[[Opened, int], Iterator[DumpItem]]] = {
     FileKind.BROKER_IDENTITY: _text_items,
     FileKind.CONFIG: _config_items,
     FileKind.CLIENT_OFFSETS: client_items,
+    FileKind.ROCKSDB: _rocksdb_items,
 }

@@ -24,7 +24,8 @@ from rmqctl.store.rocksdb.table import (
     SortedTable,
 )
 
-_LARGEST_LOG = 4 << 30
+LARGEST_LOG = 4 << 30
+"""Bytes of a write-ahead log that are read at most."""
 # kinds in a log, with the same kinds of entries for a family other than the default one
 _IN_FAMILY = {4: DELETION, 5: PUT, 8: SINGLE_DELETION, 14: RANGE_DELETION}
 _IN_DEFAULT = (PUT, DELETION, SINGLE_DELETION, RANGE_DELETION)
@@ -160,7 +161,7 @@ class Database:
     def _replay(self, path: Path, logged: dict[int, list[KeyEntry]]) -> None:
         number = int(path.stem)
         try:
-            data = read_small_file(path, _LARGEST_LOG)
+            data = read_small_file(path, LARGEST_LOG)
         except FileNotFoundError:
             return
         wanted = {id_ for id_, family in self.manifest.families.items() if number >= family.log_number}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -143,6 +143,27 @@ def _apply(manifest: Manifest, data: bytes) -> None:
         family.tables.pop(number, None)
     for table in edit.new:
         family.tables[table.number] = table
+
+
+def manifest_edits(data: bytes) -> Iterator[tuple[str, int | str | bytes]]:
+    """Yield what an edit of a manifest says, by name. Raises: MalformedError."""
+    numbers = Manifest(Path())
+    edit = _parsed(numbers, data)
+    yield "family", edit.family
+    if edit.added is not None:
+        yield "added", edit.added
+    if edit.is_dropped:
+        yield "dropped", 1
+    if edit.log_number is not None:
+        yield "log_number", edit.log_number
+    if numbers.min_log_number:
+        yield "min_log_number", numbers.min_log_number
+    if numbers.last_sequence:
+        yield "last_sequence", numbers.last_sequence
+    if edit.deleted:
+        yield "deleted", ", ".join(f"{number:06d}.sst" for _, number in edit.deleted)
+    if edit.new:
+        yield "new", ", ".join(f"{table.name} (level {table.level}, {table.size} bytes)" for table in edit.new)
 
 
 def _parsed(manifest: Manifest, data: bytes) -> _Edit:

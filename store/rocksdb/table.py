@@ -164,18 +164,21 @@ class SortedTable:
         blocks = self.blocks
         first = bisect_left(blocks, begin, key=lambda entry: entry[0])
         for _, handle in blocks[first:]:
-            try:
-                block = self.block(handle)
-                for internal, value in self._pairs(block, handle):
-                    key = internal[:-8]
-                    if key < begin:
-                        continue
-                    if end is not None and key >= end:
-                        return
-                    packed = int.from_bytes(internal[-8:], "little")
-                    yield KeyEntry(key, packed >> 8, packed & 0xFF, value)
-            except CorruptError as error:
-                on_damage(error)
+            for entry in self.entries_of(handle, on_damage):
+                if entry.key < begin:
+                    continue
+                if end is not None and entry.key >= end:
+                    return
+                yield entry
+
+    def entries_of(self, handle: Handle, on_damage: Report) -> Iterator[KeyEntry]:
+        """Yield the entries of one data block."""
+        try:
+            for internal, value in self._pairs(self.block(handle), handle):
+                packed = int.from_bytes(internal[-8:], "little")
+                yield KeyEntry(internal[:-8], packed >> 8, packed & 0xFF, value)
+        except CorruptError as error:
+            on_damage(error)
 
     def range_deletions(self) -> list[KeyEntry]:
         """Return the deletions of key ranges: [key, value). Raises: CorruptError."""

@@ -190,7 +190,6 @@ def test_damaged_config(tmp_path: Path) -> None:
         ("broker-real", "timerwheel", "timer wheel"),
         ("broker-real", "timerlog/00000000000000000000", "timer log"),
         ("broker-real", "config/timercheck", "timer's checkpoint"),
-        ("rocksdb", "consumequeue/CURRENT", "RocksDB"),
         ("compaction", "compaction/compactionLog/CompactTopic/0/00000000000000000000", "compacted topic"),
         ("stray-file", "commitlog/notes.txt", "no file of a store"),
     ],
