@@ -33,7 +33,7 @@ from rmqctl.store.config.config_files import (
     read_config,
     starts_of,
 )
-from rmqctl.store.config.config_tables import TABLES, missing_table
+from rmqctl.store.config.config_tables import KNOWN_FILES, TABLES, missing_table
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.reading import has_entries, is_there
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
@@ -113,7 +113,9 @@ class ConfigFiles:
     def findings(self) -> Iterator[Finding]:
         """What is wrong with the files as such, and with the names in them."""
         for name, pair in self.files.items():
-            yield from _of_pair(pair)
+            is_unused = name == LMQ_OFFSETS and pair.file.detail == NOT_A_FILE and bool(self.value(OFFSETS))
+            if name in KNOWN_FILES and not is_unused:
+                yield from _of_pair(pair)
             if pair.file.is_good:
                 yield from _of_shape(name, pair.file)
         yield from self._of_damaged

@@ -30,6 +30,7 @@ from rmqctl.store.files.reading import read_small_file, status_of
 
 # Where a broker keeps topics, groups and offsets: the usual JSON file, a RocksDB, or the file of light queues.
 
+MODES = "messageRequestMode.json"
 OWN_TABLES = (TOPICS, OFFSETS, GROUPS)
 """The tables that a broker keeps from its first start on."""
 _WHAT = {TOPICS: "topics", GROUPS: "consumer groups", OFFSETS: "consumer offsets", LMQ_OFFSETS: "consumer offsets"}
@@ -91,7 +92,8 @@ def _written(path: Path) -> int | None:
     """Return when a file or its backup was written, ns; None if there is neither, or nothing in them."""
     for one in (path, path.with_name(path.name + ".bak")):
         status = status_of(one)
-        if status is not None and status.st_size:
+        # what is not a file of light queues was written by no broker with enableLmq
+        if status is not None and status.st_size and (path.name != LMQ_OFFSETS or stat.S_ISREG(status.st_mode)):
             return status.st_mtime_ns
     return None
 
@@ -470,10 +472,16 @@ def why_unknown(path: Path) -> str:
     return f"{path} {how_it_is(pair.file)}, and its backup {how_it_is(pair.backup)}"
 
 
+_OF_5 = ("topicQueueMapping.json", "consumerOrderInfo.json", MODES)
+
+
 def starts_of(pair: ConfigPair) -> str:
     """A sentence on what brokers do at their next start where neither file is good."""
-    stopped = [version for version in VERSIONS if pair.source_for(version) is None]
-    empty = [version for version in VERSIONS if version not in stopped]
+    name = pair.file.path.name
+    readers = [version for version in VERSIONS if not RELEASES[version].is_of_4 or name not in _OF_5]
+    # a broker passes over the modes that it cannot load
+    stopped = [version for version in readers if name != MODES and pair.source_for(version) is None]
+    empty = [version for version in readers if version not in stopped]
     said = []
     if stopped:
         said.append(f"{_and(stopped)} do{'es' if len(stopped) == 1 else ''} not start")

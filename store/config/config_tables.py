@@ -47,6 +47,8 @@ _OBJECTS = frozenset(
     ("topicQueueMapping.json", "consumerFilter.json", "consumerOrderInfo.json", "messageRequestMode.json")
 )
 """Files whose entries are not converted here, and which are objects all the same."""
+KNOWN_FILES = frozenset(TABLES) | _OBJECTS
+"""Files of config/ that brokers read."""
 _UNCONVERTED = {"consumerFilter.json": "filterDataByTopic", "consumerOrderInfo.json": "table"}
 """Tables of files whose entries are not converted here."""
 _NUMBER = "number"

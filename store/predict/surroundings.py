@@ -19,6 +19,7 @@ from rmqctl.store.config.config_files import (
     DAMAGED,
     GOOD,
     MISSING,
+    MODES,
     OWN_TABLES,
     ConfigPair,
     FoundFile,
@@ -224,6 +225,7 @@ _EMPTY_MEANS = {
     "subscriptionGroup.json": "no group is configured: retries, broadcasting and the like fall back to defaults",
     "consumerFilter.json": "SQL filters are unknown until their consumers subscribe again",
     "consumerOrderInfo.json": "orderly POP consumers may get messages twice",
+    MODES: "groups that were set to POP, or to pull, are assigned queues as defaultMessageRequestMode says",
     _DELAY: "all delayed messages that are still in their queues are delivered again",
 }
 
@@ -275,6 +277,13 @@ def start_of_config(layout: StoreLayout, config: StoreConfig, version: str) -> C
             return found
     found.steps += [*_gone(layout), *_in_the_way(layout, config, version)]
     found.error_after = next(filter(None, _waits_for_metrics(layout, config, version)), None)
+    if not RELEASES[version].is_of_4:
+        modes = look_at_pair(layout.config / MODES)
+        found.error_after = found.error_after or _waits_for(modes, version)
+        for step in _steps(modes, version) if not _waits_for(modes, version) else ():
+            # the broker goes on without them (QueryAssignmentProcessor)
+            said = f"{MODES} is {_state(modes.file)}, its backup is {_state(modes.backup)}: {_EMPTY_MEANS[MODES]}"
+            found.steps.append(step if step.source else step._replace(source="nothing", detail=said))
     pair = look_at_pair(layout.config / _DELAY)
     waits = _waits_for(pair, version)
     if waits is None:
