@@ -17,7 +17,7 @@ def main() -> int:
     """Run the process's command line and return its exit code."""
     _open_standard_files()
     # a command makes many objects that live to its end: looking for circles among them again and again finds none
-    gc.set_threshold(50_000, 50, 100)
+    gc.set_threshold(150_000, 50, 100)
     # numpy's linear algebra, which nothing here uses, would start a thread for each core and let it spin
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _speak_utf8()
@@ -30,7 +30,10 @@ def main() -> int:
         return leave(concluded(lambda: quick.run(short), as_json=short.as_json))
     from rmqctl.main import main as run
 
-    return run()
+    code = run()
+    # nor does it when the process ends
+    gc.freeze()
+    return code
 
 
 def _open_standard_files() -> None:

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from rmqctl.formats.hosts import Host
     from rmqctl.formats.message import Message, StoredMessage
     from rmqctl.store.answers.dead_letters import DeadChoice, Redrive
-    from rmqctl.store.clean import CleanOptions, CleanReport, Forecast, Unread
+    from rmqctl.store.clean.cleaner import CleanReport, Unread
+    from rmqctl.store.clean.forecast import Forecast
+    from rmqctl.store.clean.options import CleanOptions
     from rmqctl.store.config.config import StoreConfig, read_broker_conf
     from rmqctl.store.export.export import ExportReport, Target
     from rmqctl.store.journal.log import Change
@@ -123,14 +125,14 @@ _HOMES = {
     "Criteria": "rmqctl.store.read.filter",
     "TopicFilter": "rmqctl.store.read.filter",
     "Target": "rmqctl.store.export.export",
-    "CleanOptions": "rmqctl.store.clean",
+    "CleanOptions": "rmqctl.store.clean.options",
     "EntryChange": "rmqctl.store.repair.entries",
     "ResetTo": "rmqctl.store.offsets.change",
     "DeadChoice": "rmqctl.store.answers.dead_letters",
     "Redrive": "rmqctl.store.answers.dead_letters",
     "OffsetsReport": "rmqctl.store.offsets.change",
-    "Forecast": "rmqctl.store.clean",
-    "Unread": "rmqctl.store.clean",
+    "Forecast": "rmqctl.store.clean.forecast",
+    "Unread": "rmqctl.store.clean.cleaner",
     "PutResult": "rmqctl.store.write.put",
     "PutStatus": "rmqctl.store.status",
     "GetResult": "rmqctl.store.read.get",
@@ -145,7 +147,7 @@ _HOMES = {
     "RecoverReport": "rmqctl.store.recover.report",
     "RepairReport": "rmqctl.store.repair.repair",
     "RebuildReport": "rmqctl.store.recover.rebuild",
-    "CleanReport": "rmqctl.store.clean",
+    "CleanReport": "rmqctl.store.clean.cleaner",
     "ExportReport": "rmqctl.store.export.export",
     "SnapshotReport": "rmqctl.store.snapshot.snapshot",
     "VerifyReport": "rmqctl.store.snapshot.snapshot",

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from rmqctl.store.answers.transactions import unresolved_halves
     from rmqctl.store.answers.where import WhereQuestion, where
     from rmqctl.store.check.check import check
-    from rmqctl.store.clean import clean, forecast_clean, options_from_config, unread_before
-    from rmqctl.store.clean.cleaner import judge_writes
+    from rmqctl.store.clean.cleaner import clean, judge_writes, unread_before
+    from rmqctl.store.clean.forecast import forecast_clean
+    from rmqctl.store.clean.options import options_from_config
     from rmqctl.store.dump.dump_file import dump_file
     from rmqctl.store.export.export import Target, export_selected, format_of
     from rmqctl.store.files.outputs import Sharing
@@ -67,8 +68,9 @@ _NAMES = {
     "rmqctl.store.answers.transactions": "unresolved_halves",
     "rmqctl.store.answers.where": "WhereQuestion where",
     "rmqctl.store.check.check": "check",
-    "rmqctl.store.clean": "clean forecast_clean options_from_config unread_before",
-    "rmqctl.store.clean.cleaner": "judge_writes",
+    "rmqctl.store.clean.cleaner": "clean judge_writes unread_before",
+    "rmqctl.store.clean.forecast": "forecast_clean",
+    "rmqctl.store.clean.options": "options_from_config",
     "rmqctl.store.dump.dump_file": "dump_file",
     "rmqctl.store.export.export": "Target export_selected format_of",
     "rmqctl.store.files.outputs": "Sharing",

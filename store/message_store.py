@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from rmqctl.store.answers.transactions import HalfMessage
     from rmqctl.store.check.check import CheckRun
     from rmqctl.store.check.cross import Level, Subset
-    from rmqctl.store.clean import CleanOptions, CleanReport, Forecast, Unread
+    from rmqctl.store.clean.cleaner import CleanReport, Unread
+    from rmqctl.store.clean.forecast import Forecast
+    from rmqctl.store.clean.options import CleanOptions
     from rmqctl.store.config.config import StoreConfig
     from rmqctl.store.dump.dump_file import DumpItem
     from rmqctl.store.dump.recognise import FileKind

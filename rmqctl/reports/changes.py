@@ -18,8 +18,8 @@ from rmqctl.store.config.releases import RELEASES
 if TYPE_CHECKING:
     from rmqctl.opening import StoreLocation
     from rmqctl.output.output import Output
-    from rmqctl.store.clean import Forecast, Unread
-    from rmqctl.store.clean.forecast import FileForecast
+    from rmqctl.store.clean.cleaner import Unread
+    from rmqctl.store.clean.forecast import FileForecast, Forecast
     from rmqctl.store.info.info import FileInUse
     from rmqctl.store.predict.compatibility import VersionDifference
     from rmqctl.store.recover.report import RecoverReport

@@ -28,7 +28,7 @@ from rmqctl.store.index.index_file import (
     infer_geometry,
 )
 from rmqctl.store.index.index_service import IndexService
-from rmqctl.store.log.columns import Flags, Int32s, Int64s
+from rmqctl.store.log.columns import Flags, Int32s, Int64s, distinct
 from rmqctl.store.log.implied import ENTRY, Run, time_differences
 from rmqctl.store.log.walk import message_if_any
 from rmqctl.store.native.units import link_entries
@@ -461,7 +461,7 @@ class IndexComparison:
     def _compare_times(self, made: IndexTally, entries: FoundEntries, timestamps: Int64s) -> None:
         """`timestamps`: store times of the messages of the entries, ms."""
         expected = np.empty(len(timestamps), np.int64)
-        for file in np.unique(entries.files).tolist():
+        for file in distinct(entries.files).tolist():
             chosen = entries.files == file
             expected[chosen] = time_differences(timestamps[chosen], int(self._begins[file]))
         wrong = expected != entries.time_differences

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 import threading
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,16 @@ Bytes = NDArray[np.uint8]
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+_Integer = TypeVar("_Integer", np.int32, np.int64)
 _LEAST_LONG, _LARGEST_LONG = np.int64(-(1 << 63)), np.int64((1 << 63) - 1)
+
+
+def distinct(numbers: NDArray[_Integer]) -> NDArray[_Integer]:
+    """Each number once, in order. numpy.unique loads numpy.ma for that, which takes longer than a small look."""
+    ordered = np.sort(numbers)
+    is_first = np.ones(len(ordered), np.bool_)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    return ordered[is_first]
 
 
 def differences(later: Int64s, earlier: Int64s) -> Int64s:
@@ -245,7 +255,7 @@ class TopicIds:
 
     def __init__(self) -> None:
         self.names: list[str] = []
-        self.seed = secrets.randbits(63)
+        self.seed = int.from_bytes(os.urandom(8)) >> 1
         self._ids: dict[bytes, int] = {}
         self._adding = threading.Lock()
         self.slots: NDArray[np.int32] = np.full(64, -1, np.int32)

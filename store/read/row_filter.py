@@ -10,7 +10,7 @@ from rmqctl.formats.checksums import java_hash, key_hash
 from rmqctl.formats.layouts import TRANSACTION_MASK
 from rmqctl.formats.message import LATEST_TIME, FrameDamage
 from rmqctl.formats.properties import TRANSACTION_ROLLBACK, parse_properties
-from rmqctl.store.log.columns import Flags, Int64s, MessageColumns
+from rmqctl.store.log.columns import Flags, Int64s, MessageColumns, distinct
 from rmqctl.store.native.tables import Columns
 from rmqctl.store.read.filter import Criteria, rows_with
 
@@ -27,7 +27,7 @@ def may_have_keys(batch: MessageColumns, keys: Collection[str]) -> Flags:
     entry_rows = batch.key_row
     for key in keys:
         wanted = np.zeros(int(topic_ids.max()) + 1, np.int32)
-        for topic_id in np.unique(topic_ids).tolist():
+        for topic_id in distinct(topic_ids).tolist():
             wanted[topic_id] = key_hash(batch.topics.names[topic_id], key)
         mask[entry_rows[batch.key_hash == wanted[topic_ids[entry_rows]]]] = True
     return mask
@@ -109,7 +109,7 @@ class RowChooser:
 
     def _of_topics(self, batch: MessageColumns) -> Flags:
         matches = self._criteria.topic_filter.matches
-        meant = [topic_id for topic_id in np.unique(batch.topic_id).tolist() if matches(batch.topics.names[topic_id])]
+        meant = [topic_id for topic_id in distinct(batch.topic_id).tolist() if matches(batch.topics.names[topic_id])]
         mask: Flags = np.isin(batch.topic_id, meant)
         return mask
 

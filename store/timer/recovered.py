@@ -16,6 +16,7 @@ from rmqctl.formats.checksums import parse_long, whole_number
 from rmqctl.formats.errors import CorruptError, NotFoundError, UnreadableError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.files.reading import is_file, status_of
+from rmqctl.store.log.columns import distinct
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.reader import StoreReader
@@ -414,7 +415,7 @@ class _Pending:
         last = queue.unit(timer.queue_end - 1)
         # a log that was cut without the timer leaves units of messages that are gone
         is_sound = last is not None and not (timer.known > last.physical_offset).any()
-        if is_sound and np.count_nonzero(np.unique(timer.known) >= self._reader.files.log.min_offset) >= end - begin:
+        if is_sound and np.count_nonzero(distinct(timer.known) >= self._reader.files.log.min_offset) >= end - begin:
             return
         places = set(zip(timer.known.tolist(), timer.known_sizes.tolist(), strict=True))
         # what was due already when the timer read it was delivered at once, and has no unit

@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from rmqctl.formats.errors import DiskFullError, RefusedError
-from rmqctl.store.clean import Cleaner, CleanOptions, CleanReport, clean, clean_locked, options_from_config
+from rmqctl.store.clean.cleaner import Cleaner, CleanReport, clean, clean_locked
+from rmqctl.store.clean.options import CleanOptions, options_from_config
 from rmqctl.store.compiled.notices import notice
 from rmqctl.store.files.background import Background, Failure
 from rmqctl.store.log.append import LogFlusher

@@ -34,7 +34,8 @@ from rmqctl.store.write.services import CheckpointKeeper, CleanService, QueueFlu
 if TYPE_CHECKING:
     import pyarrow
 
-    from rmqctl.store.clean import CleanOptions, CleanReport
+    from rmqctl.store.clean.cleaner import CleanReport
+    from rmqctl.store.clean.options import CleanOptions
     from rmqctl.store.write.bulk.bulk import BulkPuts, ColumnsResult
     from rmqctl.store.write.bulk.bulk_rows import BulkRows
     from rmqctl.store.write.services import CleanService

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.store.clean import CleanOptions, clean
+from rmqctl.store.clean.cleaner import clean
+from rmqctl.store.clean.options import CleanOptions
 from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.store_files import StoreFiles
 from tests import goldens

@@ -15,7 +15,8 @@ from rmqctl.formats.errors import RmqctlError
 from rmqctl.network.ha.mirror_store import MirrorStore, complete
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.outcome import exit_code_of
-from rmqctl.store.clean import CleanOptions, clean
+from rmqctl.store.clean.cleaner import clean
+from rmqctl.store.clean.options import CleanOptions
 from rmqctl.store.journal.undo import resume, undo
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.offsets.change import ResetTo

@@ -170,6 +170,23 @@ def test_a_verb_that_needs_no_arrays_imports_none(words: list[str], tmp_path: Pa
     assert ended.stdout.splitlines()[-1] == "[]", ended.stdout + ended.stderr
 
 
+def test_a_check_loads_only_what_it_needs() -> None:
+    unneeded = {
+        "duckdb",
+        "hmac",
+        "numpy.ma",
+        "pyarrow",
+        "rich",
+        "rmqctl.store.clean.cleaner",
+        "rmqctl.store.write.writer",
+    }
+    code = (
+        f"import sys\nfrom rmqctl.start import main\ntry: main()\nfinally: print(sorted({unneeded} & set(sys.modules)))"
+    )
+    ended = run([sys.executable, "-c", code, "check", "-s", str(store_path("clean"))])
+    assert ended.stdout.splitlines()[-1] == "[]", ended.stdout + ended.stderr
+
+
 @pytest.mark.parametrize(("offset", "code"), [(ROW["phyOffset"], 0), (ROW["phyOffset"] + 1, 1)])
 def test_all_is_said_before_the_process_ends(offset: int, code: int) -> None:
     command = [sys.executable, "-m", "rmqctl", "query", "-o", str(offset), "-s", str(store_path("clean")), "--json"]

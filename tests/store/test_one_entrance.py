@@ -59,7 +59,7 @@ VERBS = {
     "rmqctl.store.journal.log.changes",
     "rmqctl.store.journal.log.find_change",
     "rmqctl.store.journal.log.last_standing",
-    "rmqctl.store.clean.clean",
+    "rmqctl.store.clean.cleaner.clean",
     "rmqctl.store.snapshot.snapshot.take_snapshot",
     "rmqctl.store.snapshot.snapshot.verify_snapshot",
     "rmqctl.store.salvage.salvage.salvage",

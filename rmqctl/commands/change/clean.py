@@ -22,7 +22,8 @@ from rmqctl.output.span import SPAN
 from rmqctl.output.table import human_size
 from rmqctl.output.times import format_time, now_ms
 from rmqctl.reports.changes import ToldUnread, print_forecast, told_users
-from rmqctl.store.clean import CleanReport, options_from_config
+from rmqctl.store.clean.cleaner import CleanReport
+from rmqctl.store.clean.options import options_from_config
 from rmqctl.store.clean.plan import Because, FileDecision, messages_before
 from rmqctl.store.info.info import FileInUse, files_in_use
 from rmqctl.store.options import ChangeOptions, Events

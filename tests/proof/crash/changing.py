@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rmqctl.store.clean import CleanOptions, clean
+from rmqctl.store.clean.cleaner import clean
+from rmqctl.store.clean.options import CleanOptions
 from rmqctl.store.journal.folder import TO_MEND
 from rmqctl.store.journal.log import unfinished
 from rmqctl.store.journal.undo import resume, undo

@@ -17,7 +17,8 @@ from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.output import outcome as exit_codes
 from rmqctl.pipeline.splits import Split, open_split, split_columns
-from rmqctl.store.clean import CleanOptions, plan_clean
+from rmqctl.store.clean.options import CleanOptions
+from rmqctl.store.clean.plan import plan_clean
 from rmqctl.store.info.info import file_rows
 from rmqctl.store.log.walk import Damage, walk
 from rmqctl.store.message_store import MessageStore

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rmqctl.store.clean import CleanOptions, CleanReport, clean
-from rmqctl.store.clean.options import DiskUsage
+from rmqctl.store.clean.cleaner import CleanReport, clean
+from rmqctl.store.clean.options import CleanOptions, DiskUsage
 from rmqctl.store.store_files import StoreFiles
 
 NOW = 1_800_000_000_000

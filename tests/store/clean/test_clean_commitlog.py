@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rmqctl.store.clean import CleanOptions
-from rmqctl.store.clean.options import DiskUsage
+from rmqctl.store.clean.options import CleanOptions, DiskUsage
 from rmqctl.store.journal.log import changes
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, tree_state

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.clean import CleanOptions, clean
+from rmqctl.store.clean.cleaner import clean
+from rmqctl.store.clean.options import CleanOptions
 from rmqctl.store.clean.plan import Because, judge_ext, judge_followers, judge_index, judge_queue
 from rmqctl.store.config.config import StoreConfig, read_broker_conf
 from rmqctl.store.files.layout import file_name

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from rmqctl.formats.errors import RemovedError
-from rmqctl.store.clean import Cleaner, CleanOptions
+from rmqctl.store.clean.cleaner import Cleaner
+from rmqctl.store.clean.options import CleanOptions
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, truth
 from tests.store.clean.cleaning import IDLE, NO_PAUSE, NOW, SIZE, age_all, log_files, reasons

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import RefusedError, StoreInUseError, UnreadableError, WriteFailedError
-from rmqctl.store.clean import CleanOptions, clean, cleaner, forecast_clean, unread_before
-from rmqctl.store.clean.options import DiskUsage
+from rmqctl.store.clean import cleaner
+from rmqctl.store.clean.cleaner import clean, unread_before
+from rmqctl.store.clean.forecast import forecast_clean
+from rmqctl.store.clean.options import CleanOptions, DiskUsage
 from rmqctl.store.clean.plan import measure_usage, messages_before, plan_clean
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import RefusedError, UsageError
-from rmqctl.store.clean import Cleaner, CleanOptions, clean
+from rmqctl.store.clean.cleaner import Cleaner, clean
 from rmqctl.store.clean.forecast import _bytes_per_day, _less, _next_hour, _then, forecast_clean
 from rmqctl.store.clean.options import (
+    CleanOptions,
     DiskUsage,
     DiskVerdict,
     clamped_ratios,

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from rmqctl.formats.errors import RemovedError
-from rmqctl.store.clean import CleanOptions
+from rmqctl.store.clean.options import CleanOptions
 from rmqctl.store.log.walk import walk
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.options import ChangeOptions

@@ -11,9 +11,9 @@ import pytest
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.output import outcome as exit_codes
-from rmqctl.store.clean import CleanOptions, Forecast, clean, forecast_clean
-from rmqctl.store.clean.forecast import _bytes_per_day
-from rmqctl.store.clean.options import DiskUsage
+from rmqctl.store.clean.cleaner import clean
+from rmqctl.store.clean.forecast import Forecast, _bytes_per_day, forecast_clean
+from rmqctl.store.clean.options import CleanOptions, DiskUsage
 from rmqctl.store.clean.plan import last_physical_offset
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.store_files import StoreFiles

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from rmqctl.output import outcome as exit_codes
-from rmqctl.store.clean import CleanOptions, Unread, clean, unread_before
+from rmqctl.store.clean.cleaner import Unread, clean, unread_before
+from rmqctl.store.clean.options import CleanOptions
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.options import UNHEARD, ChangeOptions, Events
 from rmqctl.store.store_files import StoreFiles

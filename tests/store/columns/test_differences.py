@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rmqctl.formats.message import Message
 from rmqctl.store.check.check import check
-from rmqctl.store.log.columns import differences
+from rmqctl.store.log.columns import differences, distinct
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.store_files import StoreFiles
 
@@ -23,6 +23,11 @@ def test_a_difference_stays_in_its_range(pairs: list[tuple[int, int]]) -> None:
     later, earlier = np.array(pairs, np.int64).T
     expected = [min(max(one - other, LEAST), LARGEST) for one, other in pairs]
     assert differences(later, earlier).tolist() == expected
+
+
+@given(st.lists(NUMBERS | st.integers(0, 3)))
+def test_distinct_numbers_are_those_of_a_set(numbers: list[int]) -> None:
+    assert distinct(np.array(numbers, np.int64)).tolist() == sorted(set(numbers))
 
 
 def test_a_message_born_at_the_beginning_of_time_was_not_born_later_than_stored(tmp_path: Path) -> None:

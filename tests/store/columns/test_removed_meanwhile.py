@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.store.clean import CleanOptions
+from rmqctl.store.clean.options import CleanOptions
 from rmqctl.store.compiled.notices import tell_notices
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.options import Events

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.store.clean import CleanOptions, clean
+from rmqctl.store.clean.cleaner import clean
+from rmqctl.store.clean.options import CleanOptions
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.files.outputs import new_directory, new_file

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.formats.message import Message, StoredMessage
-from rmqctl.store.clean import CleanOptions, clean
+from rmqctl.store.clean.cleaner import clean
+from rmqctl.store.clean.options import CleanOptions
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.journal.log import changes
 from rmqctl.store.journal.undo import forget, give_up, resume, undo

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import CorruptError, RefusedError, RmqctlError, UnreadableError, WriteFailedError
-from rmqctl.store.clean import CleanOptions, clean
+from rmqctl.store.clean.cleaner import clean
+from rmqctl.store.clean.options import CleanOptions
 from rmqctl.store.files import io
 from rmqctl.store.journal.folder import held
 from rmqctl.store.journal.log import changes, unfinished_change

@@ -10,7 +10,8 @@ from types import ModuleType
 import pytest
 
 from rmqctl.formats.errors import NotAStoreError, RefusedError, StoreInUseError
-from rmqctl.store.clean import CleanOptions, clean
+from rmqctl.store.clean.cleaner import clean
+from rmqctl.store.clean.options import CleanOptions
 from rmqctl.store.files import outputs as publish_module
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.lock import StoreLock, take_lock

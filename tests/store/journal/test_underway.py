@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import CorruptError, RefusedError, RmqctlError, UnreadableError, WriteFailedError
-from rmqctl.store.clean import clean
+from rmqctl.store.clean.cleaner import clean
 from rmqctl.store.files import io, lock
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.journal.change import changing

@@ -331,7 +331,7 @@ def test_store_in_use_is_left_alone(golden_store: GoldenStore) -> None:
 
 
 def test_as_a_library(golden_store: GoldenStore) -> None:
-    from rmqctl.store.clean import CleanOptions
+    from rmqctl.store.clean.options import CleanOptions
     from rmqctl.store.message_store import MessageStore
 
     store = golden_store("crash")

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.errors import RefusedError
-from rmqctl.store.clean import CleanOptions, CleanReport, clean_locked
+from rmqctl.store.clean.cleaner import CleanReport, clean_locked
+from rmqctl.store.clean.options import CleanOptions
 from rmqctl.store.compiled.notices import tell_notices
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.write import services as clean_service
