@@ -278,10 +278,9 @@ class MessageStore:
         resume: Path | None = None, fail_fast: bool = False, events: Events = Events(),
     ) -> CheckRun:  # fmt: skip
         """Everything that is wrong with the store: iterate over the findings, then look at the `summary`."""
-        files = self._files_at_rest()
         return lazy.check(
-            files, level, subset=subset, max_duration=max_duration, resume=resume, fail_fast=fail_fast,
-            progress=events.progress,
+            self._files_at_rest(), level, subset=subset, max_duration=max_duration, resume=resume,
+            fail_fast=fail_fast, progress=events.progress,
         )  # fmt: skip
 
     def predict(self, broker: str | None = None, *, events: Events = Events()) -> Prediction:
