@@ -155,14 +155,6 @@ class MirrorLog:
         self._trail.begin(self.end)
 
     @property
-    def whole_end(self) -> int:
-        """Physical offset behind the last whole record, as far as that is known."""
-        next_record, last = self._trail.next_record, self._trail.last_record
-        if next_record is None or next_record <= self.end:
-            return self.end if next_record is None else next_record
-        return self._last_record if last is None else last
-
-    @property
     def is_ahead(self) -> bool:
         """Whether a whole message that was here before stands behind `end`: the master has not sent it again."""
         return self._written_end > self.end and self._has_record_behind()

@@ -7,15 +7,26 @@ each step of planning, so nothing here loads a compiler; that is left to the tas
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
 from pyspark.sql.types import StructType
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.pipeline.spark.filters import comparisons
 from rmqctl.pipeline.spark.options import SourceOptions, parse_options
 from rmqctl.pipeline.spark.planning import asked_stores, fitted, labelled, plan_tasks
 from rmqctl.pipeline.spark.split_reading import SplitPartition, read_split, subscribed
@@ -203,3 +214,19 @@ class PushingTableReader(TableSourceReader):
         """Take notice of the stores. All filters are still Spark's to apply."""
         self._comparisons = list(comparisons(filters))
         return filters
+
+
+def comparisons(filters: Iterable[Filter]) -> Iterator[Comparison]:
+    """Those of the filters that compare a column with constants; all of them have to hold."""
+    for one in filters:
+        column: tuple[str, ...] = getattr(one, "attribute", ())
+        if len(column) != 1:
+            continue
+        if isinstance(one, In):
+            yield Comparison(column[0], "in", tuple(one.value))
+        elif isinstance(one, EqualTo | EqualNullSafe):
+            yield Comparison(column[0], "=", (one.value,))
+        elif isinstance(one, GreaterThan | GreaterThanOrEqual):
+            yield Comparison(column[0], ">", (one.value,))
+        elif isinstance(one, LessThan | LessThanOrEqual):
+            yield Comparison(column[0], "<", (one.value,))

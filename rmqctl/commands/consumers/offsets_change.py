@@ -442,7 +442,7 @@ def salvage_client(output: Output, file: Path, target: Path) -> int:
     It holds the offsets that can be read of FILE, and those of FILE.bak for all other queues. FILE and its backup stay
     as they are. Stop the client before you put the new file in place: it writes its own every 5 s.
     """
-    from rmqctl.store.offsets.client_file import mend_client_file
+    from rmqctl.store.config.client_offsets import mend_client_file
 
     done = mend_client_file(file, target)
     rows = [one._asdict() for one in done.offsets]

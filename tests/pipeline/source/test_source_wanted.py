@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import datasource as spark
 
-from rmqctl.pipeline.spark.filters import comparisons
+from rmqctl.pipeline.spark.source import comparisons
 from rmqctl.pipeline.wanted import Range, Wanted, wanted_by
 from rmqctl.store.log.column_walk import walk_columns
 from rmqctl.store.log.columns import MessageColumns
