@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.interop.brokers import java, mqadmin, real_broker, rmqctl
+from tests.interop.harness import NEWEST
 from tests.interop.toolchain import BROKERS
 from tests.network.serving import serving
 
@@ -28,7 +29,7 @@ class Cluster:
     def admin(self, *commands: str) -> list[list[str]]:
         return mqadmin(self.version, self.folder, self.namesrv, *commands)
 
-    def ask(self, verb: str, *options: str, code: int = 0) -> list[Any]:
+    def ask(self, verb: str, *options: str, code: int | None = 0) -> list[Any]:
         return rmqctl(verb, *options, "-n", self.namesrv, code=code)
 
     def wait_for(self, verb: str, count: int, *options: str) -> list[Any]:
@@ -82,7 +83,8 @@ def _require_topics_of_both(cluster: Cluster) -> None:
     rows = cluster.ask("groups", "change", "-g", "made", "--no-consume")
     assert {(row["before"]["retryMaxTimes"], row["after"]["consumeEnable"]) for row in rows} == {(3, False)}
     assert {row["state"] for row in cluster.ask("groups", "delete", "-g", "made", "--yes")} == {"done"}
-    cluster.ask("groups", "delete", "-g", "made", "--yes", code=1)
+    # a broker makes a group that it is asked for (autoCreateSubscriptionGroup): with 5.5.0 it is there again by now
+    cluster.ask("groups", "delete", "-g", "made", "--yes", code=None if cluster.version == NEWEST else 1)
 
 
 def _require_everything(cluster: Cluster) -> None:
