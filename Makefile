@@ -7,6 +7,7 @@ PYTHON ?= $(or $(firstword $(foreach name,python3 python3.14 python3.13 python3.
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed.stamp
+TOOLS := $(VENV)/tools.stamp
 
 # Tests run in several processes; those of a file stay together, because they share what they set up. The limit is the
 # last net under a test that hangs: a busy machine must not come near it.
@@ -22,10 +23,11 @@ ON_A_DAY = $(BIN)/python -m tests.anyday.at_a_date $(PYTEST)
 ON_ANY_DAY = RMQCTL_CLOCK="$${RMQCTL_CLOCK:-any}" $(ON_A_DAY)
 
 .DEFAULT_GOAL := help
-.PHONY: help install typing native wheels sanitize demo test test-all test-ci test-any-day any-day coverage lint interop interop-ci bench docs proof format clean
+.PHONY: help install dev typing native wheels sanitize demo test test-all test-ci test-any-day any-day coverage lint interop interop-ci bench docs proof format clean
 
 help:
 	@echo "make install   the environment in .venv, with .venv/bin/rmqctl"
+	@echo "make dev       the same with the tools that tests, make lint and make native need; they install them by themselves"
 	@echo "make typing    the folder by which mypy and editors find every package as rmqctl.NAME"
 	@echo "make native    compile store/native anew in place, after a change there"
 	@echo "make wheels    wheels for Linux on x86_64 and aarch64, in dist/; the package ziglang compiles for both"
@@ -46,13 +48,14 @@ help:
 	@echo "make format    let ruff format the sources and mend what it can"
 	@echo "make clean     remove .venv and all caches"
 
-# compiled here, because an environment may keep Python from caching what it compiles (PYTHONDONTWRITEBYTECODE), and so
-# that no command has to wait for its kernels: some 10 seconds, once
-install: $(STAMP) typing
-	@$(BIN)/python -c 'from rmqctl.store import native; raise SystemExit(not native.is_compiled())' || $(MAKE) --no-print-directory native
+# compiled here, because an environment may keep Python from caching what it compiles (PYTHONDONTWRITEBYTECODE)
+install: $(STAMP)
+	@test "$(RMQCTL_BUILD)" = plain || $(BIN)/python -c 'from rmqctl.store import native; raise SystemExit(not native.is_compiled())' \
+		|| $(EDITABLE) --no-deps -e .
 	@$(BIN)/python -m compileall -q $(wildcard formats store network pipeline rmqctl)
-	@$(BIN)/python -m rmqctl.warm_up
 	@$(BIN)/rmqctl help --man $(VENV)/share/man/man1 2>/dev/null
+
+dev: install $(TOOLS) typing
 
 # rmqctl as mypy and editors see it: all of its packages in one folder
 typing:
@@ -62,6 +65,9 @@ typing:
 	@echo $(CURDIR)/$(VENV)/typing > $$(echo $(VENV)/lib/python*/site-packages)/rmqctl_typing.pth
 
 # editable_mode=compat: a plain path entry, where the default is an import hook that every start of rmqctl waits for
+EDITABLE = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --config-settings editable_mode=compat
+EXTRAS ?= fast,remote,spark,sql
+
 $(STAMP): pyproject.toml constraints.txt setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "make: rmqctl needs Python 3.11 or newer, and '$(PYTHON)' is not." >&2; \
@@ -73,11 +79,16 @@ $(STAMP): pyproject.toml constraints.txt setup.py
 		echo "      On Debian and Ubuntu: apt-get install python$$version-venv    (as root), then run make again." >&2; \
 		exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-		--config-settings editable_mode=compat -e '.[dev,fast,remote,spark,sql]'
+	$(EDITABLE) -e '.[$(EXTRAS)]'
 	@touch $@
 
-native: $(STAMP)
+# the tools alone: what installs the project compiles it again
+$(TOOLS): $(STAMP)
+	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["dev"], sep="\n")' > $(VENV)/tools.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r $(VENV)/tools.txt
+	@touch $@
+
+native: $(TOOLS)
 	@$(BIN)/python setup.py -q build_ext --inplace
 
 # one wheel of each machine for every Python from 3.11 on, one more for each Python without GIL that is here
@@ -89,7 +100,7 @@ wheels: install
 		RMQCTL_BUILD=$$machine $$python -m pip wheel --quiet --disable-pip-version-check --no-deps -w dist .; done; done
 
 # Python's own allocator would hide what is read behind the end of an object
-sanitize: install
+sanitize: dev
 	RMQCTL_BUILD=sanitize $(BIN)/python setup.py -q build_ext --build-lib build/sanitized --build-temp build/sanitized/objects
 	LD_PRELOAD="$$($${CC:-cc} -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
 		RMQCTL_NATIVE=build/sanitized/rmqctl/store/native $(PYTEST) -q tests/store/native $(ARGS)
@@ -97,32 +108,32 @@ sanitize: install
 demo: install
 	$(BIN)/python -m rmqctl.demo $(ARGS)
 
-test: install
+test: dev
 	$(ON_A_DAY) --dist loadfile --no-loadscope-reorder --quick $(ARGS)
 
-test-all: install
+test-all: dev
 	$(ON_ANY_DAY) --dist loadfile --no-loadscope-reorder -m "not interop" $(ARGS)
 
 # what CI runs: of the golden stores, kill points and cases of proofs that the quick run leaves out a quarter, another one each time
-test-ci: install
+test-ci: dev
 	$(ON_ANY_DAY) --dist loadfile --no-loadscope-reorder -m "not interop" \
 		--draw "$${RMQCTL_DRAW:-$$(date +%s)}" $(ARGS)
 
-test-any-day: install
+test-any-day: dev
 	$(ON_ANY_DAY) --dist loadfile --no-loadscope-reorder --quick $(ARGS)
 
 # needs libfaketime (Debian: apt-get install faketime)
-any-day: install
+any-day: dev
 	$(BIN)/python -m tests.anyday $(ARGS)
 
 # many threads that begin at once meet in the tracer, which then leaves one of them out; the table comes, whatever failed
-coverage: install
+coverage: dev
 	rm -rf .coverage
 	$(BIN)/coverage run -m pytest -n $(WORKERS) --maxprocesses 4 --max-worker-restart 0 --timeout 3600 --dist loadfile \
 		--no-loadscope-reorder -W ignore::pytest.PytestUnraisableExceptionWarning -m "not interop" $(ARGS); \
 		status=$$?; $(BIN)/python -m tests.proof.covered; covered=$$?; test $$status -eq 0 -a $$covered -eq 0
 
-lint: install
+lint: dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -132,26 +143,26 @@ lint: install
 
 # they wait for brokers half of their time
 interop: WORKERS = 4
-interop: install
+interop: dev
 	RMQCTL_CLOCK="$${RMQCTL_CLOCK:-real}" $(ON_A_DAY) --dist loadfile -m interop $(ARGS)
 
 # what CI runs: of one test's versions and cases a quarter, at least one, another one each time
 interop-ci: WORKERS = 4
-interop-ci: install
+interop-ci: dev
 	RMQCTL_CLOCK="$${RMQCTL_CLOCK:-real}" $(ON_A_DAY) --dist loadfile -m interop \
 		--draw "$${RMQCTL_DRAW:-$$(date +%s)}" $(ARGS)
 
-bench: install
+bench: dev
 	$(BIN)/python -m bench $(ARGS)
 
-docs: install
+docs: dev
 	$(BIN)/python -m rmqctl.formats.generate
 	$(BIN)/python -m rmqctl.documents.document
 
-proof: install
+proof: dev
 	$(BIN)/python -m tests.proof $(ARGS)
 
-format: install
+format: $(TOOLS)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
