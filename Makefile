@@ -79,7 +79,7 @@ $(STAMP): pyproject.toml constraints.txt setup.py
 		echo "      On Debian and Ubuntu: apt-get install python$$version-venv    (as root), then run make again." >&2; \
 		exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(EDITABLE) -e '.[$(EXTRAS)]'
+	$(EDITABLE) -e '.$(if $(EXTRAS),[$(EXTRAS)])'
 	@touch $@
 
 # the tools alone: what installs the project compiles it again
