@@ -474,8 +474,8 @@ def data_extents(path: Path, begin: int, end: int, descriptors: Descriptors | No
         while position < end:
             try:
                 start = os.lseek(descriptor, position, os.SEEK_DATA)
-            except OSError:  # ENXIO: only a hole is left; other systems: no support, then everything counts as data
-                if _size_of(descriptor, path) > position and not _knows_holes(descriptor):
+            except OSError as error:  # ENXIO: only a hole is left; else no support, then everything counts as data
+                if error.errno != errno.ENXIO and _size_of(descriptor, path) > position:
                     yield position, end
                 return
             stop = os.lseek(descriptor, start, os.SEEK_HOLE)
@@ -492,14 +492,6 @@ def _size_of(descriptor: int, path: Path) -> int:
         return os.fstat(descriptor).st_size
     except OSError as error:
         raise no_answer(error, path) from error
-
-
-def _knows_holes(descriptor: int) -> bool:
-    try:
-        os.lseek(descriptor, 0, os.SEEK_HOLE)
-    except OSError:
-        return False
-    return True
 
 
 def first_nonzero(descriptors: Descriptors, path: Path, begin: int, end: int) -> int | None:
