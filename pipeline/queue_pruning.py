@@ -28,6 +28,7 @@ from rmqctl.store.log.column_walk import ROWS, WINDOW, ByteSpan, Request, span_r
 from rmqctl.store.log.columns import ColumnRecord, Flags, Int64s, MessageColumns, TopicIds
 from rmqctl.store.log.walk import Damage, walk_files
 from rmqctl.store.native.tables import Columns
+from rmqctl.store.options import UNHEARD, Events
 from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, UNIT_SIZE, ConsumeQueue
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.frames import frame_at, store_time_at
@@ -338,7 +339,7 @@ def split_batches(
     split: Split,
     names: Sequence[str],
     chooser: Chooser,
-    on_damage: Callable[[CorruptError], None] = lambda _: None,
+    events: Events = UNHEARD,
     on_body: Callable[[CorruptError], None] | None = None,
     *,
     views: bool = False,
@@ -360,12 +361,12 @@ def split_batches(
         records = span_columns(files, split, spans, columns=groups, window=SCAN_WINDOW, rows=SCAN_ROWS)
     for record in records:
         if isinstance(record, Damage):
-            on_damage(damage_error(record))
+            events.damaged(damage_error(record))
         if not isinstance(record, MessageColumns):
             continue
         try:
             rows = chooser.rows(record)
         except FrameDamage as damage:
-            on_damage(changed_error(record, 0, damage))
+            events.damaged(changed_error(record, 0, damage))
             continue
         yield from maker.batches(record.take(rows))

@@ -27,8 +27,9 @@ from rmqctl.store.log.columns import ColumnRecord, MessageColumns, TopicIds
 from rmqctl.store.log.implied import Digest, RunRecord
 from rmqctl.store.log.resync import LOOK_BACK, sure_start
 from rmqctl.store.log.search import FrameSearch
-from rmqctl.store.log.walk import Blank, Damage, Empty, Progress, walk_files
+from rmqctl.store.log.walk import Blank, Damage, Empty, walk_files
 from rmqctl.store.native.tables import Columns
+from rmqctl.store.options import Events
 from rmqctl.store.store_files import StoreFiles
 
 SPLIT_SIZE = 128 * 1024 * 1024
@@ -229,7 +230,7 @@ def split_columns(
     *,
     columns: Columns = Columns.DISPATCH,
     topics: TopicIds | None = None,
-    progress: Progress | None = None,
+    events: Events = Events(),
     stopped: Callable[[], None] | None = None,
     window: int = WINDOW,
     rows: int = ROWS,
@@ -240,7 +241,7 @@ def split_columns(
     the end, if a later split might begin inside the last record although it cannot know.
     """
     topics = topics if topics is not None else TopicIds()
-    request = Request(files.log, topics, columns, 0, split.end, progress, window, rows, stopped)
+    request = Request(files.log, topics, columns, 0, split.end, events.progress, window, rows, stopped)
 
     def one_file(file: MappedFile, start: int, end: int) -> Iterator[ColumnRecord]:
         if file.start_offset + start >= split.end:
@@ -281,13 +282,11 @@ def split_runs(
     files: StoreFiles,
     split: Split,
     digest: Digest,
-    progress: Progress | None = None,
+    events: Events = Events(),
     stopped: Callable[[], None] | None = None,
 ) -> list[RunRecord]:
     """What the messages of a split imply, and its other records, in the log's order; see `log_runs.Digest`."""
-    records = split_columns(
-        files, split, columns=digest.columns, topics=digest.topics, progress=progress, stopped=stopped
-    )
+    records = split_columns(files, split, columns=digest.columns, topics=digest.topics, events=events, stopped=stopped)
     return digest.runs(records)
 
 
@@ -305,18 +304,18 @@ def run_over_splits(
     split_size: int = SPLIT_SIZE,
     begin: int | None = None,
     end: int | None = None,
-    progress: Progress | None = None,
+    events: Events = Events(),
 ) -> list[Result]:
     """`task` of each split of the log, or of [begin, end) of it, with its store opened; the results in the log's order.
 
-    See `run_bundles`, plan_splits and `whole_files_at_need`. `progress` is told bytes of the log, as well as they are
+    See `run_bundles`, plan_splits and `whole_files_at_need`. Reported are bytes of the log, as well as they are
     known.
     """
 
-    def work(size: int, told: Progress | None) -> list[Result]:
+    def work(size: int, told: Events) -> list[Result]:
         return run_bundles(engine, name, task, plan_splits(files, size, begin, end), size, told)
 
-    return whole_files_at_need(split_size, work, progress)
+    return whole_files_at_need(split_size, work, events)
 
 
 def run_bundles(
@@ -325,13 +324,13 @@ def run_bundles(
     task: Callable[[StoreFiles, Split], Result],
     splits: Sequence[Split],
     size: int,
-    progress: Progress | None = None,
+    events: Events = Events(),
 ) -> list[Result]:
     """`task` of each split; the results in the order of the splits, which is the log's.
 
     See `run_by_bundles`.
     """
-    return list(chain.from_iterable(run_by_bundles(engine, name, partial(_each, task), splits, size, progress)))
+    return list(chain.from_iterable(run_by_bundles(engine, name, partial(_each, task), splits, size, events)))
 
 
 def run_by_bundles(
@@ -340,7 +339,7 @@ def run_by_bundles(
     task: Callable[[StoreFiles, Sequence[Split]], Result],
     splits: Sequence[Split],
     size: int,
-    progress: Progress | None = None,
+    events: Events = Events(),
 ) -> list[Result]:
     """`task` of each bundle of splits; the results in the log's order.
 
@@ -349,7 +348,7 @@ def run_by_bundles(
     """
     bundles = list(bundled(splits, size))
     total = sum(split.end - split.begin for split in splits)
-    told = on_done_telling(progress, total, len(bundles))
+    told = on_done_telling(events, total, len(bundles))
     return engine.run(name, partial(of_bundle, task), bundles, told)
 
 
@@ -389,40 +388,37 @@ def _each(task: Callable[[StoreFiles, Split], Result], files: StoreFiles, splits
     return results
 
 
-def whole_files_at_need(
-    split_size: int, work: Callable[[int, Progress | None], Result], progress: Progress | None = None
-) -> Result:
+def whole_files_at_need(split_size: int, work: Callable[[int, Events], Result], events: Events = Events()) -> Result:
     """`work` of the split size; where a huge message hides decoys at an edge (SplitEdgeError), anew of WHOLE_FILES.
 
-    `work` gets `progress`, too. Of work that is done anew it is told the opposite first: less than nothing.
+    `work` gets `events`, too. Of work that is done anew the opposite is reported first: less than nothing.
     """
     done = 0
 
     def telling(size: int) -> None:
         nonlocal done
         done += size
-        if progress is not None:
-            progress(size)
+        events.passed(size)
 
     try:
-        return work(split_size, None if progress is None else telling)
+        return work(split_size, events if events.progress is None else events._replace(progress=telling))
     except SplitEdgeError:
         if split_size == WHOLE_FILES:
             raise
     if done:
         telling(-done)
-    return work(WHOLE_FILES, progress)
+    return work(WHOLE_FILES, events)
 
 
-def on_done_telling(progress: Progress | None, total: int, items: int) -> Callable[[int], None] | None:
-    """An Engine's `on_done` that tells `progress` of `total` bytes while `items` are done."""
-    if progress is None or not items:
+def on_done_telling(events: Events, total: int, items: int) -> Callable[[int], None] | None:
+    """An Engine's `on_done` that reports `total` bytes while `items` are done."""
+    if events.progress is None or not items:
         return None
     done = 0
 
     def on_done(count: int) -> None:
         nonlocal done
         before, done = done, done + count
-        progress(total * done // items - total * before // items)
+        events.passed(total * done // items - total * before // items)
 
     return on_done

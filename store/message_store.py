@@ -243,7 +243,7 @@ class MessageStore:
 
     def info(self, *, walk_log: bool = True, events: Events = Events()) -> dict[str, Any]:
         """The store at a glance, as `rmqctl info --json`; without `walk_log` None for what only the commitlog tells."""
-        row = lazy.info(self.files, walk_log=walk_log, progress=events.progress)
+        row = lazy.info(self.files, walk_log=walk_log, events=events)
         writes = lazy.judge_writes(self.files)
         return row | {"writes": writes._asdict() | {"causes": [cause._asdict() for cause in writes.causes]}}
 
@@ -251,7 +251,7 @@ class MessageStore:
         """Topics with the sums over their queues, counted from the commitlog where `has_queue_files` is false."""
         if self.has_queue_files() or not self.files.log.files:
             return lazy.topic_rows(self.reader, topic)
-        return lazy.topic_rows_from_log(self.files, topic, events.progress)
+        return lazy.topic_rows_from_log(self.files, topic, events)
 
     def has_queue_files(self) -> bool:
         """Whether there are consume queues that can be read: neither lost nor in a RocksDB."""
@@ -267,7 +267,7 @@ class MessageStore:
 
     def disk_usage(self, *, quick: bool = False, events: Events = Events()) -> StoreUsage:
         """Topics by size, and files by kind. With `quick` the log is not read: sizes by the units of the queues."""
-        return lazy.disk_usage(self.reader, quick=quick, progress=events.progress)
+        return lazy.disk_usage(self.reader.telling(events), quick=quick)
 
     def size_history(self) -> SizeHistory:
         """By day: files begun, bytes cleaned, bytes that changes keep, as `rmqctl du --history` shows them."""
@@ -285,7 +285,7 @@ class MessageStore:
 
     def predict(self, broker: str | None = None, *, events: Events = Events()) -> Prediction:
         """What the next start of that broker, by default the `probable_version`, would do to the store."""
-        return lazy.predict(self._files_at_rest(), broker or self.probable_version(), progress=events.progress)
+        return lazy.predict(self._files_at_rest(), broker or self.probable_version(), events=events)
 
     def preflight(self, target: PathLike, properties: Mapping[str, str] | None = None) -> Preflight:
         """What a copy to the new directory `target` takes and what stands in its way; `properties` of broker.conf."""
@@ -307,12 +307,12 @@ class MessageStore:
         `sharing`: share blocks with the store where the file system can ("auto"), "always" or "never". `hard_links`:
         give full commitlog files a second name. After an error nothing is left behind."""
         files, how, new, ours = self._files_at_rest(), lazy.Sharing(sharing), Path(target), lazy.version()
-        return lazy.take_snapshot(files, new, ours, sharing=how, hard_links=hard_links, progress=events.progress)
+        return lazy.take_snapshot(files, new, ours, sharing=how, hard_links=hard_links, events=events)
 
     @staticmethod
     def verify_snapshot(target: PathLike, *, events: Events = Events()) -> VerifyReport:
         """Hold a snapshot against its manifest; only looks. NotAStoreError where there is none."""
-        return lazy.verify_snapshot(Path(target), events.progress)
+        return lazy.verify_snapshot(Path(target), events)
 
     @staticmethod
     def dump(path: PathLike, *, at: int = 0, raw: bool = False) -> tuple[FileKind, Iterator[DumpItem]]:
@@ -329,7 +329,7 @@ class MessageStore:
         """Put every good message of `paths` (stores, folders, loose files, disk images) into a new store at `target`.
         `offsets`: "keep" the queue offsets, or "renumber". `stale`: also what an earlier truncation left behind."""
         sources, new = [Path(path) for path in paths], Path(target)
-        return lazy.salvage(sources, new, config=config, offsets=offsets, stale=stale, progress=events.progress)
+        return lazy.salvage(sources, new, config=config, offsets=offsets, stale=stale, events=events)
 
     # ---- changes of a store at rest
 

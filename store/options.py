@@ -21,6 +21,11 @@ class Events(NamedTuple):
     damage: Callable[[CorruptError], None] | None = None
     note: Callable[[str], None] | None = None
 
+    def passed(self, size: int) -> None:
+        """Report so many bytes read, if something takes them."""
+        if self.progress is not None:
+            self.progress(size)
+
     def damaged(self, error: CorruptError) -> None:
         """Report damage. Raises: the error, where nothing takes it."""
         if self.damage is None:
@@ -95,6 +100,11 @@ class ChangeOptions(NamedTuple):
     journal_in: Path | None = None
     progress: Callable[[int], None] | None = None
     confirm: Callable[[Loss], None] | None = None
+
+    @property
+    def events(self) -> Events:
+        """Who hears of what happens meanwhile."""
+        return Events(self.progress)
 
     def reporting(self, progress: Callable[[int], None]) -> Self:
         """Return the same with a receiver of `progress`."""

@@ -29,7 +29,7 @@ from rmqctl.store.compare.index import IndexSurvey, readable_files
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.remote import is_address
 from rmqctl.store.log.implied import RunRecord
-from rmqctl.store.log.walk import Damage, Progress
+from rmqctl.store.log.walk import Damage
 from rmqctl.store.options import Events
 from rmqctl.store.store_files import StoreFiles
 
@@ -88,7 +88,7 @@ class _ByTasks:
         split_size = self._split_size and max(self._split_size, (end - begin) // _MOST_TASKS)
         for first, stop in _waves(files.log, begin, end, max(split_size, 1) * _WAVE):
             try:
-                results = self._checked(files, task, (first, stop), split_size, order.progress)
+                results = self._checked(files, task, (first, stop), split_size, Events(order.progress))
             except UnreadableError as caught:
                 error = _named(caught, files)
                 bad = next((file for file in files.log.files if str(file.path) == error.file), None)
@@ -108,14 +108,14 @@ class _ByTasks:
         task: Callable[[StoreFiles, Sequence[Split]], list[Checked]],
         stretch: tuple[int, int],
         split_size: int,
-        progress: Progress | None,
+        events: Events,
     ) -> list[Checked]:
-        def work(size: int, told: Progress | None) -> list[Checked]:
+        def work(size: int, told: Events) -> list[Checked]:
             splits = plan_splits(files, size, *stretch)
             found = run_by_bundles(self._engine, "check: reading the log", task, splits, size, told)
             return list(chain.from_iterable(found))
 
-        return whole_files_at_need(split_size, work, progress)
+        return whole_files_at_need(split_size, work, events)
 
 
 def _as_named(record: RunRecord, files: StoreFiles) -> RunRecord:

@@ -53,8 +53,9 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import is_directory
 from rmqctl.store.log.column_walk import walk_columns
 from rmqctl.store.log.columns import MessageColumns
-from rmqctl.store.log.walk import Blank, Damage, Progress, Record
+from rmqctl.store.log.walk import Blank, Damage, Record
 from rmqctl.store.native.tables import Columns
+from rmqctl.store.options import Events
 from rmqctl.store.queues.consumequeue import QueueKey
 from rmqctl.store.read.frames import message_at, span_of
 from rmqctl.store.store_files import StoreFiles
@@ -115,7 +116,7 @@ def diff(
     content: bool = False,
     limit: int = 20,
     split_size: int = SPLIT_SIZE,
-    progress: Progress | None = None,
+    events: Events = Events(),
 ) -> Diff:
     """Compare two stores; the same for any engine and any split size.
 
@@ -126,10 +127,10 @@ def diff(
     """
     require_duckdb("comparing stores")
 
-    def work(size: int, told: Progress | None) -> Diff:
+    def work(size: int, told: Events) -> Diff:
         return _over(engine, a, b, plan_pairs(a, b, size), content, limit, told)
 
-    return whole_files_at_need(split_size, work, progress)
+    return whole_files_at_need(split_size, work, events)
 
 
 def work_of(a: StoreFiles, b: StoreFiles) -> int:
@@ -142,17 +143,11 @@ def _length(pairs: Sequence[Pair]) -> int:
 
 
 def _over(
-    engine: Engine,
-    a: StoreFiles,
-    b: StoreFiles,
-    pairs: Sequence[Pair],
-    content: bool,
-    limit: int,
-    progress: Progress | None,
+    engine: Engine, a: StoreFiles, b: StoreFiles, pairs: Sequence[Pair], content: bool, limit: int, events: Events
 ) -> Diff:
     """The diff, by these stretches of the logs."""
     length = _length(pairs)
-    compared = engine.run("comparing", compare, pairs, on_done_telling(progress, length, len(pairs)))
+    compared = engine.run("comparing", compare, pairs, on_done_telling(events, length, len(pairs)))
     found = _first_look(a, b, content, compared)
     size = sum(pair.end - pair.begin for pair, look in zip(pairs, compared, strict=True) if not look.is_same)
     plan = Likeness(content, *_common(found), max(1, -(-size // PARTITION_BYTES)), found.divergence)
@@ -160,7 +155,7 @@ def _over(
     # what is not kept of a look need not travel
     items = [(pair, look.is_same) for pair, look in zip(pairs, compared, strict=True)]
     task, reduce = functools.partial(digest, plan), functools.partial(match, knowledge)
-    on_done = on_done_telling(progress, length, len(items))
+    on_done = on_done_telling(events, length, len(items))
     digested, matched = exchange(engine, "matching", task, items, 2 * plan.partitions, reduce, on_done)
     for part in digested:
         for sums, more in zip(found.sums, (part.a, part.b), strict=True):

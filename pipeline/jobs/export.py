@@ -115,7 +115,9 @@ def export_split(order: ExportOrder, files: StoreFiles, split: Split) -> SplitEx
     file: _File | None = None
     chooser = RowChooser(order.criteria, split.begin)
     try:
-        for batch in split_batches(files, split, order.columns, chooser, damages.append, bodies.append, views=views):
+        for batch in split_batches(
+            files, split, order.columns, chooser, Events(damage=damages.append), bodies.append, views=views
+        ):
             file = file or _File(order, "split", order.schema(views))
             file.write(batch)
         if file is None:
@@ -134,7 +136,7 @@ def sort_split(order: ExportOrder, files: StoreFiles, split: Split) -> SplitExpo
     sorting = _Sorting(order)
     chooser = RowChooser(order.criteria, split.begin)
     try:
-        for batch in split_batches(files, split, names, chooser, damages.append, bodies.append):
+        for batch in split_batches(files, split, names, chooser, Events(damage=damages.append), bodies.append):
             for partition, rows in partitioned(batch):
                 sorting.add(partition, of_one_topic(only(rows, order.columns), partition.topic))
         return SplitExport(sorting.rows, _with_unsearched(order, damages), bodies, aside=sorting.finish())
@@ -317,7 +319,7 @@ def export_with(
             split_size=split_size,
             begin=selection.begin or None,
             end=selection.end,
-            progress=events.progress,
+            events=events,
         )
         for result in results:
             report.messages += result.messages

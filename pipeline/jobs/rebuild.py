@@ -25,8 +25,8 @@ from rmqctl.store.journal.journal import Journal
 from rmqctl.store.journal.plan import Install, Plan
 from rmqctl.store.log.implied import UNIT, Digest, QueueRun, Run, SlotTarget, route
 from rmqctl.store.log.survey import new_survey
-from rmqctl.store.log.walk import Blank, Damage, Empty, Progress
-from rmqctl.store.options import ChangeOptions
+from rmqctl.store.log.walk import Blank, Damage, Empty
+from rmqctl.store.options import ChangeOptions, Events
 from rmqctl.store.queues.consumequeue import BatchConsumeQueue, QueueUnit
 from rmqctl.store.queues.dispatch import QueueSlot
 from rmqctl.store.recover.index import IndexBuilder
@@ -371,12 +371,12 @@ class _Rebuild:
         with_queues: bool,
         with_index: bool,
         topics: list[str] | None,
-        progress: Progress | None,
+        events: Events,
     ) -> RebuildReport:
         report = RebuildReport()
         with scratch_folder(journal.folder / "scratch") as scratch:
             order = _order(files, with_queues, with_index, topics, scratch)
-            results = self._imply(files, order, progress)
+            results = self._imply(files, order, events)
             _survey(files, results, report)
             asides = [result.aside for result in results]
             if with_queues:
@@ -386,10 +386,10 @@ class _Rebuild:
                 report.index_files_rebuilt = self._write_index(files, order, results, journal.staging, plan)
         return report
 
-    def _imply(self, files: StoreFiles, order: RebuildOrder, progress: Progress | None) -> list[Implied]:
+    def _imply(self, files: StoreFiles, order: RebuildOrder, events: Events) -> list[Implied]:
         task = partial(imply, order)
         return run_over_splits(
-            self._engine, "rebuild: reading the log", task, files, split_size=self._split_size, progress=progress
+            self._engine, "rebuild: reading the log", task, files, split_size=self._split_size, events=events
         )
 
     def _write_queues(

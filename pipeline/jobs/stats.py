@@ -35,8 +35,9 @@ from rmqctl.pipeline.splits import (
 from rmqctl.pipeline.tables import Tables, open_tables, pack, require_duckdb, unpack
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.log.columns import Flags, MessageColumns, TopicIds
-from rmqctl.store.log.walk import Damage, Progress
+from rmqctl.store.log.walk import Damage
 from rmqctl.store.native.tables import Columns, NeedsPlain
+from rmqctl.store.options import Events
 from rmqctl.store.queues.dispatch import queue_slots
 from rmqctl.store.read.frames import message_at
 from rmqctl.store.read.select import changed_error
@@ -122,12 +123,7 @@ class Stats:
 
 
 def stats(
-    engine: Engine,
-    files: StoreFiles,
-    request: StatsRequest,
-    *,
-    split_size: int = SPLIT_SIZE,
-    progress: Progress | None = None,
+    engine: Engine, files: StoreFiles, request: StatsRequest, *, split_size: int = SPLIT_SIZE, events: Events = Events()
 ) -> Stats:
     """The statistics of a store; the same for any engine and any split size.
 
@@ -139,24 +135,22 @@ def stats(
         if name not in DIMENSIONS:
             raise UsageError(f"nothing is counted by {name!r}", hint=f"choose from {', '.join(DIMENSIONS)}")
 
-    def work(size: int, told: Progress | None) -> Stats:
+    def work(size: int, told: Events) -> Stats:
         return _over(engine, plan_splits(files, size), size, request, told)
 
-    return whole_files_at_need(split_size, work, progress)
+    return whole_files_at_need(split_size, work, events)
 
 
-def _over(
-    engine: Engine, splits: Sequence[Split], split_size: int, request: StatsRequest, progress: Progress | None
-) -> Stats:
+def _over(engine: Engine, splits: Sequence[Split], split_size: int, request: StatsRequest, events: Events) -> Stats:
     """The statistics of all splits, which are in the order of the log."""
     if not request.duplicates:
         counted = functools.partial(_without_keys, request)
-        return _joined(request, run_by_bundles(engine, "stats", counted, splits, split_size, progress), [])
+        return _joined(request, run_by_bundles(engine, "stats", counted, splits, split_size, events), [])
     size = sum(split.end - split.begin for split in splits)
     partitions = max(1, -(-size // PARTITION_BYTES))
     task = functools.partial(of_bundle, functools.partial(bundle_stats, request, partitions))
     bundles = list(bundled(splits, split_size))
-    on_done = on_done_telling(progress, size, len(bundles))
+    on_done = on_done_telling(events, size, len(bundles))
     reduce = functools.partial(find_duplicates, len(request.grouped_by))
     return _joined(request, *exchange(engine, "stats", task, bundles, partitions, reduce, on_done))
 

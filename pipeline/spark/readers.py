@@ -28,6 +28,7 @@ from rmqctl.store.info.counts import count_topics, is_large
 from rmqctl.store.log.columns import MessageColumns
 from rmqctl.store.log.walk import Progress
 from rmqctl.store.native.tables import Columns
+from rmqctl.store.options import Events
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.store_files import StoreFiles
 
@@ -82,7 +83,7 @@ def _queue(files: StoreFiles, topic: str, queue_id: int) -> AnyConsumeQueue | No
         return None
 
 
-def topic_view_rows(files: StoreFiles, columns: Collection[str], progress: Progress | None = None) -> Iterator[_Row]:
+def topic_view_rows(files: StoreFiles, columns: Collection[str], events: Events = Events()) -> Iterator[_Row]:
     """Rows of the view `topics`, by name, whole for `columns`.
 
     The log is walked for columns about it; else of a large one only what no queue names, as topics may be found there.
@@ -103,11 +104,11 @@ def topic_view_rows(files: StoreFiles, columns: Collection[str], progress: Progr
             sums = queue_sums(queue, max(files.log.min_offset, 0))
             row["queue_messages"] = row.get("queue_messages", 0) + sums.messages
             row["queue_bytes"] = row.get("queue_bytes", 0) + sums.bytes
-    unqueued = _unqueued_topics(files, progress) if _OF_LOG.isdisjoint(columns) else None
+    unqueued = _unqueued_topics(files, events) if _OF_LOG.isdisjoint(columns) else None
     for topic in unqueued or ():
         row_of(topic)
     # which messages are good is known by a walk over the log only
-    for topic, numbers in (count_topics(files.log, progress) if unqueued is None else {}).items():
+    for topic, numbers in (count_topics(files.log, events) if unqueued is None else {}).items():
         row_of(topic).update(
             log_queues=len(numbers.queue_ids),
             log_messages=numbers.messages,
@@ -125,7 +126,7 @@ def topic_view_rows(files: StoreFiles, columns: Collection[str], progress: Progr
         yield row
 
 
-def _unqueued_topics(files: StoreFiles, progress: Progress | None) -> set[str] | None:
+def _unqueued_topics(files: StoreFiles, events: Events) -> set[str] | None:
     """Topics of the messages that no queue names; None where that takes no less than a walk over the log."""
     log = files.log
     if not is_large(log):
@@ -138,8 +139,7 @@ def _unqueued_topics(files: StoreFiles, progress: Progress | None) -> set[str] |
     for record in span_columns(files, split, spans, columns=Columns.TOPIC):
         if isinstance(record, MessageColumns):
             found.update(record.topics.names[number] for number in np.unique(record.topic_id).tolist())
-    if progress is not None:
-        progress(split.end - split.begin)
+    events.passed(split.end - split.begin)
     return found
 
 
@@ -214,10 +214,10 @@ def finding_rows(found: Iterable[Finding]) -> Iterator[Mapping[str, Any]]:
         yield {**row, **{name: None if row[name] is None else str(row[name]) for name in ("expected", "found")}}
 
 
-def _checked(files: StoreFiles, progress: Progress | None) -> Iterable[Finding]:
+def _checked(files: StoreFiles, events: Events) -> Iterable[Finding]:
     from rmqctl.store.check.check import check
 
-    return check(files, progress=progress)
+    return check(files, progress=events.progress)
 
 
 def _one_task(files: StoreFiles) -> Sequence[Any]:
@@ -231,10 +231,12 @@ READERS: dict[str, TableReader] = {
         _one_task, lambda files, _, names, __: row_columns("consumer_offsets", offset_rows(files), names)
     ),
     "topics": TableReader(
-        _one_task, lambda files, _, names, told: row_columns("topics", topic_view_rows(files, names, told), names)
+        _one_task,
+        lambda files, _, names, told: row_columns("topics", topic_view_rows(files, names, Events(told)), names),
     ),
     "findings": TableReader(
-        _one_task, lambda files, _, names, told: row_columns("findings", finding_rows(_checked(files, told)), names)
+        _one_task,
+        lambda files, _, names, told: row_columns("findings", finding_rows(_checked(files, Events(told))), names),
     ),
 }
 """Every view but `messages`, which is read by splits of the log."""

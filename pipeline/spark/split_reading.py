@@ -21,6 +21,7 @@ from rmqctl.pipeline.splits import Split, open_split
 from rmqctl.pipeline.sql.stores import sentence_first
 from rmqctl.pipeline.views import CHEAPEST
 from rmqctl.pipeline.wanted import Range, Wanted
+from rmqctl.store.options import Events
 from rmqctl.store.store_files import StoreFiles
 
 _LOG = logging.getLogger(__name__)
@@ -88,7 +89,9 @@ def read_split(
         unread: list[CorruptError] = []
         damaged: list[CorruptError] = []
         on_body, on_damage = (_fail, _fail) if fails_on_damage else (unread.append, damaged.append)
-        for batch in split_batches(files, partition.split, names, wanted, on_damage, on_body, spans=spans):
+        for batch in split_batches(
+            files, partition.split, names, wanted, Events(damage=on_damage), on_body, spans=spans
+        ):
             arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
             yield fitted(labelled(arrays, partition.labels, batch.num_rows), arrow_schema)
         # in the executor's log: Spark gives a source no way to the driver but an error

@@ -30,7 +30,7 @@ from rmqctl.pipeline.wanted import Wanted, wanted_by
 from rmqctl.store.log.columns import Int64s, MessageColumns
 from rmqctl.store.log.walk import Progress
 from rmqctl.store.native.tables import Columns
-from rmqctl.store.options import Events
+from rmqctl.store.options import UNHEARD, Events
 from rmqctl.store.read.select import OnDamage
 from rmqctl.store.scan.batches import BatchMaker
 from rmqctl.store.scan.chosen import SCAN_ROWS, SCAN_WINDOW, LogRange, Maker, scanned
@@ -54,7 +54,7 @@ def message_batches(
     schema: pa.Schema,
     names: Sequence[str],
     expression: pc.Expression | None,
-    progress: Progress | None = None,
+    events: Events = Events(),
     on_body: OnDamage | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The columns `names` of good messages that pass a filter, in the log's order. `schema`: of all columns, and those
@@ -68,12 +68,11 @@ def message_batches(
     threads = max(_FEWEST_THREADS, min(_MOST_THREADS, len(os.sched_getaffinity(0))))
     for part in _parts(files, options, wanted):
         if isinstance(part, LogRange):
-            heard = Events(progress, lambda _: None)
+            heard = UNHEARD._replace(progress=events.progress)
             yield from scanned(files.log, part, groups, wanted, maker, heard, threads=threads)
             continue
         yield from _spanned(files, part, groups, wanted, maker)
-        if progress is not None:
-            progress(part.split.end - part.split.begin)
+        events.passed(part.split.end - part.split.begin)
 
 
 def _spanned(
@@ -255,7 +254,7 @@ class StoreView(arrow_dataset.Dataset):  # type: ignore[misc]  # pyarrow has no 
                 if self._view == MESSAGES:
                     on_body = partial(self._reading.read_body, options.path)
                     yield from message_batches(
-                        files, options, self._schema, names, expression, self._reading.passed, on_body
+                        files, options, self._schema, names, expression, Events(progress=self._reading.passed), on_body
                     )
                 else:
                     yield from self._table_batches(files, options.labels, names, expression)

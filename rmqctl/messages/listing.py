@@ -27,15 +27,14 @@ from rmqctl.messages.traces import traces_of
 from rmqctl.output.output import FIRST_PAGE
 from rmqctl.output.table import visible
 from rmqctl.store.native import is_compiled
-from rmqctl.store.options import Events
+from rmqctl.store.options import UNHEARD, Events
 from rmqctl.store.read.select import PLAIN_BYTES, plain_start, walked_bytes
 from rmqctl.store.scan.schema import has_arrow
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
-    from rmqctl.store.log.walk import Progress
     from rmqctl.store.message_store import MessageStore
-    from rmqctl.store.read.select import OnDamage, Selection
+    from rmqctl.store.read.select import Selection
 
 # so much is printed before what prints the rest is loaded: nobody waits for the first messages of a large log
 _FIRST_BYTES = 256 * 1024
@@ -79,12 +78,12 @@ class Listing:
             record |= message_row(message, is_trace=is_trace)
         return {name: record[name] for name in self.columns if name in record} | traces
 
-    def row_told(self, message: StoredMessage, on_damage: OnDamage) -> dict[str, Any]:
-        """The same; a body that is shown and does not unpack goes to `on_damage`."""
+    def row_told(self, message: StoredMessage, events: Events) -> dict[str, Any]:
+        """The same; a body that is shown and does not unpack is reported."""
         if self.columns is None or any(name.startswith("body") for name in self.columns):
             error = unread_body_error(message) if message.sys_flag & SYS_FLAG_COMPRESSED else None
             if error is not None:
-                on_damage(error)
+                events.damaged(error)
         return self.row(message)
 
     def line_names(self) -> Sequence[str]:
@@ -96,38 +95,34 @@ class Listing:
         return [name for name in JSON_ORDER if self.stored_bodies or name != STORED_BODY]
 
 
-def _ignore(_: CorruptError) -> None:
-    """Report nothing."""
-
-
-def print_messages(listing: Listing, messages: Iterator[StoredMessage], on_damage: OnDamage = _ignore) -> int:
-    """Print messages one by one; how many there were. Bodies that do not unpack go to `on_damage`."""
+def print_messages(listing: Listing, messages: Iterator[StoredMessage], events: Events = UNHEARD) -> int:
+    """Print messages one by one; how many there were. Bodies that do not unpack are reported."""
     return listing.output.rows(
         listing.table_columns,
-        (listing.row_told(message, on_damage) for message in messages),
+        (listing.row_told(message, events) for message in messages),
         all_columns=listing.all_columns,
         droppable=listing.droppable,
     )
 
 
-def print_batches(listing: Listing, batches: Iterator[list[StoredMessage]], on_damage: OnDamage = _ignore) -> int:
+def print_batches(listing: Listing, batches: Iterator[list[StoredMessage]], events: Events = UNHEARD) -> int:
     """Print messages in parts as they come, each at once; how many there were."""
     return listing.output.batches(
         listing.table_columns,
-        ([listing.row_told(message, on_damage) for message in batch] for batch in batches),
+        ([listing.row_told(message, events) for message in batch] for batch in batches),
         all_columns=listing.all_columns,
         droppable=listing.droppable,
     )
 
 
 def print_formatted(
-    output: Output, template: FormatString, batches: Iterator[list[StoredMessage]], on_damage: OnDamage
+    output: Output, template: FormatString, batches: Iterator[list[StoredMessage]], events: Events
 ) -> int:
     """Print messages by a template, part by part; how many there were."""
     count = 0
     for batch in batches:
         for message in batch:
-            output.raw(template.filled(message, on_damage, for_terminal=output.is_terminal))
+            output.raw(template.filled(message, events, for_terminal=output.is_terminal))
         output.flush()
         count += len(batch)
     return count
@@ -140,14 +135,7 @@ def in_batches(messages: Iterable[StoredMessage], size: int = FIRST_PAGE) -> Ite
         yield batch
 
 
-def print_log(
-    listing: Listing,
-    store: MessageStore,
-    selection: Selection,
-    limit: int | None,
-    on_damage: OnDamage,
-    progress: Progress | None = None,
-) -> int:
+def print_log(listing: Listing, store: MessageStore, selection: Selection, limit: int | None, events: Events) -> int:
     """Print the first `limit` messages of a selection (None: all) in order of the log; how many there were.
 
     JSON is made from columns where that is compiled, CSV of many where there is pyarrow. Damage is told in its place
@@ -157,59 +145,47 @@ def print_log(
     # traces are decoded message by message
     is_plain = listing.output.format == "table" or listing.trace_topic is not None
     if listing.output.is_json and not is_plain and is_compiled() and (limit is None or limit > _FEW):
-        return _print_json(listing, store, selection, limit, on_damage, progress)
+        return _print_json(listing, store, selection, limit, events)
     is_many = not is_plain and not listing.output.is_json and walked_bytes(log, selection) > PLAIN_BYTES
     by_columns = is_many and has_arrow()
     left: list[Selection | None] = []
 
     def messages() -> Iterator[StoredMessage]:
         if by_columns:
-            left.append((yield from plain_start(log, selection, _FIRST_BYTES, Events(progress, on_damage))))
+            left.append((yield from plain_start(log, selection, _FIRST_BYTES, events)))
         else:
             chosen = selection.criteria, selection.begin, selection.end
-            yield from store.messages(*chosen, events=Events(progress=progress, damage=on_damage))
+            yield from store.messages(*chosen, events=events)
 
-    count = print_messages(listing, itertools.islice(messages(), limit), on_damage)
+    count = print_messages(listing, itertools.islice(messages(), limit), events)
     for rest in left:
         if rest is not None:
             still = None if limit is None else limit - count
-            count += _print_columns(listing, store, rest, still, on_damage, progress)
+            count += _print_columns(listing, store, rest, still, events)
     return count
 
 
-def _print_json(
-    listing: Listing,
-    store: MessageStore,
-    selection: Selection,
-    limit: int | None,
-    on_damage: OnDamage,
-    progress: Progress | None,
-) -> int:
+def _print_json(listing: Listing, store: MessageStore, selection: Selection, limit: int | None, events: Events) -> int:
     from rmqctl.messages.json_columns import JsonColumns
     from rmqctl.store.scan.chosen import scan_made
 
     count = 0
     maker = JsonColumns(listing.line_names())
-    scanned = scan_made(store.files.log, selection, maker.needs, maker, Events(progress, on_damage))
+    scanned = scan_made(store.files.log, selection, maker.needs, maker, events)
     with contextlib.closing(scanned) as found:
         for one in found:
             lines = one if limit is None else one.first(limit - count)
             count += lines.rows
             listing.output.lines(lines.text)
             for _, error in lines.damage:
-                on_damage(error)
+                events.damaged(error)
             if count == limit:
                 break
     return count
 
 
 def _print_columns(
-    listing: Listing,
-    store: MessageStore,
-    selection: Selection,
-    limit: int | None,
-    on_damage: OnDamage,
-    progress: Progress | None,
+    listing: Listing, store: MessageStore, selection: Selection, limit: int | None, events: Events
 ) -> int:
     from rmqctl.messages.text import MessageLines
     from rmqctl.store.scan.batches import bodies_not_unpacked
@@ -220,16 +196,15 @@ def _print_columns(
     # in order of the log: damage, and lines that are being made
     waiting: deque[CorruptError | Future[memoryview]] = deque()
     criteria, begin, end = selection.criteria, selection.begin, selection.end
-    scanned = store.scan(
-        lines.needs, begin, end, criteria=criteria, views=False, events=Events(progress=progress, damage=waiting.append)
-    )
+    heard = events._replace(damage=waiting.append)
+    scanned = store.scan(lines.needs, begin, end, criteria=criteria, views=False, events=heard)
 
     def print_next() -> None:
         one = waiting.popleft()
         if isinstance(one, Future):
             output.lines(one.result())
         else:
-            on_damage(one)
+            events.damaged(one)
 
     with ThreadPoolExecutor(_THREADS, "lines") as pool, contextlib.closing(scanned) as batches:
         for batch in batches:
@@ -301,18 +276,16 @@ class FormatString:
         """UsageError for a token or an escape that there is not."""
         self._parts: list[bytes | _Field] = [_part(found, template) for found in _PART.finditer(template)]
 
-    def filled(
-        self, message: StoredMessage, on_damage: Callable[[CorruptError], None], *, for_terminal: bool = False
-    ) -> bytes:
+    def filled(self, message: StoredMessage, events: Events, *, for_terminal: bool = False) -> bytes:
         """The bytes for one message: as they are stored, or `for_terminal` with what a terminal would obey as escapes.
 
-        A body that cannot be unpacked is told to `on_damage` and given as it is stored.
+        A body that cannot be unpacked is reported and given as it is stored.
         """
         known: list[bytes] = []
 
         def body(message: StoredMessage) -> bytes:
             if not known:
-                known.append(_unpacked(message, on_damage))
+                known.append(_unpacked(message, events))
             return known[0]
 
         return b"".join(
@@ -324,11 +297,11 @@ def _shown(value: bytes, for_terminal: bool) -> bytes:
     return visible(value.decode("utf-8", "backslashreplace")).encode() if for_terminal else value
 
 
-def _unpacked(message: StoredMessage, on_damage: Callable[[CorruptError], None]) -> bytes:
+def _unpacked(message: StoredMessage, events: Events) -> bytes:
     try:
         return message.plain_body()
     except (CorruptError, UnsupportedError) as error:
-        on_damage(
+        events.damaged(
             CorruptError(
                 f"the body cannot be unpacked, and is given as it is stored: {error.message}",
                 physical_offset=message.physical_offset,

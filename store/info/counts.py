@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.log.walk import Damage, Progress, walk
+from rmqctl.store.log.walk import Damage, walk
+from rmqctl.store.options import Events
 from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, ConsumeQueue, QueueUnit
 from rmqctl.store.queues.offset_by_time import StoreTime
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
@@ -60,15 +61,15 @@ class LogNumbers:
         self.last_store_timestamp = later.last_store_timestamp
 
 
-def count_log(log: MappedFileQueue, progress: Progress | None = None) -> LogNumbers:
+def count_log(log: MappedFileQueue, events: Events = Events()) -> LogNumbers:
     """Walk the whole log, CRCs checked, and count."""
-    return columns_count_log(log, progress) if is_large(log) else plain_count_log(log, progress)
+    return columns_count_log(log, events) if is_large(log) else plain_count_log(log, events)
 
 
-def plain_count_log(log: MappedFileQueue, progress: Progress | None = None) -> LogNumbers:
+def plain_count_log(log: MappedFileQueue, events: Events = Events()) -> LogNumbers:
     """The plain twin of columns_count_log."""
     numbers = LogNumbers(end=max(log.min_offset, 0))
-    for record in walk(log, progress=progress):
+    for record in walk(log, progress=events.progress):
         if isinstance(record, StoredMessage):
             numbers.add(record)
         elif isinstance(record, Damage):
@@ -76,13 +77,13 @@ def plain_count_log(log: MappedFileQueue, progress: Progress | None = None) -> L
     return numbers
 
 
-def columns_count_log(log: MappedFileQueue, progress: Progress | None = None) -> LogNumbers:
+def columns_count_log(log: MappedFileQueue, events: Events = Events()) -> LogNumbers:
     """The same on columns, on several cores."""
     from rmqctl.store.log.parallel import walk_parallel
     from rmqctl.store.native.tables import Columns
 
     numbers = LogNumbers(end=max(log.min_offset, 0))
-    for part in walk_parallel(log, _numbers_of, columns=Columns.HEAD, progress=progress):
+    for part in walk_parallel(log, _numbers_of, columns=Columns.HEAD, progress=events.progress):
         numbers.join(part)
     return numbers
 
@@ -124,19 +125,19 @@ OnSpan = Callable[[Damage], object]
 
 
 def count_topics(
-    log: MappedFileQueue, progress: Progress | None = None, on_damage: OnSpan | None = None
+    log: MappedFileQueue, events: Events = Events(), on_damage: OnSpan | None = None
 ) -> dict[str, TopicNumbers]:
     """The messages of each topic, by a walk over the whole log, CRCs checked; `on_damage` is told what is none."""
     count = columns_count_topics if is_large(log) else plain_count_topics
-    return count(log, progress, on_damage)
+    return count(log, events, on_damage)
 
 
 def plain_count_topics(
-    log: MappedFileQueue, progress: Progress | None = None, on_damage: OnSpan | None = None
+    log: MappedFileQueue, events: Events = Events(), on_damage: OnSpan | None = None
 ) -> dict[str, TopicNumbers]:
     """The plain twin of columns_count_topics."""
     topics: dict[str, TopicNumbers] = {}
-    for record in walk(log, progress=progress):
+    for record in walk(log, progress=events.progress):
         if isinstance(record, StoredMessage):
             numbers = topics.setdefault(record.topic, TopicNumbers())
             numbers.add(1, record.total_size, record.store_timestamp, record.store_timestamp)
@@ -147,7 +148,7 @@ def plain_count_topics(
 
 
 def columns_count_topics(
-    log: MappedFileQueue, progress: Progress | None = None, on_damage: OnSpan | None = None
+    log: MappedFileQueue, events: Events = Events(), on_damage: OnSpan | None = None
 ) -> dict[str, TopicNumbers]:
     """The same on columns, on several cores."""
     from rmqctl.store.log.columns import TopicIds
@@ -157,7 +158,7 @@ def columns_count_topics(
     table = TopicIds()
     topics: dict[str, TopicNumbers] = {}
     wanted = Columns.HEAD | Columns.TOPIC
-    for part, damages in walk_parallel(log, _topics_of, columns=wanted, topics=table, progress=progress):
+    for part, damages in walk_parallel(log, _topics_of, columns=wanted, topics=table, progress=events.progress):
         for damage in damages:
             if on_damage is not None:
                 on_damage(damage)

@@ -23,7 +23,8 @@ from rmqctl.store.info import counts as log_numbers
 from rmqctl.store.info.counts import LogNumbers, arrays_pay, count_queue, count_topics
 from rmqctl.store.journal.log import unfinished_change
 from rmqctl.store.log.unread_logs import unread_copies
-from rmqctl.store.log.walk import Damage, Progress
+from rmqctl.store.log.walk import Damage
+from rmqctl.store.options import Events
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues
 from rmqctl.store.read.reader import StoreReader
@@ -36,19 +37,19 @@ _DATABASES = {
 }
 
 
-def count_log(files: StoreFiles, progress: Progress | None = None) -> LogNumbers:
+def count_log(files: StoreFiles, events: Events = Events()) -> LogNumbers:
     """Walk the whole log, CRCs checked, and count."""
-    return log_numbers.count_log(files.log, progress)
+    return log_numbers.count_log(files.log, events)
 
 
-def info(files: StoreFiles, *, walk_log: bool = True, progress: Progress | None = None) -> _Row:
+def info(files: StoreFiles, *, walk_log: bool = True, events: Events = Events()) -> _Row:
     """The store at a glance (design of the JSON: docs/commands.md).
 
     With `walk_log` messages, bytes, times, the log's end and its damage are exact; without it they are None:
     zeros may follow the last message up to the end of the last file.
     """
     log = files.log
-    numbers = count_log(files, progress) if walk_log else None
+    numbers = count_log(files, events) if walk_log else None
     checkpoint = files.readable_checkpoint()
     holder = files.lock_holder()
     return {
@@ -183,12 +184,10 @@ def topic_rows(reader: StoreReader, topic: str | None = None) -> Iterator[_Row]:
     yield from rows.values()
 
 
-def topic_rows_from_log(
-    files: StoreFiles, topic: str | None = None, progress: Progress | None = None
-) -> Iterator[_Row]:
+def topic_rows_from_log(files: StoreFiles, topic: str | None = None, events: Events = Events()) -> Iterator[_Row]:
     """The same counted from the commitlog itself, but for removed topics: for stores whose queues are lost or cannot be
     read."""
-    topics = log_numbers.count_topics(files.log, progress)
+    topics = log_numbers.count_topics(files.log, events)
     known = KnownNames.of(files)
     for name in sorted(topics):
         if topic in (None, name) and not known.is_removed(name):
@@ -411,7 +410,7 @@ class StoreUsage:
     in_use: list[FileInUse] = field(default_factory=list)
 
 
-def disk_usage(reader: StoreReader, *, quick: bool = False, progress: Progress | None = None) -> StoreUsage:
+def disk_usage(reader: StoreReader, *, quick: bool = False) -> StoreUsage:
     """Count the messages of each topic by a walk over the log, or `quick` by the units of the queues, and the files.
 
     Units say how large their messages are; a message in several queues counts in each of them then, and one that no
@@ -424,7 +423,7 @@ def disk_usage(reader: StoreReader, *, quick: bool = False, progress: Progress |
         _count_queues(reader, topics)
     else:
         damages: list[Damage] = []
-        for name, numbers in count_topics(reader.files.log, progress, damages.append).items():
+        for name, numbers in count_topics(reader.files.log, reader.events, damages.append).items():
             topics[name] = TopicUsage(name, numbers.messages, numbers.bytes)
         usage.damaged_bytes = sum(damage.end - damage.physical_offset for damage in damages)
     _count_files(reader, usage, topics)

@@ -40,7 +40,8 @@ from rmqctl.store.log.implied import Digest, Run, RunRecord, may_be_refused
 from rmqctl.store.log.parallel import walk_parallel
 from rmqctl.store.log.refused import unreadable_number
 from rmqctl.store.log.search import MAXIMUM_FRAME_SIZE
-from rmqctl.store.log.walk import Blank, Progress
+from rmqctl.store.log.walk import Blank
+from rmqctl.store.options import Events
 from rmqctl.store.store_files import Checkpoint
 
 # How a broker judges the bytes at a place of the log: laxer than law 3 (CommitLog#checkMessageAndReturnSize).
@@ -155,7 +156,7 @@ class BrokerReading:
         log: MappedFileQueue,
         release: Release,
         digest: Digest,
-        progress: Progress | None,
+        events: Events,
         *,
         checks_crc: bool = True,
         checks_place: bool = False,
@@ -166,7 +167,7 @@ class BrokerReading:
         self._log = log
         self._release = release
         self._digest = digest
-        self._progress = progress
+        self._events = events
         self.why_it_ended = ""
 
     def read(self, begin: LogPlace, taker: Taker) -> LogPlace:
@@ -262,7 +263,7 @@ class BrokerReading:
             begin,
             columns=digest.columns,
             topics=digest.topics,
-            progress=self._progress,
+            progress=self._events.progress,
             piece=_PIECE,
         )
         reached = begin

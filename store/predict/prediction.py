@@ -20,7 +20,7 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import is_file
 from rmqctl.store.index.index_service import holds_rocksdb_data, is_of_5_4_or_later
 from rmqctl.store.log.implied import Digest
-from rmqctl.store.log.walk import Progress
+from rmqctl.store.options import Events
 from rmqctl.store.predict.broker_log import (
     BrokerReading,
     IndexStart,
@@ -118,11 +118,7 @@ class Prediction:
 
 
 def predict(
-    files: StoreFiles,
-    broker: str,
-    *,
-    batch_topics: Iterable[str] | None = None,
-    progress: Progress | None = None,
+    files: StoreFiles, broker: str, *, batch_topics: Iterable[str] | None = None, events: Events = Events()
 ) -> Prediction:
     """What the next start of that version ("4.9.8", "5.3.3", "5.5.0") will do to the store, which is not touched.
 
@@ -137,12 +133,12 @@ def predict(
     if files.config.dropped:
         files = StoreFiles(files.root, as_a_broker_starts(files.config))
     for _ in range(_RESTARTS):
-        found = _of_what_is_there(files, Start(files, release, batch_topics, progress).run)
+        found = _of_what_is_there(files, Start(files, release, batch_topics, events).run)
         if found is not None:
             return found
         # files went away meanwhile: it is another store now
         files = StoreFiles(files.root, files.config)
-    return Start(files, release, batch_topics, progress).run()
+    return Start(files, release, batch_topics, events).run()
 
 
 def _of_what_is_there(files: StoreFiles, look: Callable[[], Prediction]) -> Prediction | None:
@@ -159,12 +155,10 @@ def _of_what_is_there(files: StoreFiles, look: Callable[[], Prediction]) -> Pred
 class Start:
     """One start, in memory: `queues` are the broker's after `run`."""
 
-    def __init__(
-        self, files: StoreFiles, release: Release, batch_topics: Iterable[str] | None, progress: Progress | None
-    ) -> None:
+    def __init__(self, files: StoreFiles, release: Release, batch_topics: Iterable[str] | None, events: Events) -> None:
         self.files = files
         self.release = release
-        self.progress = progress
+        self._events = events
         self.loading = QueueLoading(files, release, batch_topics)
         self.names = KnownNames.of(files)
         self.levels = files.config.delay_levels()
@@ -298,7 +292,7 @@ class Start:
             log,
             release,
             self.digest,
-            self.progress,
+            self._events,
             checks_crc=config.check_crc_on_recover,
             checks_place=release.starts_by_frames
             and config.check_commit_log_offset_on_recover

@@ -21,8 +21,7 @@ from rmqctl.store.journal.plan import Install, MoveAway, Plan
 from rmqctl.store.log.columns import Int64s
 from rmqctl.store.log.implied import Digest, QueueRun, Run, Units, route
 from rmqctl.store.log.survey import new_survey, survey_runs
-from rmqctl.store.log.walk import Progress
-from rmqctl.store.options import ChangeOptions
+from rmqctl.store.options import ChangeOptions, Events
 from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, BatchConsumeQueue, QueueKey, QueueUnit, pack_batch_unit
 from rmqctl.store.queues.dispatch import QueueSlot
 from rmqctl.store.queues.queue_table import QueueTable, has_rocksdb_queues, is_in_rocksdb_alone, rocksdb_error
@@ -337,7 +336,7 @@ class RebuildWork(Protocol):
         with_queues: bool,
         with_index: bool,
         topics: list[str] | None,
-        progress: Progress | None,
+        events: Events,
     ) -> RebuildReport: ...
 
 
@@ -372,9 +371,9 @@ def rebuild(
         # others make no ext units
         with_ext = queues and files.config.enable_consume_queue_ext
         if planned.journal is None or work is None or with_ext:
-            report = _rebuild(planned.files, planned.journal, planned.plan, queues, index, chosen, change.progress)
+            report = _rebuild(planned.files, planned.journal, planned.plan, queues, index, chosen, change.events)
         else:
-            report = work(planned.files, planned.journal, planned.plan, queues, index, chosen, change.progress)
+            report = work(planned.files, planned.journal, planned.plan, queues, index, chosen, change.events)
         report.operations = planned.rows()
     report.journal = planned.kept_in
     return report
@@ -396,7 +395,7 @@ def _rebuild(
     with_queues: bool,
     with_index: bool,
     topics: list[str] | None,
-    progress: Progress | None,
+    events: Events,
 ) -> RebuildReport:
     """The work in this process; without a journal nothing is written, and the plan is only to be shown."""
     report = RebuildReport(dry_run=journal is None)
@@ -420,7 +419,7 @@ def _rebuild(
     survey = new_survey(files.log, 0, tolerant=True)
     digest = Digest(levels, queues=with_queues, keys=with_index, tags=with_index and files.has_tag_entries)
     try:
-        survey_runs(survey, files.log, digest, on_run, progress)
+        survey_runs(survey, files.log, digest, on_run, events.progress)
         keys.finish()
     finally:
         keys.close()

@@ -45,7 +45,7 @@ from rmqctl.store.journal.change import PlannedChange, changing
 from rmqctl.store.journal.plan import MoveAway, Plan
 from rmqctl.store.log.walk import Progress, message_if_any
 from rmqctl.store.offsets.change import OffsetFile, content_with, offset_file_of, plan_file
-from rmqctl.store.options import ChangeOptions
+from rmqctl.store.options import ChangeOptions, Events
 from rmqctl.store.queues.dispatch import LMQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.store_files import StoreFiles
 
@@ -415,7 +415,7 @@ class _Purge:
                 self.add(topic, "topics.json does not name it")
         unused = [name for name in sorted(self._entries) if name not in with_queues and self._may_be_unused(name)]
         if unused:
-            used = {*count_topics(self._files.log, progress), *_pending_topics(self._files)}
+            used = {*count_topics(self._files.log, Events(progress=progress)), *_pending_topics(self._files)}
             for topic in unused:
                 if topic not in used:
                     self.add(topic, "no queue and no message")

@@ -17,7 +17,7 @@ from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.outputs import clear_left_behind, publish, staged_directory, staging_of
 from rmqctl.store.files.reading import Descriptors, is_directory, is_real_file, is_there, named
 from rmqctl.store.log.columns import TopicIds
-from rmqctl.store.log.walk import Progress
+from rmqctl.store.options import Events
 from rmqctl.store.queues.consumequeue import DEFAULT_FILE_SIZE, UNIT_SIZE
 from rmqctl.store.salvage.carve import Carver, FrameRun, QueueSpan
 from rmqctl.store.salvage.sources import Source, check_target, find_sources
@@ -37,7 +37,7 @@ def salvage(
     config: StoreConfig | None = None,
     offsets: Offsets = "keep",
     stale: bool = False,
-    progress: Progress | None = None,
+    events: Events = Events(),
 ) -> SalvageReport:
     """Put every good message of `paths` into a new store at `target`, which appears when it is complete.
 
@@ -56,7 +56,7 @@ def salvage(
     check_target(rows_path, [], sources)
     clear_left_behind(rows_path)
     with named(paths[0]):
-        work = _Salvage(sources, _geometry(paths, sources, config), offsets, stale, progress)
+        work = _Salvage(sources, _geometry(paths, sources, config), offsets, stale, events)
     with named(target), staged_directory(target) as staging, _lost_and_found(rows_path) as rows:
         work.run(staging, rows)
         work.copy_config(paths, staging)
@@ -128,13 +128,13 @@ class _Salvage:
     """One salvage: carve everything, then put what was found in the order of the log."""
 
     def __init__(
-        self, sources: list[Source], config: StoreConfig, offsets: Offsets, stale: bool, progress: Progress | None
+        self, sources: list[Source], config: StoreConfig, offsets: Offsets, stale: bool, events: Events
     ) -> None:
         self._sources = sources
         self._config = config
         self._offsets: Offsets = offsets
         self._with_stale = stale
-        self._progress = progress
+        self._events = events
         self._descriptors = Descriptors()
         self._files: list[MappedFile] = []
         self._runs: list[KeptRun] = []
@@ -163,7 +163,7 @@ class _Salvage:
         source, report = self._sources[number], self.report
         report.bytes_read += source.size
         newest: dict[int, int] = {}
-        carver = Carver(self._files[number], source.expected_base, topics, self._progress)
+        carver = Carver(self._files[number], source.expected_base, topics, self._events.progress)
         for record in carver.carve():
             if not isinstance(record, FrameRun):
                 report.strange_spans += 1

@@ -35,7 +35,7 @@ from rmqctl.store.files.reading import (
     no_answer,
 )
 from rmqctl.store.log.survey import settled_end
-from rmqctl.store.log.walk import Progress
+from rmqctl.store.options import Events
 from rmqctl.store.salvage.sources import check_target
 from rmqctl.store.store_files import StoreFiles
 
@@ -247,7 +247,7 @@ def take_snapshot(
     *,
     sharing: Sharing = Sharing.AUTO,
     hard_links: bool = False,
-    progress: Progress | None = None,
+    events: Events = Events(),
 ) -> SnapshotReport:
     """Copy the store to the new directory `target`, which appears when it is complete and on disk.
 
@@ -258,7 +258,7 @@ def take_snapshot(
     """
     check_target(target, [files.root, *files.layout.commitlog], [])
     with named(files.root), staged_directory(target) as staging:
-        copying = _Snapshot(files, staging, sharing, hard_links, progress)
+        copying = _Snapshot(files, staging, sharing, hard_links, events)
         copying.run()
         copying.finish(version)
         publish(staging, target)
@@ -266,7 +266,7 @@ def take_snapshot(
     return copying.report
 
 
-def verify_snapshot(target: Path, progress: Progress | None = None) -> VerifyReport:
+def verify_snapshot(target: Path, events: Events = Events()) -> VerifyReport:
     """Hold a snapshot against its manifest; only looks. NotAStoreError without one, CorruptError where the manifest
     itself is not as it was written."""
     manifest = read_manifest(target)
@@ -278,22 +278,19 @@ def verify_snapshot(target: Path, progress: Progress | None = None) -> VerifyRep
         report.bytes += int(row["size"])
     for problem in check_files(target, manifest):
         report.problems.append(problem)
-    if progress is not None:
-        progress(report.bytes)
+    events.passed(report.bytes)
     return report
 
 
 class _Snapshot:
     """One snapshot on its way."""
 
-    def __init__(
-        self, files: StoreFiles, root: Path, sharing: Sharing, hard_links: bool, progress: Progress | None
-    ) -> None:
+    def __init__(self, files: StoreFiles, root: Path, sharing: Sharing, hard_links: bool, events: Events) -> None:
         self._files = files
         self._root = root
         self._sharing = sharing
         self._hard_links = hard_links
-        self._progress = progress
+        self._events = events
         self._copied: list[CopiedFile] = []
         self._directories: dict[Path, os.stat_result] = {}
         is_live = is_in_use(files.layout)
@@ -431,8 +428,7 @@ class _Snapshot:
             io.set_modified(target, modified)
             io.flush_file(target)
         self._note(target, how)
-        if self._progress is not None:
-            self._progress(size)
+        self._events.passed(size)
         return True
 
     def _linked(self, source: Path, target: Path) -> bool:

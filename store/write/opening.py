@@ -34,7 +34,8 @@ from rmqctl.store.journal.log import refuse_unfinished
 from rmqctl.store.log.implied import Digest, QueueRun, Run, consecutive, read_units, route, walk_runs
 from rmqctl.store.log.survey import new_survey, start_after_clean_stop
 from rmqctl.store.log.unread_logs import refuse_dledger
-from rmqctl.store.log.walk import Damage, Empty, Progress, message_if_any, walk, walked_message
+from rmqctl.store.log.walk import Damage, Empty, message_if_any, walk, walked_message
+from rmqctl.store.options import Events
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue, QueueUnit
 from rmqctl.store.queues.dispatch import QueueSlot, highest_plausible, may_lack_further_slots, queue_slots
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues, rocksdb_error, superseding
@@ -235,7 +236,7 @@ class LogEnd:
     last_indexed_offset: int = -1
 
 
-def check_for_writing(files: StoreFiles, *, is_full: bool = False, progress: Progress | None = None) -> LogEnd:
+def check_for_writing(files: StoreFiles, *, is_full: bool = False, events: Events = Events()) -> LogEnd:
     """The end of the log; RefusedError unless everything fits together.
 
     The last three files of the log are walked with CRC, with `is_full` all of them, and held against queues and index.
@@ -253,7 +254,7 @@ def check_for_writing(files: StoreFiles, *, is_full: bool = False, progress: Pro
     end = LogEnd()
     queues = QueueEndCheck(files, survey.start_offset)
     begin, digest = survey.start_offset, Digest(queues.delay_levels, tags=True)
-    for record in walk_runs(log, digest, begin, crc_from=begin, progress=progress):
+    for record in walk_runs(log, digest, begin, crc_from=begin, progress=events.progress):
         if isinstance(record, Damage):
             raise refusal(f"the log is damaged: {record.detail}", root, record.file, record.physical_offset)
         if survey.stop is not None:
@@ -336,7 +337,7 @@ def open_store_for_writing(
     *,
     create: bool = False,
     is_full_check: bool = False,
-    progress: Progress | None = None,
+    events: Events = Events(),
 ) -> OpenedStore:
     """Take the store at `root` for writing; with `create` a missing or empty directory becomes a new store.
 
@@ -361,25 +362,23 @@ def open_store_for_writing(
         with named(root), StoreFiles(root, config) as files:
             # a refusal must leave nothing behind, not even the lock file
             if not exists(layout.lock):
-                _check(files, is_full_check, progress)
+                _check(files, is_full_check, events)
     lock = take_for_change(layout)
     try:
         # once more, now that nobody else can: meanwhile the store may have been made, written to, or removed
         if create and is_empty_place(layout):
             return _created(layout, config, lock)
-        return _opened(root, config, lock, is_full_check, progress)
+        return _opened(root, config, lock, is_full_check, events)
     except BaseException:
         lock.release()
         raise
 
 
-def _opened(
-    root: Path, config: StoreConfig, lock: StoreLock, is_full_check: bool, progress: Progress | None
-) -> OpenedStore:
+def _opened(root: Path, config: StoreConfig, lock: StoreLock, is_full_check: bool, events: Events) -> OpenedStore:
     files = StoreFiles(root, config)
     try:
         with named(root):
-            end = _check(files, is_full_check, progress)
+            end = _check(files, is_full_check, events)
         files.log.is_shared = False
         files.log.truncate(end.end_offset)
         _mark(files.layout)
@@ -389,7 +388,7 @@ def _opened(
     return OpenedStore(files, lock, end)
 
 
-def _check(files: StoreFiles, is_full: bool, progress: Progress | None) -> LogEnd:
+def _check(files: StoreFiles, is_full: bool, events: Events) -> LogEnd:
     refuse_dledger(files.layout)
     if files.has_abort():
         raise refusal("the store was not closed cleanly", files.root, files.layout.abort)
@@ -403,7 +402,7 @@ def _check(files: StoreFiles, is_full: bool, progress: Progress | None) -> LogEn
         raise RefusedError("storeType=defaultRocksDB: the queues of such a store cannot be written", file=files.root)
     if not files.log.file_size:
         files.log.file_size = DEFAULT_COMMITLOG_FILE_SIZE
-    return check_for_writing(files, is_full=is_full, progress=progress)
+    return check_for_writing(files, is_full=is_full, events=events)
 
 
 def is_empty_place(layout: StoreLayout) -> bool:

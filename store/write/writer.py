@@ -19,7 +19,7 @@ from rmqctl.store.files.reading import named
 from rmqctl.store.log.append import SYNC_FLUSH, DirectSink, FlushService, LogAppender, LogFlusher, Sink
 from rmqctl.store.log.transient_pool import PooledSink, TransientStorePool, warming
 from rmqctl.store.native.put import OrdinaryPuts, PutParts, PutState
-from rmqctl.store.options import WriteOptions
+from rmqctl.store.options import Events, WriteOptions
 from rmqctl.store.queues.consumequeue import QueueKey
 from rmqctl.store.queues.queue_table import QueueFlusher
 from rmqctl.store.store_files import StoreFiles
@@ -384,7 +384,7 @@ def open_writer(root: Path, config: StoreConfig | None = None, **options: Unpack
     """The writer of the store at `root`, to be closed at the end; see MessageStore.open for the errors."""
     create, is_full = options.get("create", False), options.get("full_check", False)
     opened = open_store_for_writing(
-        root, config, create=create, is_full_check=is_full, progress=options.get("progress")
+        root, config, create=create, is_full_check=is_full, events=Events(progress=options.get("progress"))
     )
     host = options.get("store_host") or opened.end.last_store_host or LOCAL_HOST
     try:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.config.releases import RELEASES
+from rmqctl.store.options import Events
 from rmqctl.store.predict import Prediction
 from rmqctl.store.predict.prediction import Start
 from rmqctl.store.store_files import StoreFiles
@@ -15,7 +16,7 @@ from tests.interop.harness import BrokerView
 def simulated(store: Path, config: StoreConfig, version: str) -> tuple[Start, Prediction]:
     """The start of a broker of this version in memory: its queues then, and what is said of it."""
     with StoreFiles(store, config) as files:
-        start = Start(files, RELEASES[version], None, None)
+        start = Start(files, RELEASES[version], None, Events())
         return start, start.run()
 
 

@@ -27,6 +27,7 @@ from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.log.columns import MessageColumns
 from rmqctl.store.log.implied import Digest, Run
+from rmqctl.store.options import Events
 from rmqctl.store.queues.queue_table import QueueTable
 from rmqctl.store.store_files import StoreFiles
 from tests.opened import store_path
@@ -56,7 +57,7 @@ def test_each_split_has_its_result_in_order() -> None:
         splits = plan_splits(files, SPLIT_SIZE)
         assert len(splits) > 5
         told: list[int] = []
-        found = run_bundles(LocalEngine(1), "count", _messages, splits, 600_000, told.append)
+        found = run_bundles(LocalEngine(1), "count", _messages, splits, 600_000, Events(progress=told.append))
         apart = run_bundles(LocalEngine(1), "count", _messages, splits, 0)
     assert found == apart
     assert [begin for begin, _ in found] == [split.begin for split in splits]

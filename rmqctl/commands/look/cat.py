@@ -22,7 +22,7 @@ from rmqctl.output.outcome import Terminated, ToldDamage, hidden_by_damage, repo
 from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from rmqctl.formats.message import StoredMessage
     from rmqctl.messages.listing import FormatString, Listing
@@ -161,27 +161,22 @@ def _print(
     # lines that follow one another on a terminal show that it goes on
     is_seen = listing.output.is_terminal and not selection.criteria.needs_content
     with contextlib.nullcontext() if is_seen else progress("searching", log_bytes(store.files), "bytes") as bar:
-        passed = None if bar is None else bar.advance
+        events = Events(None if bar is None else bar.advance, damage)
         if order == "log" and template is None and (limit is None or limit > 0):
-            return print_log(listing, store, selection, limit, damage, passed)
-        messages = _first_or_last(store, selection, limit, order, damage, passed)
+            return print_log(listing, store, selection, limit, events)
+        messages = _first_or_last(store, selection, limit, order, events)
         if template is not None:
-            return print_formatted(listing.output, template, in_batches(messages), damage)
-        return print_messages(listing, messages, damage)
+            return print_formatted(listing.output, template, in_batches(messages), events)
+        return print_messages(listing, messages, events)
 
 
 def _first_or_last(
-    store: MessageStore,
-    selection: Selection,
-    limit: int | None,
-    order: Order,
-    damage: ToldDamage,
-    passed: Callable[[int], None] | None = None,
+    store: MessageStore, selection: Selection, limit: int | None, order: Order, events: Events
 ) -> Iterator[StoredMessage]:
     criteria, begin, end = selection.criteria, selection.begin, selection.end
     if limit is not None and limit < 0:
-        return iter(store.last_messages(-limit, criteria, begin, end, order=order, events=Events(damage=damage)))
-    found = store.messages(criteria, begin, end, order=order, events=Events(progress=passed, damage=damage))
+        return iter(store.last_messages(-limit, criteria, begin, end, order=order, events=events))
+    found = store.messages(criteria, begin, end, order=order, events=events)
     return itertools.islice(found, limit)
 
 
@@ -202,17 +197,19 @@ def _follow(
     log, criteria = store.files.log, selection.criteria
     end = end_of_messages(log, max(selection.begin, log.min_offset, 0))
 
+    events = Events(damage=damage)
+
     def batches() -> Iterator[list[StoredMessage]]:
         if limit != 0:
-            yield from in_batches(_first_or_last(store, replace(selection, end=end), limit, "log", damage))
-        yield from store.follow(criteria, end, events=Events(damage=damage, note=listing.output.talk))
+            yield from in_batches(_first_or_last(store, replace(selection, end=end), limit, "log", events))
+        yield from store.follow(criteria, end, events=events._replace(note=listing.output.talk))
 
     wanted = _at_most(batches(), limit if limit is not None and limit > 0 else None)
     try:
         if template is not None:
-            print_formatted(listing.output, template, wanted, damage)
+            print_formatted(listing.output, template, wanted, events)
         else:
-            print_batches(listing, wanted, damage)
+            print_batches(listing, wanted, events)
     except Terminated:
         raise
     except KeyboardInterrupt:

@@ -13,6 +13,7 @@ from rmqctl.flags.spark_options import SparkChoice, job_engine, spark_options
 from rmqctl.formats.errors import counted
 from rmqctl.opening import StoreLocation, open_store
 from rmqctl.output import outcome as exit_codes
+from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -110,7 +111,7 @@ def _compared(a: StoreFiles, b: StoreFiles, content: bool, limit: int, spark: Sp
     from rmqctl.pipeline.jobs.diff import work_of
 
     with job_engine(spark) as engine, progress("comparing", work_of(a, b), "bytes") as bar:
-        return compare(engine, a, b, content=content, limit=limit, progress=bar.advance)
+        return compare(engine, a, b, content=content, limit=limit, events=Events(progress=bar.advance))
 
 
 def _print(row: dict[str, Any], output: Output) -> None:

@@ -17,6 +17,7 @@ from rmqctl.flags.options import (
 from rmqctl.flags.spark_options import SparkChoice, job_engine, spark_options
 from rmqctl.formats.errors import NotFoundError, counted
 from rmqctl.output import outcome as exit_codes
+from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -147,7 +148,7 @@ def _counted(files: StoreFiles, request: Any, spark: SparkChoice) -> Any:
 
     total = log_bytes(files)
     with job_engine(spark) as engine, progress("counting", total, "bytes") as bar:
-        return count(engine, files, request, progress=bar.advance)
+        return count(engine, files, request, events=Events(progress=bar.advance))
 
 
 def _print_summary(row: dict[str, Any], output: Output) -> None:

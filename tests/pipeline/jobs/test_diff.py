@@ -18,6 +18,7 @@ from rmqctl.pipeline.jobs.diff import Diff, diff, diff_summary, work_of
 from rmqctl.pipeline.jobs.diff_match import DAMAGED, SAME
 from rmqctl.pipeline.splits import WHOLE_FILES
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.options import Events
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.write.prepare import copy_of
 from tests.goldens import GoldenStore, truth
@@ -112,7 +113,7 @@ def test_a_huge_message_of_decoys_is_compared_as_what_it_is(tmp_path: Path) -> N
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     told: list[int] = []
     with files, StoreFiles(tmp_path / "b") as copy:
-        found = diff(HERE, files, copy, split_size=SPLIT_IN_DECOY, progress=told.append)
+        found = diff(HERE, files, copy, split_size=SPLIT_IN_DECOY, events=Events(progress=told.append))
         length = files.log.max_offset
         assert sum(told) == work_of(files, copy) == 2 * length
     assert (found.is_same, found.a.messages, counts_of(found)) == (True, FEW, {SAME: FEW})

@@ -26,6 +26,7 @@ from rmqctl.pipeline.jobs.stats import (
     stats_summary,
 )
 from rmqctl.pipeline.splits import WHOLE_FILES, of_bundle, plan_splits, split_columns
+from rmqctl.store.options import Events
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, truth
 from tests.opened import store_path
@@ -161,7 +162,9 @@ def test_a_huge_message_of_decoys_is_counted_as_what_it_is(tmp_path: Path) -> No
     files, offset = store_with_a_huge_decoy(tmp_path / "store")
     told: list[int] = []
     with files:
-        found = stats(HERE, files, StatsRequest(("topic",)), split_size=SPLIT_IN_DECOY, progress=told.append)
+        found = stats(
+            HERE, files, StatsRequest(("topic",)), split_size=SPLIT_IN_DECOY, events=Events(progress=told.append)
+        )
         length = files.log.max_offset
     assert sum(told) == length
     assert (sum(row["messages"] for row in found.groups), found.damage.spans) == (MESSAGES, 0)

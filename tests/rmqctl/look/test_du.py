@@ -18,6 +18,7 @@ import pytest
 from rmqctl.output import outcome as exit_codes
 from rmqctl.store import MessageStore
 from rmqctl.store.info import counts as log_numbers
+from rmqctl.store.options import Events
 from tests import processes
 from tests.goldens import GOLDENS, GoldenStore, is_broken, truth
 from tests.opened import store_path
@@ -99,7 +100,7 @@ def test_columns_count_damage_as_the_plain_walk_does() -> None:
             found: list[list[object]] = []
             for count in (log_numbers.plain_count_topics, log_numbers.columns_count_topics):
                 damages: list[object] = []
-                count(store.files.log, None, damages.append)
+                count(store.files.log, Events(), damages.append)
                 found.append(damages)
             assert found[0] == found[1] != []
 

@@ -7,6 +7,7 @@ import pytest
 from rmqctl.formats.errors import UnsupportedError
 from rmqctl.store.info import counts as log_numbers
 from rmqctl.store.info.counts import arrays_count_queue, plain_count_queue
+from rmqctl.store.options import Events
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from tests.goldens import GOLDENS
 from tests.opened import reader
@@ -40,7 +41,7 @@ def test_queues(name: str) -> None:
 
 def test_progress_is_told_every_byte_once() -> None:
     told: list[int] = []
-    log_numbers.columns_count_log(reader("clean").files.log, told.append)
+    log_numbers.columns_count_log(reader("clean").files.log, Events(told.append))
     assert sum(told) == 9 * 262144
 
 

@@ -12,6 +12,7 @@ from rmqctl.store.info.info import (
     topic_rows,
     topic_rows_from_log,
 )
+from rmqctl.store.options import Events
 from tests.goldens import GOLDENS, is_broken, truth
 from tests.opened import reader, store_path
 from tests.quick import goldens_of
@@ -91,7 +92,7 @@ def test_without_a_walk_nothing_is_counted() -> None:
 
 def test_progress_is_told_every_byte_once() -> None:
     told: list[int] = []
-    count_log(reader("clean").files, told.append)
+    count_log(reader("clean").files, Events(progress=told.append))
     assert sum(told) == 9 * 262144
 
 

@@ -17,6 +17,7 @@ from rmqctl.store.config.config import StoreConfig, read_broker_conf
 from rmqctl.store.config.releases import RELEASES, Release
 from rmqctl.store.log.implied import Run
 from rmqctl.store.log.walk import Blank, walk
+from rmqctl.store.options import Events
 from rmqctl.store.predict import Prediction, predict
 from rmqctl.store.predict.broker_log import BrokerReading
 from rmqctl.store.predict.prediction import Start
@@ -52,7 +53,7 @@ def _batch_topics(name: str) -> list[str]:
 
 def _start(name: str) -> tuple[Start, Prediction]:
     with _opened(name) as files:
-        start = Start(files, _release(name), _batch_topics(name) or None, None)
+        start = Start(files, _release(name), _batch_topics(name) or None, Events())
         return start, start.run()
 
 
@@ -327,10 +328,10 @@ def test_the_dispatcher_of_the_older_broker_goes_on_behind_a_size_it_believes(go
         file.seek(broken.physical_offset - 262144 * 6)
         file.write((further.physical_offset - broken.physical_offset).to_bytes(4, "big"))
     with StoreFiles(store) as files:
-        start = Start(files, RELEASES["4.9.8"], None, None)
+        start = Start(files, RELEASES["4.9.8"], None, Events())
         log = start._load_log()
         seen: list[int] = []
-        reading = BrokerReading(log, start.release, start.digest, None)
+        reading = BrokerReading(log, start.release, start.digest, Events())
         assert reading.catch_up(262144 * 6, _Seen(seen)) == log.max_offset
     assert [at for at in seen if at >= broken.physical_offset][:1] == [further.physical_offset]
     assert seen[0] < broken.physical_offset

@@ -14,7 +14,7 @@ from rmqctl.formats.errors import NotAStoreError, NotFoundError, RefusedError, U
 from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.store.config.config import StoreConfig, read_broker_conf
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.options import ChangeOptions
+from rmqctl.store.options import ChangeOptions, Events
 from rmqctl.store.predict import predict
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.salvage.salvage import salvage
@@ -324,7 +324,7 @@ def test_interrupted_it_leaves_nothing(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        salvage([store_path("clean")], tmp_path / "new", progress=interrupted)
+        salvage([store_path("clean")], tmp_path / "new", events=Events(progress=interrupted))
     assert list(tmp_path.iterdir()) == []
 
 
