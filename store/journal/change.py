@@ -14,8 +14,9 @@ from rmqctl.store.files.lock import StoreLock, take_lock
 from rmqctl.store.files.reading import is_file, named
 from rmqctl.store.journal.folder import JOURNAL, STATE
 from rmqctl.store.journal.journal import Journal, begun, keep_interrupted_sizes
+from rmqctl.store.journal.kept import Spilled, only_counted
 from rmqctl.store.journal.log import VERB, end_interrupted, refuse_unfinished
-from rmqctl.store.journal.plan import Plan, Spilled, describe, only_counted
+from rmqctl.store.journal.plan import Plan
 from rmqctl.store.log.unread_logs import refuse_dledger
 from rmqctl.store.options import ChangeOptions
 from rmqctl.store.store_files import StoreFiles
@@ -93,7 +94,7 @@ class PlannedChange:
 
     def rows(self) -> list[dict[str, Any]]:
         """The plan for a report, before it is carried out."""
-        return [describe(operation, self.files.root) for operation in self.plan.operations]
+        return [operation.describe(self.files.root) for operation in self.plan.operations]
 
 
 @contextmanager

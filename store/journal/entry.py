@@ -1,44 +1,25 @@
-"""One operation of a journal, with all that is needed to carry it out again and to take it back; its form in JSON."""
+"""The operations of a journal as JSON, which files they may change, and what rmqctl itself stored."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from rmqctl.formats.errors import CorruptError, RefusedError, RmqctlError, UnreadableError
+from rmqctl.formats.errors import CorruptError, RefusedError, RmqctlError
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout, is_file_name
 from rmqctl.store.files.reading import (
-    data_extents,
-    exists,
-    is_directory,
     is_file,
-    is_real_directory,
-    is_same_time,
-    is_there,
     named,
-    pieces_of,
 )
-from rmqctl.store.journal.plan import (
-    Blob,
-    ClearRange,
-    CreateFile,
-    Install,
-    MoveAway,
-    Operation,
-    Resize,
-    SetTime,
-    Spilled,
-    WriteRange,
-)
+from rmqctl.store.journal.kept import TreeItem
+from rmqctl.store.journal.plan import INSTALL, MOVE, OPERATIONS, Entry, Piece
 
 # Which files a journal may change: those of its store, and what the store's links and its configuration lead to.
 #
@@ -126,213 +107,24 @@ def _real(paths: Iterable[Path]) -> set[str]:
     return {os.path.realpath(path) for path in paths}
 
 
-CHUNK = 1 << 20
-WRITE, CLEAR, RESIZE = WriteRange.__name__, ClearRange.__name__, Resize.__name__
-CREATE, MOVE, INSTALL = CreateFile.__name__, MoveAway.__name__, Install.__name__
-SET_TIME = SetTime.__name__
-IN_PLACE = (WRITE, CLEAR, RESIZE, SET_TIME)
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Old bytes: `length` of them, of byte `offset` of the file on, kept at byte `at` of before.bin."""
-
-    offset: int
-    at: int
-    length: int
-
-
-@dataclass(frozen=True, slots=True)
-class TreeItem:
-    """One file or directory of a tree. `name`: relative to the tree's top, "." for the top itself. `sha256` of files
-    that are moved away; `size` is None for anything that is no regular file. `inode`: of one that is moved away
-    although it cannot be read."""
-
-    name: str
-    size: int | None
-    mtime_ns: int
-    sha256: str | None = None
-    inode: int | None = None
-
-
-@dataclass(slots=True)
-class Entry:
-    """One operation. `size` and `mtime_ns` of `path` are those before the whole change, None where it did not exist.
-
-    `offset`, `length`: the range that is written or cleared; `new_size`: of a file that is resized or created.
-    `after_at`: where in after.bin the new bytes are. `moved`, `staged`: places in the journal's folder. `directory` is
-    the nearest directory above `path` that existed, `made` those that are made below it. Paths are absolute.
-    """
-
-    kind: str
-    path: Path
-    size: int | None = None
-    mtime_ns: int | None = None
-    offset: int = 0
-    length: int = 0
-    new_size: int = 0
-    after_at: int = 0
-    before: list[Piece] = field(default_factory=list)
-    moved: str | None = None
-    staged: str | None = None
-    moved_items: list[TreeItem] = field(default_factory=list)
-    staged_items: list[TreeItem] = field(default_factory=list)
-    directory: Path | None = None
-    directory_mtime_ns: int = 0
-    made: list[Path] = field(default_factory=list)
-
-
-def new_entry(number: int, operation: Operation, folder: Path, before: Blob | None, after: Blob) -> Entry:
-    """The entry of the operation with that `number`; what it needs is put into `before` (None: nothing is kept) and
-    `after`. RefusedError for a file that cannot be changed as planned."""
-    path = operation.path
-    entry = Entry(type(operation).__name__, path)
-    # bytes are changed where a link leads, while it is the link that is moved
-    is_followed = entry.kind in IN_PLACE and exists(path)
-    status = (path.stat() if is_followed else path.lstat()) if is_there(path) else None
-    if status is not None:
-        entry.size, entry.mtime_ns = status.st_size, status.st_mtime_ns
-    match operation:
-        case WriteRange():
-            spilled = operation.data if isinstance(operation.data, Spilled) else after.put(operation.data)
-            entry.offset, entry.length, entry.after_at = operation.offset, len(operation.data), spilled.position
-            entry.before = _images(path, operation.offset, entry.length, before)
-        case ClearRange():
-            entry.offset, entry.length = operation.offset, operation.length
-            entry.before = _images(path, operation.offset, operation.length, before)
-        case Resize():
-            entry.new_size = operation.size
-            entry.before = _images(path, operation.size, max(0, (entry.size or 0) - operation.size), before)
-        case SetTime():
-            pass  # the time is among those of the journal, the one before is mtime_ns
-        case CreateFile():
-            if status is not None:
-                raise RefusedError("was to be created but exists", file=path, hint="run the command again")
-            entry.new_size = operation.size
-        case MoveAway():
-            entry.moved = f"moved/{number:06d}/{path.name}"
-        case _:  # Install
-            entry.staged = operation.staged.relative_to(folder).as_posix()
-            entry.staged_items = list(tree_items(operation.staged))
-            entry.moved = None if status is None else f"moved/{number:06d}/{path.name}"
-    if entry.kind in IN_PLACE:
-        _require_owner(path, status)
-    else:
-        _note_directory(entry)
-        if entry.moved is not None:
-            entry.moved_items = list(tree_items(path, with_hashes=before is not None))
-    return entry
-
-
-def _require_owner(path: Path, status: os.stat_result | None) -> None:
-    """Only the owner can set a file's times, which an undo has to: better to know before anything changes."""
-    if status is not None and os.geteuid() not in (0, status.st_uid):
-        raise RefusedError(
-            "belongs to another user, so its times could not be put back",
-            file=path,
-            hint="run the command as the user that the broker runs as",
-        )
-
-
-def _note_directory(entry: Entry) -> None:
-    directory = entry.path.parent
-    while not is_directory(directory):
-        entry.made.append(directory)
-        directory = directory.parent
-    entry.directory, entry.directory_mtime_ns = directory, directory.stat().st_mtime_ns
-
-
-def _images(path: Path, offset: int, length: int, blob: Blob | None) -> list[Piece]:
-    """Old bytes of a range, holes left out."""
-    pieces: list[Piece] = []
-    if blob is None or not exists(path):  # nothing is kept; created earlier in the same plan
-        return pieces
-    end = min(offset + length, path.stat().st_size)
-    for start, stop in data_extents(path, offset, end):
-        position = start
-        for data in pieces_of(path, start, stop - start, CHUNK):
-            pieces.append(Piece(position, blob.put(data).position, len(data)))
-            position += len(data)
-    return pieces
-
-
-def tree_items(top: Path, *, with_hashes: bool = False) -> Iterator[TreeItem]:
-    """`top` and everything below it, in order of their names; links are not followed."""
-    paths = [top, *sorted(top.rglob("*"))] if is_real_directory(top) else [top]
-    for path in paths:
-        status = path.lstat()
-        is_file = stat.S_ISREG(status.st_mode)
-        digest, inode = None, None
-        if is_file and with_hashes:
-            try:
-                digest = file_sha256(path)
-            except UnreadableError:  # a bad sector: the file can be moved all the same
-                inode = status.st_ino
-        name = path.relative_to(top).as_posix()
-        yield TreeItem(name, status.st_size if is_file else None, status.st_mtime_ns, digest, inode)
-
-
-def file_sha256(path: Path) -> str:
-    """SHA-256 of a file in hex. UnreadableError."""
-    digest = hashlib.sha256()
-    for data in pieces_of(path, 0, 1 << 62):
-        digest.update(data)
-    return digest.hexdigest()
-
-
-def is_same(top: Path, found: list[TreeItem], expected: list[TreeItem]) -> bool:
-    """Whether the files `found` below `top` are those expected: by name, size and time, which a power cut may take back
-    in part, or else their hash."""
-    known = {item.name: item for item in expected if item.size is not None}
-    if known.keys() != {item.name for item in found}:
-        return False
-    for item in found:
-        wanted = known[item.name]
-        if item.size != wanted.size:
-            return False
-        if not is_same_time(item.mtime_ns, wanted.mtime_ns) and (
-            wanted.sha256 is None or file_sha256(top / item.name) != wanted.sha256
-        ):
-            return False
-    return True
-
-
-def first_changed(found: list[TreeItem], expected: list[TreeItem]) -> str | None:
-    """Return the name of the first item that differs from the one expected, "." for a tree that lacks one; None where
-    both trees are the same. File times are compared as a file system keeps them."""
-    known = {item.name: item for item in expected}
-    for item in found:
-        wanted = known.pop(item.name, None)
-        if wanted is None or not is_same_time(item.mtime_ns, wanted.mtime_ns):
-            return item.name
-        if replace(item, mtime_ns=wanted.mtime_ns) != wanted:
-            return item.name
-    return "." if known else None
-
-
 def to_json(entry: Entry, root: Path) -> dict[str, Any]:
     """The entry for journal.json: only what its kind needs; paths below the store's root relative to it."""
-    found: dict[str, Any] = {"kind": entry.kind, "path": to_text(entry.path, root)}
-    found |= {"size": entry.size, "mtime_ns": entry.mtime_ns}
-    if entry.kind in (WRITE, CLEAR):
-        found |= {"offset": entry.offset, "length": entry.length}
-    if entry.kind == WRITE:
-        found["after_at"] = entry.after_at
-    if entry.kind in (RESIZE, CREATE):
-        found["new_size"] = entry.new_size
-    if entry.kind in IN_PLACE:
-        found["before"] = [[piece.offset, piece.at, piece.length] for piece in entry.before]
-    else:
-        assert entry.directory is not None
-        found |= {"directory": to_text(entry.directory, root), "directory_mtime_ns": entry.directory_mtime_ns}
-        found["made"] = [to_text(path, root) for path in entry.made]
-    if entry.kind in (MOVE, INSTALL):
-        found["moved"] = entry.moved
-        found["moved_items"] = [_item_row(item) for item in entry.moved_items]
-    if entry.kind == INSTALL:
-        found["staged"] = entry.staged
-        found["staged_items"] = [_item_row(item) for item in entry.staged_items]
-    return found
+    fields = {
+        "offset": entry.offset,
+        "length": entry.length,
+        "after_at": entry.after_at,
+        "new_size": entry.new_size,
+        "before": [[piece.offset, piece.at, piece.length] for piece in entry.before],
+        "directory": None if entry.directory is None else to_text(entry.directory, root),
+        "directory_mtime_ns": entry.directory_mtime_ns,
+        "made": [to_text(path, root) for path in entry.made],
+        "moved": entry.moved,
+        "moved_items": [_item_row(item) for item in entry.moved_items],
+        "staged": entry.staged,
+        "staged_items": [_item_row(item) for item in entry.staged_items],
+    }
+    found = {"kind": entry.kind, "path": to_text(entry.path, root), "size": entry.size, "mtime_ns": entry.mtime_ns}
+    return found | {name: fields[name] for name in entry.operation.KEPT}
 
 
 def _item_row(item: TreeItem) -> list[Any]:
@@ -377,7 +169,7 @@ def from_json(row: dict[str, Any], reach: Reach) -> Entry:
 
 
 def _one_of(kind: object) -> str:
-    if kind not in (*IN_PLACE, CREATE, MOVE, INSTALL):
+    if kind not in OPERATIONS:
         raise ValueError("of no known kind")
     return str(kind)
 

@@ -31,11 +31,12 @@ from rmqctl.formats.errors import (
     refuse_exhausted,
 )
 from rmqctl.store.files import io
-from rmqctl.store.files.io import flush_tree, remove_any
+from rmqctl.store.files.io import remove_any
 from rmqctl.store.files.layout import KEPT, StoreLayout
-from rmqctl.store.files.outputs import Sharing, copy_sparsely
 from rmqctl.store.files.reading import exists, is_directory, is_file, is_real_file, is_same_time, is_there
-from rmqctl.store.journal.entry import Entry, TreeItem, file_sha256, from_json, reach_of, remembered_layout
+from rmqctl.store.journal.entry import from_json, reach_of, remembered_layout
+from rmqctl.store.journal.kept import AFTER, BEFORE, TreeItem, file_sha256
+from rmqctl.store.journal.plan import Entry
 
 # Journals on another disk than their store: a small file beside the store, in the place of the journal's folder, says
 # where that is.
@@ -186,7 +187,7 @@ def _text(layout: StoreLayout, folder: Path, has_begun: bool) -> bytes:
 
 
 FORMAT = 3
-JOURNAL, STATE, BEFORE, AFTER = "journal.json", "state.json", "before.bin", "after.bin"
+JOURNAL, STATE = "journal.json", "state.json"
 ABANDONED, PREPARED, APPLIED, UNDOING, UNDONE = "abandoned", "prepared", "applied", "undoing", "undone"
 # of a change that keeps nothing: it has begun, and there is no way back; its folder is gone when it is complete
 INTERRUPTED = "interrupted"
@@ -419,54 +420,3 @@ def _read(path: Path) -> bytes:
     except OSError as error:
         refuse_exhausted(error, path)
         raise UnreadableError(f"cannot be read: {error.strerror}", file=path) from error
-
-
-# Moves files and directories, across file systems too, so that a kill leaves all of it in one of the two places.
-
-_MOVING, _GONE = ".rmqctl-moving", ".rmqctl-gone"
-
-
-def move(source: Path, target: Path) -> None:
-    """Move a file or directory, across file systems too; the target must not exist. Folders that are made for it are
-    on disk before it leaves its place."""
-    io.make_directories(target.parent, flushed=True)
-    if io.rename_within(source, target):
-        return
-    temporary = coming(target)
-    # with its holes: most of the last commitlog file is one, and neither disk has room for it
-    io.copy_file(source, temporary, lambda one, other: copy_sparsely(one, other, one.stat().st_size, Sharing.AUTO))
-    flush_tree(temporary)
-    io.rename(temporary, target)
-    io.flush_directory(target.parent)
-    discard(source)
-    io.flush_directory(source.parent)
-
-
-def coming(path: Path) -> Path:
-    """Where the copy of a file or directory is made that is on its way to `path` from another file system."""
-    return _beside(path, _MOVING)
-
-
-def discard(path: Path) -> None:
-    """Remove a file or directory, under another name first, which is on disk before anything in it goes: half of a
-    directory must not look like all of it."""
-    gone = _beside(path, _GONE)
-    io.rename(path, gone)
-    io.flush_directory(path.parent)
-    remove_any(gone)
-
-
-def is_leftover(path: Path) -> bool:
-    """Whether a move that was killed left it: see `clear_interrupted`."""
-    return path.name.startswith(".") and path.name.endswith((_MOVING, _GONE))
-
-
-def clear_interrupted(path: Path) -> None:
-    """Remove what a move to or from `path` left beside it when the process was killed."""
-    for name in (coming(path), _beside(path, _GONE)):
-        if is_there(name):
-            remove_any(name)
-
-
-def _beside(path: Path, suffix: str) -> Path:
-    return path.with_name(f".{path.name}{suffix}")

@@ -18,11 +18,9 @@ from rmqctl.store.files.io import flush_tree
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.reading import is_directory, is_file, is_link, named
 from rmqctl.store.journal.carry_out import carry_out, roll_back
-from rmqctl.store.journal.entry import IN_PLACE, Entry, new_entry, places_outside, to_json, to_text
+from rmqctl.store.journal.entry import places_outside, to_json, to_text
 from rmqctl.store.journal.folder import (
-    AFTER,
     APPLIED,
-    BEFORE,
     INTERRUPTED,
     JOURNAL,
     UNDOING,
@@ -38,19 +36,17 @@ from rmqctl.store.journal.folder import (
     write_journal,
     write_state,
 )
+from rmqctl.store.journal.kept import AFTER, BEFORE, Blob, Spilled
 from rmqctl.store.journal.log import folders, how_to_end, how_to_end_for_good, new_head, note_permanent
 from rmqctl.store.journal.plan import (
-    Blob,
-    ClearRange,
-    CreateFile,
+    RESIZE,
+    Entry,
     Install,
+    Keeping,
     MoveAway,
     Operation,
     Plan,
-    Resize,
-    SetTime,
-    Spilled,
-    WriteRange,
+    new_entry,
 )
 from rmqctl.store.journal.used import digest_outside, flush_marked, marks_with_lock, name_of, ranges_of
 from rmqctl.store.store_files import StoreFiles
@@ -209,7 +205,7 @@ class Journal:
         marks = marks_with_lock(self.layout)
         with Blob(self.folder / BEFORE) as before, self._after as after:
             entries = [
-                new_entry(number, operation, self.folder, before, after)
+                new_entry(operation, Keeping(number, self.folder, before, after))
                 for number, operation in enumerate(_expanded(plan))
             ]
         staged = self.folder / "staged"
@@ -230,7 +226,7 @@ class Journal:
         are changed in place."""
         changed: dict[Path, list[Entry]] = {}
         for entry in entries:
-            if entry.kind in IN_PLACE and entry.size is not None:
+            if entry.is_in_place and entry.size is not None:
                 changed.setdefault(entry.path, []).append(entry)
         directories = [entry.directory for entry in entries if entry.directory is not None]
         root = self.layout.root
@@ -244,7 +240,7 @@ class Journal:
         with self.planning():
             with self._after as after:
                 entries = [
-                    new_entry(number, operation, self.folder, None, after)
+                    new_entry(operation, Keeping(number, self.folder, None, after))
                     for number, operation in enumerate(_expanded(plan))
                 ]
             for directory in (self.folder, self.folder.parent, self.folder.parent.parent):
@@ -260,7 +256,7 @@ class Journal:
 
 def _extent(plan: Plan, entries: list[Entry]) -> dict[str, int]:
     """How much a change changes: paths; bytes that are overwritten, cut off or moved away; messages."""
-    cut = sum(entry.size - entry.new_size for entry in entries if entry.kind == "Resize" and entry.size is not None)
+    cut = sum(entry.size - entry.new_size for entry in entries if entry.kind == RESIZE and entry.size is not None)
     moved = sum(item.size or 0 for entry in entries for item in entry.moved_items)
     return {
         "paths": len(plan.paths()),
@@ -277,10 +273,10 @@ def _expanded(plan: Plan) -> list[Operation]:
     going: set[Path] = set()
     for operation in reversed(plan.operations):
         path = operation.path
-        changes = isinstance(operation, (WriteRange, ClearRange, Resize, CreateFile, SetTime))
-        if changes and not going.isdisjoint((path, *path.parents)):
+        goes = isinstance(operation, (MoveAway, Install))
+        if not goes and not going.isdisjoint((path, *path.parents)):
             continue
-        if isinstance(operation, (MoveAway, Install)):
+        if goes:
             going.add(path)
         if isinstance(operation, Install) and is_link(path) and is_directory(path) and is_directory(operation.staged):
             coming = {path / below.name: below for below in sorted(operation.staged.iterdir(), reverse=True)}

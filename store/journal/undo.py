@@ -12,7 +12,7 @@ from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.lock import take_lock
 from rmqctl.store.files.reading import is_directory, is_file, is_link, is_real_directory, is_there, named
 from rmqctl.store.journal.carry_out import carry_out, roll_back
-from rmqctl.store.journal.entry import Entry, first_changed, remembered_layout, tree_items
+from rmqctl.store.journal.entry import remembered_layout
 from rmqctl.store.journal.folder import (
     ABANDONED,
     APPLIED,
@@ -26,7 +26,6 @@ from rmqctl.store.journal.folder import (
     UNFINISHED,
     Journalled,
     check_kept,
-    clear_interrupted,
     held,
     is_pointer,
     read_head,
@@ -39,6 +38,7 @@ from rmqctl.store.journal.folder import (
     write_state,
 )
 from rmqctl.store.journal.journal import begun
+from rmqctl.store.journal.kept import clear_interrupted, first_changed, tree_items
 from rmqctl.store.journal.log import (
     DAMAGED,
     FORGOTTEN,
@@ -58,6 +58,7 @@ from rmqctl.store.journal.log import (
     unmend,
     way_out,
 )
+from rmqctl.store.journal.plan import Entry
 from rmqctl.store.journal.used import LATER, marks_with_lock, refuse_used
 from rmqctl.store.options import ChangeOptions, Loss
 

@@ -28,22 +28,10 @@ from rmqctl.store.files.reading import (
     is_there,
     status_of,
 )
-from rmqctl.store.journal.entry import (
-    CHUNK,
-    CREATE,
-    IN_PLACE,
-    INSTALL,
-    MOVE,
-    RESIZE,
-    WRITE,
-    Entry,
-    TreeItem,
-    first_changed,
-    is_same,
-    to_text,
-    tree_items,
-)
-from rmqctl.store.journal.folder import AFTER, APPLIED, BEFORE, Journalled, is_leftover
+from rmqctl.store.journal.entry import to_text
+from rmqctl.store.journal.folder import APPLIED, Journalled
+from rmqctl.store.journal.kept import AFTER, BEFORE, CHUNK, TreeItem, first_changed, is_leftover, is_same, tree_items
+from rmqctl.store.journal.plan import CREATE, INSTALL, MOVE, RESIZE, WRITE, Entry
 
 # What a file changed in place holds: the bytes that the change leaves alone, and those it writes, before and after.
 
@@ -60,7 +48,7 @@ def ranges_of(entries: list[Entry]) -> list[_Range]:
 def _groups(entries: list[Entry]) -> list[tuple[int, int, list[Entry]]]:
     """The ranges, each with the operations that change it, in the order in which they do."""
     found: list[tuple[int, int, list[int]]] = []
-    for (begin, end), number in sorted((_range(entry), n) for n, entry in enumerate(entries) if entry.kind in IN_PLACE):
+    for (begin, end), number in sorted((_range(entry), n) for n, entry in enumerate(entries) if entry.is_in_place):
         if begin >= end:
             continue
         if found and begin <= found[-1][1]:
@@ -118,7 +106,7 @@ def sizes_of(entries: list[Entry]) -> list[_Range]:
         if entry.kind in (RESIZE, CREATE):
             size = entry.new_size
             found.append((size, size))
-        elif entry.kind in IN_PLACE and entry.offset + entry.length > size:
+        elif entry.is_in_place and entry.offset + entry.length > size:
             found.append((size, entry.offset + entry.length))
             size = entry.offset + entry.length
     return found
@@ -293,7 +281,7 @@ def refuse_used(journal: Journalled, state: dict[str, object]) -> None:
     marks = (state if is_complete else journal.head).get("marks")
     in_place: dict[Path, list[Entry]] = {}
     for entry in journal.entries:
-        if entry.kind in (*IN_PLACE, CREATE):
+        if entry.is_in_place or entry.kind == CREATE:
             in_place.setdefault(entry.path, []).append(entry)
     _refuse_marks(journal, marks if isinstance(marks, dict) else {}, is_all=is_complete)
     if is_complete:

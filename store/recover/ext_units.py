@@ -14,7 +14,8 @@ from rmqctl.store.files import io
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors, end_of_nonzero
-from rmqctl.store.journal.plan import ClearRange, CreateFile, Install, MoveAway, Plan, Resize, Spilled, WriteRange
+from rmqctl.store.journal.kept import Spilled
+from rmqctl.store.journal.plan import ClearRange, CreateFile, Install, MoveAway, Plan, Resize, WriteRange
 from rmqctl.store.log.columns import Flags
 from rmqctl.store.log.implied import UNIT, Units
 from rmqctl.store.log.walk import walked_message

@@ -24,7 +24,7 @@ from rmqctl.formats.properties import (
 )
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.mapped_file import MappedFile
-from rmqctl.store.journal.plan import Blob
+from rmqctl.store.journal.kept import Blob
 from rmqctl.store.log.refused import unreadable_number
 from rmqctl.store.queues.consumequeue import QueueUnit
 from rmqctl.store.queues.dispatch import MULTI_DISPATCH_SEPARATOR, SCHEDULE_TOPIC, QueueSlot, queue_slots

@@ -14,7 +14,7 @@ from rmqctl.store.files import io
 from rmqctl.store.files import reading as presence
 from rmqctl.store.files.io import remove_any
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.journal import carry_out
+from rmqctl.store.journal import plan
 from rmqctl.store.log.transient_pool import PooledSink, TransientStorePool
 from rmqctl.store.write import writer
 from rmqctl.store.write import writer as open_writer
@@ -80,13 +80,13 @@ def _half_files(put: Set) -> None:
 
 def _not_kept(put: Set) -> None:
     """What a change takes out is removed."""
-    real = carry_out._keep
+    real = plan._keep
 
     def keep(folder: Path, path: Path, place: str) -> None:
         real(folder, path, place)
         remove_any(folder / place)
 
-    put(carry_out, "_keep", keep)
+    put(plan, "_keep", keep)
 
 
 def _in_memory(put: Set) -> None:

@@ -14,7 +14,7 @@ from rmqctl.formats.errors import WriteFailedError
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import inherited
 from rmqctl.store.files.mapped_file import RESERVE_AHEAD, WritableMap
-from rmqctl.store.journal.folder import clear_interrupted, move
+from rmqctl.store.journal.kept import clear_interrupted, move
 from tests.goldens import tree_state
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.store.files import io
-from rmqctl.store.journal.folder import discard, move
+from rmqctl.store.journal.kept import discard, move
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
 from tests.proof.crash.cuts import History

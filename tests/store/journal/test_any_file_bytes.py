@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqctl.store.journal import used as file_bytes
-from rmqctl.store.journal.entry import CLEAR, RESIZE, WRITE, Entry, Piece
+from rmqctl.store.journal.plan import CLEAR, RESIZE, WRITE, Entry, Piece
 from rmqctl.store.journal.used import digest_outside, is_as_left, ranges_of, sizes_of
 from tests.quick import examples
 

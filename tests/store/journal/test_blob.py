@@ -9,7 +9,8 @@ import pytest
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.journal.journal import Journal
-from rmqctl.store.journal.plan import Blob, CreateFile, Plan, Spilled, WriteRange, describe, only_counted
+from rmqctl.store.journal.kept import Blob, Spilled, only_counted
+from rmqctl.store.journal.plan import CreateFile, Plan, WriteRange
 
 
 def test_what_was_put_is_found_again(tmp_path: Path) -> None:
@@ -45,7 +46,7 @@ def test_a_plan_writes_the_same_from_memory_and_from_the_journal(tmp_path: Path)
         for offset, data in ((0, b"first"), (50, b"second")):
             kept: bytes | Spilled = data if name == "memory" else journal.spill(data)
             plan.add(WriteRange(store / "queue", offset, kept))
-        described = [describe(operation, store) for operation in plan.operations]
+        described = [operation.describe(store) for operation in plan.operations]
         journal.apply(plan)
         found.append((described, (store / "queue").read_bytes(), (journal.folder / "after.bin").read_bytes()))
     assert found[0] == found[1]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.store.journal.entry import CLEAR, CREATE, RESIZE, WRITE, Entry, Piece
+from rmqctl.store.journal.plan import CLEAR, CREATE, RESIZE, WRITE, Entry, Piece
 from rmqctl.store.journal.used import digest_outside, is_as_left, sizes_of
 
 BLOCK = 1 << 16

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import CorruptError
-from rmqctl.store.journal.entry import WRITE, Reach, from_json
+from rmqctl.store.journal.entry import Reach, from_json
 from rmqctl.store.journal.folder import read_state
 from rmqctl.store.journal.log import changes
+from rmqctl.store.journal.plan import WRITE
 from rmqctl.store.journal.undo import undo
 from tests.store.journal.changing import start
 

@@ -6,17 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.store.journal.entry import Entry
 from rmqctl.store.journal.plan import (
     ClearRange,
     CreateFile,
+    Entry,
     Install,
     MoveAway,
     Operation,
     Plan,
     Resize,
     WriteRange,
-    describe,
 )
 
 ROOT = Path("/store")
@@ -35,7 +34,7 @@ OPERATIONS: list[tuple[Operation, dict[str, object]]] = [
 
 @pytest.mark.parametrize(("operation", "described"), OPERATIONS)
 def test_described(operation: Operation, described: dict[str, object]) -> None:
-    assert describe(operation, ROOT) == described
+    assert operation.describe(ROOT) == described
 
 
 def test_what_is_there_is_measured(tmp_path: Path) -> None:
@@ -45,10 +44,10 @@ def test_what_is_there_is_measured(tmp_path: Path) -> None:
     (tmp_path / "queue" / "link").symlink_to("/proc")
     (tmp_path / "staged").write_bytes(bytes(5))
     link = (tmp_path / "queue" / "link").lstat().st_size
-    away = describe(MoveAway(tmp_path / "queue"), tmp_path)
+    away = MoveAway(tmp_path / "queue").describe(tmp_path)
     assert away == {"operation": "move away", "path": "queue", "offset": 0, "bytes": 42 + link}
-    assert describe(Resize(tmp_path / "queue" / "0", 10), tmp_path)["bytes"] == 20
-    installed = describe(Install(tmp_path / "staged", tmp_path / "queue"), tmp_path)
+    assert Resize(tmp_path / "queue" / "0", 10).describe(tmp_path)["bytes"] == 20
+    installed = Install(tmp_path / "staged", tmp_path / "queue").describe(tmp_path)
     assert (installed["bytes"], installed["replaced_bytes"]) == (5, 42 + link)
 
 

@@ -18,9 +18,8 @@ from rmqctl.formats.errors import NotFoundError, RefusedError, UnreadableError, 
 from rmqctl.store.files import io, lock
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.journal import used as marks
-from rmqctl.store.journal.entry import TreeItem, is_same
-from rmqctl.store.journal.folder import is_leftover
 from rmqctl.store.journal.journal import Journal
+from rmqctl.store.journal.kept import TreeItem, is_leftover, is_same
 from rmqctl.store.journal.log import changes, end_interrupted, refuse_unfinished, unfinished_change
 from rmqctl.store.journal.plan import ClearRange, MoveAway, Plan, Resize
 from rmqctl.store.journal.undo import forget, give_up, resume, undo

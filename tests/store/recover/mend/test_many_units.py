@@ -15,7 +15,7 @@ from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.formats.message import Reason
 from rmqctl.store.compare.queues import has_batch_slot
 from rmqctl.store.files.reading import Descriptors
-from rmqctl.store.journal.plan import WriteRange, describe
+from rmqctl.store.journal.plan import WriteRange
 from rmqctl.store.log.implied import UNIT, Units, consecutive
 from rmqctl.store.log.survey import LogSurvey
 from rmqctl.store.log.walk import Damage
@@ -86,7 +86,7 @@ def _mended(
     add(mend)
     mend.finish()
     descriptors.close()
-    written = [(describe(one, folder), getattr(one, "data", None)) for one in mend.plan.operations]
+    written = [(one.describe(folder), getattr(one, "data", None)) for one in mend.plan.operations]
     return [*written], (mend.added, mend.removed, mend.conflicts)
 
 
