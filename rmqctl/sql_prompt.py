@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from rmqctl.store.read.select import OnDamage
+    from rmqctl.store.options import Events
 
 # Rows of an Arrow table as values that JSON, CSV and tables can print, whatever Spark's types were.
 
@@ -436,11 +436,9 @@ Ask = Callable[[str], "pa.Table"]
 
 
 @contextlib.contextmanager
-def asking_here(
-    path: str, options: Mapping[str, str], attached: Mapping[str, str], on_damage: OnDamage
-) -> Iterator[Ask]:
+def asking_here(path: str, options: Mapping[str, str], attached: Mapping[str, str], events: Events) -> Iterator[Ask]:
     """Asks the store at `path`, or several by a pattern, in this process. `options` of the data source; `attached`:
-    further stores by name; errors as `embedded_sql`. `on_damage` is told bodies that a statement read as stored."""
+    further stores by name; errors as `embedded_sql`. Reported are bodies that a statement read as stored."""
     from rmqctl.pipeline.sql.duckdb import embedded_sql
 
     with embedded_sql(path, options, attached=attached) as views:
@@ -449,20 +447,16 @@ def asking_here(
             with progress("querying", None, "bytes") as bar:
                 table = views.answer(statement, bar.advance)
             for error in views.unread_bodies():
-                on_damage(error)
+                events.damaged(error)
             return table
 
         yield ask
 
 
 def asking_spark(
-    session: SparkSession,
-    path: str,
-    options: Mapping[str, str],
-    attached: Mapping[str, str],
-    tell: Callable[[str], None],
+    session: SparkSession, path: str, options: Mapping[str, str], attached: Mapping[str, str], events: Events
 ) -> Ask:
-    """Asks them in a session of Spark. `tell` gets a note where a statement reads bodies: only the logs of its tasks
+    """Asks them in a session of Spark. A note says where a statement reads bodies: only the logs of its tasks
     know which do not unpack."""
     from rmqctl.pipeline.spark_engine import run_job
     from rmqctl.pipeline.sql.spark import StoreSql
@@ -475,7 +469,7 @@ def asking_spark(
         with progress("querying", None, "tasks") as bar:
             table = run_job(session, "rmqctl sql", lambda: views.answer(statement), bar.advance)
         if views.read_bodies:
-            tell(f"note: {_BODIES}")
+            events.noted(f"note: {_BODIES}")
         return table
 
     return ask

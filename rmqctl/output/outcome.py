@@ -36,6 +36,7 @@ from rmqctl.store.status import how_to_add, version
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
+    from rmqctl.store.options import Events
     from rmqctl.store.read.filter import Criteria
 
 # The exit codes of the command line: what each means, and which error ends with which.
@@ -413,16 +414,18 @@ class AnswerRow(Protocol):
 def tell_answer(
     output: Output,
     columns: Sequence[str],
-    ask: Callable[[Callable[[str], None], Callable[[CorruptError], None]], Iterable[AnswerRow | dict[str, Any]]],
+    ask: Callable[[Events], Iterable[AnswerRow | dict[str, Any]]],
     otherwise: NotFoundError,
     droppable: Sequence[str] = (),
 ) -> int:
-    """Print what `ask(tell, on_damage)` gives, and return the exit code.
+    """Print what `ask(events)` gives, and return the exit code.
 
     Raises: `otherwise` for an answer without rows; HiddenByDamageError if damage may be what hides them.
     """
+    from rmqctl.store.options import Events
+
     damage = ToldDamage(output)
-    rows = (row if isinstance(row, dict) else row._asdict() for row in ask(output.talk, damage))
+    rows = (row if isinstance(row, dict) else row._asdict() for row in ask(Events(damage=damage, note=output.talk)))
     count = output.rows(columns, rows, droppable=droppable)
     if not count and damage.count:
         raise hidden_by_damage(damage.count, otherwise)

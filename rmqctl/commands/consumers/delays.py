@@ -11,9 +11,8 @@ from rmqctl.output import outcome as exit_codes
 from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from rmqctl.formats.errors import CorruptError
     from rmqctl.output.output import Output
     from rmqctl.store.answers.delays import DelayLevel
 
@@ -102,8 +101,8 @@ def delays(store: StoreLocation, output: Output, *, undelivered: bool, due: bool
     states: set[str] = set()
     with open_store(store, needs_messages=True) as opened:
 
-        def ask(tell: Callable[[str], None], on_damage: Callable[[CorruptError], None]) -> Iterator[DelayLevel]:
-            for row in opened.delays(events=Events(damage=on_damage, note=tell)):
+        def ask(events: Events) -> Iterator[DelayLevel]:
+            for row in opened.delays(events=events):
                 states.add(row.state)
                 yield row
 

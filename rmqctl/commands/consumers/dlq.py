@@ -76,7 +76,7 @@ def list_letters(store: StoreLocation, output: Output, group: str | None, topic:
         return tell_answer(
             output,
             _COLUMNS,
-            lambda _, on_damage: opened.dead_letters(group, topic, events=Events(damage=on_damage)),
+            lambda events: opened.dead_letters(group, topic, events=events),
             otherwise,
             _DROPPABLE,
         )

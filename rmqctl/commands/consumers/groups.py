@@ -22,11 +22,11 @@ from rmqctl.main import ListingGroup, Verb
 from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from pathlib import Path
     from typing import Any
 
-    from rmqctl.formats.errors import CorruptError, NotFoundError
+    from rmqctl.formats.errors import NotFoundError
     from rmqctl.network.clients.channel import Dial
     from rmqctl.output.output import Output
     from rmqctl.reports.consumers import WantedGroups
@@ -150,13 +150,11 @@ def _of_store(
             orphans.update([owner] if is_orphan else ())
             return not is_orphan
 
-        def ask(tell: Callable[[str], None], on_damage: Callable[[CorruptError], None]) -> Iterable[dict[str, Any]]:
-            found = opened.groups(
-                exact(wanted.group), exact(wanted.topic), tags=tag, events=Events(damage=on_damage, note=tell)
-            )
+        def ask(events: Events) -> Iterable[dict[str, Any]]:
+            found = opened.groups(exact(wanted.group), exact(wanted.topic), tags=tag, events=events)
             rows = wanted.chosen((row._asdict() for row in found if is_wanted(row)), hidden)
             if names is not None and names.groups is None:
-                tell(f"{names.why_unknown()}: no group is known to be an orphan")
+                events.noted(f"{names.why_unknown()}: no group is known to be an orphan")
             return rows if by_queue else by_topic(rows)
 
         otherwise = _nothing(opened.files.layout.config, wanted)

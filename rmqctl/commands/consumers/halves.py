@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl.flags.options import StoreLocation, output_options, store_options
-from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -60,7 +59,7 @@ def halves(store: StoreLocation, output: Output) -> int:
         return tell_answer(
             output,
             _COLUMNS,
-            lambda tell, on_damage: opened.halves(now=now_ms(), events=Events(damage=on_damage, note=tell)),
+            lambda events: opened.halves(now=now_ms(), events=events),
             NotFoundError("no transaction is without its end"),
             _DROPPABLE,
         )

@@ -73,7 +73,7 @@ def show(store: StoreLocation, output: Output, group: str | None, topic: str | N
         return tell_answer(
             output,
             _SHOWN,
-            lambda tell, on_damage: opened.offsets(group, topic, queue_id, events=Events(damage=on_damage, note=tell)),
+            lambda events: opened.offsets(group, topic, queue_id, events=events),
             NotFoundError("no offset is kept" if is_all else "no offset matched", hint=f"they are kept in {config}"),
             _SHOWN_DROPPABLE,
         )

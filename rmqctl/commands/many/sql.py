@@ -17,6 +17,7 @@ from rmqctl.formats.errors import UnreadableError, counted
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.outcome import ToldDamage
 from rmqctl.output.output import Output, note_done
+from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -115,7 +116,7 @@ def sql(
     if target is not None:
         require_agreed_file(target, overwrite, yes)
     damage = ToldDamage(output)
-    with _asking(spark, str(store.path), options, attached, damage, output) as ask:
+    with _asking(spark, str(store.path), options, attached, Events(damage=damage, note=output.talk)) as ask:
         if statements is None:
             prompt(ask, output, attached, of_spark=spark.is_spark)
         elif target is not None:
@@ -128,16 +129,16 @@ def sql(
 
 @contextlib.contextmanager
 def _asking(
-    spark: SparkChoice, path: str, options: dict[str, str], attached: dict[str, str], damage: ToldDamage, output: Output
+    spark: SparkChoice, path: str, options: dict[str, str], attached: dict[str, str], events: Events
 ) -> Iterator[Ask]:
     from rmqctl.sql_prompt import asking_here, asking_spark
 
     if not spark.is_spark:
-        with asking_here(path, options, attached, damage) as ask:
+        with asking_here(path, options, attached, events) as ask:
             yield ask
         return
     with told_spark_session(spark) as session:
-        yield asking_spark(session, path, options, attached, output.talk)
+        yield asking_spark(session, path, options, attached, events)
 
 
 def _stores(store: StoreLocation, options: dict[str, str], attached: dict[str, str]) -> Iterator[StoreLocation]:
