@@ -43,7 +43,7 @@ from rmqctl.store.files.reading import is_there
 from rmqctl.store.info.counts import count_topics
 from rmqctl.store.journal.change import PlannedChange, changing
 from rmqctl.store.journal.plan import MoveAway, Plan
-from rmqctl.store.log.walk import Progress, message_if_any
+from rmqctl.store.log.walk import message_if_any
 from rmqctl.store.offsets.change import OffsetFile, content_with, offset_file_of, plan_file
 from rmqctl.store.options import ChangeOptions, Events
 from rmqctl.store.queues.dispatch import LMQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
@@ -341,7 +341,7 @@ def purge_topics(
         _require_at_rest(planned.files)
         purge = _Purge(planned, report)
         if orphans:
-            purge.add_orphans(change.progress)
+            purge.add_orphans(change.events)
         for topic in dict.fromkeys(topics):
             purge.add(topic, "named")
         purge.plan()
@@ -400,7 +400,7 @@ class _Purge:
             )
         self._report.topics.append(found)
 
-    def add_orphans(self, progress: Progress | None) -> None:
+    def add_orphans(self, events: Events) -> None:
         """Take in all orphans. RefusedError where topics.json does not say which topics there are."""
         names = KnownNames.of(self._files)
         if names.topics is None:
@@ -415,7 +415,7 @@ class _Purge:
                 self.add(topic, "topics.json does not name it")
         unused = [name for name in sorted(self._entries) if name not in with_queues and self._may_be_unused(name)]
         if unused:
-            used = {*count_topics(self._files.log, Events(progress=progress)), *_pending_topics(self._files)}
+            used = {*count_topics(self._files.log, events), *_pending_topics(self._files)}
             for topic in unused:
                 if topic not in used:
                     self.add(topic, "no queue and no message")

@@ -6,7 +6,7 @@ offset less its position); each further frame must stand right behind the one be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,6 +21,7 @@ from rmqctl.store.log.column_walk import ROWS, WINDOW, FileWalk, Request
 from rmqctl.store.log.columns import MessageColumns, TopicIds
 from rmqctl.store.log.search import MAXIMUM_FRAME_SIZE, MESSAGE_MAGICS, FrameSearch, frames_by_magic
 from rmqctl.store.native.tables import Columns
+from rmqctl.store.options import Events
 
 _MAGIC_AT = FRAME_HEADS[0].offset("magic_code")
 _PLACE_AT = FRAME_HEADS[0].offset("physical_offset")
@@ -77,17 +78,11 @@ class Strange:
 class Carver:
     """Carves one source. `topics` may serve several."""
 
-    def __init__(
-        self,
-        file: MappedFile,
-        expected_base: int | None,
-        topics: TopicIds,
-        progress: Callable[[int], None] | None,
-    ) -> None:
+    def __init__(self, file: MappedFile, expected_base: int | None, topics: TopicIds, events: Events) -> None:
         self._file = file
         self._base = expected_base
         self._topics = topics
-        self._progress = progress
+        self._events = events
         self._search = FrameSearch(file, file.size)
         self._told = 0
         self._overflow = -1  # where the last frame with an overflowed length was seen
@@ -108,8 +103,8 @@ class Carver:
         self._tell(size)
 
     def _tell(self, position: int) -> None:
-        if self._progress is not None and position > self._told:
-            self._progress(position - self._told)
+        if position > self._told:
+            self._events.passed(position - self._told)
             self._told = position
 
     # ---- between runs

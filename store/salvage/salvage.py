@@ -163,7 +163,7 @@ class _Salvage:
         source, report = self._sources[number], self.report
         report.bytes_read += source.size
         newest: dict[int, int] = {}
-        carver = Carver(self._files[number], source.expected_base, topics, self._events.progress)
+        carver = Carver(self._files[number], source.expected_base, topics, self._events)
         for record in carver.carve():
             if not isinstance(record, FrameRun):
                 report.strange_spans += 1
