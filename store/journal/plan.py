@@ -360,7 +360,10 @@ class MoveAway(Operation):
 
     @staticmethod
     def apply(entry: Entry, folder: Path, keeps: bool) -> None:
-        _move_away(entry, folder, keeps)
+        if entry.moved is not None and keeps:
+            _keep(folder, entry.path, entry.moved)
+        elif entry.moved is not None:
+            remove_any(entry.path)
 
     @staticmethod
     def is_done(entry: Entry, folder: Path) -> bool:
@@ -390,6 +393,9 @@ class Install(Operation):
         size = _size_at(self.staged) if self.staged != self.path else self.size
         return {"bytes": size, "replaced_bytes": _size_at(self.path)}
 
+    def gone(self) -> int:
+        return _size_at(self.path)
+
     def keep(self, entry: Entry, keeping: Keeping) -> None:
         entry.staged = self.staged.relative_to(keeping.folder).as_posix()
         entry.staged_items = list(tree_items(self.staged))
@@ -398,8 +404,7 @@ class Install(Operation):
 
     @staticmethod
     def apply(entry: Entry, folder: Path, keeps: bool) -> None:
-        if entry.moved is not None:
-            _move_away(entry, folder, keeps)
+        MoveAway.apply(entry, folder, keeps)
         assert entry.staged is not None
         staged = folder / entry.staged
         flush_tree(staged)
@@ -456,14 +461,6 @@ def _note_directory(entry: Entry) -> None:
         entry.made.append(directory)
         directory = directory.parent
     entry.directory, entry.directory_mtime_ns = directory, directory.stat().st_mtime_ns
-
-
-def _move_away(entry: Entry, folder: Path, keeps: bool) -> None:
-    assert entry.moved is not None
-    if keeps:
-        _keep(folder, entry.path, entry.moved)
-    else:
-        remove_any(entry.path)
 
 
 def _keep(folder: Path, path: Path, place: str) -> None:

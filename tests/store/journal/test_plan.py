@@ -15,6 +15,7 @@ from rmqctl.store.journal.plan import (
     Operation,
     Plan,
     Resize,
+    SetTime,
     WriteRange,
 )
 
@@ -49,6 +50,13 @@ def test_what_is_there_is_measured(tmp_path: Path) -> None:
     assert Resize(tmp_path / "queue" / "0", 10).describe(tmp_path)["bytes"] == 20
     installed = Install(tmp_path / "staged", tmp_path / "queue").describe(tmp_path)
     assert (installed["bytes"], installed["replaced_bytes"]) == (5, 42 + link)
+    file = tmp_path / "queue" / "0"
+    going = [MoveAway(tmp_path / "queue"), Install(tmp_path / "staged", tmp_path / "queue"), Resize(file, 10)]
+    staying = [CreateFile(tmp_path / "new", 9), SetTime(file, 1), Resize(file, 90)]
+    over = [WriteRange(file, 25, bytes(7)), WriteRange(file, 99, b"1"), ClearRange(file, 3, 4)]
+    gone = [42 + link, 42 + link, 20, 0, 0, 0, 5, 0, 4]
+    assert [one.gone() for one in (*going, *staying, *over)] == gone
+    assert Plan([*going, *staying, *over]).loss(keep_undo=False).bytes == sum(gone)
 
 
 def test_paths_once_and_in_order() -> None:
