@@ -13,7 +13,6 @@ from pathlib import Path
 
 from bench import (
     append,
-    child,
     file_change,
     growth,
     lookup,
@@ -32,7 +31,6 @@ from bench.wire import arrivals, beginning, network, pulls, served_pulls
 
 _SIZE = 1.6
 _LOOKUP_SIZE = 0.05
-_WARM_UP_SIZE = 0.002
 
 
 class Bench:
@@ -52,14 +50,6 @@ class Bench:
                 one = self._stores[kind]
                 say(f"store {kind}: {one.messages} messages, {one.bytes} bytes, {one.bytes // one.messages} a frame")
             yield self._stores[kind]
-
-    def warm_up(self) -> None:
-        """Let everything be compiled that is compiled once on a machine."""
-        store = write_store(self.folder, "small", int(_WARM_UP_SIZE * GIGABYTE), "warm-up")
-        for work in ("check", "scan", "recover", "rebuild"):
-            store.reset(crashed=work == "recover")
-            child.run(work, store.path)
-        store.reset()
 
     def walk(self) -> Iterator[Measurement]:
         """One thread against RocketMQ, both cores against the memory."""
@@ -172,7 +162,6 @@ def main() -> int:
     taken = []
     with tempfile.TemporaryDirectory(prefix="rmqctl-bench-", dir=asked.folder) as folder:
         bench = Bench(Path(folder), asked.scale, reason is None)
-        bench.warm_up()
         for name in asked.only or THEMES:
             for measurement in THEMES[name](bench):
                 tell(measurement)

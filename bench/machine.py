@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench import rocketmq
 
-_LIBRARIES = ("numpy", "numba", "isal", "pyarrow")
+_LIBRARIES = ("numpy", "isal", "pyarrow")
 
 
 def described() -> dict[str, str]:

@@ -44,7 +44,7 @@ def all_of_it(folder: Path, scale: float) -> Iterator[Measurement]:
     yield _start()
     with spark_session(_MASTER) as session:
         spark, local = SparkEngine(session), LocalEngine(_PROCESSES)
-        _check(spark, store)  # workers start, kernels are loaded
+        _check(spark, store)  # workers start
         costs = [_seconds(lambda: spark.run("nothing", abs, range(_PROCESSES))) for _ in range(_JOBS)]
         yield Measurement(
             "spark-job-fixed", statistics.median(costs), None, None, "s", _JOBS, f"warm, {_MASTER}", _SLOWEST_JOB

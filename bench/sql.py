@@ -49,7 +49,7 @@ def questions(folder: Path, scale: float) -> Iterator[Measurement]:
     say(f"store {store.name}: {store.messages} messages, {store.bytes} bytes")
     with spark_session(_MASTER) as session, embedded_sql(str(store.path)) as here:
         spark = StoreSql(session, str(store.path))
-        _asked(spark, store)  # workers start, kernels are loaded
+        _asked(spark, store)  # workers start
         pair = in_turns(lambda: _asked(here, store), lambda: _asked(spark, store), 5)
         yield times("sql-count-by-topic", pair, f"the same on Spark, warm, {_MASTER}", 1.0, None)
         pair = in_turns(lambda: _command(store, _COUNTS)[0], lambda: _asked(spark, store), 5)
@@ -98,7 +98,7 @@ def beside_parquet(folder: Path, scale: float) -> Iterator[Measurement]:
         spark = StoreSql(session, str(store.path))
         plain = _PlainFiles(session, files)
         for name, statement in asked.items():
-            # workers start, kernels are loaded, and all three have to agree
+            # workers start, and all three have to agree
             answers = [engine.answer(statement).to_pylist() for engine in (spark, here, plain)]
             if not answers[0] or any(answer != answers[0] for answer in answers):
                 raise RuntimeError(f"{statement}: {answers}")

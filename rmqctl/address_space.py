@@ -12,10 +12,8 @@ from rmqctl.formats.errors import ExhaustedError
 
 _MIB = 1 << 20
 # free MiB of address space with which the library loads and works; with less its C code ends the process
-NEEDED_MIB = {"numpy": 96, "pyarrow": 384, "duckdb": 2300, "numba": 400}
+NEEDED_MIB = {"numpy": 96, "pyarrow": 384, "duckdb": 2300}
 _FEW_DESCRIPTORS = 64
-_OPTIONAL = ("numba",)
-"""Without these the work is done more slowly."""
 
 
 def guard_imports() -> None:
@@ -42,13 +40,11 @@ class _Guard:
         self._limit = limit
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
-        """Return None; ExhaustedError or, for a library that is optional, ImportError where too little is free."""
+        """Return None; ExhaustedError where too little is free."""
         needed = NEEDED_MIB.get(fullname)
         if needed is None or self._limit - _used() >= needed * _MIB:
             return
         said = f"{fullname} needs {needed} MiB of address space, and {max(0, self._limit - _used()) // _MIB} are free"
-        if fullname in _OPTIONAL:
-            raise ImportError(said)
         raise ExhaustedError(said, hint="raise the limit of memory (ulimit -v)")
 
 

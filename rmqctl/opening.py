@@ -84,8 +84,8 @@ def broker_config(location: StoreLocation, tell: Callable[[str], None] = talk) -
     path = location.config_path
     if path is None:
         return StoreConfig()
-    from rmqctl.store.compiled.notices import notice
     from rmqctl.store.config.config import without_effect
+    from rmqctl.store.notices import notice
 
     properties = read_properties(path)
     config = config_from_properties(properties, str(path))
@@ -98,16 +98,10 @@ def broker_config(location: StoreLocation, tell: Callable[[str], None] = talk) -
 
 
 def listen(tell: Callable[[str], None] = talk) -> None:
-    """Have told what keeps bulk work back; what has to be compiled is compiled in another process where it can be."""
-    from rmqctl.store.compiled.notices import help_compiling, tell_notices
-
-    def help_with(module: str, is_waited_for: bool) -> bool:
-        from rmqctl.warm_up import is_warmed_up_elsewhere
-
-        return is_warmed_up_elsewhere(module, is_waited_for)
+    """Have told what the store has to say beside answers."""
+    from rmqctl.store.notices import tell_notices
 
     tell_notices(tell)
-    help_compiling(help_with)
 
 
 @contextlib.contextmanager

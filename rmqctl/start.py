@@ -31,8 +31,9 @@ def main() -> int:
     from rmqctl.main import main as run
 
     code = run()
-    # nor does it when the process ends
-    gc.freeze()
+    # nor does it when the process ends; DuckDB complains of objects that are left then
+    if "duckdb" not in sys.modules:
+        gc.freeze()
     return code
 
 

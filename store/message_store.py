@@ -495,9 +495,7 @@ class MessageStore:
     def put(self, message: Message, *, as_stored: bool = False) -> PutResult:
         """Put one message; with SYNC_FLUSH it returns when the message is on disk, or after syncFlushTimeout.
         `as_stored`: a copy of a stored message that keeps its store time, host and properties."""
-        if as_stored:
-            return self._writing.put_copy(message)
-        return (self._put or self._writing.put)(message)
+        return self._writing.put_copy(message) if as_stored else (self._put or self._writing.put)(message)
 
     def put_at_once(self, messages: Sequence[Message], *, batch: bool = False) -> PendingPut:
         """Put one message, or with `batch` a classic batch, and answer at once; `tell_when_on_disk` tells the rest."""

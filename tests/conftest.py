@@ -22,7 +22,7 @@ from tests.anyday import at_a_date
 from tests.goldens import GoldenStore
 from tests.processes import SHORT_LIVED_JVM
 
-# a busy machine is no failure, nor is a kernel that the first example compiles
+# a busy machine is no failure
 settings.register_profile("rmqctl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rmqctl")
 

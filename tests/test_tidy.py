@@ -26,10 +26,10 @@ LONGEST_MODULE = 600
 LONGEST_FUNCTION = 70
 MOST_ARGUMENTS = 8
 # click hands a command each flag by itself, and a compiled function takes its arrays one by one
-MANY_ARGUMENTS = ("rmqctl/commands/", "rmqctl/flags/", "store/native/", "store/compiled/")
+MANY_ARGUMENTS = ("rmqctl/commands/", "rmqctl/flags/", "store/native/")
 MOST_MODULES = 16
 # whoever looks for one of these goes by its name: a verb of the command line
-HEAVY = ("numpy", "numba", "construct", "rich", "pyarrow", "pyspark", "duckdb")
+HEAVY = ("numpy", "construct", "rich", "pyarrow", "pyspark", "duckdb")
 # the one module of store/ that may change files
 WRITER = "store/files/io.py"
 PRESENCE = "store/files/reading.py"
@@ -47,7 +47,7 @@ HOUSE = tuple(
     """
     rmqctl.formats rmqctl.store.native rmqctl.store.status rmqctl.store.options rmqctl.store.files
     rmqctl.store.rocksdb rmqctl.store.config rmqctl.store.queues
-    rmqctl.store.compiled rmqctl.store.log rmqctl.store.index rmqctl.store.store_files rmqctl.store.compare
+    rmqctl.store.notices rmqctl.store.log rmqctl.store.index rmqctl.store.store_files rmqctl.store.compare
     rmqctl.store.read
     rmqctl.store.timer rmqctl.store.answers rmqctl.store.write.checks rmqctl.store.write.prepare
     rmqctl.store.write.known rmqctl.store.scan rmqctl.store.log.survey rmqctl.store.journal rmqctl.store.clean
@@ -128,7 +128,7 @@ def functions_are_short(path: str, source: str, tree: ast.Module) -> Iterator[st
 
 
 def arguments_are_few(path: str, source: str, tree: ast.Module) -> Iterator[str]:
-    """What travels together is one object. Kernels of numba are compiled functions too."""
+    """What travels together is one object."""
     if path.startswith(MANY_ARGUMENTS) or not path.startswith(FLOORS):
         return
     functions: list[ast.FunctionDef | ast.AsyncFunctionDef] = [
@@ -138,8 +138,7 @@ def arguments_are_few(path: str, source: str, tree: ast.Module) -> Iterator[str]
     for function in functions:
         given = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
         count = len(given) - (bool(given) and given[0].arg in ("self", "cls"))
-        is_kernel = any(dotted(one) in ("kernel", "inner") for one in function.decorator_list)
-        if count > MOST_ARGUMENTS and not is_kernel:
+        if count > MOST_ARGUMENTS:
             yield f"{function.lineno}: {function.name} has {count} arguments, more than {MOST_ARGUMENTS}"
 
 

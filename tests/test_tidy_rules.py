@@ -58,7 +58,6 @@ GOOD: list[tuple[tidy.Rule, str, str]] = [
     (tidy.arguments_are_few, "store/reader.py", "class A:\n    def f(self, a, b, c, d, e, f, g, *, h, **more): ..."),
     (tidy.arguments_are_few, "rmqctl/commands/look/cat.py", "def f(a, b, c, d, e, f, g, h, i): ..."),
     (tidy.arguments_are_few, "store/native/put.py", "def f(a, b, c, d, e, f, g, h, i): ..."),
-    (tidy.arguments_are_few, "store/scan/k.py", "@kernel\ndef f(a, b, c, d, e, f, g, h, i): ..."),
     (tidy.errors_are_not_swallowed, "rmqctl/main.py", "try:\n    f()\nexcept Exception as error:\n    say(error)"),
     (tidy.errors_are_not_swallowed, "rmqctl/main.py", "with contextlib.suppress(OSError):\n    f()"),
     (tidy.only_the_command_line_prints, "rmqctl/demo.py", "print(1)"),

@@ -10,18 +10,16 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqctl.formats.errors import CorruptError, EngineError, RmqctlError
 from rmqctl.pipeline.spark.options import SourceOptions, parse_options
-from rmqctl.pipeline.splits import plan_splits
 from rmqctl.pipeline.sql.errors import QueryError
 from rmqctl.pipeline.sql.stores import MAIN, options_by_schema
 from rmqctl.pipeline.tables import MEMORY, SETTINGS, require_duckdb
 from rmqctl.pipeline.views import TABLES
-from rmqctl.store.compiled.available import little_to_do
 from rmqctl.store.files.outputs import temporary_folder
 from rmqctl.store.log.walk import Progress
 from rmqctl.store.status import SQL
@@ -146,8 +144,6 @@ _MACROS = (
 _ROWS = 16384
 # seconds: how long is waited at a time, and how long what was interrupted may take to end
 _PATIENCE, _FAREWELL = 0.1, 10.0
-# bytes of a log that is read sooner than kernels are loaded, and of the parts in which it is measured
-_LITTLE, _PART = 3 << 20, 1 << 20
 
 
 @contextlib.contextmanager
@@ -190,15 +186,6 @@ def _close(connection: Any) -> None:
         connection.close()
 
 
-def _is_little(schemas: Iterable[SourceOptions]) -> bool:
-    held = 0
-    for options in (one for named in schemas for one in named.stores()):
-        with StoreFiles(Path(options.path), options.store_config()) as files:
-            # the last part reaches to the end of its file, which may be empty
-            held += sum(min(split.end - split.begin, _PART) for split in plan_splits(files, _PART))
-    return held <= _LITTLE
-
-
 class EmbeddedSql:
     """The views of stores in a connection of DuckDB, by the name of their schema. Made by `embedded_sql`."""
 
@@ -232,8 +219,7 @@ class EmbeddedSql:
         Ctrl-C interrupts it.
         """
         self._reading.begin(advance)
-        with little_to_do() if _is_little(self._schemas.values()) else contextlib.nullcontext():
-            return self._run(lambda: self._answer(statement))
+        return self._run(lambda: self._answer(statement))
 
     def unread_bodies(self) -> list[CorruptError]:
         """Return what to report of bodies that the last statement read as stored, because they do not unpack."""

@@ -161,8 +161,7 @@ def uninterrupted() -> Iterator[None]:
     """Ctrl-C waits until this is done, and so do SIGTERM and SIGHUP where they are handled.
 
     For what does not bear an exception between any two of its steps: a JVM that is asked something (starting a thread
-    does: it copies properties), LLVM, whose modules would be disposed of twice. In other threads nothing is raised
-    anyway.
+    does: it copies properties). In other threads nothing is raised anyway.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

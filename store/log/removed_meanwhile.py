@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar
 
-from rmqctl.store.compiled.notices import say
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.notices import say
 from rmqctl.store.options import Events
 
 OnRemoved = Callable[[int, int], None]

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, RemovedError
 from rmqctl.formats.message import FrameDamage, StoredMessage
-from rmqctl.store.compiled.notices import say
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import end_of_nonzero
 from rmqctl.store.log.removed_meanwhile import OnRemoved, in_sentences, removed_units, say_removed
 from rmqctl.store.log.search import FrameSearch
 from rmqctl.store.log.walk import Damage, overflowed_message, walk
+from rmqctl.store.notices import say
 from rmqctl.store.options import Events
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.store.read.filter import Criteria

@@ -9,7 +9,6 @@ import numpy as np
 
 from rmqctl.formats.errors import RefusedError, UnreadableError
 from rmqctl.formats.layouts import CONSUMEQUEUE_EXT_UNIT_HEAD, CONSUMEQUEUE_UNIT
-from rmqctl.store.compiled.notices import say
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
@@ -19,6 +18,7 @@ from rmqctl.store.journal.plan import ClearRange, CreateFile, Install, MoveAway,
 from rmqctl.store.log.columns import Flags
 from rmqctl.store.log.implied import UNIT, Units
 from rmqctl.store.log.walk import walked_message
+from rmqctl.store.notices import say
 from rmqctl.store.queues.consumequeue import (
     MAXIMUM_EXT_ADDRESS,
     PLACEHOLDER_SIZE,

@@ -10,7 +10,6 @@ import numpy as np
 
 from rmqctl.formats.errors import DiskFullError, WriteFailedError
 from rmqctl.formats.layouts import INDEX_SLOT
-from rmqctl.store.compiled.notices import say
 from rmqctl.store.files import io
 from rmqctl.store.files.background import share_of_descriptors
 from rmqctl.store.files.layout import topic_directory
@@ -20,6 +19,7 @@ from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.log.columns import Int32s, Int64s
 from rmqctl.store.log.implied import consecutive, packed_entries
 from rmqctl.store.native.units import link_entries
+from rmqctl.store.notices import say
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.queues.consumequeue_ext import ExtAppender, last_ext_offset
 from rmqctl.store.queues.dispatch import QueueSlot

@@ -12,9 +12,9 @@ from pathlib import Path
 from rmqctl.formats.errors import DiskFullError, RefusedError
 from rmqctl.store.clean.cleaner import Cleaner, CleanReport, clean, clean_locked
 from rmqctl.store.clean.options import CleanOptions, options_from_config
-from rmqctl.store.compiled.notices import notice
 from rmqctl.store.files.background import Background, Failure
 from rmqctl.store.log.append import LogFlusher
+from rmqctl.store.notices import notice
 from rmqctl.store.options import ChangeOptions
 from rmqctl.store.queues.queue_table import QueueFlusher
 from rmqctl.store.store_files import Checkpoint, StoreFiles, read_checkpoint, write_checkpoint

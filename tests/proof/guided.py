@@ -116,7 +116,7 @@ def _lead(name: str, folder: Path, seed: int, seconds: int) -> None:
     import atheris
 
     with contextlib.ExitStack() as opened:
-        with atheris.instrument_imports(include=["rmqctl"], exclude=_kernels()):
+        with atheris.instrument_imports(include=["rmqctl"]):
             from tests.proof.fuzz import readers, within_limits
 
             reader = opened.enter_context(readers(folder / "sound"))[name]
@@ -143,13 +143,6 @@ def _lead(name: str, folder: Path, seed: int, seconds: int) -> None:
             [sys.argv[0], *given, f"{folder}/samples"], lambda data: within_limits(reader, data, _MOST_SECONDS)
         )
         atheris.Fuzz()
-
-
-def _kernels() -> list[str]:
-    """What numba compiles, which it could not do of watched code."""
-    root = Path(__file__).parents[2]
-    found = [path.relative_to(root).with_suffix("") for path in root.glob("*/**/kernel_*.py")]
-    return [".".join(("rmqctl", *path.parts)) for path in found]
 
 
 def _read_again(name: str, file: Path) -> None:

@@ -26,7 +26,7 @@ from hypothesis.configuration import set_hypothesis_home_dir
 
 from tests import processes
 
-_BEFOREHAND = ("hypothesis", "numpy", "pyarrow", "pyarrow.compute", "numba", "click", "rich", "construct")
+_BEFOREHAND = ("hypothesis", "numpy", "pyarrow", "pyarrow.compute", "click", "rich", "construct")
 _OPTIONS = (
     "-x",
     "-q",

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 ROW = truth("clean").messages[1234]
 FORBIDDEN = (
     "asyncio click construct crcmod csv ctypes dataclasses email importlib.metadata inspect logging lz4 "
-    "multiprocessing numba numpy pyarrow rich socket ssl subprocess tempfile zstandard"
+    "multiprocessing numpy pyarrow rich socket ssl subprocess tempfile zstandard"
 ).split()
 
 WORDS = st.sampled_from(["-i", "--id", "-o", "--offset", "-s", "--store", "-t", "--topic", "--json", "-q", "--scan"])

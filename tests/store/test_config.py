@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import UnreadableError, UsageError
-from rmqctl.store.compiled.notices import tell_notices
 from rmqctl.store.config import config as config_keys
 from rmqctl.store.config.config import (
     StoreConfig,
@@ -19,6 +18,7 @@ from rmqctl.store.config.config import (
     read_broker_conf,
     read_properties,
 )
+from rmqctl.store.notices import tell_notices
 from tests.goldens import GOLDENS, GoldenStore, broker_conf, properties
 from tests.quick import goldens_of
 from tests.rmqctl.looking import run

@@ -21,7 +21,7 @@ from rmqctl.store.config.config import StoreConfig
 from tests.quick import sample
 
 UNIQUE = {"UNIQ_KEY": "0000000000000000000000000000000A"}
-RMQCTL = f"RMQCTL_NO_NUMBA=1 {sys.executable} -m rmqctl.start"
+RMQCTL = f"{sys.executable} -m rmqctl.start"
 # command, surroundings, exit code, what stderr says
 CASES = [
     ("check", ">&-", 6, "rmqctl: standard output is closed"),

@@ -103,7 +103,6 @@ def test_surroundings_are_no_bug(store: Path, served: Served, case: str, tmp_pat
         capture_output=True,
         text=True,
         timeout=60,
-        env={**os.environ, "RMQCTL_NO_NUMBA": "1"},
     )
     assert (ran.returncode, said in ran.stderr) == (code, True), ran.stdout + ran.stderr
     assert "Traceback" not in ran.stderr

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from rmqctl.store.clean.options import CleanOptions
-from rmqctl.store.compiled.notices import tell_notices
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.notices import tell_notices
 from rmqctl.store.options import Events
 from rmqctl.store.read import select as selection
 from rmqctl.store.read.select import Order

@@ -88,7 +88,7 @@ def test_a_log_reads_the_same_without_what_is_compiled_and_without_isal() -> Non
             check=True,
         )
         for environment in ({}, {native.PLAIN: "1"})
-        for missing in ((), ("isal", "numba", "pyarrow"))
+        for missing in ((), ("isal", "pyarrow"))
     ]
     assert [one.stderr for one in found] == [""] * 4
     assert len({one.stdout for one in found}) == 1

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.store.compiled.available import NO_NUMBA
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.write.bulk import arrow as arrow_properties
 from rmqctl.store.write.bulk.arrow import lacking, properties_of_batch, rows_of_batch
+from tests.store.native.forms import take_plain_form
 from tests.store.write.writing import SMALL, stored_messages
 
 pa = pytest.importorskip("pyarrow")
@@ -23,9 +23,9 @@ TEXTS = pa.list_(pa.string())
 
 @pytest.fixture(params=["compiled", "plain"])
 def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the kernel and without it."""
+    """Both forms of what joins them."""
     if request.param == "plain":
-        monkeypatch.setenv(NO_NUMBA, "1")
+        take_plain_form(monkeypatch, "properties", arrow_properties)
 
 
 def usual_of(rows: list[Any]) -> list[bool]:

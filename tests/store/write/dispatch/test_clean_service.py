@@ -13,8 +13,8 @@ import pytest
 from rmqctl.formats.errors import RefusedError
 from rmqctl.store.clean.cleaner import CleanReport, clean_locked
 from rmqctl.store.clean.options import CleanOptions
-from rmqctl.store.compiled.notices import tell_notices
 from rmqctl.store.message_store import MessageStore
+from rmqctl.store.notices import tell_notices
 from rmqctl.store.write import services as clean_service
 from rmqctl.store.write.services import CleanService
 from tests.store.write.writing import FILE_SIZE, NEVER, message, small

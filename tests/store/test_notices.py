@@ -1,9 +1,8 @@
-"""Who is told that bulk work has to wait."""
+"""Who is told what."""
 
 from __future__ import annotations
 
-from rmqctl.store.compiled import available
-from rmqctl.store.compiled.notices import notice, tell_notices
+from rmqctl.store.notices import notice, tell_notices
 
 
 def test_each_listener_is_told_once() -> None:
@@ -23,4 +22,4 @@ def test_each_listener_is_told_once() -> None:
 def test_nobody_needs_to_listen() -> None:
     tell_notices(print)
     tell_notices(None)
-    available.say_compiling("one")
+    notice("one")

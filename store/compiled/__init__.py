@@ -1,1 +1,0 @@
-"""Compiled code: build, cache, self test, shared helpers."""
