@@ -280,7 +280,7 @@ class MessageStore:
         """Everything that is wrong with the store: iterate over the findings, then look at the `summary`."""
         return lazy.check(
             self._files_at_rest(), level, subset=subset, max_duration=max_duration, resume=resume,
-            fail_fast=fail_fast, progress=events.progress,
+            fail_fast=fail_fast, events=events,
         )  # fmt: skip
 
     def predict(self, broker: str | None = None, *, events: Events = Events()) -> Prediction:

@@ -52,7 +52,7 @@ def check_with(
 
     Tasks read the store only; what they answer is small, and the same for any split size and engine.
     """
-    return check_in_process(files, level, progress=events.progress, walker=_ByTasks(engine, split_size), **options)
+    return check_in_process(files, level, events=events, walker=_ByTasks(engine, split_size), **options)
 
 
 class _ByTasks:

@@ -217,7 +217,7 @@ def finding_rows(found: Iterable[Finding]) -> Iterator[Mapping[str, Any]]:
 def _checked(files: StoreFiles, events: Events) -> Iterable[Finding]:
     from rmqctl.store.check.check import check
 
-    return check(files, progress=events.progress)
+    return check(files, events=events)
 
 
 def _one_task(files: StoreFiles) -> Sequence[Any]:

@@ -49,6 +49,7 @@ from rmqctl.store.files.reading import exists, removed_error
 from rmqctl.store.log.implied import Digest
 from rmqctl.store.log.survey import Settling, Tail, doubtful_from, look_at_tail, settled_end
 from rmqctl.store.log.walk import Damage, Empty, Progress, walk
+from rmqctl.store.options import Events
 from rmqctl.store.queues.queue_table import has_rocksdb_queues
 from rmqctl.store.store_files import StoreFiles
 
@@ -91,7 +92,7 @@ class InProcess:
 
     def walk(self, files: StoreFiles, begin: int, end: int, order: WalkOrder) -> Iterator[Walked]:
         """See Walker."""
-        return walk_range(files.log, begin, end, order.digest, is_full=order.is_full, progress=order.progress)
+        return walk_range(files.log, begin, end, order.digest, is_full=order.is_full, events=Events(order.progress))
 
 
 def cross_checks(
@@ -120,7 +121,7 @@ class Pass:
         subset: Subset | None,
         begin: int | None,
         deadline: float | None,
-        progress: Progress | None,
+        events: Events,
         walker: Walker,
     ) -> None:
         self._given = self._files = files
@@ -129,7 +130,7 @@ class Pass:
         self._subset = subset
         self._begin = begin
         self._deadline = deadline
-        self._progress = progress
+        self._events = events
         self._look = Look(level is Level.FULL)
         self._seen = LogSeen(level=level)
         self._doubts = QueueDoubts(files, is_quick=level is Level.QUICK)
@@ -238,7 +239,7 @@ class Pass:
         old = OldMessages(files.log, tail, epochs, is_queued)
         log_check = LogCheck(seen, cross, damages, Settling(files.log, tail), old, self._unreadable)
         is_full = self._level is Level.FULL
-        order = WalkOrder(digest, is_full, doubtful_from(files.log, tail), self._progress)
+        order = WalkOrder(digest, is_full, doubtful_from(files.log, tail), self._events.progress)
         yield from self._stretches(log_check, order, limit)
         seen.log_end = max(seen.log_end, limit or 0)
         # a broker may have started meanwhile
@@ -341,7 +342,7 @@ class CheckRun:
         max_duration: float | None,
         resume: Path | None,
         fail_fast: bool,
-        progress: Progress | None,
+        events: Events,
         walker: Walker | None = None,
     ) -> None:
         self._files = files
@@ -351,7 +352,7 @@ class CheckRun:
         self._deadline = None if max_duration is None else time.monotonic() + max_duration
         self._resume = resume
         self._fail_fast = fail_fast
-        self._progress = progress
+        self._events = events
         named = None if subset is None else str(subset)
         self.summary = CheckSummary(str(level), str(files.root), subset=named)
         # findings told already, should a pass have to begin anew, or follow another one
@@ -418,7 +419,7 @@ class CheckRun:
     def _restarted(self, begin: int | None, deadline: float | None) -> Iterator[Finding]:
         """The findings of one pass; begun anew where files went away while they were looked at."""
         for attempt in range(_RESTARTS):
-            one = Pass(self._files, self._level, self._subset, begin, deadline, self._progress, self._walker)
+            one = Pass(self._files, self._level, self._subset, begin, deadline, self._events, self._walker)
             try:
                 yield from one.findings()
             except UnreadableError as error:
@@ -483,7 +484,7 @@ def check(
     max_duration: float | None = None,
     resume: Path | None = None,
     fail_fast: bool = False,
-    progress: Progress | None = None,
+    events: Events = Events(),
     walker: Walker | None = None,
 ) -> CheckRun:
     """Check the store opened as `files`; nothing of it changes. Iterate over the result, then look at its `summary`.
@@ -494,4 +495,4 @@ def check(
     bytes passed.
     `walker`: who walks the log, this process if nobody else.
     """
-    return CheckRun(files, Level(level), subset, max_duration, resume, fail_fast, progress, walker)
+    return CheckRun(files, Level(level), subset, max_duration, resume, fail_fast, events, walker)

@@ -26,7 +26,8 @@ from rmqctl.store.log.columns import ColumnRecord, MessageColumns
 from rmqctl.store.log.implied import PIECE, Digest, QueueRun, Run, RunRecord, split_at_refused
 from rmqctl.store.log.parallel import walk_parallel
 from rmqctl.store.log.survey import Settled, Settling, Tail
-from rmqctl.store.log.walk import Damage, Progress, walk
+from rmqctl.store.log.walk import Damage, walk
+from rmqctl.store.options import Events
 from rmqctl.store.read.frames import message_at
 from rmqctl.store.store_files import StoreFiles
 
@@ -47,12 +48,14 @@ def walk_range(
     digest: Digest,
     *,
     is_full: bool = False,
-    progress: Progress | None = None,
+    events: Events = Events(),
 ) -> Iterator[Walked]:
     """Walk [begin, end) of the log, every checksum included; `begin` is where a frame starts. Pieces in order."""
     columns = digest.columns | Look(is_full).columns
     work = functools.partial(walked, digest, is_full)
-    return walk_parallel(log, work, begin, end, columns=columns, topics=digest.topics, progress=progress, piece=PIECE)
+    return walk_parallel(
+        log, work, begin, end, columns=columns, topics=digest.topics, progress=events.progress, piece=PIECE
+    )
 
 
 def walked(digest: Digest, is_full: bool, records: Iterator[ColumnRecord]) -> Walked:

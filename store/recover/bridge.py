@@ -23,8 +23,8 @@ from rmqctl.store.files.reading import end_of_nonzero
 from rmqctl.store.journal.change import PlannedChange
 from rmqctl.store.journal.plan import ClearRange, CreateFile, Resize, WriteRange
 from rmqctl.store.log.implied import Run
-from rmqctl.store.log.walk import Progress, message_without_crc
-from rmqctl.store.options import ChangeOptions
+from rmqctl.store.log.walk import message_without_crc
+from rmqctl.store.options import ChangeOptions, Events
 from rmqctl.store.recover.ext_units import Spill
 from rmqctl.store.recover.lost import LogMap, Lost, Span, find_lost, survey_damage
 from rmqctl.store.recover.recover import recover_with, refuse_strangers
@@ -181,19 +181,19 @@ def recover_bridging(files: StoreFiles, change: ChangeOptions = ChangeOptions())
     """
 
     def goal(planned: PlannedChange) -> Goal:
-        return Goal(bridges=plan_bridges(planned.files, planned.spill, change.progress))
+        return Goal(bridges=plan_bridges(planned.files, planned.spill, change.events))
 
     return recover_with(files, goal, "recover", change)
 
 
-def plan_bridges(files: StoreFiles, spill: Spill, progress: Progress | None = None) -> Bridges:
+def plan_bridges(files: StoreFiles, spill: Spill, events: Events = Events()) -> Bridges:
     """How every damaged span of the log that has good records behind it is to be replaced. Changes nothing.
 
     RefusedError where that is impossible: files that are none of the log's, or a span too small for a frame with no
     message before it.
     """
     refuse_strangers(files.log)
-    spans, log_map = survey_damage(files, progress)
+    spans, log_map = survey_damage(files, events)
     bridges = Bridges()
     for span, lost in zip(spans, find_lost(files, spans, log_map), strict=True):
         _bridge(files, bridges, span, lost, log_map, spill)

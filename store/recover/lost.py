@@ -27,7 +27,8 @@ from rmqctl.store.files.layout import file_name
 from rmqctl.store.log.implied import UNIT, Digest, Run
 from rmqctl.store.log.search import MAXIMUM_FRAME_SIZE
 from rmqctl.store.log.survey import new_survey, survey_runs
-from rmqctl.store.log.walk import Damage, Progress, message_if_any
+from rmqctl.store.log.walk import Damage, message_if_any
+from rmqctl.store.options import Events
 from rmqctl.store.queues.consumequeue import LARGEST_BATCH, BatchConsumeQueue, ConsumeQueue, QueueKey
 from rmqctl.store.queues.dispatch import LMQ_PREFIX, MULTI_DISPATCH_SEPARATOR, queue_slots
 from rmqctl.store.store_files import StoreFiles
@@ -92,7 +93,7 @@ class LogMap:
         return bisect_left(self.runs, physical_offset, key=lambda run: run[0]) - 1
 
 
-def survey_damage(files: StoreFiles, progress: Progress | None = None) -> tuple[list[Span], LogMap]:
+def survey_damage(files: StoreFiles, events: Events = Events()) -> tuple[list[Span], LogMap]:
     """Read the whole log: every damaged span that is not its torn tail, and the map of what is good.
 
     RefusedError where the names of the files do not fit the size of a missing one.
@@ -118,7 +119,7 @@ def survey_damage(files: StoreFiles, progress: Progress | None = None) -> tuple[
             found.queues.setdefault(key, []).append((number, min(numbers), max(numbers)))
 
     survey = new_survey(files.log, 0, tolerant=True)
-    survey_runs(survey, files.log, Digest(levels, keys=False), on_run, progress)
+    survey_runs(survey, files.log, Digest(levels, keys=False), on_run, events.progress)
     spans = _merged(piece for damage in survey.tolerated for piece in _by_file(files, damage))
     for span in spans:
         if not span.existing and span.end - span.begin != span.file_size:

@@ -31,8 +31,8 @@ from rmqctl.store.log.columns import ColumnRecord, MessageColumns
 from rmqctl.store.log.implied import Digest, Run, route
 from rmqctl.store.log.parallel import walk_parallel
 from rmqctl.store.log.survey import LogSurvey, new_survey, start_after_clean_stop, start_after_crash, survey_runs
-from rmqctl.store.log.walk import Blank, Empty, Progress, is_left_over, walk
-from rmqctl.store.options import ChangeOptions
+from rmqctl.store.log.walk import Blank, Empty, is_left_over, walk
+from rmqctl.store.options import ChangeOptions, Events
 from rmqctl.store.queues.consumequeue import QueueKey
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues, has_units, rocksdb_error
 from rmqctl.store.recover.ext_units import plan_empty_ext
@@ -70,7 +70,7 @@ class Recovery:
         self._lives: dict[QueueKey, Lives] | None = None
         """What later messages have superseded; None before the first look at the log."""
 
-    def plan(self, progress: Progress | None) -> RecoverReport:
+    def plan(self, events: Events) -> RecoverReport:
         """Decide everything; nothing of the store is touched (index files may be staged in the journal)."""
         refuse_strangers(self.log)
         crashed = self.files.has_abort()
@@ -82,11 +82,11 @@ class Recovery:
             start = start_after_crash(self.log, checkpoint) if crashed else start_after_clean_stop(self.log)
         if not self.log.files:
             return self._without_log(self.goal.cut, crashed)
-        while isinstance(planned := self._plan_from(start, progress), int):
+        while isinstance(planned := self._plan_from(start, events), int):
             start = planned
         return planned
 
-    def _plan_from(self, start: int, progress: Progress | None) -> RecoverReport | int:
+    def _plan_from(self, start: int, events: Events) -> RecoverReport | int:
         """Everything, where damage counts from `start` on; or the offset from which on it has to count."""
         survey = new_survey(self.log, start, tolerant=self.goal.is_tolerant)
         # where fillers will stand nothing is gone: units and entries are what the fillers imply
@@ -97,16 +97,12 @@ class Recovery:
             queues = QueuesMend(self.files.queues, self.files.descriptors, is_gone, self.change.spill, with_ext)
         index = self._index_recovery(is_gone)
         try:
-            return self._plan(survey, queues, index, progress)
+            return self._plan(survey, queues, index, events)
         finally:
             index.close()
 
     def _plan(
-        self,
-        survey: LogSurvey,
-        queues: QueuesMend | None,
-        index: IndexRecovery,
-        progress: Progress | None,
+        self, survey: LogSurvey, queues: QueuesMend | None, index: IndexRecovery, events: Events
     ) -> RecoverReport | int:
         crashed = self.files.has_abort()
         checkpoint = self.files.readable_checkpoint()
@@ -130,7 +126,7 @@ class Recovery:
 
         with_keys = bool(self.goal.parts & {Part.INDEX, Part.CHECKPOINT})
         digest = Digest(levels, queues=queues is not None, keys=with_keys, tags=True)
-        survey_runs(survey, self.log, digest, on_run, progress)
+        survey_runs(survey, self.log, digest, on_run, events.progress)
         earlier = self._first_that_counts(survey)
         if earlier < survey.start_offset:
             index.discard()
@@ -432,7 +428,7 @@ def recover_with(
     left: list[dict[str, Any]] = []
     with changing(files, verb, change, lambda head: not left) as planned, _naming_rebuild(files.layout):
         recovery = Recovery(planned, goal(planned))
-        report = recovery.plan(change.progress)
+        report = recovery.plan(change.events)
         planned.plan = recovery.operations
         report.operations = planned.rows()
         left += report.damaged

@@ -361,7 +361,7 @@ def repair(files: StoreFiles, change: ChangeOptions = ChangeOptions(), *, only: 
 
     with changing(files, "repair", change, ends) as planned:
         level = Level.FULL if chosen & _SEEN_BY_A_FULL_CHECK else Level.DEFAULT
-        findings = list(check(planned.files, level, progress=change.progress))
+        findings = list(check(planned.files, level, events=change.events))
         _refuse_doubtful(findings, chosen)
         report = _Repair(planned, chosen).plan(findings)
         left += report.left
@@ -473,12 +473,12 @@ class _Repair:
         self._forget(gone)
         bridges: Bridges | None = None
         if any("--bridge" in (finding.fix or "") for finding in chosen):
-            bridges = plan_bridges(self.files, self.change.spill, self.change.options.progress)
+            bridges = plan_bridges(self.files, self.change.spill, self.change.options.events)
         # what lies in the log decides what all else has to hold
         leave, new_checkpoint = Part.LOG not in parts, Part.CHECKPOINT in parts
         goal = Goal(bridges=bridges, leave=leave, new_checkpoint=new_checkpoint, parts=parts if leave else ALL_PARTS)
         recovery = Recovery(self.change, goal)
-        _copy(recovery.plan(self.change.options.progress), report)
+        _copy(recovery.plan(self.change.options.events), report)
         self.operations.add_all(recovery.operations)
 
     def _end_log(self, old_tails: list[Finding], gone: list[Path], report: RepairReport) -> None:
@@ -486,7 +486,7 @@ class _Repair:
         self._forget(gone)
         at = min(_end_before(finding) for finding in old_tails)
         recovery = Recovery(self.change, Goal(at=at, messages_cut=count_messages(self.files.log, at)))
-        _copy(recovery.plan(self.change.options.progress), report)
+        _copy(recovery.plan(self.change.options.events), report)
         self.operations.add_all(recovery.operations)
 
     def _forget(self, gone: list[Path]) -> None:

@@ -11,6 +11,7 @@ from rmqctl.formats.errors import UsageError
 from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.check.check import check
 from rmqctl.store.check.cross import CheckSummary, ScrubState, Subset, load_state, parse_subset, save_state
+from rmqctl.store.options import Events
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, tree_state
 from tests.quick import goldens_of, sample
@@ -106,7 +107,7 @@ def _killed_after(store: Path, state: Path, size: int) -> list[Finding]:
             raise KeyboardInterrupt
 
     with StoreFiles(store) as files:
-        run = check(files, resume=state, progress=progress)
+        run = check(files, resume=state, events=Events(progress))
         with pytest.raises(KeyboardInterrupt):
             found.extend(run)
         assert run.saved_offset == json.loads(state.read_text(encoding="utf-8"))["next_offset"]
