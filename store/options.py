@@ -39,7 +39,7 @@ class Events(NamedTuple):
 
 
 UNHEARD = Events(damage=lambda error: None)
-"""Nobody hears of anything, and damage is read past."""
+"""Nothing is reported, and damage is read past."""
 
 
 class KeyChoice(TypedDict, total=False):

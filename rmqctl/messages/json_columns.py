@@ -55,7 +55,7 @@ _LINE = 1024
 
 
 class JsonLines(NamedTuple):
-    """Lines of so many messages, and what to report of bodies among them, by row."""
+    """Lines of a number of messages, and what to report of bodies among them, by row."""
 
     text: memoryview
     rows: int

@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, RmqctlError
 from rmqctl.store.files.reading import is_file
-from rmqctl.store.rocksdb.database import Database
-from rmqctl.store.rocksdb.manifest import CURRENT
+from rmqctl.store.rocksdb.coding import CURRENT
+
+if TYPE_CHECKING:
+    from rmqctl.store.rocksdb.database import Database
 
 TOPICS = "topics.json"
 GROUPS = "subscriptionGroup.json"
@@ -93,6 +95,8 @@ def database_text(database: Path, name: str) -> bytes:
 
     Raises: CorruptError for a damaged database, which no broker starts with; UnreadableError.
     """
+    from rmqctl.store.rocksdb.database import Database
+
     opened = Database(database)
     try:
         if database.name == _V2:

@@ -145,8 +145,11 @@ class IndexFile:
         """Entry `number`; CorruptError where the file ends before it."""
         data = self._descriptors.read(self.path, self.geometry.entry_position(number), INDEX_ENTRY.size)
         if len(data) < INDEX_ENTRY.size:
-            raise CorruptError(f"index entry {number} lies behind the end of the file", file=self.path)
+            raise self._beyond_end(number)
         return self._entry(number, INDEX_ENTRY.unpack_from(data, 0))
+
+    def _beyond_end(self, number: int) -> CorruptError:
+        return CorruptError(f"index entry {number} is beyond the end of the file", file=self.path)
 
     def _entry(self, number: int, fields: tuple[int, ...]) -> IndexEntry:
         key_hash, physical_offset, difference, previous = fields
@@ -171,7 +174,7 @@ class IndexFile:
             data = self.read_entries(number, count)
             whole = len(data) - len(data) % INDEX_ENTRY.size
             if not whole:
-                raise CorruptError(f"index entry {number} lies behind the end of the file", file=self.path)
+                raise self._beyond_end(number)
             for fields in INDEX_ENTRY.struct.iter_unpack(data[:whole]):
                 yield self._entry(number, fields)
                 number += 1
@@ -194,7 +197,7 @@ class IndexFile:
                     first, block = number, self.read_entries(number, 1)
             fields = block[(number - first) * INDEX_ENTRY.size :][: INDEX_ENTRY.size]
             if len(fields) < INDEX_ENTRY.size:
-                raise CorruptError(f"index entry {number} lies behind the end of the file", file=self.path)
+                raise self._beyond_end(number)
             entry = self._entry(number, INDEX_ENTRY.unpack_from(fields, 0))
             yield entry
             if not 0 <= entry.previous < number:

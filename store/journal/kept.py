@@ -124,7 +124,7 @@ def kept_bytes(blob: Path, at: int, length: int) -> Iterator[bytes]:
 
 
 def zeros(length: int) -> Iterator[bytes]:
-    """So many zeros, piece by piece."""
+    """Yield zeros, piece by piece."""
     while length > 0:
         yield _ZEROS[: min(length, CHUNK)]
         length -= CHUNK

@@ -169,7 +169,7 @@ def rocksdb_error(layout: StoreLayout) -> UnsupportedError:
     return UnsupportedError(
         "the consume queues are kept in a RocksDB, which is never written here",
         file=rocksdb_folder(layout),
-        hint="a broker makes them anew from the commitlog when this folder is gone: move it away while it is stopped",
+        hint="stop the broker and move this folder away: its next start rebuilds the queues from the commitlog",
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
+CURRENT = "CURRENT"
+"""The file that names a database's manifest; no database is without it."""
 NO_CHECKSUM, CRC32C, XXHASH, XXHASH64, XXH3 = range(5)
 """Checksum types of a table's footer (ChecksumType of RocksDB's table.h)."""
 _MASK_DELTA = 0xA282EAD8
@@ -53,8 +55,8 @@ def masked_crc32c(data: bytes) -> int:
 
 
 def block_checksum(kind: int, data: bytes, compression: int) -> int | None:
-    """Return the checksum of a block: `data` as stored, and its compression byte. None for a `kind` that is none, or
-    unknown (ComputeBuiltinChecksumWithLastByte)."""
+    """Return the checksum of a block: `data` as stored, and its compression byte. None for `kind` 0 and an
+    unknown one (ComputeBuiltinChecksumWithLastByte)."""
     if kind == CRC32C:
         return masked_crc32c(data + bytes((compression,)))
     if kind == XXH3:

@@ -11,8 +11,8 @@ from pathlib import Path
 from rmqctl.formats.errors import CorruptError, RemovedError, UnreadableError
 from rmqctl.formats.layouts import ROCKSDB_BATCH
 from rmqctl.store.files.reading import Descriptors, read_small_file
-from rmqctl.store.rocksdb.coding import MalformedError, prefixed, varint
-from rmqctl.store.rocksdb.manifest import CURRENT, ColumnFamily, Manifest, TableFile, read_manifest
+from rmqctl.store.rocksdb.coding import CURRENT, MalformedError, prefixed, varint
+from rmqctl.store.rocksdb.manifest import ColumnFamily, Manifest, TableFile, read_manifest
 from rmqctl.store.rocksdb.records import RecordReader
 from rmqctl.store.rocksdb.table import (
     DELETION,
@@ -55,7 +55,7 @@ class Database:
         return sorted(self._families)
 
     def get(self, family: str, key: bytes, on_damage: Report) -> bytes | None:
-        """Return the value of `key`; None if there is none. Raises as `scan`."""
+        """Return the value of `key`; None without an entry. Raises as `scan`."""
         for _, value in self.scan(family, on_damage, key, key + b"\0"):
             return value
         return None

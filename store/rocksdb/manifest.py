@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.store.files.reading import read_small_file
-from rmqctl.store.rocksdb.coding import MalformedError, prefixed, varint
+from rmqctl.store.rocksdb.coding import CURRENT, MalformedError, prefixed, varint
 from rmqctl.store.rocksdb.records import RecordReader
 
-CURRENT = "CURRENT"
 _MANIFEST_NAME = re.compile(rb"MANIFEST-([0-9]{1,20})\n?")
 _LARGEST_MANIFEST = 1 << 30
 _HINT = "the broker deletes and rebuilds nothing here by itself: restore the folder from a backup"
@@ -115,7 +114,7 @@ def _manifest_name(folder: Path) -> str:
 
 
 class _Edit(NamedTuple):
-    """The parts of one edit; `family` holds for all of them, wherever it stands."""
+    """The parts of one edit; `family` holds for all of them, at any place of the edit."""
 
     family: int
     added: str | None

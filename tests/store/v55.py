@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -31,5 +32,7 @@ def messages_of_5_5(name: str = "v55-syncflush") -> list[dict[str, Any]]:
 
 def become_of_5_5(store: Path) -> None:
     """Make a store look as if RocketMQ 5.4 or later had opened it."""
-    (store / "rocksdbstore").mkdir()
-    (store / "rocksdbstore" / "CURRENT").write_bytes(b"MANIFEST-000005\n")
+    made = store.parent / "made by 5.5"
+    unpack(FOLDER / "rocksdb/rocksdb-55.tar.xz", made)
+    shutil.move(made / "rocksdb-55/rocksdbstore", store / "rocksdbstore")
+    shutil.rmtree(made)

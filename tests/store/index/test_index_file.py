@@ -221,7 +221,7 @@ def test_a_count_below_one_is_an_empty_file(tmp_path: Path, count: int) -> None:
 
 def test_a_count_beyond_the_file_is_damage(tmp_path: Path) -> None:
     file = _broken(tmp_path, 36, 1_000_000)
-    with pytest.raises(CorruptError, match="behind the end"):
+    with pytest.raises(CorruptError, match="beyond the end"):
         list(file.entries())
     with pytest.raises(CorruptError, match="entry 999 "):
         file.entry(999)
