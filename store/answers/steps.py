@@ -27,7 +27,7 @@ from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.options import UNHEARD
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
-from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues
+from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.filter import Criteria, known_topics
 from rmqctl.store.read.frames import MessageRemovedError, message_at
 from rmqctl.store.read.query import (
@@ -372,7 +372,7 @@ def _topics(reader: StoreReader) -> set[str] | None:
     """Topics to ask the index for; None, which is told, where nobody knows all of them: it finds a key by its topic."""
     try:
         topics = set(known_topics(reader.files))
-        is_whole = not has_rocksdb_queues(reader.files.layout) and bool(reader.files.queues.topics())
+        is_whole = bool(reader.files.queues.topics())
     except CorruptError:
         topics, is_whole = set(), False
     if not is_whole:

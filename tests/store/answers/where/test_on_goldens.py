@@ -22,7 +22,7 @@ from tests.store.answers.where.asking import ask, steps
 
 _SAMPLE = 8
 # no queue file is left, or none that we read
-_WITHOUT_QUEUES = ("rocksdb", "rocksdb-double")
+_WITHOUT_QUEUES = ("rocksdb-double",)
 
 
 def _opened(store: Path) -> StoreReader:
@@ -126,7 +126,7 @@ def test_not_there() -> None:
     assert ask(reader("gap"), "never-seen").one.state is Verdict.UNKNOWN
 
 
-@pytest.mark.parametrize("name", ["index-lost", "cq-lost", "rocksdb"])
+@pytest.mark.parametrize("name", ["index-lost", "cq-lost"])
 def test_without_index_or_queues_the_log_is_searched(name: str) -> None:
     rows = [row for row in truth(name).messages if row["keys"] and row["sysFlag"] & 12 == 0]
     row = rows[len(rows) // 2]
