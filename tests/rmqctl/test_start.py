@@ -213,3 +213,11 @@ def test_its_failures_are_those_of_every_command(tmp_path: Path) -> None:
     unknown = started("query", "-o", ROW["phyOffset"] + 1, "-s", store_path("clean"))
     assert unknown.returncode == 1
     assert "it lies inside the message of" in unknown.stderr
+
+
+@pytest.mark.parametrize("verb", [["sql", "select count(*) as n from messages"], ["stats"]], ids=["sql", "stats"])
+def test_duckdb_says_nothing_at_the_end(verb: list[str]) -> None:
+    """It complains on stderr of objects that are left when the process ends."""
+    pytest.importorskip("duckdb")
+    ended = run([sys.executable, "-m", "rmqctl.start", *verb, "-s", str(store_path("clean")), "--json"])
+    assert (ended.returncode, ended.stderr) == (0, "")
