@@ -18,7 +18,7 @@ _MOST = {
     "append -s STORE -t TopicTest --body x": (74, 3_000),
     "recover -s STORE --yes": (77, 11_100),
     "query -s STORE -t TopicTest -k nokey": (43, 340),
-    "where -s STORE TopicTest 0 0": (64, 1_750),
+    "where -s STORE TopicTest 0 0": (64, 2_250),
     "pull STORE": (45, 1_500),
 }
 

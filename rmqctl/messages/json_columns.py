@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rmqctl.formats.errors import CorruptError
-from rmqctl.formats.message import decode_message
+from rmqctl.formats.message import StoredMessage, decode_message, unread_body_error
 from rmqctl.messages.json import message_json
 from rmqctl.output.output import json_line
 from rmqctl.output.table import UNSAFE_RANGES, visible_json
@@ -21,7 +21,7 @@ from rmqctl.store.native.json_out import DONE, FULL, IN_WINDOW, LEFT, NUMBER, NU
 from rmqctl.store.native.properties import FOUND_ROWS, MOST_PROPERTIES
 from rmqctl.store.native.tables import Columns
 from rmqctl.store.native.uncompiled import views
-from rmqctl.store.scan.chosen import Bodies, plain_bodies, unread_bodies
+from rmqctl.store.scan.chosen import Bodies, plain_bodies
 
 # Bodies are unpacked until they are this many bytes, then other lines begin: a bomb fills no memory.
 _UNPACKED_BYTES = 32 * 1024 * 1024
@@ -119,12 +119,7 @@ class JsonColumns:
 
     def _line(self, batch: MessageColumns, row: int) -> bytes:
         """A row that the writer leaves to us."""
-        assert batch.window is not None
-        size = int(batch.size[row])
-        begin = int(batch.property_position[row] + batch.property_length[row]) - size
-        place = int(batch.physical_offset[row])
-        message = decode_message(batch.window[begin : begin + size].data, 0, size, place, check_crc=False)
-        record = message_json(message, stored_body=True)
+        record = message_json(_message(batch, row), stored_body=True)
         return json_line({name: record[name] for name in self._names if name in record}).encode("utf-8")
 
     def _writer(self, batch: MessageColumns, plain: Bodies | None) -> JsonLineWriter:
@@ -154,11 +149,20 @@ class JsonColumns:
         return texts, ends
 
 
+def _message(batch: MessageColumns, row: int) -> StoredMessage:
+    assert batch.window is not None
+    size = int(batch.size[row])
+    begin = int(batch.property_position[row] + batch.property_length[row]) - size
+    place = int(batch.physical_offset[row])
+    return decode_message(batch.window[begin : begin + size].data, 0, size, place, check_crc=False)
+
+
 def _damage(batch: MessageColumns, plain: Bodies | None) -> list[tuple[int, CorruptError]]:
     if plain is None or not plain.errors:
         return []
     rows = [row for row in sorted(plain.errors) if batch.body_length[row]]
-    return list(zip(rows, unread_bodies(batch, plain), strict=True))
+    found = ((row, unread_body_error(_message(batch, row))) for row in rows)
+    return [(row, error) for row, error in found if error is not None]
 
 
 def _field(name: str) -> tuple[tuple[int, int], Columns]:

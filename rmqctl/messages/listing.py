@@ -26,6 +26,7 @@ from rmqctl.messages.json import (
 from rmqctl.messages.traces import traces_of
 from rmqctl.output.output import FIRST_PAGE
 from rmqctl.output.table import visible
+from rmqctl.store.log.walk import overflowed_at
 from rmqctl.store.native import is_compiled
 from rmqctl.store.options import UNHEARD, Events
 from rmqctl.store.read.select import PLAIN_BYTES, plain_start, walked_bytes
@@ -169,9 +170,19 @@ def _print_json(listing: Listing, store: MessageStore, selection: Selection, lim
     from rmqctl.messages.json_columns import JsonColumns
     from rmqctl.store.scan.chosen import scan_made
 
-    count = 0
+    log, count = store.files.log, 0
+
+    def damaged(error: CorruptError) -> None:
+        """Report damage, and print the message in it if only the sign of a length hides it from a broker."""
+        nonlocal count
+        events.damaged(error)
+        found = None if error.physical_offset is None else overflowed_at(log, error.physical_offset)
+        message = None if found is None or count == limit else found[0]
+        if message and message.physical_offset >= selection.begin and selection.criteria.matches(message):
+            count += print_messages(listing, iter((message,)), events)
+
     maker = JsonColumns(listing.line_names())
-    scanned = scan_made(store.files.log, selection, maker.needs, maker, events)
+    scanned = scan_made(log, selection, maker.needs, maker, events._replace(damage=damaged))
     with contextlib.closing(scanned) as found:
         for one in found:
             lines = one if limit is None else one.first(limit - count)

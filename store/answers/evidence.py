@@ -365,18 +365,20 @@ class Popping:
     def _all(self) -> list[_Popped]:
         if self._popped is None:
             self._popped = []
-            with contextlib.suppress(CorruptError):  # queues in a damaged RocksDB
-                for message in self._unsettled():
-                    try:
-                        self._take(message)
-                    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, RmqctlError):
-                        where = f"{message.topic} {message.queue_id} {message.queue_offset}"
-                        said = f"{where} is no checkpoint and no acknowledgement of POP"
-                        self._reader.events.damaged(CorruptError(said, physical_offset=message.physical_offset))
+            for message in self._unsettled():
+                try:
+                    self._take(message)
+                except (ValueError, TypeError, KeyError, AttributeError, RecursionError, RmqctlError):
+                    where = f"{message.topic} {message.queue_id} {message.queue_offset}"
+                    said = f"{where} is no checkpoint and no acknowledgement of POP"
+                    self._reader.events.damaged(CorruptError(said, physical_offset=message.physical_offset))
         return self._popped
 
     def _unsettled(self) -> Iterator[StoredMessage]:
-        queues = self._reader.files.queues.of_topics(lambda topic: topic.startswith(REVIVE_PREFIX))
+        try:
+            queues = self._reader.files.queues.of_topics(lambda topic: topic.startswith(REVIVE_PREFIX))
+        except CorruptError:  # of a RocksDB
+            return
         if not queues:
             return
         for queue in queues:

@@ -9,14 +9,16 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 
 import numpy as np
-import pyarrow as pa
 
 from rmqctl.store.files import io
 from rmqctl.store.files.outputs import OutputFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 DAY = 24 * 60 * 60 * 1000
 """In ms."""

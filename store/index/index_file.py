@@ -17,8 +17,8 @@ from rmqctl.store.files.reading import Descriptors
 DEFAULT_SLOTS = 5_000_000
 DEFAULT_ENTRIES = 20_000_000
 _SECOND = 1000
-# entries that are read at once: 64 KiB
-_CHAIN_BLOCK = 3276
+# entries that are read at once: a third of a KiB
+_CHAIN_BLOCK = 16
 
 
 class Geometry(NamedTuple):

@@ -131,15 +131,6 @@ def test_a_query_that_can_have_no_answer_reads_nothing(
     assert reads == []
 
 
-def test_kernels_and_the_plain_walk_give_the_same(monkeypatch: pytest.MonkeyPatch, clean: EmbeddedSql) -> None:
-    statement = "select * from messages where size > 3000 or topic = 'a'"
-    plainly = clean.answer(statement)
-    monkeypatch.setattr(module, "_LITTLE", 0)
-    with embedded_sql(str(store_path("clean"))) as views:
-        assert views.answer(statement).equals(plainly)
-    assert plainly.num_rows > 200
-
-
 TYPES = {
     "string": "VARCHAR",
     "int": "INTEGER",

@@ -60,9 +60,9 @@ def test_lost_or_unreadable_queues_are_counted_from_the_log_and_it_is_said() -> 
     for name in ("rocksdb", "cq-lost"):
         done = run("ls", "-s", store_path(name), "--json")
         assert done.code == exit_codes.OK
-        assert "counted from the commitlog" in done.err
+        assert ("counted from the commitlog" in done.err) == (name == "cq-lost")
         assert sum(row["messages"] for row in done.objects) == truth(name).summary["messages"]
-    assert run("ls", "-s", store_path("rocksdb"), "--queues").code == exit_codes.REFUSED
+    assert run("ls", "-s", store_path("rocksdb"), "--queues").code == exit_codes.OK
     assert run("ls", "-s", store_path("cq-lost"), "--queues").code == exit_codes.DAMAGE_OR_NOTHING
 
 

@@ -269,8 +269,12 @@ def test_wrong_calls_end_with_their_codes(arguments: list[str], code: int, said:
     assert said in ended.stderr
 
 
-def test_queues_in_a_rocksdb_are_refused(golden_store: GoldenStore) -> None:
-    ended = run("-s", golden_store("rocksdb"), "--listen", "127.0.0.1:0", "--namesrv", "127.0.0.1:0")
+def test_queues_in_a_rocksdb_are_served_and_never_written(golden_store: GoldenStore) -> None:
+    store = golden_store("rocksdb")
+    with serving(store) as served:
+        answer = ask(served.broker, RequestCode.PULL_MESSAGE, **pulling("TopicTest", 0, 0))
+        assert (answer.code, answer.fields["nextBeginOffset"]) == (0, "7")
+    ended = run("-s", store, "--writable", "--listen", "127.0.0.1:0", "--namesrv", "127.0.0.1:0")
     assert (ended.returncode, ended.stdout) == (5, "")
     assert "RocksDB" in ended.stderr
 

@@ -16,6 +16,7 @@ from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.config.releases import RELEASES
 from rmqctl.store.files.lock import StoreLock
 from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.options import Events
 from rmqctl.store.predict import Prediction, predict
 from rmqctl.store.predict.broker_log import judge
 from rmqctl.store.predict.broker_queues import SimulatedQueue
@@ -321,6 +322,6 @@ def test_files_that_a_cleaner_takes_away_meanwhile(golden_store: GoldenStore) ->
         if len(left) > 2:
             left[0].unlink()
 
-    found = predicted(store, "5.3.3", progress=cleaner)
+    found = predicted(store, "5.3.3", events=Events(progress=cleaner))
     assert len(list((store / "commitlog").iterdir())) == 2
     assert (found.loads, found.end_offset) == (True, 2135612)

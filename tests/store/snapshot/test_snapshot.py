@@ -14,6 +14,7 @@ from rmqctl.formats.errors import CorruptError, NotAStoreError, RefusedError, Wr
 from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.files import io
 from rmqctl.store.files.outputs import Sharing
+from rmqctl.store.options import Events
 from rmqctl.store.predict import predict
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.snapshot.snapshot import MANIFEST_NAME, take_snapshot, verify_snapshot
@@ -245,5 +246,5 @@ def test_interrupted_it_leaves_nothing(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        take(store_path("clean"), tmp_path / "copy", progress=interrupted)
+        take(store_path("clean"), tmp_path / "copy", events=Events(progress=interrupted))
     assert list(tmp_path.iterdir()) == []
