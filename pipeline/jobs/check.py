@@ -81,7 +81,7 @@ class _ByTasks:
     def walk(self, files: StoreFiles, begin: int, end: int, order: WalkOrder) -> Iterator[Walked]:
         """The log file by file, in order. UnreadableError where a file begins that cannot be read."""
         # the driver has listed them before; files on a server are listed once by each process, names and sizes alike
-        with_queues = are_queues_readable(files.layout)
+        with_queues = are_queues_readable(files)
         queues = files.queues.listed() if with_queues and not is_address(files.place) else None
         ordered = CheckOrder(order.is_full, with_queues, queues, self._survey, order.doubtful_from)
         task = partial(check_splits, ordered)

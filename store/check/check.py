@@ -102,7 +102,7 @@ def cross_checks(
     if files.dledger is not None:
         return []  # units and entries lead into a log that is not read
     checks: list[CrossCheck] = [IndexCheck(files, survey, is_live=is_live, error=error)]
-    return [QueueCheck(files), *checks] if are_queues_readable(files.layout) else checks
+    return [QueueCheck(files), *checks] if are_queues_readable(files) else checks
 
 
 # One pass over a store: every look in its order, the log walked once for all of them.

@@ -20,7 +20,7 @@ from rmqctl.store.log.implied import Run, read_units
 from rmqctl.store.log.walk import message_if_any
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, BatchConsumeQueue, ConsumeQueue, QueueKey, QueueUnit
 from rmqctl.store.queues.dispatch import queue_slots
-from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues, has_units, is_in_rocksdb_alone
+from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_units, is_in_rocksdb_alone
 from rmqctl.store.store_files import StoreFiles
 
 _IMPLAUSIBLE = "RMQ-CQ-018"
@@ -444,10 +444,9 @@ class QueueCheck:
 
     def finish(self, seen: LogSeen) -> Iterator[Finding]:
         """What differs, queue by queue. At the quick level the last unit of each queue is looked at, and no more."""
+        database = self._files.queues.database()
         found = self._found(seen)
-        if has_rocksdb_queues(self._files.layout):
-            found = in_rocksdb(self._files, found, seen)
-        yield from found
+        yield from found if database is None else in_rocksdb(database, found, seen)
 
     def _found(self, seen: LogSeen) -> Iterator[Finding]:
         if seen.level is Level.QUICK:

@@ -6,16 +6,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from rmqctl.formats.errors import CorruptError, RmqctlError, UnreadableError, counted
+from rmqctl.formats.errors import CorruptError, UnreadableError, counted
 from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.check.cross import LogSeen
 from rmqctl.store.config.config_database import databases
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.reading import status_of
+from rmqctl.store.files.reading import is_there, status_of
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
-from rmqctl.store.queues.queue_table import has_rocksdb_beside_files, has_rocksdb_queues, rocksdb_folder
+from rmqctl.store.queues.queue_table import has_rocksdb_beside_files
 from rmqctl.store.queues.rocksdb_queues import RocksdbQueues
-from rmqctl.store.rocksdb.database import Database, is_database
+from rmqctl.store.rocksdb.coding import is_database
+from rmqctl.store.rocksdb.database import Database
 from rmqctl.store.store_files import StoreFiles
 
 _REPORTED_BLOCKS = 20
@@ -35,9 +36,10 @@ def database_findings(layout: StoreLayout, *, is_quick: bool, is_live: bool) -> 
             continue
         if is_live:
             continue
-        yield from _file_findings(database)
+        missing = {folder / table.name for table in database.tables() if not is_there(folder / table.name)}
+        yield from _file_findings(database, missing)
         if not is_quick:
-            yield from _block_findings(database)
+            yield from _block_findings(database, missing)
 
 
 def _folders(layout: StoreLayout) -> list[Path]:
@@ -50,13 +52,13 @@ def _damaged(folder: Path, error: CorruptError) -> Finding:
     return Finding("RMQ-RDB-001", error.message, file, error.physical_offset, data_lost=None)
 
 
-def _file_findings(database: Database) -> Iterator[Finding]:
+def _file_findings(database: Database, missing: set[Path]) -> Iterator[Finding]:
     folder = database.folder
     for table in database.tables():
         status = status_of(folder / table.name)
-        if status is None:
+        if folder / table.name in missing:
             yield Finding("RMQ-RDB-001", "the manifest names this table, and it is missing", folder / table.name)
-        elif status.st_size != table.size:
+        elif status is not None and status.st_size != table.size:
             text = f"the table has {status.st_size} bytes, and the manifest says {table.size}"
             yield Finding(
                 "RMQ-RDB-001", text, folder / table.name, expected=table.size, found=status.st_size, data_lost=None
@@ -69,36 +71,30 @@ def _file_findings(database: Database) -> Iterator[Finding]:
         yield Finding("RMQ-RDB-005", text, folder, found=len(unused), bytes=size)
 
 
-def _block_findings(database: Database) -> Iterator[Finding]:
-    damage: list[RmqctlError] = []
-    for family in database.families:
-        for _ in database.scan(family, damage.append):
-            pass
-    # a log is read with each family, and its damage reported with each
-    errors = {str(error): error for error in damage}
-    for error in list(errors.values())[:_REPORTED_BLOCKS]:
-        if isinstance(error, CorruptError) and "is missing" not in error.message:
+def _block_findings(database: Database, missing: set[Path]) -> Iterator[Finding]:
+    for error in database.damage[:_REPORTED_BLOCKS]:
+        if error.file is None or Path(error.file) not in missing:
             yield _damaged(database.folder, error)
-    if len(errors) > _REPORTED_BLOCKS:
-        yield Finding("RMQ-RDB-001", f"{len(errors)} places are damaged in all", database.folder, data_lost=None)
+    if len(database.damage) > _REPORTED_BLOCKS:
+        text = f"{len(database.damage)} places are damaged in all"
+        yield Finding("RMQ-RDB-001", text, database.folder, data_lost=None)
 
 
-def are_queues_readable(layout: StoreLayout) -> bool:
+def are_queues_readable(files: StoreFiles) -> bool:
     """Return whether queues can be compared: not those in a damaged RocksDB."""
-    if not has_rocksdb_queues(layout):
-        return True
     try:
-        return next(_block_findings(Database(rocksdb_folder(layout))), None) is None
+        database = files.queues.database()
     except CorruptError:
         return False
+    return database is None or not database.is_damaged()
 
 
-def in_rocksdb(files: StoreFiles, found: Iterator[Finding], seen: LogSeen) -> Iterator[Finding]:
+def in_rocksdb(database: RocksdbQueues, found: Iterator[Finding], seen: LogSeen) -> Iterator[Finding]:
     """Yield what was found of queues, as it is for those in a RocksDB: a broker dispatches the log again from the
     checkpoint in the database on, and nothing here writes the database. Damage of it is reported elsewhere."""
-    folder = rocksdb_folder(files.layout)
+    folder = database.folder
     try:
-        reached = RocksdbQueues(folder, None).dispatched_to()
+        reached = database.dispatched_to()
         for finding in found:
             of_queues = finding.code.startswith("RMQ-CQ-") and finding.severity.is_alarm
             if not of_queues:

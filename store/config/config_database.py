@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.formats.errors import CorruptError, RmqctlError
-from rmqctl.store.files.reading import is_file
-from rmqctl.store.rocksdb.coding import CURRENT
+from rmqctl.formats.errors import CorruptError
+from rmqctl.store.rocksdb.coding import is_database
 
 if TYPE_CHECKING:
     from rmqctl.store.rocksdb.database import Database
@@ -65,7 +64,7 @@ def database_of(config: Path, name: str) -> Path | None:
     if home is None:
         return None
     for folder in (_V2, _SINGLE, _OF_5_1, home.folder):
-        if is_file(config / folder / CURRENT):
+        if is_database(config / folder):
             return config / folder
     return None
 
@@ -112,23 +111,19 @@ class _MisplacedError(ValueError):
     """A key or value that is not of its form."""
 
 
-def _raised(error: RmqctlError) -> None:
-    raise error
-
-
 def _v1_text(database: Database, name: str, home: _Home, is_single: bool) -> bytes:
     family = home.family if is_single else "default"
     fields = [_field(home.field, _values(database, family))]
     if name == GROUPS:
         fields.append(_field("forbiddenTable", _values(database, _FORBIDDEN)))
-    version = database.get(home.version_family if is_single else "kvDataVersion", _VERSION_KEY, _raised)
+    version = database.get(home.version_family if is_single else "kvDataVersion", _VERSION_KEY)
     if version is not None:
         fields.append(f'"dataVersion":{version.decode("utf-8")}')
     return ("{" + ",".join(fields) + "}").encode("utf-8")
 
 
 def _values(database: Database, family: str) -> Entries:
-    for key, value in database.scan(family, _raised):
+    for key, value in database.scan(family):
         text = value.decode("utf-8")
         if family == "consumerOffset" or database.folder.name == _HOMES[OFFSETS].folder:
             text = _inner_table(text)
@@ -151,7 +146,7 @@ def _v2_text(database: Database, name: str) -> bytes:
     number = b"\1" + _TABLE_NUMBERS[name].to_bytes(2, "big")
     entries = _v2_offsets if name in (OFFSETS, LMQ_OFFSETS) else _v2_named
     fields = [_field(_HOMES[name].field, entries(_v2_data(database, number)))]
-    version = database.get("default", number + _DATA_VERSION + b"data_version", _raised)
+    version = database.get("default", number + _DATA_VERSION + b"data_version")
     if version is not None and len(version) == 24:
         state, timestamp, counter = (int.from_bytes(version[at : at + 8], "big", signed=True) for at in (0, 8, 16))
         fields.append(f'"dataVersion":{{"counter":{counter},"stateVersion":{state},"timestamp":{timestamp}}}')
@@ -160,7 +155,7 @@ def _v2_text(database: Database, name: str) -> bytes:
 
 def _v2_data(database: Database, number: bytes) -> Iterator[tuple[bytes, bytes]]:
     prefix = number + _DATA
-    for key, value in database.scan("default", _raised, prefix, number + b"\3"):
+    for key, value in database.scan("default", begin=prefix, end=number + b"\3"):
         yield key[len(prefix) :], value
 
 

@@ -17,10 +17,11 @@ from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.files.reading import Descriptors, exists, is_file, removed_error, status_of
+from rmqctl.store.files.reading import Descriptors, is_file, removed_error, status_of
 from rmqctl.store.index.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, Geometry, IndexFile, fits, infer_geometry
 from rmqctl.store.log.walk import message_if_any
 from rmqctl.store.queues.dispatch import index_keys
+from rmqctl.store.rocksdb.coding import is_database
 
 _NAME_DIGITS = 17
 # some day of the last year with four digits
@@ -204,7 +205,7 @@ def has_tag_entries(index: IndexService, log: MappedFileQueue, layout: StoreLayo
 
 def is_of_5_4_or_later(layout: StoreLayout) -> bool:
     """Return whether RocketMQ 5.4 or later has opened the store: it makes `rocksdbstore/` whether it uses it or not."""
-    return exists(layout.root / "rocksdbstore" / "CURRENT")
+    return is_database(layout.root / "rocksdbstore")
 
 
 def holds_rocksdb_data(layout: StoreLayout) -> bool:

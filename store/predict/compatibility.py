@@ -23,6 +23,7 @@ from rmqctl.store.predict.surroundings import start_of_config
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_beside_files, has_rocksdb_queues
 from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.rocksdb.coding import is_database
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.timer.recovered import PendingTimer, pending_messages, recover_timer
 
@@ -131,7 +132,7 @@ def _batches(store: _Store, release: Release) -> Iterator[VersionDifference]:
 
 
 def _rocksdb_queues(store: _Store, release: Release) -> Iterator[VersionDifference]:
-    separate = exists(store.layout.consumequeue_rocksdb / "CURRENT")
+    separate = is_database(store.layout.consumequeue_rocksdb)
     if store.has_rocksdb_queues and (release.is_of_4 or (separate and not release.makes_rocksdb_store)):
         text = (
             f"{release.name} does not read this RocksDB: it makes queues from the log as far as its recovery reads; "
@@ -187,7 +188,7 @@ def _pending(store: _Store) -> PendingTimer | None:
 
 def _pop(store: _Store, release: Release) -> Iterator[VersionDifference]:
     messages = store.messages_of(lambda topic: topic.startswith(_REVIVE_PREFIX))
-    if release.is_of_4 and (messages or exists(store.layout.root / "kvStore" / "CURRENT")):
+    if release.is_of_4 and (messages or is_database(store.layout.root / "kvStore")):
         text = "4.9.8 has no POP: messages that clients took and did not acknowledge are not given to them again"
         yield VersionDifference(LOST, "pop", text, messages or None)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import stat
 import threading
 from array import array
 from collections import Counter
@@ -26,7 +25,7 @@ from rmqctl.store.files.layout import (
     is_safe_topic,
     topic_directory,
 )
-from rmqctl.store.files.reading import Descriptors, exists, is_directory, named
+from rmqctl.store.files.reading import Descriptors, exists, is_directory
 from rmqctl.store.queues.consumequeue import (
     DEFAULT_BATCH_FILE_SIZE,
     DEFAULT_FILE_SIZE,
@@ -37,6 +36,7 @@ from rmqctl.store.queues.consumequeue import (
 )
 from rmqctl.store.queues.consumequeue_ext import DEFAULT_EXT_FILE_SIZE
 from rmqctl.store.queues.dispatch import LMQ_PREFIX, queue_slots
+from rmqctl.store.rocksdb.coding import is_database
 
 if TYPE_CHECKING:
     from rmqctl.store.queues.rocksdb_queues import RocksdbQueues
@@ -130,14 +130,14 @@ def _usual_size(root: Path) -> int:
 def has_rocksdb_queues(layout: StoreLayout) -> bool:
     """Whether the queues are in a RocksDB alone (storeType=defaultRocksDB): in the folder of queue files, or in one of
     its own with no queue file beside it. UnreadableError where that cannot be known."""
-    if _is_rocksdb(layout.consumequeue):
+    if is_database(layout.consumequeue):
         return True
-    return _is_rocksdb(layout.consumequeue_rocksdb) and not _directories(layout.consumequeue)
+    return is_database(layout.consumequeue_rocksdb) and not _directories(layout.consumequeue)
 
 
 def has_rocksdb_beside_files(layout: StoreLayout) -> bool:
     """Return whether queues are in files and in a RocksDB of its own folder (rocksdbCQDoubleWriteEnable)."""
-    return _is_rocksdb(layout.consumequeue_rocksdb) and not has_rocksdb_queues(layout)
+    return is_database(layout.consumequeue_rocksdb) and not has_rocksdb_queues(layout)
 
 
 def is_in_rocksdb_alone(layout: StoreLayout, topic: str) -> bool:
@@ -150,18 +150,9 @@ def is_in_rocksdb_alone(layout: StoreLayout, topic: str) -> bool:
     )
 
 
-def _is_rocksdb(folder: Path) -> bool:
-    path = folder / "CURRENT"
-    with named(path):
-        try:
-            return stat.S_ISREG(os.stat(path).st_mode)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-
-
 def rocksdb_folder(layout: StoreLayout) -> Path:
     """Return the folder of the RocksDB that holds the queues. UnreadableError."""
-    return layout.consumequeue if _is_rocksdb(layout.consumequeue) else layout.consumequeue_rocksdb
+    return layout.consumequeue if is_database(layout.consumequeue) else layout.consumequeue_rocksdb
 
 
 def rocksdb_error(layout: StoreLayout) -> UnsupportedError:
@@ -202,7 +193,7 @@ class QueueTable:
 
     def _take_listed(self, is_wanted: Callable[[str], bool]) -> None:
         """Load the queues of wanted topics that are not loaded yet: one listing, no look at each."""
-        database = self._database()
+        database = self.database()
         if database is not None:
             for end in database.ends():
                 if (end.topic, end.queue_id) not in self._queues and is_wanted(end.topic):
@@ -215,7 +206,7 @@ class QueueTable:
                         topic_directory(root, topic)  # says why
                     self._queues[topic, queue_id] = self._load(topic, queue_id, directory, is_batch)
 
-    def _database(self) -> RocksdbQueues | None:
+    def database(self) -> RocksdbQueues | None:
         """Return the RocksDB that has the queues; None where they are in files. CorruptError, UnreadableError."""
         with self._lock:
             if self._rocksdb is None and has_rocksdb_queues(self.layout):
@@ -266,7 +257,7 @@ class QueueTable:
             if key not in self._queues:
                 # a table that has a queue was asked before, and of some ten thousand each look counts
                 if self._rocksdb is not None or not self._queues:
-                    database = self._database()
+                    database = self.database()
                     if database is not None:
                         self.all()
                         return self._queues.get(key)
@@ -351,7 +342,7 @@ class QueueTable:
 
     def topics(self) -> list[str]:
         """Topics with at least one queue; none of the queues is loaded. CorruptError for a damaged RocksDB."""
-        database = self._database()
+        database = self.database()
         if database is not None:
             return sorted({end.topic for end in database.ends()})
         found: set[str] = set()

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.formats.errors import CorruptError, RmqctlError
+from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT, ROCKSDB_QUEUE_END, ROCKSDB_QUEUE_UNIT
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
@@ -47,10 +47,6 @@ def _queue_key(topic: str, queue_id: int) -> bytes:
     return head + queue_id.to_bytes(4, "big", signed=True) + _SEPARATOR
 
 
-def _raised(error: RmqctlError) -> None:
-    raise error
-
-
 class RocksdbQueues:
     """The queues of one database. Damage that could hide units is raised: CorruptError."""
 
@@ -73,7 +69,7 @@ class RocksdbQueues:
             return list(self._ends())
 
     def _ends(self) -> Iterator[QueueEnd]:
-        for key, value in self._database.scan(ENDS, _raised):
+        for key, value in self._database.scan(ENDS):
             length = int.from_bytes(key[:4], "big")
             name, rest = key[5 : 5 + length], key[5 + length :]
             if name.decode("utf-8", "replace") == CHECKPOINT_TOPIC or not rest.startswith(_SEPARATOR + _LAST):
@@ -87,18 +83,23 @@ class RocksdbQueues:
             except UnicodeDecodeError:
                 raise CorruptError(f"topic of key {key.hex()} is not UTF-8", file=self.folder) from None
 
+    def is_damaged(self) -> bool:
+        """Return whether anything of the database is damaged. Reads all of it, once."""
+        with self._lock:
+            return bool(self._database.damage)
+
     def dispatched_to(self) -> int:
         """Return where the last message ends whose unit is in the database; 0 for an empty database."""
         key = len(CHECKPOINT_TOPIC).to_bytes(4, "big") + _SEPARATOR + CHECKPOINT_TOPIC.encode("ascii") + _SEPARATOR
         with self._lock:
-            value = self._database.get(ENDS, key + _LAST + _SEPARATOR + bytes(4), _raised)
+            value = self._database.get(ENDS, key + _LAST + _SEPARATOR + bytes(4))
         return int.from_bytes(value[:8], "big", signed=True) if value is not None else 0
 
     def first_slot(self, topic: str, queue_id: int) -> int | None:
         """Return the queue offset of the first unit; None for a queue without units."""
         prefix = _queue_key(topic, queue_id)
         with self._lock:
-            for key, _ in self._database.scan(UNITS, _raised, prefix, prefix + b"\x80"):
+            for key, _ in self._database.scan(UNITS, begin=prefix, end=prefix + b"\x80"):
                 return int.from_bytes(key[len(prefix) :], "big", signed=True)
         return None
 
@@ -134,7 +135,7 @@ class RocksdbQueues:
         begin, end = (prefix + slot.to_bytes(8, "big") for slot in (first, first + _SLOTS_OF_A_PIECE))
         units = bytearray(_SLOTS_OF_A_PIECE * _UNIT)
         stored = CONSUMEQUEUE_UNIT.size
-        for key, value in self._database.scan(UNITS, _raised, begin, end):
+        for key, value in self._database.scan(UNITS, begin=begin, end=end):
             if len(key) != len(prefix) + 8 or len(value) != ROCKSDB_QUEUE_UNIT.size:
                 raise CorruptError(f"unit of {topic} queue {queue_id} has a malformed entry", file=self.folder)
             at = (int.from_bytes(key[len(prefix) :], "big") - first) * stored

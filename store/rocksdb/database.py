@@ -5,13 +5,15 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
 from rmqctl.formats.errors import CorruptError, RemovedError, UnreadableError
 from rmqctl.formats.layouts import ROCKSDB_BATCH
 from rmqctl.store.files.reading import Descriptors, read_small_file
-from rmqctl.store.rocksdb.coding import CURRENT, MalformedError, prefixed, varint
+from rmqctl.store.options import Events
+from rmqctl.store.rocksdb.coding import MalformedError, prefixed, varint
 from rmqctl.store.rocksdb.manifest import ColumnFamily, Manifest, TableFile, read_manifest
 from rmqctl.store.rocksdb.records import RecordReader
 from rmqctl.store.rocksdb.table import (
@@ -48,32 +50,33 @@ class Database:
         self._logged: dict[int, list[KeyEntry]] | None = None
         self._log_damage: list[CorruptError] = []
         self._tables: dict[int, SortedTable] = {}
+        self._deletions: dict[int, _Deletions] = {}
 
     @property
     def families(self) -> list[str]:
         """Names of the column families."""
         return sorted(self._families)
 
-    def get(self, family: str, key: bytes, on_damage: Report) -> bytes | None:
+    def get(self, family: str, key: bytes, on_damage: Report = Events().damaged) -> bytes | None:
         """Return the value of `key`; None without an entry. Raises as `scan`."""
         for _, value in self.scan(family, on_damage, key, key + b"\0"):
             return value
         return None
 
     def scan(
-        self, family: str, on_damage: Report, begin: bytes = b"", end: bytes | None = None
+        self, family: str, on_damage: Report = Events().damaged, begin: bytes = b"", end: bytes | None = None
     ) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys in [begin, end) with their values, in the order of their bytes; nothing for a family that is not
         there. Damage of a block, a table or a log is reported, and what it holds is left out.
 
-        Raises: UnreadableError.
+        Raises: CorruptError where nothing takes the report; UnreadableError.
         """
         found = self._families.get(family)
         if found is None:
             return
         number, described = found
         logged = self._of_log(number, on_damage)
-        deletions = _Deletions(self._range_deletions(described, logged, on_damage))
+        deletions = self._range_deletions(number, described, logged, on_damage)
         sources: list[Iterable[KeyEntry]] = [_within(logged, begin, end)]
         for table in described.tables.values():
             if table.largest >= begin and (end is None or table.smallest < end):
@@ -94,16 +97,36 @@ class Database:
         except CorruptError as error:
             on_damage(error)
 
-    def _range_deletions(self, family: ColumnFamily, logged: list[KeyEntry], on_damage: Report) -> list[KeyEntry]:
+    def _range_deletions(
+        self, number: int, family: ColumnFamily, logged: list[KeyEntry], on_damage: Report
+    ) -> _Deletions:
+        """Return the deleted ranges of a family; read once, unless damage is to be reported again."""
+        if number in self._deletions:
+            return self._deletions[number]
+        damage: list[CorruptError] = []
         found = [entry for entry in logged if entry.kind == RANGE_DELETION]
-        for number in family.tables:
+        for table in family.tables:
             try:
-                found += self._table(family, number).range_deletions()
+                found += self._table(family, table).range_deletions()
             except RemovedError as error:
-                self._gone(error, on_damage)
+                self._gone(error, damage.append)
             except CorruptError as error:
-                on_damage(error)
-        return found
+                damage.append(error)
+        for one in damage:
+            on_damage(one)
+        deletions = _Deletions(found)
+        if not damage:
+            self._deletions[number] = deletions
+        return deletions
+
+    @cached_property
+    def damage(self) -> tuple[CorruptError, ...]:
+        """All damage of tables and logs, each place once. Reads the whole database. UnreadableError."""
+        found: dict[str, CorruptError] = {}
+        for family in self.families:
+            for _ in self.scan(family, lambda error: found.update({str(error): error})):
+                pass
+        return tuple(found.values())
 
     def _gone(self, error: RemovedError, on_damage: Report) -> None:
         """Report a table that is missing; raise UnreadableError where a broker has replaced it meanwhile."""
@@ -178,13 +201,6 @@ class Database:
         # the torn end of a killed writer is no damage: RocksDB starts without a word
         if reader.end.is_damage:
             self._log_damage.append(CorruptError(reader.end.problem, file=path, physical_offset=reader.end.position))
-
-
-def is_database(folder: Path) -> bool:
-    """Return whether the folder is a RocksDB: it has CURRENT. UnreadableError."""
-    from rmqctl.store.files.reading import is_file
-
-    return is_file(folder / CURRENT)
 
 
 def batch_entries(data: bytes) -> Iterator[tuple[int, KeyEntry]]:

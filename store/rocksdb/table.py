@@ -8,12 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.formats.errors import CorruptError, RmqctlError
+from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import ROCKSDB_BLOCK_TRAILER, ROCKSDB_FOOTER
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.rocksdb.coding import NO_CHECKSUM, MalformedError, block_checksum, varint
 
-Report = Callable[[RmqctlError], None]
+Report = Callable[[CorruptError], None]
 
 PUT, DELETION, SINGLE_DELETION, RANGE_DELETION = 1, 0, 7, 15
 """Kinds of entries (ValueType of dbformat.h) that RocketMQ's databases hold."""
