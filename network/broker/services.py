@@ -75,7 +75,7 @@ SERVICES: dict[int, Service[Any]] = {
         clients.query_assignment, "a member's share of the queues, by AVG or AVG_BY_CIRCLE; mode PULL", is_slow=True
     ),
     RequestCode.HEART_BEAT: Service(
-        clients.heart_beat, "remembered for 120 s; the other members of a group are told (40)"
+        clients.heart_beat, "remembered for 120 s; the other members of a group are notified (40)"
     ),
     RequestCode.UNREGISTER_CLIENT: Service(clients.unregister_client, "the client leaves its groups"),
     RequestCode.CHECK_CLIENT_CONFIG: Service(
@@ -98,7 +98,7 @@ SERVICES: dict[int, Service[Any]] = {
         clients.consume_message_directly, "a message given to the client that is named, and its answer; 207 as for 307"
     ),
     RequestCode.LOCK_BATCH_MQ: Service(clients.lock_batch, "queues for one client of a group, for 60 s"),
-    RequestCode.UNLOCK_BATCH_MQ: Service(clients.unlock_batch, "queues are given back"),
+    RequestCode.UNLOCK_BATCH_MQ: Service(clients.unlock_batch, "queues are unlocked"),
     RequestCode.UPDATE_BROKER_CONFIG: Service(
         admin.update_broker_config,
         "settings count at once, until the broker ends; all of them or none, others refused with 16",
@@ -115,7 +115,7 @@ SERVICES: dict[int, Service[Any]] = {
     ),
     RequestCode.DELETE_TOPIC_IN_BROKER: Service(
         admin.delete_topic,
-        "nobody sees it any more, its offsets are gone; created again it goes on behind its old messages",
+        "it is hidden, its offsets are gone; created again it continues after its old messages",
         when_read_only=UNKNOWN,
     ),
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Service(
