@@ -21,7 +21,7 @@ from rmqctl.store.native.json_out import DONE, FULL, IN_WINDOW, LEFT, NUMBER, NU
 from rmqctl.store.native.properties import FOUND_ROWS, MOST_PROPERTIES
 from rmqctl.store.native.tables import Columns
 from rmqctl.store.native.uncompiled import views
-from rmqctl.store.scan.chosen import Bodies, plain_bodies
+from rmqctl.store.scan.chosen import Bodies, unpacked_parts
 
 # Bodies are unpacked until they are this many bytes, then other lines begin: a bomb fills no memory.
 _UNPACKED_BYTES = 32 * 1024 * 1024
@@ -91,14 +91,8 @@ class JsonColumns:
 
     def batches(self, batch: MessageColumns) -> Iterator[JsonLines]:
         """The messages as lines, in order."""
-        left = batch
-        while left.rows:
-            part, plain = left, None
-            if self.needs_bodies:
-                plain, taken = plain_bodies(left, _UNPACKED_BYTES)
-                part = left if taken == left.rows else left.take(slice(taken))
+        for part, plain in unpacked_parts(batch, _UNPACKED_BYTES, needs_bodies=self.needs_bodies):
             yield JsonLines(self._lines(part, plain), part.rows, _damage(part, plain))
-            left = left.take(slice(part.rows, None))
 
     def _lines(self, batch: MessageColumns, plain: Bodies | None) -> memoryview:
         writer = self._writer(batch, plain)

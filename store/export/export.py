@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
 from rmqctl.formats.errors import NotFoundError, UsageError
 from rmqctl.formats.message import StoredMessage
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rmqctl.store.export.parted_lines import LinesOfWalk
-    from rmqctl.store.export.partitions import Partition
+    from rmqctl.store.export.partitions import Partition, PartWriter
     from rmqctl.store.export.writers import Compression, TableWriter
 
 Format = Literal["parquet", "arrow", "csv", "jsonl"]
@@ -38,6 +38,7 @@ SUFFIXES: dict[str, Format] = {
 }
 _SUFFIX_OF: dict[Format, str] = {"parquet": ".parquet", "arrow": ".arrow", "csv": ".csv", "jsonl": ".jsonl"}
 SCHEMA_VERSION = "1"
+_Item = TypeVar("_Item")
 LineRecord = Mapping[str, Any]
 
 
@@ -194,23 +195,45 @@ def export_records(
     def writer(output: OutputFile) -> LineWriter:
         return LineWriter(output, line_of, header)
 
+    def told() -> Iterator[tuple[Partition | None, LineRecord]]:
+        for _, _, record in records:
+            report.messages += 1
+            yield None, record
+
+    def parted() -> Iterator[tuple[Partition | None, LineRecord]]:
+        from rmqctl.store.export.partitions import DAY, Partition
+
+        for topic, store_timestamp, record in records:
+            report.messages += 1
+            yield Partition(topic, store_timestamp // DAY), record
+
+    return _written(report, target, writer, parted() if target.partition else told())
+
+
+def _written(
+    report: ExportReport,
+    target: Target,
+    writer: Callable[[OutputFile], PartWriter[_Item]],
+    items: Iterator[tuple[Partition | None, _Item]],
+) -> ExportReport:
+    """Write items that make lines into one file, or each into that of its partition; `items` count the messages."""
     if not target.partition:
         with new_file(target.path, target.overwrite) as output:
             single = writer(output)
-            for _, _, record in records:
-                report.messages += 1
-                single.write(record)
+            for _, item in items:
+                single.write(item)
+            single.close()
             _require_some(report)
             report.files, report.bytes = 1, output.tell()
         return report
-    from rmqctl.store.export.partitions import DAY, Partition, Partitions
+    from rmqctl.store.export.partitions import Partitions
 
     with new_directory(target.path) as root:
         parts = Partitions(root, _SUFFIX_OF[target.format], writer)
         try:
-            for topic, store_timestamp, record in records:
-                report.messages += 1
-                parts.write(Partition(topic, store_timestamp // DAY), record)
+            for partition, item in items:
+                assert partition is not None
+                parts.write(partition, item)
             parts.close()
         finally:
             parts.abandon()
@@ -311,7 +334,6 @@ def _export_walked(
 ) -> ExportReport:
     """Write lines that are made while the log is walked."""
     from rmqctl.store.export.parted_lines import PartedLines, TextFile
-    from rmqctl.store.export.partitions import Partitions
     from rmqctl.store.scan.chosen import scan_made
 
     report = ExportReport()
@@ -326,25 +348,7 @@ def _export_walked(
                     events.damage(error)
             yield partition, some.text
 
-    if not target.partition:
-        with new_file(target.path, target.overwrite) as output:
-            for _, text in told():
-                output.write(text)
-            _require_some(report)
-            report.files, report.bytes = 1, output.tell()
-        return report
-    with new_directory(target.path) as root:
-        parts = Partitions(root, _SUFFIX_OF[target.format], TextFile)
-        try:
-            for partition, text in told():
-                assert partition is not None
-                parts.write(partition, text)
-            parts.close()
-        finally:
-            parts.abandon()
-        _require_some(report)
-        report.files, report.bytes, report.partitions = parts.files, parts.bytes, parts.count
-    return report
+    return _written(report, target, TextFile, told())
 
 
 def description(selection: Selection, wanted: Sequence[str]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from rmqctl.store.log.columns import Bytes, Int32s, MessageColumns, TopicIds
 from rmqctl.store.read.select import OnDamage
 from rmqctl.store.scan import arrays as hosts
 from rmqctl.store.scan.arrays import bitmap, number_array, texts, words_at
-from rmqctl.store.scan.chosen import Bodies, is_compressed, not_unpacked, plain_bodies, unread_bodies
+from rmqctl.store.scan.chosen import Bodies, is_compressed, not_unpacked, unpacked_parts, unread_bodies
 from rmqctl.store.scan.property_columns import PropertyColumns, PropertyParts, Texts, property_columns
 from rmqctl.store.scan.schema import COLUMNS, arrow_schema
 
@@ -123,19 +123,13 @@ class BatchMaker:
 
     def batches(self, batch: MessageColumns) -> Iterator[pa.RecordBatch]:
         """The messages as record batches, in order. Nearly always one batch."""
-        left = batch
-        while left.rows:
-            part, unpacked = left, None
-            if self.needs_bodies:
-                unpacked, taken = plain_bodies(left, UNPACKED_BYTES)
-                part = left if taken == left.rows else left.take(slice(taken))
-                if self._on_damage is not None and unpacked is not None:
-                    for error in unread_bodies(part, unpacked):
-                        self._on_damage(error)
+        for part, unpacked in unpacked_parts(batch, UNPACKED_BYTES, needs_bodies=self.needs_bodies):
+            if self._on_damage is not None and unpacked is not None:
+                for error in unread_bodies(part, unpacked):
+                    self._on_damage(error)
             made = _Rows(self, part, unpacked)
             arrays = [made.column(name) for name in self.names]
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-            left = left.take(slice(part.rows, None))
 
     def topic_names(self, topics: TopicIds) -> pa.Array:
         """The topics met so far, as a dictionary; one array for many batches."""

@@ -211,6 +211,21 @@ def plain_bodies(batch: MessageColumns, limit: int) -> tuple[Bodies, int]:
     return made, taken
 
 
+def unpacked_parts(
+    batch: MessageColumns, limit: int, *, needs_bodies: bool
+) -> Iterator[tuple[MessageColumns, Bodies | None]]:
+    """Yield the rows in parts whose bodies unpack to about `limit` bytes; all of them, without bodies, if none are
+    needed."""
+    left = batch
+    while left.rows:
+        part, plain = left, None
+        if needs_bodies:
+            plain, taken = plain_bodies(left, limit)
+            part = left if taken == left.rows else left.take(slice(taken))
+        yield part, plain
+        left = left.take(slice(part.rows, None))
+
+
 def unread_bodies(batch: MessageColumns, made: Bodies) -> Iterator[CorruptError]:
     """Yield what to report of bodies that could not be unpacked; clients unpack no empty body."""
     for row, why in sorted(made.errors.items()):
