@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ import pytest
 from rmqctl.main import VERBS
 from rmqctl.output import outcome as exit_codes
 from rmqctl.store.status import FAST, REMOTE, SPARK, SQL, how_to_add
-from tests.goldens import GoldenStore
+from tests.goldens import GoldenStore, unpack
 from tests.processes import ROOT, run, start
 
 pytestmark = pytest.mark.real_clock("a registry of packages has a certificate, which is valid for some months only")
@@ -236,8 +235,7 @@ def test_an_unpacked_source_distribution_is_tested_like_a_clone(
     code = f"import sys; sys.path.insert(0, {str(tools)!r})\nfrom setuptools.build_meta import build_sdist\n"
     worked([sys.executable, "-c", f"{code}build_sdist({str(made)!r})"], cwd=sources)
     (archive,) = made.glob("*.tar.gz")
-    with tarfile.open(archive) as opened:
-        opened.extractall(made, filter="data")
+    unpack(archive, made)
     (unpacked,) = (path for path in made.iterdir() if path.is_dir())
     there = {path.relative_to(unpacked).as_posix() for path in unpacked.rglob("*") if path.is_file()}
     assert {name for name in names - there if ".egg-info/" not in name} == set()

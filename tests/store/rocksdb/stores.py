@@ -5,11 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import lzma
-import tarfile
 from pathlib import Path
 from typing import Any
 
-from tests.goldens import FOLDER, TRUTH_SUFFIX
+from tests.goldens import FOLDER, TRUTH_SUFFIX, unpack
 
 STORES = FOLDER / "rocksdb"
 NAMES = tuple(sorted(path.name.removesuffix(TRUTH_SUFFIX) for path in STORES.glob("*" + TRUTH_SUFFIX)))
@@ -21,8 +20,7 @@ Rows = dict[tuple[str, str], dict[bytes, bytes]]
 
 def unpacked(name: str, folder: Path) -> Path:
     """Return a copy of the store below `folder`."""
-    with tarfile.open(STORES / f"{name}.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
+    unpack(STORES / f"{name}.tar.xz", folder)
     return folder / name
 
 
