@@ -10,6 +10,9 @@ from rmqctl.store.files.reading import is_file
 
 CURRENT = "CURRENT"
 """The file that names a database's manifest; no database is without it."""
+DAMAGE_HINT = (
+    "keep a copy of the folder; `rmqctl check --explain RMQ-RDB-001` says which databases a broker makes again"
+)
 NO_CHECKSUM, CRC32C, XXHASH, XXHASH64, XXH3 = range(5)
 """Checksum types of a table's footer (ChecksumType of RocksDB's table.h)."""
 _MASK_DELTA = 0xA282EAD8

@@ -10,12 +10,11 @@ from typing import NamedTuple
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.store.files.reading import read_small_file
-from rmqctl.store.rocksdb.coding import CURRENT, MalformedError, prefixed, varint
+from rmqctl.store.rocksdb.coding import CURRENT, DAMAGE_HINT, MalformedError, prefixed, varint
 from rmqctl.store.rocksdb.records import RecordReader
 
 _MANIFEST_NAME = re.compile(rb"MANIFEST-([0-9]{1,20})\n?")
 _LARGEST_MANIFEST = 1 << 30
-_HINT = "the broker deletes and rebuilds nothing here by itself: restore the folder from a backup"
 
 # tags of a VersionEdit (version_edit.h)
 _COMPARATOR, _LOG_NUMBER, _NEXT_FILE, _LAST_SEQUENCE, _COMPACT_CURSOR, _DELETED_FILE = 1, 2, 3, 4, 5, 6
@@ -80,7 +79,7 @@ def read_manifest(folder: Path) -> Manifest:
         data = read_small_file(path, _LARGEST_MANIFEST)
     except FileNotFoundError:
         raise CorruptError(
-            f"names {name}, which is not there: this RocksDB cannot be read", file=folder / CURRENT, hint=_HINT
+            f"names {name}, which is not there: this RocksDB cannot be read", file=folder / CURRENT, hint=DAMAGE_HINT
         ) from None
     manifest = Manifest(path)
     reader = RecordReader(data, 0)
@@ -90,14 +89,17 @@ def read_manifest(folder: Path) -> Manifest:
             manifest.is_begun = True
         except MalformedError as error:
             raise CorruptError(
-                f"edit of the manifest is malformed: {error}", file=path, physical_offset=record.position, hint=_HINT
+                f"edit of the manifest is malformed: {error}",
+                file=path,
+                physical_offset=record.position,
+                hint=DAMAGE_HINT,
             ) from error
     if not manifest.is_begun:
-        raise CorruptError("the manifest holds no edit", file=path, physical_offset=0, hint=_HINT)
+        raise CorruptError("the manifest holds no edit", file=path, physical_offset=0, hint=DAMAGE_HINT)
     if reader.end.problem:
         # what an interrupted write leaves: the database is as it was before it. RocksDB refuses anything else.
         if reader.end.is_damage:
-            raise CorruptError(reader.end.problem, file=path, physical_offset=reader.end.position, hint=_HINT)
+            raise CorruptError(reader.end.problem, file=path, physical_offset=reader.end.position, hint=DAMAGE_HINT)
         manifest.problem = f"{reader.end.problem} (byte {reader.end.position})"
     return manifest
 
@@ -109,7 +111,7 @@ def _manifest_name(folder: Path) -> str:
     except FileNotFoundError:
         raise CorruptError(f"no {CURRENT}: the folder is not a RocksDB", file=folder) from None
     if match is None:
-        raise CorruptError("does not name a manifest: this RocksDB cannot be read", file=path, hint=_HINT)
+        raise CorruptError("does not name a manifest: this RocksDB cannot be read", file=path, hint=DAMAGE_HINT)
     return f"MANIFEST-{match[1].decode('ascii')}"
 
 

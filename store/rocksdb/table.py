@@ -11,7 +11,7 @@ from typing import NamedTuple
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import ROCKSDB_BLOCK_TRAILER, ROCKSDB_FOOTER
 from rmqctl.store.files.reading import Descriptors
-from rmqctl.store.rocksdb.coding import NO_CHECKSUM, MalformedError, block_checksum, varint
+from rmqctl.store.rocksdb.coding import DAMAGE_HINT, NO_CHECKSUM, MalformedError, block_checksum, varint
 
 Report = Callable[[CorruptError], None]
 
@@ -30,7 +30,6 @@ _TWO_LEVELS = 2
 _DELTA_BLOCKS = b"rocksdb.index.value.is.delta.encoded"
 _USER_KEYS = b"rocksdb.index.key.is.user.key"
 _INDEX_TYPE = b"rocksdb.block.based.table.index.type"
-_HINT = "copy the folder, then delete the database: a broker rebuilds queues and index from the commitlog"
 
 
 class Handle(NamedTuple):
@@ -197,7 +196,7 @@ class SortedTable:
             raise self._corrupt(f"handle of a block is malformed: {error}", block.offset) from error
 
     def _corrupt(self, message: str, offset: int) -> CorruptError:
-        return CorruptError(message, file=self.path, physical_offset=offset, hint=_HINT)
+        return CorruptError(message, file=self.path, physical_offset=offset, hint=DAMAGE_HINT)
 
 
 def _handle(data: bytes, position: int) -> tuple[Handle, int]:
