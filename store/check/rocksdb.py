@@ -15,7 +15,6 @@ from rmqctl.store.files.reading import is_there, status_of
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.store.queues.queue_table import has_rocksdb_beside_files
 from rmqctl.store.queues.rocksdb_queues import RocksdbQueues
-from rmqctl.store.rocksdb.coding import is_database
 from rmqctl.store.rocksdb.database import Database
 from rmqctl.store.store_files import StoreFiles
 
@@ -28,7 +27,7 @@ def database_findings(layout: StoreLayout, *, is_quick: bool, is_live: bool) -> 
 
     A database that is written to is looked at by its manifest alone: tables come and go meanwhile.
     """
-    for folder in _folders(layout):
+    for folder in (*layout.rocksdb, *databases(layout.config)):
         try:
             database = Database(folder)
         except CorruptError as error:
@@ -40,11 +39,6 @@ def database_findings(layout: StoreLayout, *, is_quick: bool, is_live: bool) -> 
         yield from _file_findings(database, missing)
         if not is_quick:
             yield from _block_findings(database, missing)
-
-
-def _folders(layout: StoreLayout) -> list[Path]:
-    config = layout.config
-    return [folder for folder in (*layout.rocksdb, *databases(config)) if is_database(folder)]
 
 
 def _damaged(folder: Path, error: CorruptError) -> Finding:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.formats.errors import CorruptError
-from rmqctl.store.rocksdb.coding import is_database
+from rmqctl.store.files.layout import is_database
 
 if TYPE_CHECKING:
     from rmqctl.store.rocksdb.database import Database

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.formats.errors import RefusedError, UnreadableError, UsageError
-from rmqctl.store.files.reading import exists, is_directory
+from rmqctl.store.files.reading import exists, is_directory, is_file
 
 FILE_NAME_DIGITS = 20
 LARGEST_OFFSET = (1 << 63) - 1
@@ -70,6 +70,15 @@ def holds_log_files(directory: Path) -> bool:
         return False
 
 
+CURRENT = "CURRENT"
+"""The file that names a RocksDB's manifest; no database is without it."""
+
+
+def is_database(folder: Path) -> bool:
+    """Return whether the folder is a RocksDB. UnreadableError."""
+    return is_file(folder / CURRENT)
+
+
 class StoreLayout:
     """Paths of one store. `commitlog` has several directories for a multi-path store."""
 
@@ -91,9 +100,9 @@ class StoreLayout:
 
     @property
     def rocksdb(self) -> list[Path]:
-        """The folders outside of config/ in which a RocksDB is: none of them is read yet."""
+        """The folders outside of config/ in which a RocksDB is."""
         names = (self.consumequeue, self.consumequeue_rocksdb, self.root / "rocksdbstore", self.root / "kvStore")
-        return [path for path in names if exists(path / "CURRENT")]
+        return [path for path in names if is_database(path)]
 
     @property
     def consumequeue_ext(self) -> Path:

@@ -15,13 +15,12 @@ from rmqctl.formats.layouts import INDEX_ENTRY
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
-from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.files.layout import StoreLayout, is_database
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors, is_file, removed_error, status_of
 from rmqctl.store.index.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, Geometry, IndexFile, fits, infer_geometry
 from rmqctl.store.log.walk import message_if_any
 from rmqctl.store.queues.dispatch import index_keys
-from rmqctl.store.rocksdb.coding import is_database
 
 _NAME_DIGITS = 17
 # some day of the last year with four digits

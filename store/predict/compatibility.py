@@ -14,6 +14,7 @@ from rmqctl.store.config.config_database import databases
 from rmqctl.store.config.config_files import read_config
 from rmqctl.store.config.epoch_file import EPOCH_FILE
 from rmqctl.store.config.releases import RELEASES, VERSIONS, Release
+from rmqctl.store.files.layout import is_database
 from rmqctl.store.files.reading import exists, has_entries
 from rmqctl.store.index.index_service import has_tag_entries, holds_rocksdb_data
 from rmqctl.store.log.unread_logs import unread_copies
@@ -23,7 +24,6 @@ from rmqctl.store.predict.surroundings import start_of_config
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_beside_files, has_rocksdb_queues
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.rocksdb.coding import is_database
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.timer.recovered import PendingTimer, pending_messages, recover_timer
 

@@ -20,6 +20,7 @@ from rmqctl.store.files.background import patiently
 from rmqctl.store.files.layout import (
     StoreLayout,
     file_name,
+    is_database,
     is_file_name,
     is_queue_name,
     is_safe_topic,
@@ -36,7 +37,6 @@ from rmqctl.store.queues.consumequeue import (
 )
 from rmqctl.store.queues.consumequeue_ext import DEFAULT_EXT_FILE_SIZE
 from rmqctl.store.queues.dispatch import LMQ_PREFIX, queue_slots
-from rmqctl.store.rocksdb.coding import is_database
 
 if TYPE_CHECKING:
     from rmqctl.store.queues.rocksdb_queues import RocksdbQueues

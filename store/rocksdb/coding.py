@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
-from rmqctl.store.files.reading import is_file
-
-CURRENT = "CURRENT"
-"""The file that names a database's manifest; no database is without it."""
 DAMAGE_HINT = (
     "keep a copy of the folder; `rmqctl check --explain RMQ-RDB-001` says which databases a broker makes again"
 )
@@ -19,11 +14,6 @@ _MASK_DELTA = 0xA282EAD8
 _LAST_BYTE_FACTOR = 0x6B9083D9
 _WORD = 0xFFFFFFFF
 _LONGEST_VARINT = 10
-
-
-def is_database(folder: Path) -> bool:
-    """Return whether the folder is a RocksDB: it has CURRENT. UnreadableError."""
-    return is_file(folder / CURRENT)
 
 
 class MalformedError(ValueError):

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.formats.errors import CorruptError, RmqctlError
+from rmqctl.store.files.layout import CURRENT
 from rmqctl.store.files.reading import Descriptors, read_small_file
-from rmqctl.store.rocksdb.coding import CURRENT, MalformedError
+from rmqctl.store.rocksdb.coding import MalformedError
 from rmqctl.store.rocksdb.database import LARGEST_LOG, batch_entries
 from rmqctl.store.rocksdb.manifest import manifest_edits
 from rmqctl.store.rocksdb.records import RecordReader

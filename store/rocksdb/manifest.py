@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.formats.errors import CorruptError
+from rmqctl.store.files.layout import CURRENT
 from rmqctl.store.files.reading import read_small_file
-from rmqctl.store.rocksdb.coding import CURRENT, DAMAGE_HINT, MalformedError, prefixed, varint
+from rmqctl.store.rocksdb.coding import DAMAGE_HINT, MalformedError, prefixed, varint
 from rmqctl.store.rocksdb.records import RecordReader
 
 _MANIFEST_NAME = re.compile(rb"MANIFEST-([0-9]{1,20})\n?")
