@@ -10,7 +10,7 @@ from functools import cached_property
 from rmqctl.formats.checksums import CRC_MASK, PROPERTY_CRC_SIZE, crc32_shift, parse_property_crc
 from rmqctl.formats.errors import UnreadableError
 from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC, FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
-from rmqctl.formats.message import LARGEST_HEAD_SIZE, FrameDamage, Reason, decode_message, frame_head
+from rmqctl.formats.message import LARGEST_HEAD_SIZE, MINIMUM_FRAME_SIZE, FrameDamage, Reason, decode_message, frame_head
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.reading import end_of_nonzero
 
@@ -103,6 +103,9 @@ class FrameSearch:
             decode_message(head, 0, available, physical_offset, check_crc=False)
             assert said is not None, "what is too short for a head was refused"
             detail = f"body length {said.body_length} does not fit into a frame of {said.total_size} bytes"
+            raise FrameDamage(Reason.LENGTHS, detail)
+        if said.size + tail_size < MINIMUM_FRAME_SIZE <= said.total_size:
+            detail = f"body length {said.body_length} leaves {tail_size} bytes for topic and properties"
             raise FrameDamage(Reason.LENGTHS, detail)
         # a tail that is cut here has more bytes than topic and properties can fill, so it does not add up either
         begin = position + said.total_size - tail_size

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rmqctl.formats.checksums import crc32_definition, crc32_shift
@@ -73,6 +73,8 @@ LARGE = frame(50, bytes(range(256)) * 700, with_property_crc=True, properties={"
 
 
 @settings(max_examples=examples(120), deadline=None)
+@example(3, 45, False)  # a size that leaves less than a topic
+@example(87, 28, False)  # a body length that leaves less than a topic
 @given(st.integers(0, len(LARGE) - 1), st.integers(1, 255), st.booleans())
 def test_large_frames_are_judged_alike_without_reading_them(
     tmp_path_factory: pytest.TempPathFactory, at: int, bits: int, in_head_or_tail: bool
