@@ -27,7 +27,7 @@ from rmqctl.store.message_store import MessageStore
 from rmqctl.store.queues.consumequeue import QueueUnit
 from rmqctl.store.queues.dispatch import queue_slots
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
-from rmqctl.store.read.filter import TagFilter
+from rmqctl.store.read.filter import MessageFilter
 from rmqctl.store.read.get import GetResult, QueueView, get_messages, no_queue
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
@@ -184,10 +184,10 @@ class Broker:
         """The queue; None if it has no files, or nobody knows its topic."""
         return self.files.queues.find(topic, queue_id) if self.topics.find(topic) is not None else None
 
-    def frames(self, topic: str, queue_id: int, offset: int, limit: int, tags: TagFilter) -> GetResult:
+    def frames(self, topic: str, queue_id: int, offset: int, limit: int, message_filter: MessageFilter) -> GetResult:
         """Messages of a queue from `offset` on with their frames as they are stored; see get_messages."""
         view = self.view(topic, queue_id)
-        return no_queue() if view is None else get_messages(view, offset, limit, tags, frames=True)
+        return no_queue() if view is None else get_messages(view, offset, limit, message_filter, frames=True)
 
     def view(self, topic: str, queue_id: int) -> QueueView | None:
         """A queue with all that is needed to read its messages; None as for `queue`."""
@@ -199,12 +199,12 @@ class Broker:
             view = self._views[topic, queue_id] = self.reader.view(queue)
         return view
 
-    def has_match(self, topic: str, queue_id: int, offset: int, end: int, tags: TagFilter) -> bool:
-        """Whether a queue has a message from `offset` up to `end` that `tags` may want, going by its unit alone."""
+    def has_match(self, topic: str, queue_id: int, offset: int, end: int, message_filter: MessageFilter) -> bool:
+        """Whether a queue has a message from `offset` up to `end` that may pass, going by its unit alone."""
         view = self.view(topic, queue_id)
         if view is None:
             return False
-        return any(tags.may_match(view.resolved_code(unit)) for unit in view.queue.units(offset, end))
+        return any(message_filter.may_match(view.resolved_code(unit)) for unit in view.queue.units(offset, end))
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Smallest and next offset of a queue, 0 and 0 if there is none."""

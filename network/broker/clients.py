@@ -10,7 +10,13 @@ from typing import Any, NamedTuple
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.hosts import parse_offset_message_id
 from rmqctl.network.broker.broker import Broker
-from rmqctl.network.broker.members import ConsumerGroup, heartbeat_from_body, subscription_from_bean
+from rmqctl.network.broker.members import (
+    ConsumerGroup,
+    filter_of,
+    heartbeat_from_body,
+    refuse_disabled_filter,
+    subscription_from_bean,
+)
 from rmqctl.network.broker.query import frame_at
 from rmqctl.network.clients.membership import BROADCASTING, CLUSTERING, Allocate, averagely, by_circle
 from rmqctl.network.remoting import headers
@@ -54,10 +60,11 @@ def check_client_config(broker: Broker, header: Header, asked: Asked) -> Remotin
     wanted = subscription_from_bean(subscription)
     # tags are looked at when messages are pulled
     if not wanted.is_tags:
-        raise RequestError(
-            ResponseCode.SYSTEM_ERROR,
-            f"The broker does not support consumer to filter message by {wanted.expression_type}",
-        )
+        refuse_disabled_filter(broker.settings, wanted.expression_type)
+        try:
+            filter_of(wanted.expression_type, wanted.expression)
+        except UsageError as error:
+            raise RequestError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
     return RemotingCommand(ResponseCode.SUCCESS)
 
 

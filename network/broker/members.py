@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from rmqctl.formats.errors import UsageError
 from rmqctl.network.broker.settings import BrokerIdentity, BrokerSettings
 from rmqctl.network.broker.tables import DEFAULT_TOPIC
 from rmqctl.network.remoting.codec import (
@@ -23,13 +24,16 @@ from rmqctl.network.remoting.requests import Caller, RequestError
 from rmqctl.network.topic_config import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig
 from rmqctl.store.config.config_files import ROCKSDB_TOPICS
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
+from rmqctl.store.read.filter import MessageFilter, TagFilter, sql_filter
 
 EXPIRED_AFTER_MS = 120_000
 """Without a heartbeat for so long a client is gone (CHANNEL_EXPIRED_TIMEOUT)."""
-TAG = "TAG"
+TAG, SQL92 = "TAG", "SQL92"
 # of one heartbeat and of all; no client comes near, and whoever does is not remembered
 _MOST_SUBSCRIPTIONS = 10_000
 _MOST_MEMBERSHIPS = 100_000
+# tag expressions no longer than this are kept as they were understood
+_USUAL_EXPRESSION = 256
 # a client says the same every 30 seconds: heartbeats no longer than this are kept as they were understood
 _USUAL_HEARTBEAT, _MOST_UNDERSTOOD = 4096, 2048
 
@@ -57,6 +61,28 @@ class Subscription(NamedTuple):
     def is_tags(self) -> bool:
         """Whether the expression is one of tags."""
         return self.expression_type == TAG
+
+
+def filter_of(kind: str, expression: str) -> MessageFilter:
+    """Return what a subscription lets through. Raises: UsageError for an invalid expression or an unknown kind."""
+    if kind == TAG:
+        return _usual_tags(expression) if len(expression) <= _USUAL_EXPRESSION else TagFilter(expression)
+    if kind != SQL92:
+        raise UsageError(f"{kind!r} is not a kind of filter", hint="RocketMQ knows TAG and SQL92")
+    return sql_filter(expression)
+
+
+@lru_cache(maxsize=1024)
+def _usual_tags(expression: str) -> TagFilter:
+    return TagFilter(expression)
+
+
+def refuse_disabled_filter(settings: BrokerSettings, kind: str) -> None:
+    """Raise RequestError unless the broker filters by more than tags (enablePropertyFilter)."""
+    if kind != TAG and not settings.enable_property_filter:
+        raise RequestError(
+            ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}"
+        )
 
 
 class ClientChannel(NamedTuple):

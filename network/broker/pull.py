@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import struct
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.network.broker.broker import Broker
-from rmqctl.network.broker.members import TAG
+from rmqctl.network.broker.members import TAG, filter_of, refuse_disabled_filter
 from rmqctl.network.remoting.codec import RemotingCommand, ResponseCode
 from rmqctl.network.remoting.headers import PullMessage
 from rmqctl.network.remoting.requests import FAQ, Asked, Caller, Reply, RequestError, Suspended
 from rmqctl.network.topic_config import PERM_READ, TopicConfig
-from rmqctl.store.read.filter import TagFilter
+from rmqctl.store.read.filter import MessageFilter
 from rmqctl.store.read.get import DEFAULT_LIMIT, GetResult
 from rmqctl.store.status import GetStatus
 
@@ -23,8 +22,6 @@ _COMMIT_OFFSET = 1
 _SUSPEND = 2
 _SUBSCRIPTION = 4
 _LONGEST_WAIT_MS = 30_000
-# expressions no longer than this are kept as they were understood
-_USUAL_EXPRESSION = 256
 _BROADCASTING = "BROADCASTING"
 
 # an enum says its name and number by code of Python's
@@ -65,14 +62,14 @@ def pull_message(broker: Broker, header: PullMessage, asked: Asked) -> Reply:
             ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}", {"forbiddenType": "2"}
         )
     topic = _readable_topic(broker, topic_name, queue_id, asked.caller)
-    tags = _subscribed_tags(broker, header, group, settings, flags)
+    message_filter = _subscribed(broker, header, group, settings, flags)
     pull = _Pull(
         group,
         topic_name,
         queue_id,
         header.queue_offset,
         min(max(header.max_msg_nums, 1), DEFAULT_LIMIT),
-        tags,
+        message_filter,
     )
     result = _read(broker, pull)
     if flags & _COMMIT_OFFSET:
@@ -81,7 +78,7 @@ def pull_message(broker: Broker, header: PullMessage, asked: Asked) -> Reply:
     # a hole in the queue says where it goes on: nothing is to be waited for there
     if flags & _SUSPEND and result.next_offset == pull.offset and _finds_nothing(result, pull.offset):
         wait = min(max(header.suspend_timeout_millis, 0), _LONGEST_WAIT_MS)
-        news = _News(broker, topic_name, queue_id, result.max_offset, tags)
+        news = _News(broker, topic_name, queue_id, result.max_offset, message_filter)
         return Suspended(
             wait / 1000,
             (topic_name, queue_id),
@@ -99,25 +96,25 @@ class _Pull(NamedTuple):
     queue_id: int
     offset: int
     limit: int
-    tags: TagFilter
+    message_filter: MessageFilter
 
 
 class _News:
     """Whether a queue has got messages that a pull waits for; each is looked at once."""
 
-    def __init__(self, broker: Broker, topic: str, queue_id: int, end: int, tags: TagFilter) -> None:
+    def __init__(self, broker: Broker, topic: str, queue_id: int, end: int, message_filter: MessageFilter) -> None:
         self._broker = broker
         self._topic = topic
         self._queue_id = queue_id
         self._end = end
-        self._tags = tags
+        self._message_filter = message_filter
 
     def have_come(self) -> bool:
         begin, self._end = self._end, self._broker.bounds(self._topic, self._queue_id)[1]
         # what is not a step forward is news of another kind: a queue that was removed, or made anew
         if self._end < begin:
             return True
-        return self._broker.has_match(self._topic, self._queue_id, begin, self._end, self._tags)
+        return self._broker.has_match(self._topic, self._queue_id, begin, self._end, self._message_filter)
 
 
 def _readable_topic(broker: Broker, name: str, queue_id: int, caller: Caller) -> TopicConfig:
@@ -135,14 +132,13 @@ def _readable_topic(broker: Broker, name: str, queue_id: int, caller: Caller) ->
     return topic
 
 
-def _subscribed_tags(
+def _subscribed(
     broker: Broker, header: PullMessage, group: str, settings: dict[str, object], flags: int
-) -> TagFilter:
+) -> MessageFilter:
     """What the client wants: it says so in the request, or said so with its last heartbeat."""
     topic = header.topic
     if flags & _SUBSCRIPTION:
-        expression = header.subscription or ""
-        is_tags = header.expression_type in (None, TAG)
+        expression, kind = header.subscription or "", header.expression_type or TAG
     else:
         members = broker.clients.consumer_group(group)
         if members is None:
@@ -164,31 +160,35 @@ def _subscribed_tags(
             raise RequestError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist\n{FAQ}")
         if subscription.version < header.sub_version:
             raise RequestError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
-        expression, is_tags = subscription.expression, subscription.is_tags
-    if not is_tags:
-        kind = header.expression_type or "SQL92"
-        raise RequestError(
-            ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}"
-        )
+        expression, kind = subscription.expression, subscription.expression_type
+        if kind != TAG:
+            _require_filter(kind, expression)
+    refuse_disabled_filter(broker.settings, kind)
     try:
-        return _tags(expression) if len(expression) <= _USUAL_EXPRESSION else TagFilter(expression)
+        return filter_of(kind, expression)
     except UsageError as error:
         raise RequestError(
             ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
         ) from error
 
 
-@lru_cache(maxsize=1024)
-def _tags(expression: str) -> TagFilter:
-    return TagFilter(expression)
+def _require_filter(kind: str, expression: str) -> None:
+    """Raise RequestError where the broker could make no filter of what a heartbeat said (ConsumerFilterManager)."""
+    try:
+        filter_of(kind, expression)
+    except UsageError as error:
+        raise RequestError(
+            ResponseCode.FILTER_DATA_NOT_EXIST,
+            "The broker's consumer filter data is not exist!Your expression may be wrong!",
+        ) from error
 
 
 def _read(broker: Broker, pull: _Pull) -> GetResult:
-    group, topic, queue_id, offset, limit, tags = pull
+    group, topic, queue_id, offset, limit, message_filter = pull
     reset = broker.offsets.take_reset(group, topic, queue_id)
     if reset is not None:
         return GetResult(GetStatus.OFFSET_RESET, reset, *broker.bounds(topic, queue_id))
-    result = broker.frames(topic, queue_id, offset, limit, tags)
+    result = broker.frames(topic, queue_id, offset, limit, message_filter)
     for unit in result.damaged:
         broker.tell_once(
             (f"{topic}@{queue_id}", unit.queue_offset), f"a message is passed over, it is damaged: {unit.error}"

@@ -79,7 +79,7 @@ SERVICES: dict[int, Service[Any]] = {
     ),
     RequestCode.UNREGISTER_CLIENT: Service(clients.unregister_client, "the client leaves its groups"),
     RequestCode.CHECK_CLIENT_CONFIG: Service(
-        clients.check_client_config, "SQL92 is refused, tags are taken as they are"
+        clients.check_client_config, "an SQL92 filter is parsed, if enablePropertyFilter is set"
     ),
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: Service(clients.get_consumer_list, "ids of a group's clients, sorted"),
     RequestCode.GET_CONSUMER_CONNECTION_LIST: Service(clients.get_consumer_connections, "clients of a consumer group"),

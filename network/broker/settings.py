@@ -46,6 +46,7 @@ class BrokerSettings(NamedTuple):
     slave_read_enable: bool = False
     access_message_in_memory_max_ratio: int = 40
     server_load_balancer_enable: bool = True
+    enable_property_filter: bool = False
 
     @property
     def slaves_to_wait_for(self) -> int:

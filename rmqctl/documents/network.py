@@ -69,7 +69,7 @@ of 5.5.0, 5.3.3 and 4.9.8 are part of the tests (`tests/interop/test_served.py`,
 - **There is no authentication.** Both ports listen on 127.0.0.1 by default. With `--tls-cert` and `--tls-key` they also
   accept TLS 1.2 and later.
 - `--register HOST:PORT` registers the broker with other name servers, every 30 s and at changes.
-- SQL92 filters and POP are not supported.
+- SQL92 filters work with `enablePropertyFilter=true` in `-c`, as in RocketMQ. POP is not supported.
 
 ## Clients
 

@@ -173,6 +173,9 @@ key_option = Flag("-k", "--key", metavar="KEY", help="Only messages with this ke
 id_option = Flag("-i", "--id", "message_id", metavar="ID", help="A message id: offset id or unique key.")
 tag_option = Flag("--tag", metavar="TAG", help="Only messages with this tag.")
 tags_option = tag_option.but(help="Only messages with this tag, or one of these: 'TagA || TagB'.")
+filter_option = Flag(
+    "--filter", "sql", metavar="SQL92", help="Only messages whose properties pass: \"a > 5 AND b IN ('x', 'y')\"."
+)
 grep_option = Flag("--grep", metavar="REGEX", help="Only messages with this in the body or in a property (NAME=VALUE).")
 limit_option = Flag("-n", "--limit", type=COUNT, metavar="N", help="Stop after N.", show_default=True)
 first_or_last_option = Flag(
@@ -361,13 +364,16 @@ def message_options(command: Command) -> Command:
 
 
 def selection_options(offset_help: str, to_help: str) -> Callable[[Command], Command]:
-    """Add what chooses messages of a log: -t, --no-system-topics, -q, --tag, -k, --grep, -o, --to, -b and -e. The
-    command gets all of it as its argument `selection: Selection`; what is malformed is said before it begins."""
+    """Add what chooses messages of a log: -t, --no-system-topics, -q, --tag, -k, --grep, --filter, -o, --to, -b and -e.
+
+    The command gets all of it as its argument `selection: Selection`; what is malformed is said before it begins.
+    """
     flags = (
         queue_option,
         tags_option,
         key_option,
         grep_option,
+        filter_option,
         offset_option.but(help=offset_help),
         Flag("--to", "to_offset", type=OFFSET, metavar="OFFSET", help=to_help),
     )
@@ -381,6 +387,7 @@ def selection_options(offset_help: str, to_help: str) -> Callable[[Command], Com
             tag: str | None,
             key: str | None,
             grep: str | None,
+            sql: str | None,
             offset: int | None,
             to_offset: int | None,
             begin: int | None,
@@ -390,7 +397,7 @@ def selection_options(offset_help: str, to_help: str) -> Callable[[Command], Com
             from rmqctl.store.read.filter import Criteria
             from rmqctl.store.read.select import Selection
 
-            criteria = Criteria(None, queue_id, tag, key, begin, end, topics=topics, grep=grep)
+            criteria = Criteria(None, queue_id, tag, key, begin, end, topics=topics, grep=grep, sql=sql)
             _ = criteria.tag_filter
             return command(*args, selection=Selection(criteria, offset or 0, to_offset), **options)
 

@@ -10,7 +10,14 @@ from functools import cached_property
 from rmqctl.formats.checksums import CRC_MASK, PROPERTY_CRC_SIZE, crc32_shift, parse_property_crc
 from rmqctl.formats.errors import UnreadableError
 from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC, FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
-from rmqctl.formats.message import LARGEST_HEAD_SIZE, MINIMUM_FRAME_SIZE, FrameDamage, Reason, decode_message, frame_head
+from rmqctl.formats.message import (
+    LARGEST_HEAD_SIZE,
+    MINIMUM_FRAME_SIZE,
+    FrameDamage,
+    Reason,
+    decode_message,
+    frame_head,
+)
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.reading import end_of_nonzero
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import translate
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.checksums import java_hash
@@ -21,6 +21,7 @@ from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
     from rmqctl.store.log.columns import Flags, MessageColumns
+    from rmqctl.store.read.sql92 import SqlFilter
 
 # Regular expressions over messages, and the literal text that a match must contain.
 
@@ -257,6 +258,10 @@ class TagFilter:
         """Second look, by the tag itself, as the client does: a message without a tag passes only if all do."""
         return self.is_all or tags in self.tags
 
+    def matches_properties(self, properties: Mapping[str, str]) -> bool:
+        """The same by the properties of a message."""
+        return self.is_all or properties.get(names.TAGS) in self.tags
+
     def matches_stored(self, properties: bytes) -> bool:
         """The same by the properties of a message as they are stored; UnicodeDecodeError where they are no UTF-8."""
         if self.is_all:
@@ -271,6 +276,30 @@ class TagFilter:
         return segments[begin : segments.index(names.PROPERTY_SEPARATOR, begin)].decode() in self.tags
 
 
+class MessageFilter(Protocol):
+    """What a consumer wants of a queue: TagFilter and SqlFilter."""
+
+    @property
+    def is_all(self) -> bool:
+        """Whether every message passes."""
+
+    def may_match(self, tags_code: int | None) -> bool:
+        """Return whether a message may pass, by the hash in its unit; None is a code that could not be resolved."""
+
+    def matches_properties(self, properties: Mapping[str, str]) -> bool:
+        """Return whether a message with these properties passes."""
+
+    def matches_stored(self, properties: bytes) -> bool:
+        """The same for properties as stored. Raises: UnicodeDecodeError where they are not UTF-8."""
+
+
+def sql_filter(expression: str) -> SqlFilter:
+    """Return an SQL92 filter. Raises: UsageError for an invalid one."""
+    from rmqctl.store.read.sql92 import SqlFilter
+
+    return SqlFilter(expression)
+
+
 def message_keys(properties: dict[str, str]) -> list[str]:
     """Keys a message can be asked for by: its unique key and its KEYS."""
     unique = properties.get(names.UNIQUE_KEY)
@@ -281,7 +310,7 @@ class Criteria:
     """What a message must be like; None leaves it open. Times in ms, both ends included.
 
     `tags` is an expression as of TagFilter. `topics`: several topics or patterns, in place of `topic`. `grep`: a
-    regular expression that is found in the body or in a property.
+    regular expression that is found in the body or in a property. `sql`: an SQL92 filter that the properties pass.
     """
 
     def __init__(
@@ -295,8 +324,9 @@ class Criteria:
         *,
         topics: TopicFilter | None = None,
         grep: str | None = None,
+        sql: str | None = None,
     ) -> None:
-        """UsageError for both `topic` and `topics`, and for what is no regular expression."""
+        """UsageError for both `topic` and `topics`, and for an invalid regular expression or filter."""
         if topic is not None and topics is not None:
             raise UsageError("one topic and a filter of topics contradict each other: give one of them")
         self.topic_filter = topics or (TopicFilter() if topic is None else TopicFilter.of_one(topic))
@@ -306,6 +336,7 @@ class Criteria:
         self.begin_time = begin_time
         self.end_time = end_time
         self.grep = None if grep is None else Grep(grep)
+        self.sql = None if sql is None else sql_filter(sql)
         self.undated: dict[int, int] = {}
         """Store times below 0, by physical offset, of messages that only the times leave out."""
 
@@ -317,13 +348,18 @@ class Criteria:
     @property
     def matches_all(self) -> bool:
         """Whether every message is meant."""
-        chosen = (self.queue_id, self.key, self.begin_time, self.end_time, self.grep)
+        chosen = (self.queue_id, self.key, self.begin_time, self.end_time, self.grep, self.sql)
         return all(one is None for one in chosen) and self.topic_filter.is_all and self.tag_filter.is_all
 
     @property
     def needs_content(self) -> bool:
         """Whether properties or bodies have to be looked into."""
-        return self.key is not None or self.grep is not None or not self.tag_filter.is_all
+        return self.grep is not None or self.needs_properties
+
+    @property
+    def needs_properties(self) -> bool:
+        """Whether properties have to be looked into."""
+        return self.key is not None or self.sql is not None or not self.tag_filter.is_all
 
     @cached_property
     def tag_filter(self) -> TagFilter:
@@ -371,10 +407,12 @@ class Criteria:
         return self.grep is None or self.grep.matches(message)
 
     def matches_properties(self, properties: dict[str, str]) -> bool:
-        """Whether key and tag are those of such properties."""
+        """Whether key and tag are those of such properties, and the SQL92 filter is true of them."""
         if self.key is not None and self.key not in message_keys(properties):
             return False
-        return self.tag_filter.matches(properties.get(names.TAGS))
+        if self.sql is not None and not self.sql.matches_properties(properties):
+            return False
+        return self.tag_filter.matches_properties(properties)
 
     def described(self) -> dict[str, object]:
         """What is asked for, by name, without what is left open."""
@@ -388,6 +426,7 @@ class Criteria:
             "begin_time": self.begin_time,
             "end_time": self.end_time,
             "grep": None if self.grep is None else self.grep.expression,
+            "filter": None if self.sql is None else self.sql.expression,
         }
         return {name: value for name, value in chosen.items() if value is not None}
 

@@ -25,7 +25,7 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.log.walk import MAXIMUM_FRAME_SIZE, Blank, Empty, Record, walk
 from rmqctl.store.queues.consumequeue import MAXIMUM_EXT_ADDRESS, PLACEHOLDER_SIZE, ConsumeQueue
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
-from rmqctl.store.read.filter import TagFilter
+from rmqctl.store.read.filter import MessageFilter
 
 # most messages fit into one read of this size
 _FIRST_READ = 8192
@@ -292,10 +292,16 @@ def usual_frames(
 
 
 def usual_matches(
-    queue: AnyConsumeQueue, log: MappedFileQueue, offset: int, reach: int, count: int, most_bytes: int, tags: TagFilter
+    queue: AnyConsumeQueue,
+    log: MappedFileQueue,
+    offset: int,
+    reach: int,
+    count: int,
+    most_bytes: int,
+    message_filter: MessageFilter,
 ) -> tuple[list[bytes], int] | None:
-    """The same of the messages that `tags` let through, and the queue offset behind what was looked at for them: no
-    more than `reach` units. No frame where nothing matches; None as above."""
+    """The same of the messages that `message_filter` lets through, and the queue offset after the last unit looked at:
+    no more than `reach` units. No frame where nothing matches; None as above."""
     topic = _topic_field(queue.topic)
     if topic is None or not isinstance(queue, ConsumeQueue):
         return None
@@ -305,7 +311,7 @@ def usual_matches(
         units = list(CONSUMEQUEUE_UNIT.struct.iter_unpack(data))
         if slot != next_offset or not all(map(_is_plain, units)):
             return None
-        may_match = [tags.may_match(code) for _, _, code in units]
+        may_match = [message_filter.may_match(code) for _, _, code in units]
         wanted = [(unit[0], unit[1], slot + place) for place, unit in enumerate(units) if may_match[place]]
         # what is read ahead are no more than can be given
         good = chain.from_iterable(_good_pieces(queue.queue_id, topic, log, wanted, count))
@@ -316,7 +322,7 @@ def usual_matches(
                 frame, properties = next(good, (None, b""))
                 if frame is None:
                     return None
-                if tags.matches_stored(properties):
+                if message_filter.matches_stored(properties):
                     frames.append(frame)
                     total += size
             next_offset += 1

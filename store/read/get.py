@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
 
-from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
@@ -21,7 +20,7 @@ from rmqctl.store.queues.consumequeue import BATCH_UNIT_SIZE, UNIT_SIZE, Consume
 from rmqctl.store.queues.consumequeue_ext import ConsumeQueueExt
 from rmqctl.store.queues.dispatch import queue_slots
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
-from rmqctl.store.read.filter import TagFilter
+from rmqctl.store.read.filter import MessageFilter, TagFilter
 from rmqctl.store.read.frames import MessageRemovedError, frame_at, frames_ahead, usual_frames, usual_matches
 from rmqctl.store.status import GetStatus
 
@@ -137,7 +136,7 @@ def get_messages(
     view: QueueView,
     offset: int,
     limit: int = DEFAULT_LIMIT,
-    tags: TagFilter | None = None,
+    message_filter: MessageFilter | None = None,
     max_bytes: int = DEFAULT_MAX_BYTES,
     *,
     frames: bool = False,
@@ -153,22 +152,24 @@ def get_messages(
     edge = _edge(offset, min_offset, max_offset)
     if edge is not None:
         return GetResult(edge[0], edge[1], min_offset, max_offset)
-    tags = tags or TagFilter(None)
-    usual = _usual(view, offset, limit, tags, _allowed(max_bytes)) if frames else None
+    message_filter = message_filter or TagFilter(None)
+    usual = _usual(view, offset, limit, message_filter, _allowed(max_bytes)) if frames else None
     if usual is not None:
         status = GetStatus.FOUND if usual[0] else GetStatus.NO_MATCHED_MESSAGE
         return GetResult(status, usual[1], min_offset, max_offset, frames=usual[0])
     result = GetResult(GetStatus.OFFSET_FOUND_NULL, _next_file(view.queue, offset), min_offset, max_offset)
-    _read(view, offset, result, limit, tags, _allowed(max_bytes), frames)
+    _read(view, offset, result, limit, message_filter, _allowed(max_bytes), frames)
     return result
 
 
-def _usual(view: QueueView, offset: int, limit: int, tags: TagFilter, max_bytes: int) -> tuple[list[bytes], int] | None:
+def _usual(
+    view: QueueView, offset: int, limit: int, message_filter: MessageFilter, max_bytes: int
+) -> tuple[list[bytes], int] | None:
     """Frames and the next offset where all is as nearly always; None where each message is to be looked at."""
     count, most_bytes = min(max(limit, 1), _TRANSFER_COUNT), min(max_bytes, _TRANSFER_BYTES)
-    if not tags.is_all:
+    if not message_filter.is_all:
         reach = max(_FILTER_BYTES // UNIT_SIZE, limit)
-        return usual_matches(view.queue, view.log, offset, reach, count, most_bytes, tags)
+        return usual_matches(view.queue, view.log, offset, reach, count, most_bytes, message_filter)
     found = usual_frames(view.queue, view.log, offset, count, most_bytes)
     return None if found is None else ([found[0]], offset + found[1])
 
@@ -190,7 +191,13 @@ def _edge(offset: int, min_offset: int, max_offset: int) -> tuple[GetStatus, int
 
 
 def _read(
-    view: QueueView, offset: int, result: GetResult, limit: int, tags: TagFilter, max_bytes: int, frames: bool
+    view: QueueView,
+    offset: int,
+    result: GetResult,
+    limit: int,
+    message_filter: MessageFilter,
+    max_bytes: int,
+    frames: bool,
 ) -> None:
     unit_size = UNIT_SIZE if isinstance(view.queue, ConsumeQueue) else BATCH_UNIT_SIZE
     reach = max(_FILTER_BYTES, limit * unit_size)
@@ -202,7 +209,7 @@ def _read(
         is_first = result.status is GetStatus.OFFSET_FOUND_NULL
         return is_first and unit.queue_offset > offset and isinstance(view.queue, ConsumeQueue)
 
-    for unit, ahead in _units(view, offset, reach // unit_size, limit, tags):
+    for unit, ahead in _units(view, offset, reach // unit_size, limit, message_filter):
         if first_is_missing(unit):
             break
         if (unit.queue_offset - offset) * unit_size >= reach or total >= max_bytes:
@@ -213,7 +220,7 @@ def _read(
             break
         result.next_offset = unit.next_queue_offset
         status = GetStatus.NO_MATCHED_MESSAGE
-        if tags.may_match(view.resolved_code(unit)):
+        if message_filter.may_match(view.resolved_code(unit)):
             try:
                 frame, message = view.frame_of(unit, ahead)
             except MessageRemovedError:
@@ -224,7 +231,7 @@ def _read(
                     result.damaged.append(UnreadableUnit(unit.queue_offset, unit.physical_offset, error))
                 status = GetStatus.MESSAGE_WAS_REMOVING
             else:
-                if tags.is_all or tags.matches(message.properties().get(names.TAGS)):
+                if message_filter.is_all or message_filter.matches_properties(message.properties()):
                     found.append(frame if frames else message)
                     total += unit.size
                     count += unit.batch_size
@@ -236,13 +243,13 @@ def _read(
 
 
 def _units(
-    view: QueueView, offset: int, reach: int, limit: int, tags: TagFilter
+    view: QueueView, offset: int, reach: int, limit: int, message_filter: MessageFilter
 ) -> Iterator[tuple[QueueUnit, tuple[bytes, StoredMessage] | None]]:
     """The units from an offset on, as many as one read may look at, with what `frame_of` is given of each: what is read
     of neighbours at once, where all of them are wanted."""
     if not isinstance(view.queue, ConsumeQueue):
         yield from ((unit, None) for unit in view.queue.units(offset))
-    elif tags.is_all:
+    elif message_filter.is_all:
         yield from units_ahead(view, offset, offset + reach, max(limit, 1))
     else:
         yield from ((unit, None) for unit in view.queue.units(offset, offset + reach))

@@ -52,7 +52,7 @@ class RowChooser:
         of_the_head = (criteria.queue_id, criteria.begin_time, criteria.end_time, criteria.grep)
         if any(one is not None for one in of_the_head):
             self.needs |= Columns.HEAD
-        if criteria.grep is not None and criteria.grep.literals:
+        if criteria.sql is not None or (criteria.grep is not None and criteria.grep.literals):
             self.needs |= Columns.BYTES
         if not criteria.tag_filter.is_all:
             self.needs |= Columns.TAGS
@@ -116,8 +116,7 @@ class RowChooser:
     def _is_meant(self, batch: MessageColumns, row: int) -> bool:
         """The part of Criteria.matches that columns cannot answer."""
         criteria = self._criteria
-        is_about_properties = criteria.key is not None or not criteria.tag_filter.is_all
-        if is_about_properties and not criteria.matches_properties(row_properties(batch, row)):
+        if criteria.needs_properties and not criteria.matches_properties(row_properties(batch, row)):
             return False
         if criteria.grep is None:
             return True

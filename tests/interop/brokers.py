@@ -63,7 +63,7 @@ def real_broker(
 
     Skips where they cannot be run.
     """
-    tools = _skipping(servers, version)
+    tools = skipping(servers, version)
     with running_broker(tools, folder, store, {**SMALL, **settings}, shut_down=shut_down, seconds=seconds) as running:
         yield running
 
@@ -135,7 +135,8 @@ def create_topic(namesrv: str, broker: str, topic: str, queues: int = 4) -> None
     client.close()
 
 
-def _skipping(tools: Any, version: str) -> Toolchain:
+def skipping(tools: Any, version: str) -> Toolchain:
+    """Return what `tools` has for a version; skip the test where the machine lacks something."""
     try:
         found = tools(version)
     except Unavailable as reason:
@@ -147,7 +148,7 @@ def _skipping(tools: Any, version: str) -> Toolchain:
 def java(version: str, folder: Path, main: str, *arguments: str, **properties: str) -> list[str]:
     """The lines that a class of tests/interop/java/clients printed; for the version of a broker that has no clients
     here, those of its own line. `properties`: system properties, `_` for a dot."""
-    tools = _skipping(clients, "4.9.8" if version == "4.9.7" else version)
+    tools = skipping(clients, "4.9.8" if version == "4.9.7" else version)
     return _lines(tools, folder, main, *arguments, **properties)
 
 
@@ -167,7 +168,7 @@ def mqadmin(version: str, folder: Path, namesrv: str, *commands: str) -> list[li
     logging = folder / "conf" / "logback_tools.xml"
     logging.parent.mkdir(exist_ok=True)
     shutil.copyfile(SOURCES / "logback.xml", logging)
-    for text in _lines(_skipping(servers, version), folder, "Admin", *lines, rocketmq_home_dir=str(folder)):
+    for text in _lines(skipping(servers, version), folder, "Admin", *lines, rocketmq_home_dir=str(folder)):
         if text.startswith("== "):
             told.append([])
         # logback may tell of itself on standard output

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.network.broker.settings import settings_from_properties
 from rmqctl.network.remoting.codec import RequestCode as Request
 from rmqctl.network.remoting.codec import ResponseCode as Response
 from rmqctl.store.queues.consumequeue import ConsumeQueue
@@ -95,6 +96,42 @@ def test_what_has_no_message_says_where_to_go_on(
     answer = asking.ask(Request.PULL_MESSAGE, **pulling(topic, queue_id, offset))
     assert (answer.code, answer.remark, answer.fields["nextBeginOffset"]) == (code, remark, next_offset)
     assert set(EDGES) <= set(answer.fields)
+
+
+def test_sql92_is_matched_by_request_and_by_heartbeat(asking: Asking, reader: StoreReader) -> None:
+    asking.broker.settings = settings_from_properties({"enablePropertyFilter": "true"})
+    paid = [message.queue_offset for message in reader.get("Orders", 0, 0, tags="pay").messages]
+    wanted = {"expressionType": "SQL92", "subscription": "TAGS = 'pay' AND missing IS NULL"}
+    answer = asking.ask(Request.PULL_MESSAGE, **pulling("Orders", 0, 0, **wanted))
+    assert [one[1] for one in frames(answer.body)] == paid
+    said = heartbeat("c1", "g", Orders=wanted["subscription"], Events="TAGS =")
+    for one in said["consumerDataSet"][0]["subscriptionDataSet"]:
+        one["expressionType"] = "SQL92"
+    assert asking.ask(Request.HEART_BEAT, said).code == 0
+    by_heartbeat = {"sysFlag": 0, "subVersion": 7, "subscription": ""}
+    again = asking.ask(Request.PULL_MESSAGE, **pulling("Orders", 0, 0, **by_heartbeat))
+    assert again.body == answer.body
+    wrong = asking.ask(Request.PULL_MESSAGE, **pulling("Events", 0, 0, **by_heartbeat))
+    assert wrong.code == Response.FILTER_DATA_NOT_EXIST
+
+
+@pytest.mark.parametrize(
+    ("kind", "expression", "enabled", "code"),
+    [
+        ("TAG", "a = ", "false", Response.SUCCESS),
+        ("SQL92", "a = 1", "true", Response.SUCCESS),
+        ("SQL92", "a = ", "true", Response.SUBSCRIPTION_PARSE_FAILED),
+        ("XPATH", "a", "true", Response.SUBSCRIPTION_PARSE_FAILED),
+        ("SQL92", "a = 1", "false", Response.SYSTEM_ERROR),
+    ],
+)
+def test_a_filter_is_checked_for_its_client(
+    asking: Asking, kind: str, expression: str, enabled: str, code: int
+) -> None:
+    asking.broker.settings = settings_from_properties({"enablePropertyFilter": enabled})
+    wanted = {"topic": "Orders", "subString": expression, "expressionType": kind}
+    answer = asking.ask(Request.CHECK_CLIENT_CONFIG, {"clientId": "c", "group": "g", "subscriptionData": wanted})
+    assert answer.code == code
 
 
 @pytest.mark.parametrize(

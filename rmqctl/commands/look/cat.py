@@ -38,6 +38,7 @@ Examples:
   rmqctl cat -s /data/store -n -20                 the last 20
   rmqctl cat -s /data/store -t Orders --tag 'paid || refunded' -b '2h ago' --json
   rmqctl cat -s /data/store -t 'Order*' -t Bills --grep 'order-17|timeout'
+  rmqctl cat -s /data/store --filter "amount > 100 AND region IN ('cn', 'us')"
   rmqctl cat -s /data/store --no-system-topics -n 0 --follow
   rmqctl cat -s /data/store -t Orders -q 3 --order queue -o 1000 -n 50
   rmqctl cat -s /data/store --columns topic,queue_id,queue_offset,store_time,keys --format csv

@@ -117,6 +117,15 @@ def test_grep_in_bodies_and_properties() -> None:
     assert (done.code, "not a regular expression" in done.err) == (exit_codes.USAGE, True)
 
 
+def test_filter_by_properties() -> None:
+    rows = cat("--json").objects
+    wanted = [row["physical_offset"] for row in rows if row["tags"] == "TagB" and row["keys"]]
+    assert 0 < len(wanted) < len(rows)
+    assert offsets("--filter", "TAGS = 'TagB' AND KEYS IS NOT NULL") == wanted
+    done = cat("--filter", "TAGS = ")
+    assert (done.code, "not an SQL92 filter" in done.err) == (exit_codes.USAGE, True)
+
+
 def test_grep_finds_in_compressed_bodies() -> None:
     rows = [row for row in cat("--json", name="features").objects if row["compression"] and row.get("body")]
     assert {row["compression"] for row in rows} == {"lz4", "zstd", "zlib"}

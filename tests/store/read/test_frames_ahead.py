@@ -158,7 +158,7 @@ def test_any_bit_is_looked_at_where_tags_are_wanted(tmp_path: Path, monkeypatch:
     with StoreFiles(tmp_path / "s") as files:
         (queue,) = files.queues.all()
         view, tags = StoreReader(files).view(queue), TagFilter("t")
-        whole = get_messages(view, 0, tags=tags, frames=True)
+        whole = get_messages(view, 0, message_filter=tags, frames=True)
         assert usual_matches(queue, files.log, 0, 800, 32, 1 << 20, tags) == (whole.frames, 4)
         assert usual_matches(queue, files.log, 0, 800, 1, 1 << 20, tags) == (whole.frames[:1], 1)
         assert usual_matches(queue, files.log, 0, 2, 32, 1 << 20, tags) == (whole.frames[:1], 2)
@@ -172,10 +172,13 @@ def test_any_bit_is_looked_at_where_tags_are_wanted(tmp_path: Path, monkeypatch:
         for path, begin, end in ((log, third, third + size), (units, 20, 60)):
             for position in range(begin, end):
                 with _flipped(path, position, 1 << position % 8):
-                    at_once = _told(get_messages(view, 0, tags=tags, frames=True))
+                    at_once = _told(get_messages(view, 0, message_filter=tags, frames=True))
                     with monkeypatch.context() as patch:
                         patch.setattr(get, "usual_matches", lambda *_: None)
-                        assert at_once == _told(get_messages(view, 0, tags=tags, frames=True)), (path, position)
+                        assert at_once == _told(get_messages(view, 0, message_filter=tags, frames=True)), (
+                            path,
+                            position,
+                        )
 
 
 SEGMENTS = st.lists(st.sampled_from([b"TAGS", b"XTAGS", b"KEYS", b"a", b"b", "ä".encode(), b"\x01", b"\x02", b"\x02"]))

@@ -176,7 +176,7 @@ def test_where_no_unit_leads_to_a_message_that_is_not_the_end_of_the_queue(fille
     assert (result.status, result.next_offset, result.messages) == (GetStatus.MESSAGE_WAS_REMOVING, 6, [])
     assert [one.queue_offset for one in result.damaged] == [3, 4, 5]
     # what is passed over by its tag is not looked at
-    passed = get_messages(_opened(filled), 2, tags=TagFilter("nobody"))
+    passed = get_messages(_opened(filled), 2, message_filter=TagFilter("nobody"))
     assert (passed.status, passed.next_offset, passed.damaged) == (GetStatus.NO_MATCHED_MESSAGE, 6, [])
 
 
