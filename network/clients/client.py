@@ -250,6 +250,11 @@ class BrokerError(RemoteError):
         return error
 
 
+def unknown_broker(queue: MessageQueue) -> RemoteError:
+    """Return the error for a queue of a broker that is in no route."""
+    return RemoteError(f"no name server knows broker {queue.broker_name!r} of topic {queue.topic!r}")
+
+
 class Client:
     """One client of a cluster. `dial` opens channels: over TCP unless another way is given.
 
@@ -293,10 +298,11 @@ class Client:
 
     def connection(self, address: str) -> Connection:
         """A connection that is open, a new one if need be. RemoteError."""
-        with self._lock:
-            found = self._connections.get(address)
-        if found is not None and found.is_open:
+        found = self.open_connection(address)
+        if found is not None:
             return found
+        if self._closing.is_set():
+            raise RemoteError(f"{address} is asked for nothing more: the client is closed")
         made = Connection(address, self._dial, lambda command: self._on_request(address, command))
         with self._lock:
             found = self._connections.get(address)
@@ -313,6 +319,11 @@ class Client:
                 # a producer waits for the answer to its message only, which a frozen broker does not give
                 made.submit(request(RequestCode.HEART_BEAT, body=fastjson(self._heartbeat)))
         return made
+
+    def open_connection(self, address: str) -> Connection | None:
+        """Return a connection that is open; no server is asked."""
+        found = self._connections.get(address)
+        return found if found is not None and found.is_open else None
 
     def brokers(self) -> set[str]:
         """Return the addresses of all brokers that are to know this client: consumers may pull from slaves."""
@@ -385,7 +396,7 @@ class Client:
         """Return the address of the broker of a queue. RemoteError where no name server knows it."""
         route = self.route(queue.topic)
         if route is None or queue.broker_name not in route.addresses:
-            raise RemoteError(f"no name server knows broker {queue.broker_name!r} of topic {queue.topic!r}")
+            raise unknown_broker(queue)
         return route.addresses[queue.broker_name]
 
     def bound_of(self, queue: MessageQueue, code: RequestCode, timestamp: int | None = None) -> int:
@@ -430,8 +441,10 @@ class Client:
                 return self.ask(address, code, header, allowed=allowed)
             except RemoteError as error:
                 problem = error
-                # the next one comes first from now on
-                self._name_servers = [*self._name_servers[1:], self._name_servers[0]]
+                with self._lock:
+                    # the next one comes first from now on, unless another thread has seen to that
+                    if self._name_servers[0] == address:
+                        self._name_servers = [*self._name_servers[1:], address]
         raise problem
 
     # ---- heartbeats

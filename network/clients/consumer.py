@@ -8,20 +8,20 @@ import threading
 import time
 from collections.abc import Collection, Generator, Mapping
 from concurrent.futures import FIRST_COMPLETED, wait
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple, TypeVar, Unpack
 
 from rmqctl.formats.errors import CorruptError, RemoteError
 from rmqctl.formats.message import StoredMessage
-from rmqctl.network.clients.channel import AddressError, SocketChannel, messages_of
+from rmqctl.network.clients.channel import AddressError, Connection, SocketChannel, messages_of
 from rmqctl.network.clients.client import (
     BrokerError,
     Client,
     Pull,
     PullNodes,
-    Route,
     log_warning,
     namespace_of,
     pull_request,
+    unknown_broker,
     with_namespace,
     without_namespace,
     young_enough,
@@ -30,35 +30,33 @@ from rmqctl.network.clients.hooks import ConsumeHook, ConsumeHookContext, Consum
 from rmqctl.network.clients.membership import (
     CLUSTERING,
     ConsumerOptions,
-    averagely,
-    consumer_heartbeat,
-    look_at_others,
+    Joining,
+    Share,
     not_a_member,
-    not_committed,
     offsets_to_set,
     pulled_queue_info,
     running_info_answer,
-    share_of,
     status_answer,
 )
 from rmqctl.network.clients.producing.settings import check_group
+from rmqctl.network.clients.progress import GroupProgress, Job
 from rmqctl.network.remoting import headers
 from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode, ResponseCode
-from rmqctl.network.topic_config import retry_topic
 from rmqctl.store.config.releases import DEFAULT_RELEASE
-from rmqctl.store.read.filter import SUBSCRIBE_ALL, TagFilter
+from rmqctl.store.read.filter import TagFilter
 
 _LIMIT = 32
 _REBALANCE_SECONDS = 20.0
-# a retry topic that the broker has just made is routed a little later
+# what is not routed yet is looked for so soon
 _ROUTED_SECONDS = 1.0
 # a broker that hangs is asked again after so many times what asking it took
 _PATIENCE = 3
-_COMMIT_SECONDS = 5.0
 # a broker that refuses does so within this time
 _RECOVERED_SECONDS = 3.0
 # how often members that came or went are looked for
 _LOOK_SECONDS = 0.2
+# what a call began at servers that are well is over by then, however short the call
+_GRACE_SECONDS = 0.5
 
 
 _Found = tuple[MessageQueue, list[StoredMessage]]
@@ -75,8 +73,13 @@ class _AtHand(NamedTuple):
     is_polled: bool = False
 
 
+_T = TypeVar("_T")
+
+
 class Consumer:
     """One member of a group. A context manager; for one thread.
+
+    Servers are asked in threads of its own: one that does not answer keeps no call waiting.
 
     A member consumes the group's retry topic along with its own, as RocketMQ's push consumers do: the group's members
     share the queues of both. Queues are shared out again every 20 s, and at once when the broker says that a member
@@ -107,7 +110,7 @@ class Consumer:
         """
         namespace = options.get("namespace") or namespace_of(namesrv)
         group, topic = with_namespace(namespace, group), with_namespace(namespace, topic)
-        self._joins = joins = options.get("joins", True)
+        joins = options.get("joins", True)
         if joins:
             check_group(group, "consumer", options.get("client_version", DEFAULT_RELEASE.name))
         self._namespace = namespace
@@ -116,32 +119,28 @@ class Consumer:
         self._filter = TagFilter(tags)
         dial, unit = options.get("dial", SocketChannel), options.get("unit_name", "")
         self._client = Client(namesrv, dial, self._asked, unit=unit)
-        self._unit_mode = options.get("unit_mode", False)
         self.client_id = self._client.client_id
         self.group = group
         self.topic = topic
-        self._begin = options.get("begin", "last")
-        self._commits = options.get("commit", True)
-        self._allocate = options.get("allocate", averagely)
-        self._force = options.get("force", False)
         self.warn = options.get("warn", log_warning)
         self._warned: set[str] = set()
-        self._has_joined = False
-        self._subscribed = {**({retry_topic(group): SUBSCRIBE_ALL} if joins else {}), topic: tags}
+        self._joining = Joining(self._client, group, (topic, tags), options)
         self._offsets: dict[MessageQueue, int] = {}
-        self._unsaved, self._committed = set[MessageQueue](), set[MessageQueue]()
-        self.uncommitted: dict[MessageQueue, int] = {}
-        """Offsets that could not be committed when their queue was given up, at the end too: messages come again."""
+        commits = options.get("commit", True)
+        self._progress = GroupProgress(self._client, group, self.warn, self._reached) if commits else None
         self._balance_at = 0.0
         self._failing_seconds = options.get("failing_seconds")
         self._failing_since: float | None = None
-        self._well_at, self._saved_at = 0.0, time.monotonic()
+        self._well_at = 0.0
+        # seconds that was asked for in vain in this round
+        self._spent = 0.0
+        self._sharing: Job[Share] | None = None
+        self._connecting: dict[str, Job[Connection]] = {}
         self._changed = threading.Event()
         self._pulls, self._nodes = dict[MessageQueue, Pull](), PullNodes()
         self._at_hand: _AtHand | None = None
         # queues that begin at a store time, as long as no message was as young
         self._not_before: dict[MessageQueue, int] = {}
-        self._announced: list[Any] = []
         self._started = time.time_ns() // 1_000_000
         self._to_set: dict[MessageQueue, int] = {}
         self._setting = threading.Lock()
@@ -172,37 +171,43 @@ class Consumer:
         while True:
             found = _NOTHING
             problem: RemoteError | None
-            begun = time.monotonic()
-            pause = max(0.0, min(until - begun, _LOOK_SECONDS))
+            self._spent = 0.0
+            # what was begun by this call at servers that are well is not left to the next one
+            begun = self._sharing.begun if self._sharing is not None else 0.0
+            pause = max(0.0, min(max(until, begun + _GRACE_SECONDS) - time.monotonic(), _LOOK_SECONDS))
             try:
                 found, problem = self._round(pause, ends)
             except RemoteError as error:
                 problem = error
             if problem is not None:
-                now = time.monotonic()
                 # not before it was asked again
-                self._well_at = now + max(_RECOVERED_SECONDS, (1 + _PATIENCE) * (now - begun))
-                if not found[1]:
-                    self._wait_out(problem, pause, now - begun)
+                self._well_at = time.monotonic() + max(_RECOVERED_SECONDS, (1 + _PATIENCE) * self._spent)
+                if found[1]:
+                    self._is_failing(problem)
+                else:
+                    self._wait_out(problem, pause)
             elif time.monotonic() > self._well_at:
                 self._failing_since = None
-            if found[1] or time.monotonic() >= until:
+            begun = self._sharing.begun if self._sharing is not None else 0.0
+            if found[1] or time.monotonic() >= max(until, begun + _GRACE_SECONDS):
                 return found
 
     def _round(self, pause: float, ends: Mapping[MessageQueue, int] | None) -> tuple[_Found, RemoteError | None]:
         """Do what is due, and take the messages of one queue that come within `pause` seconds; with them why a queue
         cannot be asked, which keeps back no messages of the others."""
-        self._rebalance()
+        problem = self._rebalance()
         self._set_offsets()
-        self._save(is_due=True)
-        problem: RemoteError | None = None
+        if self._progress is not None:
+            problem = self._progress.step() or problem
         try:
             self._pull_more(ends)
         except RemoteError as error:
             problem = error
-        if not self._pulls and problem is None:
+        jobs: list[Job[Any]] = [*self._connecting.values(), *([self._sharing] if self._sharing is not None else [])]
+        asked = [*(job.done for job in jobs), *(pull.answer for pull in self._pulls.values())]
+        if not asked and problem is None:
             self._changed.wait(pause)
-        wait([pull.answer for pull in self._pulls.values()], pause, FIRST_COMPLETED)
+        wait(asked, pause, FIRST_COMPLETED)
         for queue, pull in list(self._pulls.items()):
             found = self._taken(queue, pull)
             if found:
@@ -212,22 +217,25 @@ class Consumer:
                 return (queue, found), problem
         return _NOTHING, problem
 
-    def _wait_out(self, error: RemoteError, pause: float, spent: float = 0.0) -> None:
-        """Wait for a broker that is away or refuses. Raise the error as `failing_seconds` says. `spent`: seconds that
-        asking it took, which messages of others had to wait."""
-        now = time.monotonic()
-        since = self._failing_since or now
+    def _wait_out(self, error: RemoteError, pause: float) -> None:
+        """Wait for a broker that is away or refuses. Raise the error as `failing_seconds` says."""
+        since = self._failing_since or time.monotonic()
         limit = self._failing_seconds
         is_refusal = not self._offsets or isinstance(error, BrokerError)
-        if isinstance(error, AddressError) or (limit is not None and (is_refusal or now - since > limit)):
+        is_over = limit is not None and (is_refusal or time.monotonic() - since > limit)
+        if isinstance(error, AddressError) or is_over:
             raise error
+        self._is_failing(error)
+        time.sleep(pause)
+
+    def _is_failing(self, error: RemoteError) -> None:
+        """Warn once, and share out again soon: a broker that comes back does not know this member."""
+        now = time.monotonic()
         if self._failing_since is None or (not self._offsets and error.message not in self._warned):
             self._warned.add(error.message)
             self.warn(f"{error.message}: it is waited for")
-        self._failing_since = since
-        # a broker that comes back does not know this member
-        self._balance_at = min(self._balance_at, now + max(_ROUTED_SECONDS, _PATIENCE * spent))
-        time.sleep(pause)
+        self._failing_since = self._failing_since or now
+        self._balance_at = min(self._balance_at, now + max(_ROUTED_SECONDS, _PATIENCE * self._spent))
 
     def messages(self, *, to_the_end: bool, limit: int | None = None) -> Generator[StoredMessage, None, None]:
         """Message after message: as `batches`, one at a time."""
@@ -295,7 +303,9 @@ class Consumer:
         while True:
             self._balance_at = 0.0
             try:
-                self._rebalance()
+                problem = self._rebalance(waits=True)
+                if problem is not None:
+                    raise problem
                 return {queue: self._client.bound_of(queue, RequestCode.GET_MAX_OFFSET) for queue in self._offsets}
             except RemoteError as error:
                 self._wait_out(error, _ROUTED_SECONDS)
@@ -307,25 +317,53 @@ class Consumer:
         for queue, offset in self._offsets.items():
             if queue not in self._pulls and (ends is None or offset < ends.get(queue, 0)):
                 try:
-                    self._pulls[queue] = self._pull(queue, offset)
+                    pull = self._pull(queue, offset)
                 except RemoteError as error:
                     problem = error
+                    continue
+                if pull is not None:
+                    self._pulls[queue] = pull
         if problem is not None:
             raise problem
 
-    def _pull(self, queue: MessageQueue, offset: int) -> Pull:
+    def _pull(self, queue: MessageQueue, offset: int) -> Pull | None:
         """Ask for messages; the answer comes when there are some, or after a while without any. A slave that cannot be
-        asked is passed over."""
-        found = self._nodes.find(queue, self._client.route(queue.topic))
-        address, is_slave = found or (self._client.address_of(queue), False)
-        command = pull_request(self.group, queue, offset, _LIMIT, self._subscribed[queue.topic])
+        asked is passed over. None as long as the broker is not connected."""
+        found = self._nodes.find(queue, self._client.known_route(queue.topic))
+        if found is None:
+            raise unknown_broker(queue)
+        address, is_slave = found
+        command = pull_request(self.group, queue, offset, _LIMIT, self._joining.subscribed[queue.topic])
         try:
-            answer = self._client.connection(address).submit(command)
+            connection = self._connected(address)
+            if connection is None:
+                return None
+            answer = connection.submit(command)
         except RemoteError:
             if not is_slave or not self._has_other(queue, address):
                 raise
             return self._pull(queue, offset)
         return Pull(address, offset, time.monotonic(), answer, is_slave)
+
+    def _connected(self, address: str) -> Connection | None:
+        """Return a connection that is open; None as long as it is being made. RemoteError where that failed."""
+        found = self._client.open_connection(address)
+        if found is not None:
+            return found
+        job = self._connecting.get(address)
+        if job is None:
+            self._connecting[address] = Job(lambda: self._client.connection(address))
+        elif job.done.done():
+            del self._connecting[address]
+            return self._result(job)
+        return None
+
+    def _result(self, job: Job[_T]) -> _T:
+        """Wait for what a job brings. RemoteError where it failed."""
+        try:
+            return job.done.result()
+        finally:
+            self._spent = max(self._spent, time.monotonic() - job.begun)
 
     def _has_other(self, queue: MessageQueue, slave: str) -> bool:
         """Avoid a slave that failed. Return whether the queue can be pulled from another broker."""
@@ -349,7 +387,7 @@ class Consumer:
             return []
         self._offsets[queue] = int(answer.fields["nextBeginOffset"])
         if self._offsets[queue] != pull.offset:
-            self._unsaved.add(queue)
+            self._moved(queue)
         # brokers compare hashes of tags only
         found = messages_of(answer.body)
         begin = self._not_before.pop(queue, None)
@@ -393,7 +431,7 @@ class Consumer:
             "pullBatchSize": str(_LIMIT),
         }
         queues = {queue: pulled_queue_info(offset) for queue, offset in dict(self._offsets).items()}
-        return running_info_answer(command, self._client, properties, queues, {}, self._announced)
+        return running_info_answer(command, self._client, properties, queues, {}, self._joining.announced)
 
     def _set_offsets(self) -> None:
         """Go on where an operator has set offsets."""
@@ -401,142 +439,70 @@ class Consumer:
             wanted, self._to_set = self._to_set, {}
         for queue in wanted.keys() & self._offsets.keys():
             self._go_to(queue, wanted[queue])
-            self._unsaved.add(queue)
+            self._moved(queue)
             self._not_before.pop(queue, None)
             if self._at_hand is not None and self._at_hand.queue == queue:
                 self._at_hand = None
 
     # ---- queues
 
-    def _rebalance(self) -> None:
+    def _rebalance(self, *, waits: bool = False) -> RemoteError | None:
+        """Have the queues shared out where that is due, and take up what came of it. Return why some are missing;
+        RefusedError or RemoteError where all are."""
+        if waits and self._sharing is not None:
+            wait([self._sharing.done])
+        problem = self._take_up()
         now = time.monotonic()
-        if now < self._balance_at and not self._changed.is_set():
-            return
-        self._changed.clear()
-        self._balance_at = now + _REBALANCE_SECONDS
-        routes = self._routes()
-        if self._joins:
-            self._look_at_others(routes)
-            content = consumer_heartbeat(self.group, self._subscribed, self._begin, unit_mode=self._unit_mode)
-            self._announced = content["consumerDataSet"][0]["subscriptionDataSet"]
-            self._client.start_heartbeats(content)
-            if not self._has_joined:
-                # the broker makes the retry topic of a group when its first member comes
-                self._has_joined = True
-                routes = self._routes()
-            if len(routes) < len(self._subscribed):
-                self._balance_at = now + _ROUTED_SECONDS
-        mine: set[MessageQueue] = set()
-        for route in routes.values():
-            mine |= set(self._share_of(route))
-        problem = self._save_before(self._offsets.keys() - mine)
-        self._offsets = {queue: offset for queue, offset in self._offsets.items() if queue in mine}
-        self._committed &= mine
-        away: set[str] = set()
-        for queue in sorted(mine - self._offsets.keys()):
-            if queue.broker_name not in away:
-                try:
-                    self._offsets[queue] = self._start_of(queue)
-                except RemoteError as error:
-                    # the other brokers' queues are not kept back
-                    away.add(queue.broker_name)
-                    problem = error
-        if problem is not None:
-            raise problem
+        is_due = now >= self._balance_at or self._changed.is_set()
+        # queues that come back begin where they were given up
+        if self._sharing is None and is_due and not (self._progress and self._progress.given_up):
+            self._changed.clear()
+            self._balance_at = now + _REBALANCE_SECONDS
+            known = frozenset(self._offsets)
+            self._sharing = Job(lambda: self._joining.share(known))
+            if waits:
+                wait([self._sharing.done])
+                problem = self._take_up()
+        return problem
 
-    def _routes(self) -> dict[str, Route]:
-        """Return the routes of what is subscribed, without a retry topic that no name server knows yet."""
-        routes: dict[str, Route] = {}
-        for topic in self._subscribed:
-            route = self._looked_up(topic)
-            if route is not None and route.readable:
-                routes[topic] = route
-            elif topic == self.topic:
-                raise RemoteError(
-                    f"no broker has messages of topic {self.topic!r}",
-                    hint="`rmqctl topics` lists those that name servers know",
-                )
-        return routes
+    def _take_up(self) -> RemoteError | None:
+        """Take and give up queues as they were shared out, once that is over; errors as of `_rebalance`."""
+        job = self._sharing
+        if job is None or not job.done.done():
+            return None
+        self._sharing = None
+        share = self._result(job)
+        self._give_up(self._offsets.keys() - share.mine)
+        self._offsets = {**share.starts, **self._offsets}
+        self._not_before |= share.not_before
+        if not share.is_complete:
+            self._balance_at = min(self._balance_at, time.monotonic() + _ROUTED_SECONDS)
+        self._connecting.clear()
+        return share.problem
 
-    def _looked_up(self, topic: str) -> Route | None:
-        """Return the route of a topic. A member that has queues goes on without name servers, and where they have
-        forgotten the topic, as after their restart."""
-        known = self._client.known_route(topic) if self._offsets else None
-        try:
-            return self._client.route(topic, anew=True) or known
-        except RemoteError:
-            if known is None and not self._offsets:
-                raise
-            return known
-
-    def _look_at_others(self, routes: Mapping[str, Route]) -> None:
-        """Refuse to take queues away from live members that this one would not read, and warn of the others."""
-        addresses = {address for route in routes.values() for address in route.addresses.values()}
-        force, wanted = self._has_joined or self._force, {self.topic: self._subscribed[self.topic]}
-        line, has_conflict = look_at_others(self._client, addresses, self.group, wanted, force=force)
-        if line and line not in self._warned and (has_conflict or not self._has_joined):
-            self._warned.add(line)
-            self.warn(line)
-
-    def _share_of(self, route: Route) -> list[MessageQueue]:
-        """Return the queues of a topic that are for this member."""
-        if not self._joins:
-            return list(route.readable)
-        return share_of(self._client, route, self.group, self._allocate)
-
-    def _start_of(self, queue: MessageQueue) -> int:
-        """The group's offset in a queue, or where it begins without one (computePullFromWhere)."""
-        offset = self._client.group_offset(self.group, queue) if self._joins else None
-        if offset is not None:
-            return offset
-        # no retry that is to come again may be left out
-        begin = self._begin if queue.topic == self.topic else "first"
-        if isinstance(begin, int):
-            self._not_before[queue] = begin
-        return self._client.first_offset(queue, begin)
+    def _give_up(self, queues: Collection[MessageQueue]) -> None:
+        """Forget queues; what is consumed of them is committed next."""
+        if self._progress is not None:
+            self._progress.give_up(queues)
+        self._offsets = {queue: offset for queue, offset in self._offsets.items() if queue not in queues}
 
     # ---- offsets
 
     def commit(self) -> None:
         """Commit what was given up to now, and nothing that was pulled with it."""
         self._consumed()
-        self._save(is_due=False)
-
-    def _save(self, *, is_due: bool) -> None:
-        now = time.monotonic()
-        if not self._commits or (is_due and now - self._saved_at < _COMMIT_SECONDS):
-            return
-        self._saved_at = now
-        again = (self._committed & self._offsets.keys()) - self._unsaved if is_due else set()
-        problem, away = None, set[str]()
-        for queue in sorted(self._unsaved):
-            if queue.broker_name not in away:
-                try:
-                    self._client.commit_offset(self.group, queue, self._reached(queue))
-                    self._committed.add(queue)
-                    self._unsaved.discard(queue)
-                    self.uncommitted.pop(queue, None)
-                except RemoteError as error:
-                    away.add(queue.broker_name)
-                    problem = error
-        for queue in sorted(again):
-            # a broker that was killed has lost what was committed last; one that is away is asked with the next pull
-            with contextlib.suppress(RemoteError):
-                self._client.commit_offset(self.group, queue, self._reached(queue), is_oneway=True)
+        problem = self._progress.save_now() if self._progress is not None else None
         if problem is not None:
             raise problem
 
-    def _save_before(self, given_up: Collection[MessageQueue]) -> RemoteError | None:
-        """Commit before queues are given up, and return why that failed. `warn` gets what is not committed."""
-        try:
-            self._save(is_due=False)
-        except RemoteError as error:
-            for queue in sorted(self._unsaved.intersection(given_up)):
-                self._unsaved.discard(queue)
-                self.uncommitted[queue] = self._reached(queue)
-                self.warn(not_committed(queue, self._reached(queue), error))
-            return error
-        return None
+    @property
+    def uncommitted(self) -> dict[MessageQueue, int]:
+        """Offsets that could not be committed when their queue was given up, at the end too: messages come again."""
+        return {} if self._progress is None else self._progress.uncommitted
+
+    def _moved(self, queue: MessageQueue) -> None:
+        if self._progress is not None:
+            self._progress.unsaved.add(queue)
 
     def _reached(self, queue: MessageQueue) -> int:
         """Return the offset up to which a queue is consumed: of what was pulled the caller may have a part only."""
@@ -564,9 +530,11 @@ class Consumer:
         try:
             # what an operator was told is set must not be overwritten
             self._set_offsets()
-            self._save_before(self._offsets.keys())
+            self._give_up(set(self._offsets))
+            if self._progress is not None:
+                self._progress.save_now()
             self._pulls.clear()
-            if self._has_joined:
+            if self._joining.has_joined:
                 self._client.unregister(headers.UnregisterClient(consumer_group=self.group))
         finally:
             self._client.close()

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypedDict
 from rmqctl.formats.checksums import java_hash
 from rmqctl.formats.errors import RefusedError, RemoteError, UsageError, counted
 from rmqctl.network.clients.channel import Dial
-from rmqctl.network.clients.client import Client, Route, Warn, Where
+from rmqctl.network.clients.client import Client, Route, Warn, Where, log_warning
 from rmqctl.network.remoting.codec import (
     MessageQueue,
     RemotingCommand,
@@ -28,6 +28,7 @@ from rmqctl.network.remoting.codec import (
     text_of,
 )
 from rmqctl.network.remoting.headers import ConsumerGroupHeader
+from rmqctl.network.topic_config import retry_topic
 from rmqctl.store.answers.dead_letters import RETRY_PREFIX
 from rmqctl.store.read.filter import SUBSCRIBE_ALL, TagFilter
 
@@ -221,6 +222,121 @@ def look_at_others(
     if is_broadcast or not others.client_ids:
         return "", False
     return f"{has}: a share of their queues, those of retries included, is consumed here until this ends", False
+
+
+class Share(NamedTuple):
+    """Queues that are for a member, and where it begins in new ones; `not_before`: store times (ms) of the first
+    messages there. `problem`: why others are missing. `is_complete`: all topics are routed."""
+
+    mine: set[MessageQueue]
+    starts: dict[MessageQueue, int]
+    not_before: dict[MessageQueue, int]
+    problem: RemoteError | None
+    is_complete: bool
+
+
+class Joining:
+    """How a member without a callback takes part in its group. One thread at a time asks."""
+
+    def __init__(self, client: Client, group: str, own: tuple[str, str], options: ConsumerOptions) -> None:
+        """`own`: the topic and its tags."""
+        self._client = client
+        self._group = group
+        self._topic, tags = own
+        self._joins = options.get("joins", True)
+        self.subscribed = {**({retry_topic(group): SUBSCRIBE_ALL} if self._joins else {}), self._topic: tags}
+        """Tags by topic, the retry topic included."""
+        self._begin: Where = options.get("begin", "last")
+        self._allocate = options.get("allocate", averagely)
+        self._force = options.get("force", False)
+        self._unit_mode = options.get("unit_mode", False)
+        self._warn = options.get("warn", log_warning)
+        self._warned: set[str] = set()
+        self.has_joined = False
+        self.announced: list[Any] = []
+        """Subscriptions as in the heartbeats."""
+
+    def share(self, known: frozenset[MessageQueue]) -> Share:
+        """Join, and ask which queues are for this member, and where it begins in those that are not `known`.
+        RefusedError or RemoteError."""
+        routes = self._routes(known)
+        if self._joins:
+            self._look_at_others(routes)
+            content = consumer_heartbeat(self._group, self.subscribed, self._begin, unit_mode=self._unit_mode)
+            self.announced = content["consumerDataSet"][0]["subscriptionDataSet"]
+            self._client.start_heartbeats(content)
+            if not self.has_joined:
+                # the broker makes the retry topic of a group when its first member comes
+                self.has_joined = True
+                routes = self._routes(known)
+        mine: set[MessageQueue] = set()
+        for route in routes.values():
+            mine |= set(self._share_of(route))
+        share = Share(mine, {}, {}, None, len(routes) == len(self.subscribed))
+        away: set[str] = set()
+        for queue in sorted(mine - known):
+            if queue.broker_name not in away:
+                try:
+                    self._begin_in(queue, share)
+                except RemoteError as error:
+                    # the other brokers' queues are not kept back
+                    away.add(queue.broker_name)
+                    share = share._replace(problem=error)
+        return share
+
+    def _routes(self, known: frozenset[MessageQueue]) -> dict[str, Route]:
+        """Return the routes of what is subscribed, without a retry topic that no name server knows yet."""
+        routes: dict[str, Route] = {}
+        for topic in self.subscribed:
+            route = self._looked_up(topic, has_queues=bool(known))
+            if route is not None and route.readable:
+                routes[topic] = route
+            elif topic == self._topic:
+                raise unrouted(topic)
+        return routes
+
+    def _looked_up(self, topic: str, *, has_queues: bool) -> Route | None:
+        """Return the route of a topic. A member that has queues goes on without name servers, and where they have
+        forgotten the topic, as after their restart."""
+        known = self._client.known_route(topic) if has_queues else None
+        try:
+            return self._client.route(topic, anew=True) or known
+        except RemoteError:
+            if not has_queues:
+                raise
+            return known
+
+    def _look_at_others(self, routes: Mapping[str, Route]) -> None:
+        """Refuse to take queues away from live members that this one would not read, and warn of the others."""
+        addresses = {address for route in routes.values() for address in route.addresses.values()}
+        force, wanted = self.has_joined or self._force, {self._topic: self.subscribed[self._topic]}
+        line, has_conflict = look_at_others(self._client, addresses, self._group, wanted, force=force)
+        if line and line not in self._warned and (has_conflict or not self.has_joined):
+            self._warned.add(line)
+            self._warn(line)
+
+    def _share_of(self, route: Route) -> list[MessageQueue]:
+        if not self._joins:
+            return list(route.readable)
+        return share_of(self._client, route, self._group, self._allocate)
+
+    def _begin_in(self, queue: MessageQueue, share: Share) -> None:
+        """Note where to begin: at the group's offset, or as `begin` says (computePullFromWhere)."""
+        offset = self._client.group_offset(self._group, queue) if self._joins else None
+        if offset is None:
+            # no retry that is to come again may be left out
+            begin = self._begin if queue.topic == self._topic else "first"
+            if isinstance(begin, int):
+                share.not_before[queue] = begin
+            offset = self._client.first_offset(queue, begin)
+        share.starts[queue] = offset
+
+
+def unrouted(topic: str) -> RemoteError:
+    """Return the error for a topic whose messages no broker has."""
+    return RemoteError(
+        f"no broker has messages of topic {topic!r}", hint="`rmqctl topics` lists those that name servers know"
+    )
 
 
 def not_committed(queue: MessageQueue, offset: int, error: RemoteError) -> str:

@@ -179,7 +179,7 @@ def test_a_member_without_a_callback_goes_on_where_an_operator_sets_it(tmp_path:
 
 def test_offsets_that_a_broker_lost_are_committed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that is killed has lost what was committed in the last seconds."""
-    monkeypatch.setattr("rmqctl.network.clients.consumer._COMMIT_SECONDS", 0.1)
+    monkeypatch.setattr("rmqctl.network.clients.progress._COMMIT_SECONDS", 0.1)
     with serving_here(tmp_path / "store", CONFIG, {}) as served, Producer(served.namesrv) as producer:
         queue = producer.send(Message("Ahead", b"a")).queue
         where = {"consumerGroup": "kept", "topic": "Ahead", "queueId": queue.queue_id}

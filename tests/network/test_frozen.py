@@ -1,4 +1,4 @@
-"""A broker that is frozen (SIGSTOP), as one whose machine hangs: connected, and without an answer, for ever.
+"""A broker or name server that is frozen (SIGSTOP), as one whose machine hangs: connected, and never answering.
 
 What RocketMQ's clients wait for has a time-out; so have ours, and messages of the other broker come meanwhile.
 """
@@ -18,10 +18,13 @@ import pytest
 
 from rmqctl.formats.errors import RemoteError
 from rmqctl.formats.message import Message
+from rmqctl.network.clients.client import Client
 from rmqctl.network.clients.consumer import Consumer
 from rmqctl.network.clients.producer import Producer
 from rmqctl.network.clients.push.push_consumer import MemberOptions, PushConsumer
 from rmqctl.network.clients.push.settings import ConsumeStatus, OrderlyStatus
+from rmqctl.network.remoting.codec import RemotingCommand
+from rmqctl.network.serving import ListeningBroker
 from tests.network.serving import Served, serving, serving_here
 from tests.network.test_producing import CONFIG, broker_b, wait_for_route
 from tests.rmqctl.looking import run
@@ -161,12 +164,103 @@ def test_a_verb_beside_a_frozen_broker(arguments: tuple[str, ...], code: int, tw
     assert took < LIMIT
 
 
+def test_no_poll_waits_for_a_frozen_broker(two: Two) -> None:
+    """Joining asks both brokers, more than once. A call is over when its seconds are, as is the first of a member."""
+    bodies: list[bytes] = []
+    took: list[float] = []
+    for is_new in (True, False):
+        with contextlib.ExitStack() as ending:
+            if is_new:
+                ending.enter_context(two.frozen())
+            consumer = ending.enter_context(Consumer(two.namesrv, "polls", "Frozen", begin="first"))
+            if not is_new:
+                while len(bodies) < COUNT * 2:
+                    bodies += [one.body for one in consumer.poll(1)]
+                ending.enter_context(two.frozen())
+                # a broker that cannot be asked whether members came is asked first
+                consumer._changed.set()
+            until = time.monotonic() + 8
+            while time.monotonic() < until or (is_new and len(bodies) < COUNT):
+                assert time.monotonic() < until + LIMIT
+                begun = time.monotonic()
+                bodies += [one.body for one in consumer.poll(0.2)]
+                took.append(time.monotonic() - begun)
+    print(f"longest poll {max(took):.2f} s of {len(took)}")
+    assert max(took) < 2.5
+
+
+@contextlib.contextmanager
+def two_name_servers(tmp_path: Path) -> Iterator[tuple[ListeningBroker, Served]]:
+    """Serve a store that is registered at its own name server and at that of another process, to be frozen."""
+    with (
+        serving(tmp_path / "other", "--writable", "--create", "-c", broker_b(tmp_path)) as other,
+        serving_here(tmp_path / "own", CONFIG, {}, register_at=other.namesrv, tells=True) as own,
+    ):
+        wait_for_route(other.namesrv, "TBW102", 2)
+        yield own, other
+
+
+def test_clients_go_on_with_the_other_name_server(tmp_path: Path) -> None:
+    """The first one that a client asks does not answer: that costs one time-out, and it is not asked first again."""
+    took: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def timed(name: str) -> Iterator[None]:
+        begun = time.monotonic()
+        yield
+        took[name] = time.monotonic() - begun
+
+    got: Counter[bytes] = Counter()
+    with two_name_servers(tmp_path) as (own, other), contextlib.ExitStack() as running:
+        other.process.send_signal(signal.SIGSTOP)
+        running.callback(other.process.send_signal, signal.SIGCONT)
+        both = f"{other.namesrv};{own.namesrv}"
+        producer = running.enter_context(Producer(both))
+        with timed("first send"):
+            producer.send(Message("Frozen", b"broker-a"))
+        with timed("another topic"):
+            producer.send(Message("Another", b"x"))
+        # the other name server learns of new topics at once, though the first one does not answer
+        assert {queue.broker_name for queue in wait_for_route(own.namesrv, "Another", 1)} == {"broker-a"}
+        for kind in ("pull", "push", "orderly"):
+            with timed(kind), consuming(kind, both, got):
+                spent(lambda kind=kind: got[b"broker-a"] == len(took) - 1)  # type: ignore[misc]
+        with timed("topics"):
+            assert run("topics", "-n", both).code == 0
+    print({name: round(seconds, 1) for name, seconds in took.items()})
+    assert took["another topic"] < 2.5
+
+
+def test_threads_that_fail_together_leave_one_name_server() -> None:
+    """Each of them finds the first one silent: the second one is the first from then on, not the silent one again."""
+    client = Client("127.0.0.1:1;127.0.0.1:2")
+    together = threading.Barrier(2)
+    silent: list[str] = []
+
+    def ask(address: str, *_: object, **__: object) -> RemotingCommand:
+        if address == "127.0.0.1:1":
+            together.wait(LIMIT)
+            silent.append(address)
+            raise RemoteError("not answered")
+        return RemotingCommand(0)
+
+    client.ask = ask  # type: ignore[method-assign]
+    threads = [threading.Thread(target=client.ask_name_server, args=(105,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT)
+    assert len(silent) == 2
+    assert client.name_servers == ["127.0.0.1:2", "127.0.0.1:1"]
+    client.close()
+
+
 def test_a_broker_that_hangs_is_asked_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages of the others wait for its time-outs: they come in between."""
+    """What asks it waits for its time-outs: others are asked in between."""
     clock = [100.0]
 
     def hangs(consumer: Consumer, pause: float, ends: object) -> None:
-        clock[0] += 9
+        consumer._spent = 9.0
         raise RemoteError("not answered")
 
     monkeypatch.setattr(Consumer, "_round", hangs)
@@ -174,4 +268,4 @@ def test_a_broker_that_hangs_is_asked_again_after_a_while(monkeypatch: pytest.Mo
     with contextlib.closing(Consumer("127.0.0.1:1", "g", "T", joins=False)) as consumer:
         consumer._balance_at = 1000.0
         assert consumer.poll(0) == []
-        assert consumer._balance_at == 109 + 3 * 9
+        assert consumer._balance_at == 100 + 3 * 9

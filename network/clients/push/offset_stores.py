@@ -12,6 +12,7 @@ from typing import Protocol
 from rmqctl.formats.errors import CorruptError, RemoteError, RmqctlError
 from rmqctl.network.clients.client import Client, Warn
 from rmqctl.network.clients.membership import not_committed
+from rmqctl.network.clients.progress import commit_offsets
 from rmqctl.network.remoting.codec import MessageQueue, parse_body, queue_of_key
 from rmqctl.store.files import io
 from rmqctl.store.files.reading import is_there, read_small_file
@@ -98,20 +99,16 @@ class BrokerOffsets(_InMemory):
 
     def persist(self, queues: Collection[MessageQueue]) -> None:
         """See ProgressStore."""
-        away: dict[str, RemoteError] = {}
-        for queue, offset in self._known(queues).items():
-            if self._committed.get(queue) == offset:
-                continue
-            if queue.broker_name in away:
-                self._missed(queue, offset, away[queue.broker_name])
-                continue
-            try:
-                self._client.commit_offset(self._group, queue, offset)
+        wanted = {
+            queue: offset for queue, offset in self._known(queues).items() if self._committed.get(queue) != offset
+        }
+        missed = commit_offsets(self._client, self._group, wanted)
+        for queue, offset in wanted.items():
+            if queue in missed:
+                self._missed(queue, offset, missed[queue])
+            else:
                 self._committed[queue] = offset
                 self.uncommitted.pop(queue, None)
-            except RemoteError as error:
-                away[queue.broker_name] = error
-                self._missed(queue, offset, error)
 
     def _missed(self, queue: MessageQueue, offset: int, error: RemoteError) -> None:
         if self.uncommitted.get(queue) != offset:

@@ -15,6 +15,7 @@ from rmqctl.network.clients.membership import (
     Allocate,
     averagely,
     look_at_others,
+    unrouted,
 )
 from rmqctl.network.clients.producer import trace_dispatcher
 from rmqctl.network.clients.producing.settings import check_group
@@ -199,12 +200,7 @@ class PushConsumer:
             for topic in self._member.subscriptions:
                 route = self._client.route(topic, anew=True)
                 if (route is None or not route.readable) and topic in self._own:
-                    self._miss(
-                        RemoteError(
-                            f"no broker has messages of topic {topic!r}",
-                            hint="`rmqctl topics` lists those that name servers know",
-                        )
-                    )
+                    self._miss(unrouted(topic))
                 addresses |= set(route.addresses.values()) if route is not None else set()
             if addresses:
                 line, _ = look_at_others(
