@@ -57,6 +57,7 @@ def _as_batches(
     damage: ToldDamage,
     compression: Compression = "zstd",
 ) -> ExportReport:
+    from rmqctl.opening import selected_bytes
     from rmqctl.output.progress import progress
 
     lines: JsonColumns | MessageLines | None = None
@@ -68,7 +69,7 @@ def _as_batches(
         from rmqctl.messages import text
 
         lines = text.MessageLines(known_columns(names))
-    with progress("exporting", walked_bytes(store.files.log, selection), "bytes") as bar:
+    with progress("exporting", selected_bytes(store.files, selection), "bytes") as bar:
         return store.export(
             target,
             selection.criteria,
@@ -86,6 +87,7 @@ def _plain_lines(
 ) -> ExportReport:
     from rmqctl.formats.layouts import SYS_FLAG_COMPRESSED
     from rmqctl.formats.message import unread_body_error
+    from rmqctl.opening import selected_bytes
     from rmqctl.output.output import csv_lines, json_line
     from rmqctl.output.progress import progress
 
@@ -106,7 +108,7 @@ def _plain_lines(
                 record = {name: record[name] for name in names if name in record}
             yield message.topic, message.store_timestamp, record
 
-    with progress("exporting", walked_bytes(store.files.log, selection), "bytes") as bar:
+    with progress("exporting", selected_bytes(store.files, selection), "bytes") as bar:
         if target.format == "jsonl":
             report = export_records(records(), target, json_line)
         else:
@@ -127,10 +129,11 @@ def export_on_spark(
 ) -> ExportReport:
     """Write what is selected as tasks of Spark, into a directory of files."""
     from rmqctl.flags.spark_options import job_engine
+    from rmqctl.opening import selected_bytes
     from rmqctl.output.progress import progress
     from rmqctl.pipeline.jobs.export import export_with
 
     require_pyarrow()
-    length = walked_bytes(files.log, selection)
-    with job_engine(spark) as engine, progress("exporting", length, "bytes") as bar:
+    total = selected_bytes(files, selection)
+    with job_engine(spark) as engine, progress("exporting", total, "bytes") as bar:
         return export_with(engine, files, target, selection, Events(bar.advance, damage), names, compression)

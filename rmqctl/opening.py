@@ -12,6 +12,7 @@ from rmqctl.output.output import refuse_place, talk
 if TYPE_CHECKING:
     from rmqctl.store.config.config import StoreConfig
     from rmqctl.store.message_store import MessageStore
+    from rmqctl.store.read.select import Selection
     from rmqctl.store.store_files import StoreFiles
 
 STORE_VARIABLE = "RMQCTL_STORE"
@@ -36,16 +37,42 @@ def locate_store(store_path: Path | None, config_path: Path | None) -> StoreLoca
     return StoreLocation(store_path or Path.home() / "store", config_path)
 
 
-def log_bytes(files: StoreFiles, passes: int = 1) -> Callable[[], int]:
-    """Return what counts the bytes of the commitlog up to its end, times `passes`: the total of a progress bar.
+# Totals of progress bars: functions, because a bar that never shows costs no look at the log's end.
 
-    A bar that never shows costs no look at the log's end.
-    """
+
+def log_bytes(files: StoreFiles, passes: int = 1) -> Callable[[], int]:
+    """Return what counts the bytes of the commitlog up to its end, times `passes`."""
 
     def count() -> int:
         from rmqctl.store.log.survey import written_bytes
 
         return passes * written_bytes(files.log)
+
+    return count
+
+
+def selected_bytes(files: StoreFiles, selection: Selection) -> Callable[[], int]:
+    """Return what counts the bytes of the commitlog that `selection` leads through, up to the log's end."""
+
+    def count() -> int:
+        from rmqctl.store.log.survey import written_end
+        from rmqctl.store.read.select import walked_bytes
+
+        return walked_bytes(files.log, selection, written_end(files.log))
+
+    return count
+
+
+def disk_bytes(*places: Path) -> Callable[[], int | None]:
+    """Return what counts the bytes that files below `places` take on disk; None where one goes meanwhile."""
+
+    def count() -> int | None:
+        from rmqctl.store.files.io import tree_on_disk_bytes
+
+        try:
+            return sum(map(tree_on_disk_bytes, places))
+        except FileNotFoundError:
+            return None
 
     return count
 

@@ -53,6 +53,7 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import is_directory
 from rmqctl.store.log.column_walk import walk_columns
 from rmqctl.store.log.columns import MessageColumns
+from rmqctl.store.log.survey import written_end
 from rmqctl.store.log.walk import Blank, Damage, Record
 from rmqctl.store.native.tables import Columns
 from rmqctl.store.options import Events
@@ -135,18 +136,20 @@ def diff(
 
 def work_of(a: StoreFiles, b: StoreFiles) -> int:
     """How many bytes a diff will tell of: those that one of the logs has, or both, once for each pass."""
-    return _PASSES * _length(plan_pairs(a, b, SPLIT_SIZE))
+    return _PASSES * _length(a, b, plan_pairs(a, b, SPLIT_SIZE))
 
 
-def _length(pairs: Sequence[Pair]) -> int:
-    return sum(pair.end - pair.begin for pair in pairs)
+def _length(a: StoreFiles, b: StoreFiles, pairs: Sequence[Pair]) -> int:
+    """Return the bytes of the stretches, without the zeros of files that were made ahead."""
+    end = max(written_end(a.log), written_end(b.log))
+    return sum(max(0, min(pair.end, end) - pair.begin) for pair in pairs)
 
 
 def _over(
     engine: Engine, a: StoreFiles, b: StoreFiles, pairs: Sequence[Pair], content: bool, limit: int, events: Events
 ) -> Diff:
     """The diff, by these stretches of the logs."""
-    length = _length(pairs)
+    length = _length(a, b, pairs)
     compared = engine.run("comparing", compare, pairs, on_done_telling(events, length, len(pairs)))
     found = _first_look(a, b, content, compared)
     size = sum(pair.end - pair.begin for pair, look in zip(pairs, compared, strict=True) if not look.is_same)

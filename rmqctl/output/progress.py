@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
     from rich.status import Status
 
-Total = int | Callable[[], int] | None
+Total = int | Callable[[], int | None] | None
 
 SHOWN_AFTER = 1.0
 REFRESHED_EVERY = 0.1
@@ -80,6 +80,7 @@ class _Bar:
         self._total = total
         self._unit = unit
         self._done = 0
+        self._most: float = 0
         self._next_look = time.monotonic() + SHOWN_AFTER
         self._progress: Progress | None = None
         self._task: TaskID | None = None
@@ -102,7 +103,7 @@ class _Bar:
             self._make()
         if self._progress is None or self._task is None:
             return
-        self._progress.update(self._task, completed=self._done)
+        self._progress.update(self._task, completed=min(self._done, self._most))
         if self not in _drawn:
             _drawn.append(self)
             self._progress.start()
@@ -132,6 +133,8 @@ class _Bar:
             redirect_stdout=False,
         )
         total = self._total() if callable(self._total) else self._total
+        # zeros behind the end of a log that is read in splits count as read, and are not in its total
+        self._most = float("inf") if total is None else total
         self._task = self._progress.add_task(self._label, total=total)
 
     def hide(self) -> None:

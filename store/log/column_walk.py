@@ -18,7 +18,7 @@ from rmqctl.store.files.reading import file_elsewhere, first_nonzero, removed_er
 from rmqctl.store.log import plain_walk as plain
 from rmqctl.store.log.columns import Bytes, ColumnRecord, MessageColumns, TopicIds
 from rmqctl.store.log.search import FrameSearch
-from rmqctl.store.log.walk import Progress, Record, walk_file, walk_files
+from rmqctl.store.log.walk import Empty, Progress, Record, walk_file, walk_files
 from rmqctl.store.native.tables import FULL, INTS, KEYS_OF_A_ROW, LONGS, NEW_TOPIC, STOPPED, Columns
 from rmqctl.store.native.walk import WindowWalk
 
@@ -137,7 +137,7 @@ class FileWalk:
         stop = end if request.limit is None else min(end, request.limit - file.start_offset)
         keep = bool(request.columns & Columns.BYTES)
         windows = _Windows(file, search, keep)
-        position = reported = begin
+        position = reported = passed = begin
         length = first_window or request.window
         try:
             while position < stop:
@@ -145,7 +145,7 @@ class FileWalk:
                     request.stopped()
                 size = min(length, end - position)
                 buffer = windows.read(position, size)
-                reached = yield from self._window(buffer, position, stop)
+                reached = passed = yield from self._window(buffer, position, stop)
                 if keep:
                     yield from self._flush(buffer)
                 is_last = self._status == STOPPED or position + size == end
@@ -162,10 +162,11 @@ class FileWalk:
                         yield record
                         length = min(_FIRST_WINDOW, request.window)
                     reached = record.end - file.start_offset
+                    passed = record.physical_offset - file.start_offset if isinstance(record, Empty) else reached
                 position = reached
                 if request.progress is not None:
-                    request.progress(position - reported)
-                    reported = position
+                    request.progress(passed - reported)
+                    reported = passed
             yield from self._flush(None)
         finally:
             windows.close()

@@ -43,7 +43,7 @@ class WalkPiece:
     """The records of a file that start in [begin, limit), positions in the file; `end` is that of the file.
 
     `begin` is a guess: it holds if the walk of the piece before ends exactly there. `before` and `after`: damage
-    between files. `reached`: where the walk of this piece ended.
+    between files. `reached`: where the walk of this piece ended; `empty`: the bytes of zeros that it met at the end.
     """
 
     file: MappedFile
@@ -53,6 +53,7 @@ class WalkPiece:
     before: list[Damage] = field(default_factory=list)
     after: list[Damage] = field(default_factory=list)
     reached: int = -1
+    empty: int = 0
 
     def records(self, request: Request) -> Iterator[ColumnRecord]:
         """The records of the piece and the damage around it."""
@@ -67,6 +68,8 @@ class WalkPiece:
             else:
                 for record in FileWalk(request._replace(limit=limit), self.file).records(self.begin, self.end):
                     self.reached = record.end - start
+                    if isinstance(record, Empty):
+                        self.empty = record.end - record.physical_offset
                     yield record
         yield from self.after
 
@@ -161,7 +164,7 @@ class LogCount:
 
 
 class _Told:
-    """Tells the progress of one piece: all of its bytes in the end, however far its walk went."""
+    """Report the progress of one piece: all of its bytes but zeros in the end, however far its walk went."""
 
     def __init__(self, progress: Progress | None, telling: threading.Lock, length: int) -> None:
         self._progress, self._telling, self._left = progress, telling, max(0, length)
@@ -172,6 +175,10 @@ class _Told:
         if self._progress is not None:
             with self._telling:
                 self._progress(passed)
+
+    def leave_out(self, size: int) -> None:
+        """Do not count so many bytes: a bar's total knows nothing of zeros at the end of the log."""
+        self._left = max(0, self._left - size)
 
     def __enter__(self) -> _Told:
         return self
@@ -216,6 +223,7 @@ def walk_parallel(
             records = one.records(request._replace(progress=told.tell))
             result = work(records)
             deque(records, maxlen=0)  # what `work` left: the end of the walk must be known
+            told.leave_out(one.empty)
         return result
 
     waiting = deque(pieces(request, begin, piece))

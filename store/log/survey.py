@@ -209,6 +209,14 @@ def written_bytes(log: MappedFileQueue) -> int:
     return before + end_of_nonzero(last.descriptors, last.path, 0, last.size)
 
 
+def written_end(log: MappedFileQueue) -> int:
+    """Return the physical offset behind the log's last byte that is not zero."""
+    last = log.last_with_data()
+    if last is None:
+        return max(log.min_offset, 0)
+    return last.start_offset + end_of_nonzero(last.descriptors, last.path, 0, last.size)
+
+
 def look_at_tail(log: MappedFileQueue, window: int = _WINDOW) -> Tail:
     """Walk about the last `window` bytes of the log, checksums included."""
     file = log.last_with_data()

@@ -118,8 +118,9 @@ def walk(
     """All records from physical offset `begin` (a frame's start, or any offset to find the next frame from) on.
 
     Together they cover every byte up to the end of the last file, once. Bodies are checked against their CRC from
-    offset `crc_from` on. `progress` is told the bytes passed. After damage the walk goes on at the next place where a
-    frame passes every check of law 3 including its CRC. UnreadableError for a file that shrinks while it is read.
+    offset `crc_from` on. `progress` gets the bytes passed, without zeros at the end of a file. After damage the walk
+    goes on at the next place where a frame passes every check of law 3 including its CRC. UnreadableError for a file
+    that shrinks while it is read.
     """
 
     def one_file(file: MappedFile, begin: int, end: int) -> Iterator[Record]:
@@ -201,6 +202,7 @@ def walk_file(
     record: Record
     window = b""
     window_start = reported = position
+    data_end = end
     while position < end:
         at = position - window_start
         if not window or (at + FRAME_HEADS[3].size > len(window) and window_start + len(window) < end):
@@ -224,9 +226,11 @@ def walk_file(
         except FrameDamage as damage:
             record = _damage(file, search, position, end, size, damage)
         yield record
+        if isinstance(record, Empty):
+            data_end = position
         position = record.end - file.start_offset
     if progress is not None:
-        progress(max(0, end - reported))
+        progress(max(0, data_end - reported))
 
 
 def _record(

@@ -217,11 +217,12 @@ def _missing_units(view: QueueView, begin: int, end: int) -> CorruptError:
     )
 
 
-def walked_bytes(log: MappedFileQueue, selection: Selection) -> int:
-    """Bytes of the log that will be walked."""
+def walked_bytes(log: MappedFileQueue, selection: Selection, log_end: int | None = None) -> int:
+    """Return the bytes of the log that will be walked, up to `log_end`; None counts a preallocated file in full."""
     file = log.find(selection.begin)
     start = file.start_offset if file is not None else selection.begin
-    end = log.max_offset if selection.end is None else min(selection.end, log.max_offset)
+    last = log.max_offset if log_end is None else log_end
+    end = last if selection.end is None else min(selection.end, last)
     return max(0, end - max(start, log.min_offset))
 
 

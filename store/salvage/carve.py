@@ -100,7 +100,7 @@ class Carver:
             run = self._run_of_overflow(begin) if begin == self._overflow else self._run(begin)
             yield run
             position = run.end
-        self._tell(size)
+        self._tell(position)
 
     def _tell(self, position: int) -> None:
         if position > self._told:

@@ -13,7 +13,7 @@ from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import LARGEST_OFFSET, is_file_name
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.outputs import check_output_place
-from rmqctl.store.files.reading import Descriptors, is_directory, is_real_directory, is_there
+from rmqctl.store.files.reading import Descriptors, end_of_nonzero, is_directory, is_real_directory, is_there
 
 # What a salvage reads: the files behind the paths given, each opened for reading by position only.
 
@@ -28,6 +28,12 @@ class Source(NamedTuple):
     def mapped(self, descriptors: Descriptors) -> MappedFile:
         """The file for walks; its start offset is to be set to the base of a run."""
         return MappedFile(self.path, self.expected_base or 0, self.size, descriptors)
+
+    @property
+    def data_size(self) -> int:
+        """Bytes up to the last one that is not zero."""
+        with Descriptors() as descriptors:
+            return end_of_nonzero(descriptors, self.path, 0, self.size)
 
 
 def find_sources(paths: Sequence[Path], config: StoreConfig) -> list[Source]:

@@ -7,6 +7,7 @@ copied has no gap. Of a live store `abort` is set: whoever opens the copy recove
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -133,8 +134,9 @@ def read_manifest(root: Path) -> dict[str, Any]:
     raise CorruptError("is not as it was written: its own hash does not fit", file=path)
 
 
-def check_files(root: Path, manifest: dict[str, Any]) -> Iterator[Problem]:
-    """Everything at `root` that is not as the manifest says, file by file in its order, then what is there besides."""
+def check_files(root: Path, manifest: dict[str, Any], events: Events) -> Iterator[Problem]:
+    """Yield everything at `root` that is not as the manifest says, file by file in its order, then what is there
+    besides. `progress` gets what files take on disk."""
     expected: set[str] = {MANIFEST_NAME}
     for name in manifest.get("directories", ()):
         expected.add(name)
@@ -147,6 +149,8 @@ def check_files(root: Path, manifest: dict[str, Any]) -> Iterator[Problem]:
         problem = _check(root, copied)
         if problem is not None:
             yield problem
+        elif events.progress is not None:
+            events.passed(io.tree_on_disk_bytes(root / copied.path))
     # directories are known since they are in the manifest
     for path in _present(root, with_directories="directories" in manifest):
         if path not in expected:
@@ -276,9 +280,7 @@ def verify_snapshot(target: Path, events: Events = Events()) -> VerifyReport:
     )
     for row in rows:
         report.bytes += int(row["size"])
-    for problem in check_files(target, manifest):
-        report.problems.append(problem)
-    events.passed(report.bytes)
+    report.problems += check_files(target, manifest, events)
     return report
 
 
@@ -428,7 +430,9 @@ class _Snapshot:
             io.set_modified(target, modified)
             io.flush_file(target)
         self._note(target, how)
-        self._events.passed(size)
+        if self._events.progress is not None:
+            with contextlib.suppress(FileNotFoundError):  # a live store may have removed it since
+                self._events.passed(io.tree_on_disk_bytes(source))
         return True
 
     def _linked(self, source: Path, target: Path) -> bool:

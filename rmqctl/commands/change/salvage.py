@@ -68,8 +68,8 @@ def salvage(
     from rmqctl.store.salvage.sources import find_sources
 
     config = broker_config(StoreLocation(target, config_path))
-    total = sum(one.size for one in find_sources(source, config))
-    with progress("searching", total, "bytes") as bar:
+    sources = find_sources(source, config)
+    with progress("searching", lambda: sum(one.data_size for one in sources), "bytes") as bar:
         report = MessageStore.salvage(
             source, target, config=config, offsets=offsets, stale=stale, events=Events(bar.advance)
         )

@@ -90,12 +90,13 @@ def _preflight(store: StoreLocation, output: Output, directory: Path) -> int:
 
 
 def _take(store: StoreLocation, output: Output, directory: Path, reflink: str, hard_links: bool) -> int:
-    from rmqctl.opening import open_store
+    from rmqctl.opening import disk_bytes, open_store
     from rmqctl.output.progress import progress
     from rmqctl.reports.changes import tell_left_behind
 
     with open_store(store) as opened:
-        total = sum(file.size for file in opened.files.log.files)
+        root = opened.files.root
+        total = disk_bytes(root, *(one for one in opened.files.layout.commitlog if not one.is_relative_to(root)))
         with progress("copying", total, "bytes") as bar:
             report = opened.snapshot(directory, sharing=reflink, hard_links=hard_links, events=Events(bar.advance))
     note_done(f"the snapshot {directory} was made", path=str(directory))
@@ -110,10 +111,11 @@ def _take(store: StoreLocation, output: Output, directory: Path, reflink: str, h
 
 
 def _verify(output: Output, directory: Path) -> int:
+    from rmqctl.opening import disk_bytes
     from rmqctl.output.progress import progress
     from rmqctl.store.message_store import MessageStore
 
-    with progress("verifying", None, "bytes") as bar:
+    with progress("verifying", disk_bytes(directory), "bytes") as bar:
         report = MessageStore.verify_snapshot(directory, events=Events(bar.advance))
     problems = [problem._asdict() for problem in report.problems]
     record = asdict(report) | {"problems": problems}

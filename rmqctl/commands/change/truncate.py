@@ -63,7 +63,7 @@ def truncate(
         assumes_index = decide_sizes(opened.files, queue_file_size, index_size)
         if change.dry_run:
             tell_if_open(opened)
-        total = sum(file.size for file in opened.files.log.files if file.start_offset < at)
+        total = max(0, at - max(opened.files.log.min_offset, 0))
         with progress("reading the commitlog", total, "bytes") as bar:
             report = opened.truncate(
                 at,
