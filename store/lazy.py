@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from rmqctl.store.recover.bridge import recover_bridging
     from rmqctl.store.recover.rebuild import rebuild
     from rmqctl.store.recover.recover import recover, truncate
+    from rmqctl.store.recover.timer import rebuild_timer
     from rmqctl.store.repair.entries import change_entry, purge_topics
     from rmqctl.store.repair.repair import repair
     from rmqctl.store.salvage.salvage import salvage
@@ -99,6 +100,7 @@ _NAMES = {
     "rmqctl.store.snapshot.preflight": "preflight",
     "rmqctl.store.snapshot.snapshot": "take_snapshot verify_snapshot",
     "rmqctl.store.status": "version",
+    "rmqctl.store.recover.timer": "rebuild_timer",
     "rmqctl.store.write.writer": "open_writer",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}

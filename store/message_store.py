@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.select import Order, Selection
     from rmqctl.store.recover.rebuild import RebuildReport
     from rmqctl.store.recover.report import RecoverReport
+    from rmqctl.store.recover.timer import TimerReport
     from rmqctl.store.repair.entries import EntryChange, EntryReport, PurgeReport
     from rmqctl.store.repair.repair import RepairReport
     from rmqctl.store.salvage.write import Offsets, SalvageReport
@@ -75,13 +76,12 @@ class MessageStore:
     `r` opens any store, broken, crashed or in use by a broker, and takes no lock. All looks work on it, and so do the
     changes that mend a store at rest (`recover`, `repair`, `undo` …): each of these takes the lock by itself while it
     lasts, looks at the store again under it, and opens the files again at its end. `rw` is for messages: it takes the
-    lock until `close`, opens only a store that is whole, and refuses those changes. What was put can be read once it is
-    dispatched: see `flush`.
+    lock until `close`, opens only a store that is whole, and refuses those changes. `flush`: what was put can be read.
 
     Times are ms since 1970, sizes and physical offsets bytes. A look raises UnreadableError for a file that cannot be
-    read, UnsupportedError for queues in a RocksDB; `events` gets what happens meanwhile. A change, made as `change`
-    says, raises StoreInUseError where another process has the store, RefusedError where it is open for writing here or
-    a decision is needed, and WriteFailedError for an I/O error, after which `undo` or `resume` ends the change.
+    read; `events` gets what happens meanwhile. A change, made as `change` says, raises StoreInUseError where another
+    process has the store, RefusedError where it is open for writing here or a decision is needed, and WriteFailedError
+    for an I/O error, after which `undo` or `resume` ends the change.
     """
 
     def __init__(self, files: StoreFiles, writer: StoreWriter | None) -> None:
@@ -188,8 +188,8 @@ class MessageStore:
         path says the format; a `Target` says it itself, and may be a directory by topic and day."""
         if not isinstance(target, lazy.Target):
             target = lazy.Target(Path(target), lazy.format_of(Path(target)))
-        chosen, how = _selection(criteria, begin, end), (columns, compression, lines)
-        return lazy.export_selected(self.files, target, chosen, events, *how)
+        chosen = _selection(criteria, begin, end)
+        return lazy.export_selected(self.files, target, chosen, events, columns, compression, lines)
 
     # ---- consumers: the rows that the verbs print; `now` is what ages and due times are held against, None: the clock
 
@@ -300,9 +300,8 @@ class MessageStore:
         return lazy.probable_version(self.files)
 
     def snapshot(
-        self, target: PathLike, *, sharing: Sharing | str = "auto", hard_links: bool = False,
-        events: Events = Events(),
-    ) -> SnapshotReport:  # fmt: skip
+        self, target: PathLike, *, sharing: Sharing | str = "auto", hard_links: bool = False, events: Events = Events()
+    ) -> SnapshotReport:
         """Copy the store to the new directory `target`, with a manifest; also while another process writes to it.
         `sharing`: share blocks with the store where the file system can ("auto"), "always" or "never". `hard_links`:
         give full commitlog files a second name. After an error nothing is left behind."""
@@ -317,8 +316,7 @@ class MessageStore:
     @staticmethod
     def dump(path: PathLike, *, at: int = 0, raw: bool = False) -> tuple[FileKind, Iterator[DumpItem]]:
         """What kind of file it is, and its structures from byte `at` on, field by field; `raw`: its bytes alone."""
-        found = reachable_loose(path)
-        refuse_own_lock(found)
+        refuse_own_lock(found := reachable_loose(path))
         return lazy.dump_file(found, at=at, raw=raw)
 
     @staticmethod
@@ -377,9 +375,8 @@ class MessageStore:
 
     def repair(self, *, only: Iterable[str] = (), change: ChangeOptions = ChangeOptions()) -> RepairReport:
         """Check the store and mend what is found, or `only` findings of these codes; the report has what is `left`."""
-        only = tuple(only)
         with self._changing() as files:
-            return lazy.repair(files, change, only=only)
+            return lazy.repair(files, change, only=tuple(only))
 
     def rebuild(
         self, *, queues: bool = True, index: bool = True, topics: Sequence[str] | None = None,
@@ -388,6 +385,11 @@ class MessageStore:
         """Make consume queues (of `topics`, None: of all) and index, one for all topics, anew from the commitlog."""
         with self._changing() as files:
             return lazy.rebuild(files, change, queues=queues, index=index, topics=topics)
+
+    def rebuild_timer(self, *, now: int | None = None, change: ChangeOptions = ChangeOptions()) -> TimerReport:
+        """Rebuild wheel, log and checkpoint of the timer from the messages of its queue that wait at `now`."""
+        with self._changing() as files:
+            return lazy.rebuild_timer(files, change, now=_moment(now))
 
     def truncate(self, at: int, *, change: ChangeOptions = ChangeOptions()) -> RecoverReport:
         """End the log at physical offset `at`, where a record begins or ends; queues, index and checkpoint follow."""
@@ -555,15 +557,14 @@ class MessageStore:
     @property
     def _writing(self) -> StoreWriter:
         if self._writer is None:
-            where, hint = self.files.root, "open it with mode='rw'"
-            raise RefusedError("the store is open for reading only", file=where, hint=hint)
+            raise RefusedError("the store is open for reading only", hint="open it with mode='rw'")
         return self._writer
 
     def _files_at_rest(self) -> StoreFiles:
         """The files, for what must not happen while this process writes to them."""
         if self._writer is not None:
-            where, hint = self.files.root, "close it, and open it with mode='r'"
-            raise RefusedError("the store is open for writing", file=where, hint=hint)
+            hint = "close it, and open it with mode='r'"
+            raise RefusedError("the store is open for writing", file=self.files.root, hint=hint)
         return self.files
 
     @contextlib.contextmanager

@@ -93,6 +93,7 @@ KEYS = (
     ConfigKey(
         "timerWheelEnable", WRITING, "messages with a delivery time wait in the timer's topic, else they are refused"
     ),
+    ConfigKey("mappedFileSizeTimerLog", READING, "size of timer log files, else that of the files"),
     ConfigKey("timerMaxDelaySec", WRITING, "the longest time that such a message may wait"),
     ConfigKey(
         "brokerRole", WRITING, "SLAVE takes no messages; SYNC_MASTER has puts wait for slaves, with `serve --ha-listen`"
@@ -213,6 +214,7 @@ class StoreConfig(NamedTuple):
     enable_multi_dispatch: bool = False
     timer_wheel_enable: bool = True
     timer_max_delay_sec: int = 259_200
+    mapped_file_size_timer_log: int | None = None
     broker_role: str = "ASYNC_MASTER"
     broker_permission: int = 6
     delete_when: str = "04"
@@ -298,6 +300,7 @@ _SIZES = {
     "mapped_file_size_consume_queue": 6_000_000,
     "mapper_file_size_batch_consume_queue": 13_800_000,
     "mapped_file_size_consume_queue_ext": 48 * 1024 * 1024,
+    "mapped_file_size_timer_log": 104_857_600,
     "max_hash_slot_num": 5_000_000,
     "max_index_num": 20_000_000,
 }

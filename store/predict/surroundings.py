@@ -39,11 +39,10 @@ from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.timer.recovered import RecoveredTimer, pending_messages, recover_timer
-from rmqctl.store.timer.wheel import CHECKPOINT_FILE
+from rmqctl.store.timer.wheel import CHECKPOINT_FILE, log_file_size
 
 # 7 days of one-second slots, twice, of 32 bytes each (TimerWheel)
 _WHEEL_SIZE = 7 * 86_400 * 2 * 32
-_TIMER_LOG_SIZE = 104_857_600
 _READ, _WRITE, _LIST = 4, 2, 1
 _INVALID = "java.io.IOException: Invalid argument"
 
@@ -120,17 +119,7 @@ def refused_by_timer(layout: StoreLayout, config: StoreConfig, release: Release)
     size = 0 if status is None else status.st_size
     if size not in (0, _WHEEL_SIZE):
         return f"java.lang.RuntimeException: Timer wheel length:{size} != expected:{_WHEEL_SIZE}"
-    return load_files([layout.root / "timerlog"], _timer_log_size(layout.root / "timerlog"), release).error
-
-
-def _timer_log_size(directory: Path) -> int:
-    """The size that most files there have: mappedFileSizeTimerLog is not among the settings that are known here."""
-    try:
-        sizes = [path.stat().st_size for path in directory.iterdir() if is_file(path)]
-    except OSError as error:
-        refuse_exhausted(error, directory)
-        return _TIMER_LOG_SIZE
-    return max(sizes, key=lambda size: (sizes.count(size), size), default=_TIMER_LOG_SIZE)
+    return load_files([layout.root / "timerlog"], log_file_size(layout, config), release).error
 
 
 class Owner(NamedTuple):

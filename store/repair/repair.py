@@ -434,7 +434,7 @@ class _Repair:
         staging = self.change.staging
         self._mend_config(chosen)
         if Mend.TIMER in mends:
-            mend_timer(self.files, self.operations)
+            mend_timer(self.files, self.operations, staging)
         epochs = [finding for finding in chosen if mend_of(finding) is Mend.EPOCHS]
         if epochs:
             mend_epochs(epochs, self.operations, staging)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.errors import CorruptError, refuse_exhausted
 from rmqctl.formats.layouts import (
     BLANK_MAGIC,
     TIMER_CHECKPOINT,
@@ -19,8 +19,9 @@ from rmqctl.formats.layouts import (
     TIMER_WHEEL_SLOT,
     TIMER_WHEEL_SLOTS,
 )
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import StoreLayout, file_name, is_file_name
-from rmqctl.store.files.reading import Descriptors, is_directory, is_there, named, read_small_file, status_of
+from rmqctl.store.files.reading import Descriptors, is_directory, is_file, is_there, named, read_small_file, status_of
 
 WHEEL_FILE = "timerwheel"
 SLOT_SIZE = TIMER_WHEEL_SLOT.size
@@ -133,6 +134,8 @@ def slots_from(path: Path, descriptors: Descriptors, position: int) -> list[Slot
 
 CHECKPOINT_FILE = "timercheck"
 LOG_FOLDER = "timerlog"
+# mappedFileSizeTimerLog
+_LOG_FILE_SIZE = 104_857_600
 # TimerMessageStore.MAGIC_DEFAULT, MAGIC_DELETE; other bits than the lowest four make no unit (#recoverAndRevise)
 MAGIC_DEFAULT, MAGIC_TAKES_BACK = 1, 4
 
@@ -184,6 +187,24 @@ def read_timer_checkpoint(config: Path, *, empty_as_missing: bool = False) -> Ti
             hint="move it away, and messages that are due are delivered again; or set timerWheelEnable=false",
         )
     return TimerCheckpoint(*TIMER_CHECKPOINT.unpack_from(data))
+
+
+def known_log_file_size(layout: StoreLayout, config: StoreConfig) -> int | None:
+    """Return the size of a file of the timer log: as configured, else that of most files, None if there are none."""
+    if config.mapped_file_size_timer_log is not None:
+        return config.mapped_file_size_timer_log
+    folder = layout.root / LOG_FOLDER
+    try:
+        sizes = [path.stat().st_size for path in folder.iterdir() if is_file(path)]
+    except OSError as error:
+        refuse_exhausted(error, folder)
+        return None
+    return max(sizes, key=lambda size: (sizes.count(size), size), default=0) or None
+
+
+def log_file_size(layout: StoreLayout, config: StoreConfig) -> int:
+    """Return the size of a new file of the timer log."""
+    return known_log_file_size(layout, config) or _LOG_FILE_SIZE
 
 
 def timer_log_units(layout: StoreLayout, descriptors: Descriptors, end: int) -> Iterator[TimerUnit]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import Counter
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from rmqctl.network.clients.client import Client
 from rmqctl.network.remoting.codec import RequestCode
-from rmqctl.store import MessageStore
+from rmqctl.store import Message, MessageStore
 from tests.features import feature_store
 from tests.interop.brokers import java, real_broker, rmqctl
 from tests.network.callers import with_header
@@ -119,3 +120,49 @@ def test_a_message_in_a_slot_of_the_timer_that_was_cut_is_delivered(version: str
         for number in range(3):
             rmqctl("produce", "-n", real.namesrv, "-t", "T", "--body", f"after {number}", "--deliver-after", "2s")
         assert _all(real.namesrv, 3) == Counter(f"after {number}" for number in range(3))
+
+
+_REBUILT = {
+    **CONF,
+    "mappedFileSizeCommitLog": str(LOG_SIZE),
+    "mappedFileSizeConsumeQueue": "2000",
+    "mappedFileSizeTimerLog": "4096",
+    "maxHashSlotNum": "500",
+    "maxIndexNum": "2000",
+}
+
+
+def _delivered(store: Path) -> Counter[tuple[str, str]]:
+    """Topic and unique key of what a timer delivered."""
+    with MessageStore.open(store) as opened:
+        found = [(one.topic, one.properties()) for one in opened.messages()]
+    return Counter((topic, of["UNIQ_KEY"]) for topic, of in found if "TIMER_DEQUEUE_MS" in of)
+
+
+@pytest.mark.parametrize("version", ["5.3.3", "5.5.0"])
+def test_a_broker_delivers_each_message_of_a_rebuilt_timer_once(version: str, tmp_path: Path) -> None:
+    """Wheel, log and checkpoint are gone: those due already come at once, one that is not due in its second."""
+    store = feature_store("timer-clean-533", tmp_path)
+    for name in ("timerwheel", "config/timercheck"):
+        (store / name).unlink()
+    shutil.rmtree(store / "timerlog")
+    out = (int(time.time()) + 30) * 1000
+    timed = {"TIMER_OUT_MS": str(out), "REAL_TOPIC": "Later", "REAL_QID": "0", "UNIQ_KEY": "not yet"}
+    with MessageStore.open(store, "rw") as opened:
+        opened.put(Message("rmq_sys_wheel_timer", b"x", queue_id=0, properties=timed))
+    before = _delivered(store)
+    conf = tmp_path / "broker.conf"
+    conf.write_text("mappedFileSizeTimerLog=4096\n", encoding="ascii")
+    (report,) = rmqctl("rebuild", "-s", str(store), "-c", str(conf), "--timer")
+    # two of them are due days after the store was made
+    assert (report["waiting"], report["delivered"]) == (164, before.total())
+    assert report["due_already"] in (161, 162, 163)
+    with real_broker(version, tmp_path / "real", store, _REBUILT):
+        end = time.monotonic() + LIMIT
+        while _delivered(store)["Later", "not yet"] == 0 and time.monotonic() < end:
+            time.sleep(0.5)
+        assert out <= time.time() * 1000 < out + 10_000
+        time.sleep(2)
+        after = _delivered(store)
+    assert after.total() == before.total() + report["due_already"] + 1
+    assert set(after.values()) == {1}

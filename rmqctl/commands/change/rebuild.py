@@ -1,4 +1,4 @@
-"""`rmqctl rebuild`: consume queues and index anew from the commitlog."""
+"""`rmqctl rebuild`: consume queues, index and timer from the commitlog."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from rmqctl.store.options import ChangeOptions
     from rmqctl.store.recover.rebuild import RebuildReport
 
+_TOPIC_COLUMNS = ("topic", "waiting", "due_already", "first_due_timestamp", "delivered", "recalled")
+
 
 @click.command(
     epilog="""\b
@@ -38,14 +40,17 @@ Examples:
   rmqctl rebuild -s /data/store                     queues and index
   rmqctl rebuild -s /data/store --queues -t Orders  the queues of one topic
   rmqctl rebuild -s /data/store --index             the key index
+  rmqctl rebuild -s /data/store --timer --dry-run   what waits in the timer, by topic
   rmqctl rebuild -s /nfs/store --master spark://m:7077   on a cluster
 
-Exit code 1 if spans of the log are damaged: their messages got no queue slot. 5: a decision is needed, and nothing was
-changed. --no-journal asks before it removes the old files, and where there is no terminal it needs --yes."""
+Exit code 1 if spans of the log are damaged: their messages got no queue slot, or timed messages cannot be read. 5: a
+decision is needed, and nothing was changed. --no-journal asks before it removes the old files, and where there is no
+terminal it needs --yes."""
 )
 @store_options
 @click.option("--queues", is_flag=True, help="Only the consume queues.")
 @click.option("--index", is_flag=True, help="Only the key index.")
+@click.option("--timer", is_flag=True, help="Only wheel, log and checkpoint of the timer, from its queue.")
 @topic_option.but(multiple=True, help="Only the queues of this topic; may be repeated. Implies --queues.")
 @spark_options
 @queue_file_size_option
@@ -58,6 +63,7 @@ def rebuild(
     spark: SparkChoice,
     queues: bool,
     index: bool,
+    timer: bool,
     topic: tuple[str, ...],
     queue_file_size: int | None,
     index_size: tuple[int, int] | None,
@@ -67,11 +73,18 @@ def rebuild(
 
     New files are written beside the store, flushed, then swapped in. The old ones are kept in DIR.rmqctl for `undo`.
     Queues whose messages have all expired stay, because only they know their next offset.
+
+    With --timer, the messages of the timer's queue wait again that were neither delivered (no copy in their topic) nor
+    recalled. A broker delivers those that are due when it starts.
     """
     from rmqctl.flags.types import NewFiles, decide_sizes, tell_index_size
     from rmqctl.opening import log_bytes, open_store, tell_if_open
     from rmqctl.output.progress import progress
 
+    if timer:
+        if queues or index or topic or spark.master is not None:
+            raise click.UsageError("--timer goes alone: run the command again for queues or index")
+        return _rebuild_timer(store, output, change)
     if index and topic:
         raise click.UsageError("the index holds the keys of all topics: --index takes no -t")
     both = not queues and not index and not topic
@@ -97,6 +110,39 @@ def rebuild(
     tell_index_size(assumes_index, report.index_files_rebuilt, dry_run=change.dry_run)
     _print(report, output, store, change)
     return exit_codes.DAMAGE_OR_NOTHING if report.damaged_spans else exit_codes.OK
+
+
+def _rebuild_timer(store: StoreLocation, output: Output, change: ChangeOptions) -> int:
+    from rmqctl.opening import log_bytes, open_store, tell_if_open
+    from rmqctl.output.progress import progress
+    from rmqctl.reports.changes import print_operations, undo_advice
+
+    with open_store(store) as opened:
+        if change.dry_run:
+            tell_if_open(opened)
+        with progress("reading the commitlog", log_bytes(opened.files), "bytes") as bar:
+            report = opened.rebuild_timer(change=change.reporting(bar.advance))
+    note_change(report, "the timer was rebuilt")
+    record = {name: getattr(report, name) for name in report.__slots__}
+    if not output.is_json:
+        record = {
+            name: value for name, value in record.items() if name not in ("topics", "operations", "is_size_assumed")
+        }
+    output.record(record)
+    if not output.is_json:
+        output.rows(_TOPIC_COLUMNS, report.topics)
+        if change.dry_run:
+            print_operations(report.operations, output)
+    if report.is_size_assumed:
+        size = f"the timer log has files of {report.log_file_size} bytes, RocketMQ's default"
+        output.talk(f"{size}: where the broker.conf has another mappedFileSizeTimerLog, give it with -c")
+    if report.uncertain:
+        output.talk(f"damage may hide that {counted(report.uncertain, 'message')} were delivered: `rmqctl check`")
+    if report.unreadable:
+        output.talk(f"{counted(report.unreadable, 'message')} of the timer cannot be read, and are never delivered")
+    if report.journal:
+        output.talk(f"the old files are kept in {report.journal}; {undo_advice(store)} brings them back")
+    return exit_codes.DAMAGE_OR_NOTHING if report.unreadable or report.uncertain else exit_codes.OK
 
 
 def _print(report: RebuildReport, output: Output, store: StoreLocation, change: ChangeOptions) -> None:
