@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rmqctl.network.remoting.codec import MessageQueue, bean, integer_of, text_of
-from rmqctl.store.answers.dead_letters import RETRY_PREFIX
+from rmqctl.store.pop.records import RETRY_PREFIX
 
 PERM_READ = 4
 PERM_WRITE = 2

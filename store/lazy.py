@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     )
     from rmqctl.store.offsets.delay_level import set_delay_offset
     from rmqctl.store.offsets.show import kept_offsets, lint_offsets
+    from rmqctl.store.pop.state import PopState
     from rmqctl.store.predict import predict
     from rmqctl.store.predict.compatibility import differences, probable_version
     from rmqctl.store.read.filter import Criteria
@@ -83,6 +84,7 @@ _NAMES = {
     "merge_offsets reset_offsets set_offset",
     "rmqctl.store.offsets.delay_level": "set_delay_offset",
     "rmqctl.store.offsets.show": "kept_offsets lint_offsets",
+    "rmqctl.store.pop.state": "PopState",
     "rmqctl.store.predict": "predict",
     "rmqctl.store.predict.compatibility": "differences probable_version",
     "rmqctl.store.read.filter": "Criteria",

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from rmqctl.store.journal.log import Change
     from rmqctl.store.offsets.change import Decision, OffsetsReport, Preference, ResetTo
     from rmqctl.store.offsets.show import KeptOffset, OffsetProblem
+    from rmqctl.store.pop.state import PopState
     from rmqctl.store.predict import Prediction
     from rmqctl.store.predict.compatibility import VersionDifference
     from rmqctl.store.queues.consumequeue import QueueKey
@@ -165,8 +166,7 @@ class MessageStore:
     def follow(
         self, criteria: Criteria | None = None, begin: int | None = None, *, events: Events = Events()
     ) -> Generator[list[StoredMessage], None, None]:
-        """Messages as another process stores them, each once, in lists as they come, without end: from physical offset
-        `begin` on, else from now on. A note says where messages went unread or the log was cut back."""
+        """Yield messages as another process stores them, in lists, from physical offset `begin` or from now on."""
         refuse_server(self._files_at_rest().root)
         return lazy.follow(self.reader.telling(events), _selection(criteria, 0, None).criteria, begin)
 
@@ -208,6 +208,10 @@ class MessageStore:
         """How far consumer groups have come, queue by queue: the rows of `rmqctl groups --json`."""
         return lazy.group_queues(self.reader.telling(events), group, topic, tags)
 
+    def pop(self, *, now: int | None = None, events: Events = Events()) -> PopState:
+        """What groups have in flight by POP: `groups()` and `messages()` are the rows of `rmqctl groups --pop`."""
+        return lazy.PopState(self.reader.telling(events), _moment(now))
+
     def delays(self, *, now: int | None = None, events: Events = Events()) -> Iterator[DelayLevel]:
         """Yield what waits for its time, by delay level and in the timer: the rows of `rmqctl delays --json`."""
         return lazy.delays(self.reader.telling(events), _moment(now))
@@ -234,8 +238,7 @@ class MessageStore:
         self, group: str, choice: DeadChoice | None = None, into: Literal["retry", "origin"] = "retry", *,
         again: bool = False, events: Events = Events(),
     ) -> Iterator[Redrive]:  # fmt: skip
-        """Dead letters of a group as messages that it is to get once more, in its retry topic or where they came from.
-        Nothing is stored: `put` the `message` of those that are ready; with `again` those too that were redriven."""
+        """Dead letters of a group as messages to `put` once more; with `again` those too that were redriven."""
         chosen = choice or lazy.DeadChoice()
         return lazy.redrives(self.reader.telling(events), group, chosen, lazy.Into(into), again=again)
 
@@ -303,8 +306,7 @@ class MessageStore:
         self, target: PathLike, *, sharing: Sharing | str = "auto", hard_links: bool = False, events: Events = Events()
     ) -> SnapshotReport:
         """Copy the store to the new directory `target`, with a manifest; also while another process writes to it.
-        `sharing`: share blocks with the store where the file system can ("auto"), "always" or "never". `hard_links`:
-        give full commitlog files a second name. After an error nothing is left behind."""
+        `sharing`: of blocks, "auto", "always" or "never". `hard_links`: give full commitlog files a second name."""
         files, how, new, ours = self._files_at_rest(), lazy.Sharing(sharing), Path(target), lazy.version()
         return lazy.take_snapshot(files, new, ours, sharing=how, hard_links=hard_links, events=events)
 
@@ -365,9 +367,8 @@ class MessageStore:
     def recover(
         self, *, bridge: bool = False, cut: bool = False, full: bool = False, change: ChangeOptions = ChangeOptions()
     ) -> RecoverReport:
-        """End the log where it is valid, and make queues and index complete for it. A torn tail is cut. Damage with
-        good messages behind it is refused, unless `bridge` puts filler messages in its place, wherever it is, or `cut`
-        ends the log there; `full` lets damage anywhere count, not only where a broker would look."""
+        """End the log where it is valid, and complete queues and index. Damage before good messages is refused, unless
+        `bridge` puts filler messages in its place or `cut` ends the log there; `full` looks for damage anywhere."""
         if bridge and (cut or full):
             raise UsageError("`bridge` is for all damage and cuts none", hint="leave out `cut` and `full`, or `bridge`")
         with self._changing() as files:

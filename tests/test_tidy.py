@@ -49,7 +49,8 @@ HOUSE = tuple(
     rmqctl.store.rocksdb rmqctl.store.config rmqctl.store.queues
     rmqctl.store.notices rmqctl.store.log rmqctl.store.index rmqctl.store.store_files rmqctl.store.compare
     rmqctl.store.read
-    rmqctl.store.timer rmqctl.store.answers rmqctl.store.write.checks rmqctl.store.write.prepare
+    rmqctl.store.timer rmqctl.store.answers.config_offsets rmqctl.store.pop rmqctl.store.answers
+    rmqctl.store.write.checks rmqctl.store.write.prepare
     rmqctl.store.write.known rmqctl.store.scan rmqctl.store.log.survey rmqctl.store.journal rmqctl.store.clean
     rmqctl.store.write.appenders rmqctl.store.recover rmqctl.store.write
     rmqctl.store.write.bulk rmqctl.store.offsets rmqctl.store.dump rmqctl.store.info

@@ -34,7 +34,6 @@ from rmqctl.network.remoting.codec import (
 from rmqctl.network.remoting.headers import Header, request
 from rmqctl.network.remoting.requests import Asked, Promised, Reply, RequestError
 from rmqctl.network.topic_config import TopicConfig, topic_from_bean
-from rmqctl.store.answers.dead_letters import RETRY_PREFIX
 from rmqctl.store.config.config import parse_properties
 from rmqctl.store.config.config_files import (
     MOST_QUEUES,
@@ -54,6 +53,7 @@ from rmqctl.store.config.config_tables import (
     topic_attributes,
 )
 from rmqctl.store.config.releases import DEFAULT_RELEASE
+from rmqctl.store.pop.records import RETRY_PREFIX
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 
 _DEFAULT_QUEUES = 16

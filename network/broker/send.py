@@ -25,8 +25,9 @@ from rmqctl.network.remoting.headers import SendMessage
 from rmqctl.network.remoting.requests import FAQ, Asked, Caller, Reply, RequestError
 from rmqctl.network.topic_config import PERM_INHERIT, PERM_WRITE, UNIT, UNIT_SUBSCRIPTION, TopicConfig
 from rmqctl.network.unique_ids import UniqueIds
-from rmqctl.store.answers.dead_letters import DLQ_PREFIX, RETRY_PREFIX
+from rmqctl.store.answers.dead_letters import DLQ_PREFIX
 from rmqctl.store.config.config_files import NOT_ALLOWED_TO_SEND, topic_problem
+from rmqctl.store.pop.records import RETRY_PREFIX
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.read.frames import message_at
 from rmqctl.store.status import PutStatus

@@ -14,7 +14,6 @@ from rmqctl.network.remoting.codec import ResponseCode, bean
 from rmqctl.network.remoting.requests import FAQ, RequestError, Tell
 from rmqctl.network.topic_config import DEFAULT_TOPIC, PERM_READ, PERM_WRITE, TopicConfig, retry_topic, topic_from_bean
 from rmqctl.store.answers.config_offsets import LMQ_TABLE, OFFSET_TABLE, light_offsets, offset_key, offsets_of
-from rmqctl.store.answers.dead_letters import RETRY_PREFIX
 from rmqctl.store.config.config_database import LMQ_OFFSETS
 from rmqctl.store.config.config_files import (
     DELETED_TOPICS,
@@ -28,6 +27,7 @@ from rmqctl.store.config.config_files import (
     write_config,
 )
 from rmqctl.store.config.releases import DEFAULT_RELEASE, Release
+from rmqctl.store.pop.records import RETRY_PREFIX
 from rmqctl.store.queues.dispatch import LMQ_PREFIX
 from rmqctl.store.store_files import StoreFiles
 

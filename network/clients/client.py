@@ -41,8 +41,9 @@ from rmqctl.network.remoting.headers import (
 )
 from rmqctl.network.topic_config import PERM_READ, PERM_WRITE
 from rmqctl.network.unique_ids import own_address
-from rmqctl.store.answers.dead_letters import DLQ_PREFIX, RETRY_PREFIX
+from rmqctl.store.answers.dead_letters import DLQ_PREFIX
 from rmqctl.store.config.config_files import is_brokers_own
+from rmqctl.store.pop.records import RETRY_PREFIX
 
 # Where the queues of a topic are, as a name server says (TopicRouteData).
 

@@ -29,7 +29,7 @@ from rmqctl.network.remoting.codec import (
 )
 from rmqctl.network.remoting.headers import ConsumerGroupHeader
 from rmqctl.network.topic_config import retry_topic
-from rmqctl.store.answers.dead_letters import RETRY_PREFIX
+from rmqctl.store.pop.records import RETRY_PREFIX
 from rmqctl.store.read.filter import SUBSCRIBE_ALL, TagFilter
 
 CLUSTERING, BROADCASTING = "CLUSTERING", "BROADCASTING"

@@ -32,9 +32,9 @@ from rmqctl.network.topic_config import (
     PERM_WRITE,
     retry_topic,
 )
-from rmqctl.store.answers.dead_letters import RETRY_PREFIX
 from rmqctl.store.answers.groups import BEHIND, CAUGHT_UP, PAST_END, UNKNOWN
 from rmqctl.store.config.config_tables import parsed_change
+from rmqctl.store.pop.records import RETRY_PREFIX
 from rmqctl.store.repair.entries import EntryChange, entry_after, require_possible
 
 Missing = Callable[[RemoteError], None]

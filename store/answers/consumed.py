@@ -17,9 +17,8 @@ from rmqctl.store.answers.config_offsets import (
     offsets_of,
     table_in,
 )
-from rmqctl.store.answers.dead_letters import POP_SEPARATORS, RETRY_PREFIX, pop_retry_topics
 from rmqctl.store.answers.delays import unknown_level
-from rmqctl.store.answers.evidence import ACKNOWLEDGED, IN_FLIGHT, POPPED, UNACKNOWLEDGED, Popping
+from rmqctl.store.answers.evidence import ACKNOWLEDGED, IN_FLIGHT, LOST, POPPED, UNACKNOWLEDGED, Popping
 from rmqctl.store.answers.groups import FILTER_FILE, FILTER_TABLE, GROUP_FILE, GROUP_TABLE, KnownFilters
 from rmqctl.store.answers.steps import (
     Family,
@@ -36,6 +35,7 @@ from rmqctl.store.answers.steps import (
 from rmqctl.store.answers.undispatched import CHECK_TIMES, OP_TOPIC, PRODUCER_GROUP, ended_offsets
 from rmqctl.store.config.config_files import why_unknown
 from rmqctl.store.options import Events
+from rmqctl.store.pop.records import POP_SEPARATORS, RETRY_PREFIX, pop_retry_topics
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.read.get import QueueView
 from rmqctl.store.read.reader import StoreReader
@@ -353,6 +353,17 @@ class Consumers:
             ahead = "1 message comes first"
         return step._replace(state=NOT_REACHED, detail=f"{group}: its offset {offset} is not past it, {ahead}")
 
+    def why_again(self, family: Family, group: str, hop: StoredMessage) -> str | None:
+        """Return why POP handed the message out to the group again as `hop`; None where it was not POP."""
+        earlier = [
+            one
+            for one in (*family.sent, *family.hops)
+            if one.reconsume_times == hop.reconsume_times - 1
+            and one.physical_offset < hop.physical_offset
+            and (one in family.sent or self.group_of(family, one) == group)
+        ]
+        return self._popping.why_again(group, earlier[-1] if earlier else None, hop)
+
     def filtered(self, group: str, message: StoredMessage) -> Step | None:
         """Whether the group's filter takes the message; None where no filter is known."""
         known = self._filters.of(group.removesuffix(BROADCAST), message.topic)
@@ -381,7 +392,9 @@ def hop_steps(family: Family, group: str, consumers: Consumers, held: HeldBack) 
         elif role_of(hop) is Role.RETRY:
             reached = consumers.reached(group, hop.topic, hop.queue_id, hop.queue_offset)
             state = {PASSED: READ, NOT_REACHED: UNREAD, UNACKNOWLEDGED: UNREAD}.get(reached.state, UNKNOWN)
-            detail = f"{group}: retry {number} is {place_of(hop)}; {reached.detail.removeprefix(f'{group}: ')}"
+            why = consumers.why_again(family, group, hop)
+            again = "" if why is None else f", came again because {why}"
+            detail = f"{group}: retry {number} is {place_of(hop)}{again}; {reached.detail.removeprefix(f'{group}: ')}"
             step = step_at(Stage.RETRY, state, detail, hop)
             yield step._replace(group=group, group_offset=reached.group_offset, distance=reached.distance)
         else:
@@ -421,8 +434,9 @@ def _judged(steps: list[Step]) -> tuple[Verdict, str]:
         return Verdict.READ, "has read past it"
     if reached.state == UNACKNOWLEDGED:
         return Verdict.RETRYING, "was given it by POP, has not acknowledged it in time, and gets it again"
-    if reached.state in (POPPED, IN_FLIGHT):
+    if reached.state in (POPPED, IN_FLIGHT, LOST):
         known = "its acknowledgement is not known" if reached.state == POPPED else "it is in flight"
+        known = "the timer has lost its checkpoint: no broker hands it out again" if reached.state == LOST else known
         return Verdict.UNKNOWN, f"was given it by POP, and {known}"
     if reached.state == BLOCKED:
         return Verdict.BLOCKED, f"stands before a damaged message, {counted(reached.distance or 0, 'slot')} before it"

@@ -15,6 +15,7 @@ from rmqctl.formats.properties import in_java_order
 from rmqctl.store.answers.config_offsets import in_one
 from rmqctl.store.answers.undispatched import CHECK_TIMES, IMMUNITY, PRODUCER_GROUP, undispatched
 from rmqctl.store.options import Events
+from rmqctl.store.pop.records import RETRY_PREFIX
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.filter import Criteria
 from rmqctl.store.read.get import QueueView
@@ -22,9 +23,6 @@ from rmqctl.store.read.query import NotIndexedError
 from rmqctl.store.read.reader import StoreReader
 
 DLQ_PREFIX = "%DLQ%"
-RETRY_PREFIX = "%RETRY%"
-POP_SEPARATORS = ("+", "_")
-"""What stands between group and topic in the name of a retry topic of POP, in its second version and in its first."""
 DEAD = "dead"
 DAMAGED = "damaged"
 # the second of each pair is what the gRPC proxy writes
@@ -102,12 +100,6 @@ def _letter(message: StoredMessage, group: str, queue_offset: int) -> DeadLetter
         message.store_timestamp,
         message.physical_offset,
     )
-
-
-def pop_retry_topics(group: str, topic: str = "") -> tuple[str, ...]:
-    """The retry topics of a group that consumes `topic` by POP: one for each topic (KeyBuilder#buildPopRetryTopic).
-    Without a topic, what the names of all of them begin with."""
-    return tuple(f"{RETRY_PREFIX}{group}{separator}{topic}" for separator in POP_SEPARATORS)
 
 
 def said_first(properties: Mapping[str, str], either: Sequence[str]) -> str | None:

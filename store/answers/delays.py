@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from rmqctl.formats import properties as names
@@ -320,17 +320,6 @@ def _waiting_in_timer(reader: StoreReader) -> list[TimedMessage]:
         reader.events.damaged(unread_part(error))
         return []
     return pending_messages(reader, queue, timer).messages
-
-
-def waiting_for(reader: StoreReader, is_wanted: Callable[[str], bool]) -> Iterator[StoredMessage]:
-    """Yield the messages that wait in the timer for topics that are wanted, in the order of the timer's queue. Errors
-    as of `timed`; none where it is not known what waits."""
-    for one in _waiting_in_timer(reader):
-        if is_wanted(one.topic):
-            try:
-                yield reader.lookup(one.physical_offset)
-            except NotFoundError:  # removed by a cleaner while we looked
-                continue
 
 
 # Find delayed messages that a broker passed without delivering them: `rmqctl delays --undelivered`.

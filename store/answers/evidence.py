@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rmqctl.formats import properties as names
-from rmqctl.formats.checksums import parse_long
 from rmqctl.formats.errors import (
     CorruptError,
-    NotFoundError,
-    RmqctlError,
     UnreadableError,
     UnsupportedError,
     UsageError,
@@ -26,19 +22,22 @@ from rmqctl.formats.errors import (
 )
 from rmqctl.formats.message import StoredMessage, unread_body
 from rmqctl.formats.properties import has_queue_slot
-from rmqctl.store.answers.config_offsets import KnownNames, table_in
-from rmqctl.store.answers.dead_letters import RETRY_PREFIX, pop_retry_topics
-from rmqctl.store.answers.delays import waiting_for
+from rmqctl.store.answers.config_offsets import KnownNames
 from rmqctl.store.answers.steps import Stage, Step, step_at
-from rmqctl.store.files.layout import is_safe_topic
+from rmqctl.store.files.layout import is_database, is_safe_topic
 from rmqctl.store.files.mapped_file import MappedFile
-from rmqctl.store.files.reading import exists
 from rmqctl.store.log.walk import message_if_any
+from rmqctl.store.pop import state as pop
+from rmqctl.store.pop.history import FIRST_POP_TIME, Handed, why_again
+from rmqctl.store.pop.load import ReadsNext
+from rmqctl.store.pop.records import KV_FOLDER, RETRY_PREFIX, pop_retry_topics
+from rmqctl.store.pop.state import PopMessage
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.store.queues.dispatch import QueueSlot, highest_plausible, index_keys, queue_slots
 from rmqctl.store.queues.queue_table import beginning, superseding
 from rmqctl.store.read.query import entries_of
 from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.timer.recovered import due_time
 
 GOOD = "good"
 THERE = "there"
@@ -218,61 +217,14 @@ def _next_hour(moment: int, delete_when: str) -> int:
     return min(round(one.timestamp() * 1000) for one in candidates if one > start)
 
 
-# Whether a group takes its messages by POP, and what the store says of one that was handed out to it.
-#
-# The offset of such a group is what was handed out, not what it is done with. A broker settles most of that in its
-# memory; what it writes down are checkpoints (what was handed out) and acknowledgements, in rmq_sys_REVIVE_LOG_*, to
-# which the checkpoints come by way of the timer (PopBufferMergeService, PopReviveService). Those behind the offset of
-# the revive group are not settled: it is the last record that is, where those of other groups are the next to read.
+# Whether a group takes its messages by POP, and what the store says of one that was handed out to it. The offset of
+# such a group is what was handed out, not what it is done with.
 
-REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"
-REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
-_ORDER_FILE = "consumerOrderInfo.json"
-_KV_FOLDER = "kvStore"
-_CHECKPOINT, _ACK, _BATCH_ACK = "ck", "ack", "bAck"
-
-# the number of messages in a PopCheckPoint is a byte of Java's
-_MOST_AT_ONCE = 127
-# names that fields had before they were shortened (AckMsg, BatchAckMsg, PopCheckPoint); Java reads both
-_LONG_NAMES = {
-    "aol": "ackOffsetList",
-    "ao": "ackOffset",
-    "so": "startOffset",
-    "c": "consumerGroup",
-    "t": "topic",
-    "q": "queueId",
-    "pt": "popTime",
-    "it": "invisibleTime",
-    "bm": "bitMap",
-    "n": "num",
-    "d": "queueOffsetDiff",
-}
-_REQUIRED = object()
-
-ACKNOWLEDGED = "acknowledged"
+ACKNOWLEDGED = pop.ACKNOWLEDGED
 POPPED = "popped"
-IN_FLIGHT = "in-flight"
+IN_FLIGHT = pop.IN_FLIGHT
 UNACKNOWLEDGED = "unacknowledged"
-
-ReadsNext = Callable[[str, str, int], int | None]
-"""What a group (first) reads next in a topic's queue; None where that is not kept."""
-
-
-class _Popped(NamedTuple):
-    """What was handed out at once (PopCheckPoint): queue offsets of a topic's queue, from when until when (ms), and
-    where that is written."""
-
-    group: str
-    topic: str
-    queue_id: int
-    offsets: frozenset[int]
-    popped_at: int
-    visible_again: int
-    place: str
-
-    def hands_out(self, group: str, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Whether that message is among them."""
-        return (self.group, self.topic, self.queue_id) == (group, topic, queue_id) and queue_offset in self.offsets
+LOST = pop.LOST
 
 
 class Popping:
@@ -285,12 +237,7 @@ class Popping:
         self._reader = reader
         self._modes = modes
         self._groups = groups
-        self._reads_next = reads_next
-        self._now = now
-        self._ordered: Mapping[Any, Any] | None = None
-        self._popped: list[_Popped] | None = None
-        # by group, topic, queue id and queue offset: when what is acknowledged was handed out
-        self._acknowledged: dict[tuple[str, str, int, int], set[int]] = {}
+        self._state = pop.PopState(reader, now, reads_next)
 
     def evidence(self, group: str, topic: str) -> str | None:
         """What in the store shows that the group takes the topic by POP; None where nothing does."""
@@ -306,132 +253,64 @@ class Popping:
                 is_group = retries.removeprefix(RETRY_PREFIX) in self._groups
                 if not is_group and self._reader.files.queues.find(retries, 0) is not None:
                     return f"it has the retry topic {retries}"
-        for popped in self._all():
-            if (popped.group, popped.topic) == (group, topic):
-                return f"{popped.place} is a checkpoint of it"
-        return None
+        return "records of POP name it" if self._state.columns.is_any(group, topic) else None
 
     def said(self, group: str, topic: str, queue_id: int, queue_offset: int) -> tuple[str, str]:
         """Whether the group has acknowledged what was handed out to it, POPPED where that is not known, and why.
 
         An acknowledgement is of one handing out: who asks for more time acknowledges it, and is handed the message out
-        anew (ChangeInvisibleTimeProcessor).
+        again (ChangeInvisibleTimeProcessor).
         """
-        place = (group, topic, queue_id, queue_offset)
-        every = [one for one in self._all() if one.hands_out(*place)]
-        acknowledged = self._acknowledged.get(place, set())
-        still = [one for one in every if one.popped_at not in acknowledged]
+        every = self._state.of_message(group, topic, queue_id, queue_offset)
+        still = [one for one in every if one.state != ACKNOWLEDGED]
         if still:
-            last = max(still, key=lambda one: one.visible_again)
-            until = format_time(last.visible_again)
-            if last.visible_again > self._now:
-                said = f"{last.place} says that it is in flight until {until}, and no acknowledgement is stored"
-                return IN_FLIGHT, said
-            said = f"{last.place} says until {until}, no acknowledgement is stored, and the broker makes a retry of it"
-            return UNACKNOWLEDGED, said
-        if acknowledged:
+            return _said_of(max(still, key=lambda one: one.visible_timestamp))
+        if every:
             return ACKNOWLEDGED, "and an acknowledgement of it is stored"
-        if exists(self._reader.files.root / _KV_FOLDER):
-            return POPPED, f"and {_KV_FOLDER}/, a RocksDB that is not read, may keep whether it is acknowledged"
+        if is_database(self._reader.files.root / KV_FOLDER):
+            left = f"{KV_FOLDER}/ has no entry of it: acknowledged, or to come again as a retry"
+            if self._state.is_of_last_pop(group, topic, queue_id, queue_offset):
+                left += "; a restart hands it out again with the last pop of the queue"
+            return POPPED, f"and {left}"
         return POPPED, "and no checkpoint that is left names it: acknowledged, or to come again as a retry"
 
     def said_in_order(self, group: str, topic: str, queue_id: int, queue_offset: int) -> tuple[str, str] | None:
         """Return what consumerOrderInfo.json says of a message of the queue's last ordered pop, as `said` does; None
         for any other message. Such a pop has no checkpoint, and the group's offset moves with the acknowledgements
         (ConsumerOrderInfoManager)."""
-        if self._ordered is None:
-            self._ordered = self._order_info()
-        by_queue = self._ordered.get(f"{topic}@{group}")
-        last = by_queue.get(queue_id) if isinstance(by_queue, Mapping) else None
-        if last is None:
+        one = self._state.of_ordered(group, topic, queue_id, queue_offset)
+        if one is None:
             return None
-        try:
-            first, *distances = (_long(number) for number in last["o"])
-            number = [first, *(first + distance for distance in distances)].index(queue_offset)
-            until = _long((last.get("ot") or {}).get(queue_offset, _long(last["popTime"]) + _long(last["i"])))
-            acknowledged = _long(last.get("cm") or 0) >> number & 1
-        except (ValueError, TypeError, KeyError, AttributeError):  # another message, or nothing of a broker's
+        if one.state == ACKNOWLEDGED:
+            return ACKNOWLEDGED, f"and {one.record} says that it is acknowledged"
+        until = f"in flight until {format_time(one.visible_timestamp)}, attempt {one.attempt}"
+        if one.state == IN_FLIGHT:
+            return IN_FLIGHT, f"{one.record} says that it is {until}"
+        return UNACKNOWLEDGED, f"{one.record} says that it was {until}, not acknowledged"
+
+    def why_again(self, group: str, before: StoredMessage | None, copy: StoredMessage) -> str | None:
+        """Return why POP handed a message out again as `copy`, which was `before` then; None for what is not of POP."""
+        since = due_time(copy.properties().get(FIRST_POP_TIME, ""))
+        if since is None:
             return None
-        if acknowledged:
-            return ACKNOWLEDGED, f"and {_ORDER_FILE} says that it is acknowledged"
-        if until > self._now:
-            return IN_FLIGHT, f"{_ORDER_FILE} says that it is in flight until {format_time(until)}"
-        return UNACKNOWLEDGED, f"{_ORDER_FILE} says that it was in flight until {format_time(until)}, not acknowledged"
-
-    def _order_info(self) -> Mapping[Any, Any]:
-        path = self._reader.files.layout.config / _ORDER_FILE
-        return table_in(path, "table", self._reader.events._replace(note=None)) or {}
-
-    def _all(self) -> list[_Popped]:
-        if self._popped is None:
-            self._popped = []
-            for message in self._unsettled():
-                try:
-                    self._take(message)
-                except (ValueError, TypeError, KeyError, AttributeError, RecursionError, RmqctlError):
-                    where = f"{message.topic} {message.queue_id} {message.queue_offset}"
-                    said = f"{where} is no checkpoint and no acknowledgement of POP"
-                    self._reader.events.damaged(CorruptError(said, physical_offset=message.physical_offset))
-        return self._popped
-
-    def _unsettled(self) -> Iterator[StoredMessage]:
-        try:
-            queues = self._reader.files.queues.of_topics(lambda topic: topic.startswith(REVIVE_PREFIX))
-        except CorruptError:  # of a RocksDB
-            return
-        if not queues:
-            return
-        for queue in queues:
-            begin = queue.min_offset(self._reader.files.log.min_offset)
-            settled = self._reads_next(REVIVE_GROUP, queue.topic, queue.queue_id)
-            reached = 0 if settled is None else settled + 1
-            view = self._reader.view_without_ext(queue)
-            for unit in queue.units(max(begin, reached), queue.max_offset):
-                try:
-                    yield view.message_of(unit)
-                except NotFoundError:  # removed by a cleaner while we looked
-                    continue
-                except CorruptError as error:
-                    self._reader.events.damaged(error)
-        yield from waiting_for(self._reader, lambda topic: topic.startswith(REVIVE_PREFIX))
-
-    def _take(self, message: StoredMessage) -> None:
-        kind = message.properties().get(names.TAGS)
-        if kind not in (_CHECKPOINT, _ACK, _BATCH_ACK):
-            return
-        body = json.loads(message.plain_body())
-        group, topic, queue_id = str(_field(body, "c")), str(_field(body, "t")), int(_field(body, "q"))
-        popped_at = int(_field(body, "pt"))
-        if kind != _CHECKPOINT:
-            for offset in _field(body, "aol") if kind == _BATCH_ACK else [_field(body, "ao")]:
-                place = (group, topic, queue_id, int(offset))
-                self._acknowledged.setdefault(place, set()).add(popped_at)
-            return
-        start, count, settled = int(_field(body, "so")), int(_field(body, "n")), int(_field(body, "bm", 0))
-        if not 0 <= count <= _MOST_AT_ONCE:
-            raise ValueError(count)
-        steps = _field(body, "d", None) or range(count)
-        assert self._popped is not None
-        written = f"{message.topic} {message.queue_id} {message.queue_offset}"
-        visible_again = popped_at + int(_field(body, "it"))
-        handed = [start + int(step) for step in steps]
-        for number, offset in enumerate(handed):
-            if settled >> number & 1:  # acknowledged in memory before the checkpoint was stored
-                self._acknowledged.setdefault((group, topic, queue_id, offset), set()).add(popped_at)
-        self._popped.append(_Popped(group, topic, queue_id, frozenset(handed), popped_at, visible_again, written))
+        if before is None:
+            return f"it was not acknowledged in time, first handed out at {format_time(since)}"
+        place = Handed(group, before.topic, before.queue_id, before.queue_offset)
+        waiting = [one.popped_timestamp for one in self._state.of_message(*place)]
+        return why_again(self._reader, place, since, copy.store_timestamp, waiting)
 
 
-def _field(body: Mapping[str, Any], name: str, missing: Any = _REQUIRED) -> Any:
-    """Return the field `name` of a record of POP, which may have its old long name. KeyError where it is required."""
-    value = body.get(name, body.get(_LONG_NAMES[name], missing))
-    if value is _REQUIRED:
-        raise KeyError(name)
-    return value
-
-
-def _long(value: Any) -> int:
-    """Return a number in a file of fastjson's, which takes it in quotes as well. ValueError for anything else."""
-    number = parse_long(value.replace(",", "")) if isinstance(value, str) else int(value)
-    if number is None:
-        raise ValueError(f"{value!r} is no long")
-    return number
+def _said_of(one: PopMessage) -> tuple[str, str]:
+    """What is said of a message that was handed out and not acknowledged."""
+    attempt = "" if one.attempt is None else f", attempt {one.attempt}"
+    until = f"{format_time(one.visible_timestamp)}{attempt}"
+    if one.state == LOST:
+        return LOST, f"{one.record} said that it is in flight until {until}, and {one.detail}: it never comes again"
+    if one.state == IN_FLIGHT:
+        said = f"{one.record} says that it is in flight until {until}, and no acknowledgement is stored"
+    else:
+        what = (
+            "the broker drops it" if one.next_topic is None else f"the broker makes a retry of it in {one.next_topic}"
+        )
+        said = f"{one.record} says until {until}, no acknowledgement is stored, and {what}"
+    return IN_FLIGHT if one.state == IN_FLIGHT else UNACKNOWLEDGED, "; ".join(filter(None, (said, one.detail)))

@@ -21,6 +21,8 @@ from rmqctl.store.answers.config_offsets import (
 )
 from rmqctl.store.answers.undispatched import undispatched
 from rmqctl.store.answers.unread import unread_messages, unread_queues
+from rmqctl.store.pop.columns import FS
+from rmqctl.store.pop.state import PopState
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.filter import TagFilter
 from rmqctl.store.read.reader import StoreReader
@@ -103,6 +105,8 @@ class GroupQueue(NamedTuple):
 
     `offset`: of the next message to be consumed (ConsumerOffsetManager). `lag` counts what can still be read, and
     `tagged_lag` those of it that the group's tags take (`tags`, where they are known), by the hashes in the queue.
+    `in_flight`: handed out by POP and not acknowledged, the overdue included. As RocketMQ has it, these count in `lag`
+    where their checkpoints are in the revive topic (ConsumerLagCalculator#getConsumerLagStats).
     """
 
     group: str
@@ -119,6 +123,7 @@ class GroupQueue(NamedTuple):
     is_broadcast: bool = False
     tags: str | None = None
     tagged_lag: int | None = None
+    in_flight: int | None = None
     detail: str = ""
 
 
@@ -158,7 +163,10 @@ def group_queues(
     ]
     by_topic = table_in(config / FILTER_FILE, FILTER_TABLE, reader.events) or {}
     filters = KnownFilters(configured, by_topic, tags)
-    queues_of = _Queues(reader, kept.path, {owner.topic for owner, _ in wanted}, filters)
+    committed = {(owner.group, owner.topic): offsets_of(queues) for owner, queues in known if not owner.is_broadcast}
+    # without a clock: what is overdue counts as what is in flight
+    handed_out = PopState(reader, 0, lambda group, topic, queue_id: committed.get((group, topic), {}).get(queue_id))
+    queues_of = _Queues(reader, kept.path, {owner.topic for owner, _ in wanted}, filters, handed_out)
     by_group: dict[str, list[tuple[OffsetKey, Any]]] = {name: [] for name in without}
     for owner, queues in sorted(wanted, key=lambda one: one[0]):
         by_group.setdefault(owner.group, []).append((owner, queues))
@@ -196,7 +204,9 @@ class _Delay(NamedTuple):
 class _Queues:
     """The queues of some topics, and what an offset means in each."""
 
-    def __init__(self, reader: StoreReader, offsets: Path, topics: set[str], filters: KnownFilters) -> None:
+    def __init__(
+        self, reader: StoreReader, offsets: Path, topics: set[str], filters: KnownFilters, handed_out: PopState
+    ) -> None:
         """`offsets`: the file that they are from."""
         self._reader = reader
         self._offsets = offsets
@@ -206,6 +216,7 @@ class _Queues:
         self._unread = {(one.copy.topic, one.copy.queue_id): one for one in unread_queues(reader.files)}
         self._log = reader.files.log
         self._filters = filters
+        self._handed_out = handed_out
         self._queues: dict[str, dict[int, AnyConsumeQueue]] = {}
         self._why_unknown = ""
         try:
@@ -256,6 +267,10 @@ class _Queues:
             for error in unread_messages(self._reader.files, owner.topic):
                 self._reader.events.damaged(error)
             stands = _Standing(UNKNOWN, detail=f"messages before {unread.until} are in a log that is not read yet")
+        read_by_tags = stands
+        held = None if owner.is_broadcast else self._handed_out.handed_out(*who)
+        if held is not None and held[0] and held[1] == FS and stands.lag is not None:
+            stands = _with_in_flight(stands, held[0], begin, end)
         delay = _Delay(0, 0) if stands.lag == 0 else _Delay()
         if stands.lag:
             delay = self._delay(queue, stands.first, end)
@@ -266,7 +281,7 @@ class _Queues:
             state = BEHIND if stands.state == CAUGHT_UP else stands.state
             stands = stands._replace(state=state, lag=stands.lag + new, detail=detail)
             delay = delay if is_timed else _Delay()
-        tagged = self._tagged(queue, stands, end, known)
+        tagged = self._tagged(queue, read_by_tags, end, known)
         taken = None if tagged is None or not is_timed else f"{tagged} of them are of its tags {tags!r}"
         return GroupQueue(
             *who,
@@ -281,6 +296,7 @@ class _Queues:
             owner.is_broadcast,
             tags,
             tagged,
+            None if held is None else held[0],
             in_one(stands.detail, delay.detail, taken),
         )
 
@@ -324,6 +340,14 @@ class _Queues:
             is_damaged = True
             detail = in_one(detail, "the last message is damaged, so how late the group is cannot be told")
         return _Delay(begun, ended, is_damaged, detail)
+
+
+def _with_in_flight(stands: _Standing, count: int, begin: int, end: int) -> _Standing:
+    """Return how a group stands with what it was handed out by POP counted as not consumed."""
+    first = max(begin, (stands.first if stands.lag else end) - count)
+    state = BEHIND if stands.state == CAUGHT_UP else stands.state
+    detail = in_one(stands.detail, f"{counted(count, 'message')} of them in flight by POP")
+    return _Standing(state, (stands.lag or 0) + count, first, detail)
 
 
 def _standing(offset: int | None, begin: int, end: int) -> _Standing:

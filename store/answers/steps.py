@@ -21,11 +21,12 @@ from rmqctl.formats.errors import (
 )
 from rmqctl.formats.hosts import parse_offset_message_id
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.answers.dead_letters import DLQ_PREFIX, ORIGIN_ID, RETRY_PREFIX, said_first
+from rmqctl.store.answers.dead_letters import DLQ_PREFIX, ORIGIN_ID, said_first
 from rmqctl.store.answers.undispatched import GIVEN_UP_TOPIC, HALF_TOPIC
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.options import UNHEARD
+from rmqctl.store.pop.records import RETRY_PREFIX
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.filter import Criteria, known_topics

@@ -12,7 +12,7 @@ from rmqctl.formats.message import StoredMessage, unread_body
 from rmqctl.formats.properties import REAL_TOPIC, has_queue_slot
 from rmqctl.store.answers.config_offsets import topic_entries, why_hidden
 from rmqctl.store.answers.consumed import BLOCKED, NOT_REACHED, PASSED, Consumers, HeldBack, group_verdict, hop_steps
-from rmqctl.store.answers.dead_letters import DLQ_PREFIX, RETRY_PREFIX
+from rmqctl.store.answers.dead_letters import DLQ_PREFIX
 from rmqctl.store.answers.evidence import (
     IMPOSSIBLE,
     IN_FLIGHT,
@@ -51,6 +51,7 @@ from rmqctl.store.answers.steps import (
 from rmqctl.store.answers.undispatched import GIVEN_UP_TOPIC, HALF_TOPIC, undispatched
 from rmqctl.store.answers.unread import unread_messages, unread_queues
 from rmqctl.store.log.walk import overflowed_at
+from rmqctl.store.pop.records import RETRY_PREFIX
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.read.frames import MessageRemovedError, store_time_at
 from rmqctl.store.read.query import lookup

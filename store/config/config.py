@@ -89,6 +89,7 @@ KEYS = (
     ConfigKey("enableDLegerCommitLog", WRITING, "true is refused: the broker would write a log of another kind"),
     ConfigKey("enableControllerMode", WRITING, "true: a slave's store has a transient pool, too"),
     ConfigKey("enableLmq", WRITING, "messages for several queues get an offset in each"),
+    ConfigKey("enableRetryTopicV2", READING, "retry topics of POP are %RETRY%group+topic; without it as the store has"),
     ConfigKey("enableMultiDispatch", PREDICT, "a message with an offset in a light queue gets its slot", "false"),
     ConfigKey(
         "timerWheelEnable", WRITING, "messages with a delivery time wait in the timer's topic, else they are refused"
@@ -212,6 +213,7 @@ class StoreConfig(NamedTuple):
     enable_controller_mode: bool = False
     enable_lmq: bool = False
     enable_multi_dispatch: bool = False
+    enable_retry_topic_v2: bool | None = None
     timer_wheel_enable: bool = True
     timer_max_delay_sec: int = 259_200
     mapped_file_size_timer_log: int | None = None

@@ -21,7 +21,6 @@ from rmqctl.store.answers.config_offsets import (
     offset_key,
     offsets_of,
 )
-from rmqctl.store.answers.dead_letters import RETRY_PREFIX
 from rmqctl.store.config.config_database import LMQ_OFFSETS
 from rmqctl.store.config.config_files import (
     backup_of,
@@ -34,6 +33,7 @@ from rmqctl.store.config.config_files import (
 from rmqctl.store.journal.change import PlannedChange, changing
 from rmqctl.store.journal.plan import install_config
 from rmqctl.store.options import ChangeOptions
+from rmqctl.store.pop.records import RETRY_PREFIX
 from rmqctl.store.queues.dispatch import LMQ_PREFIX
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.reader import StoreReader

@@ -22,7 +22,6 @@ from rmqctl.store.answers.config_offsets import (
     offsets_of,
     unread_part,
 )
-from rmqctl.store.answers.dead_letters import RETRY_PREFIX, pop_retry_topics
 from rmqctl.store.config.config_database import database_of
 from rmqctl.store.config.config_files import (
     MISSING,
@@ -38,6 +37,7 @@ from rmqctl.store.config.config_files import (
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.reading import is_there, read_small_file
 from rmqctl.store.options import Events
+from rmqctl.store.pop.records import RETRY_PREFIX, pop_retry_topics
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles

@@ -17,7 +17,6 @@ from rmqctl.formats.config_json import format_config_json
 from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, UsageError, counted
 from rmqctl.formats.properties import REAL_TOPIC
 from rmqctl.store.answers.config_offsets import KnownNames, is_own_group
-from rmqctl.store.answers.dead_letters import RETRY_PREFIX
 from rmqctl.store.config.config_database import GROUPS, TOPICS
 from rmqctl.store.config.config_files import (
     DELETED_TOPICS,
@@ -46,6 +45,7 @@ from rmqctl.store.journal.plan import MoveAway, Plan
 from rmqctl.store.log.walk import message_if_any
 from rmqctl.store.offsets.change import OffsetFile, content_with, offset_file_of, plan_file
 from rmqctl.store.options import ChangeOptions, Events
+from rmqctl.store.pop.records import RETRY_PREFIX
 from rmqctl.store.queues.dispatch import LMQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.store_files import StoreFiles
 

@@ -19,7 +19,7 @@ from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, Request
 from rmqctl.network.remoting.headers import SendMessageV2, request
 from rmqctl.network.topic_config import MAX_RECONSUME_TIMES, MESSAGE_TYPE, RECONSUME_TIME, REPLY
 from rmqctl.network.unique_ids import UniqueIds
-from rmqctl.store.answers.dead_letters import RETRY_PREFIX
+from rmqctl.store.pop.records import RETRY_PREFIX
 
 _STATUSES = {
     ResponseCode.SUCCESS: "SEND_OK",

@@ -14,9 +14,9 @@ from rmqctl.formats.errors import RefusedError, UsageError
 from rmqctl.formats.message import Message
 from rmqctl.formats.properties import BUILT, encode_properties, in_java_order
 from rmqctl.network.topic_config import DEFAULT_TOPIC
-from rmqctl.store.answers.dead_letters import RETRY_PREFIX
 from rmqctl.store.config.config_files import NOT_ALLOWED_TO_SEND, group_problem, has_legal_characters
 from rmqctl.store.config.releases import DEFAULT_RELEASE, RELEASES
+from rmqctl.store.pop.records import RETRY_PREFIX
 
 _COMPRESSION_TYPES = ("LZ4", "ZSTD", "ZLIB")
 _TRUE, _FALSE = "true", "false"

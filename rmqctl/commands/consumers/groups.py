@@ -61,6 +61,8 @@ Examples:
   rmqctl groups -s DIR -g orders-consumer   a row for each queue
   rmqctl groups -s DIR -t Orders --json     a line for each queue
   rmqctl groups -s DIR -g orders-consumer --tag 'paid || refunded'
+  rmqctl groups -s DIR --pop                groups that consume by POP: in flight, overdue, locks, restart
+  rmqctl groups -s DIR --pop -g mailer      each message in flight, until when, which attempt
   rmqctl groups -n 127.0.0.1:9876           as the brokers of a cluster say
 
 \b
@@ -71,6 +73,12 @@ States:
   past-end          the offset is larger than the queue's end: messages or their queue were lost
   damaged           the first message that is not consumed, or the last one, cannot be read
   unknown           `detail` says what is missing
+
+With --pop:
+  in-flight     handed out and not acknowledged: not visible to others until the time shown
+  overdue       that time has passed: revive puts a copy into `next topic` some seconds after a broker runs
+  acknowledged  done; the record is not settled yet
+  lost          the timer has lost the record: no broker hands the message out again
 
 With -n the brokers are asked: `in_flight` messages of the lag were pulled already, `clients` members are connected, and
 a queue without an offset counts as offset 0, as mqadmin consumerProgress has it.
@@ -89,6 +97,7 @@ Exit code 1: no group matched, or damage beside the answer; 7: damage may hide i
 @click.option("--behind", is_flag=True, help="Only queues with lag.")
 @click.option("--all", "shows_all", is_flag=True, help="Include the groups of brokers and tools.")
 @click.option("--no-orphans", is_flag=True, help="Leave out groups and topics that the configuration does not name.")
+@click.option("--pop", "by_pop", is_flag=True, help="Show messages in flight by POP; with -g GROUP each of them.")
 @click.option("--tag", metavar="TAGS", help="Tag expression that the group of -g subscribes with: 'TagA || TagB'.")
 @output_options
 def _groups(
@@ -103,13 +112,15 @@ def _groups(
     behind: bool,
     shows_all: bool,
     no_orphans: bool,
+    by_pop: bool,
     tag: str | None,
 ) -> int:
     """Show consumer group progress and lag.
 
     A table has one row for each group and topic, the largest lag first, and with -g GROUP or --queues one for each
     queue. --json and csv always have one for each queue. Offsets are those that the broker wrote last (every 5 s while
-    it runs), ends are those of the queues. What clients have taken but not yet confirmed counts as not consumed. Where
+    it runs), ends are those of the queues. What clients have taken but not yet confirmed, by POP too, counts as not
+    consumed. Where
     the tags of a group are known, the unread messages with these tags are counted too: a broker keeps tags only where
     they were set with the group.
     """
@@ -117,6 +128,14 @@ def _groups(
 
     wanted = WantedGroups(group, topic, behind, shows_all)
     by_queue = by_queue or output.format != "table" or (group is not None and not is_pattern(group))
+    if by_pop and (namesrv is not None or behind or tag is not None or no_orphans):
+        raise click.UsageError("--pop goes with -g, -t and --all alone")
+    if by_pop:
+        from rmqctl.opening import open_store
+        from rmqctl.reports.pop import tell_popped
+
+        with open_store(store, needs_messages=True) as opened:
+            return tell_popped(opened, output, wanted)
     if namesrv is not None:
         source = click.get_current_context().get_parameter_source
         if ParameterSource.COMMANDLINE in (source("store_path"), source("config_path")):

@@ -1,0 +1,1 @@
+"""POP consumption: its records, and what is in flight."""

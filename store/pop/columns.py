@@ -1,0 +1,307 @@
+"""What was handed out and what of it is acknowledged, as columns: a million records take some 100 bytes each."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from rmqctl.store.pop.records import MOST_AT_ONCE, Acknowledgement, KvEntry, PopCheckpoint
+
+FS, KV, ORDERED = "fs", "kv", "ordered"
+"""How a broker keeps what it hands out: in the revive topic, in kvStore/, in consumerOrderInfo.json."""
+IN_TIMER = -1
+"""Place of a record in the revive topic that still waits in the timer."""
+_ALL_BITS = (1 << 32) - 1
+_ANY = np.iinfo(np.int64).max
+
+# how many bits are set in each byte
+_BITS = np.array([number.bit_count() for number in range(256)], np.uint8)
+# the messages of a record that leaves no offset out
+_REACH = MOST_AT_ONCE + 1
+_Longs = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+
+class PopOwner(NamedTuple):
+    """Whose records these are. `revive_topic` and `revive_queue`: of the records, "" and -1 for entries of kvStore/."""
+
+    group: str
+    topic: str
+    queue_id: int
+    way: str
+    revive_topic: str
+    revive_queue: int
+
+
+class HandedOut(NamedTuple):
+    """One message of a record. `place`: of the record in the revive topic, IN_TIMER, or -1 in kvStore/;
+    `record_offset`: queue offset of the record in the topic that it is in; `is_lost`: the timer never delivers the
+    record."""
+
+    owner: PopOwner
+    queue_offset: int
+    start: int
+    popped_at: int
+    deadline: int
+    is_acked: bool
+    is_lost: bool
+    suspend: bool
+    place: int
+    record_offset: int
+    physical_offset: int
+
+
+class Totals(NamedTuple):
+    """Messages of one owner, by state; when the first and the last of those without acknowledgement become visible."""
+
+    in_flight: int = 0
+    overdue: int = 0
+    acknowledged: int = 0
+    lost: int = 0
+    first_visible: int | None = None
+    last_visible: int | None = None
+
+
+class PopColumns:
+    """Takes records, then matches acknowledgements with checkpoints, and answers."""
+
+    def __init__(self) -> None:
+        self.owners: list[PopOwner] = []
+        self._number_of: dict[PopOwner, int] = {}
+        # of checkpoints, and of entries of kvStore/ as checkpoints of one message
+        self._owner, self._count = array("i"), array("B")
+        self._start, self._popped, self._invisible = array("q"), array("q"), array("q")
+        self._place, self._record, self._physical = array("q"), array("q"), array("q")
+        # bits of acknowledged messages
+        self._acked = array("I")
+        self._flags = array("B")
+        # of those that leave offsets out: where their distances begin
+        self._gaps: dict[int, int] = {}
+        self._distances = array("q")
+        # of acknowledgements
+        self._ack_owner = array("i")
+        self._ack_start, self._ack_popped, self._ack_offset = array("q"), array("q"), array("q")
+        self._ack_place = array("q")
+        self.unmatched = 0
+        """Acknowledgements of what no checkpoint that is left hands out: a broker drops them."""
+        self.early = 0
+        """Those that reach the revive topic before their checkpoint, where a broker drops them as well."""
+        self.lost_acks = 0
+        """Those that the timer never delivers."""
+        self._is_matched = True
+
+    def __len__(self) -> int:
+        return len(self._owner)
+
+    def add(self, one: PopCheckpoint, revive: tuple[str, int], where: tuple[int, int, int], *, is_lost: bool) -> None:
+        """Take a checkpoint. `revive`: the topic and queue that it is for; `where`: its place, the offset of its
+        record in its queue, and in the log."""
+        owner = PopOwner(one.group, one.topic, one.queue_id, FS, *revive)
+        if one.distances != tuple(range(len(one.distances))):
+            self._gaps[len(self._owner)] = len(self._distances)
+            self._distances.extend(one.distances)
+        self._add(self._number(owner), one.start, len(one.distances), one.popped_at, one.invisible)
+        self._acked.append(one.acked & _ALL_BITS)
+        self._flags.append(is_lost | one.suspend << 1)
+        for column, value in zip((self._place, self._record, self._physical), where, strict=True):
+            column.append(value)
+        self._is_matched = False
+
+    def add_entry(self, one: KvEntry) -> None:
+        """Take an entry of kvStore/."""
+        owner = PopOwner(one.group, one.topic, one.queue_id, KV, "", -1)
+        self._add(self._number(owner), one.offset, 1, one.popped_at, one.invisible)
+        self._acked.append(0)
+        self._flags.append(one.suspend << 1)
+        for column in (self._place, self._record, self._physical):
+            column.append(-1)
+
+    def _add(self, owner: int, start: int, count: int, popped_at: int, invisible: int) -> None:
+        self._owner.append(owner)
+        self._start.append(start)
+        self._count.append(count)
+        self._popped.append(popped_at)
+        self._invisible.append(invisible)
+
+    def add_ack(self, one: Acknowledgement, revive: tuple[str, int], place: int, *, is_lost: bool) -> None:
+        """Take an acknowledgement. `revive` and `place`: as of a checkpoint."""
+        if is_lost:
+            self.lost_acks += len(one.offsets)
+            return
+        number = self._number(PopOwner(one.group, one.topic, one.queue_id, FS, *revive))
+        for offset in one.offsets:
+            self._ack_owner.append(number)
+            self._ack_start.append(one.start)
+            self._ack_popped.append(one.popped_at)
+            self._ack_offset.append(offset)
+            self._ack_place.append(place)
+        self._is_matched = False
+
+    def _number(self, owner: PopOwner) -> int:
+        found = self._number_of.get(owner)
+        if found is None:
+            found = self._number_of[owner] = len(self.owners)
+            self.owners.append(owner)
+        return found
+
+    # ---- matching
+
+    def match(self) -> None:
+        """Set the bits of acknowledged messages, and leave out checkpoints that are there twice."""
+        if self._is_matched:
+            return
+        self._is_matched = True
+        checkpoints = len(self._owner)
+        owner = np.concatenate([_ints(self._owner), _ints(self._ack_owner)])
+        popped = np.concatenate([_longs(self._popped), _longs(self._ack_popped)])
+        start = np.concatenate([_longs(self._start), _longs(self._ack_start)])
+        place = np.concatenate([_longs(self._place), _longs(self._ack_place)])
+        place[place == IN_TIMER] = _ANY
+        is_ack = np.arange(len(owner)) >= checkpoints
+        order = np.lexsort((place, is_ack, start, popped, owner))
+        begins = np.ones(len(order), bool)
+        begins[1:] = np.logical_or.reduce([one[order][1:] != one[order][:-1] for one in (owner, popped, start)])
+        # for each record the first one with its key, which is a checkpoint if there is one
+        first = order[np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))]
+        acks = np.flatnonzero(is_ack[order] & (first < checkpoints))
+        self.unmatched = len(self._ack_owner) - len(acks)
+        in_time = place[order[acks]] >= place[first[acks]]
+        self.early = int(np.count_nonzero(~in_time))
+        acks = acks[in_time]
+        self._set_bits(first[acks], _longs(self._ack_offset)[order[acks] - checkpoints])
+        np.frombuffer(self._count, np.uint8)[order[~is_ack[order] & ~begins]] = 0
+
+    def _set_bits(self, rows: _Longs, offsets: _Longs) -> None:
+        """Set the bits of these offsets in these checkpoints; what a checkpoint does not hand out has none."""
+        bits = offsets - _longs(self._start)[rows]
+        for at in np.flatnonzero(np.isin(rows, np.fromiter(self._gaps, np.int64, len(self._gaps)))).tolist():
+            distances, distance = self._distances_of(int(rows[at])), int(bits[at])
+            bits[at] = distances.index(distance) if distance in distances else -1
+        counts = np.frombuffer(self._count, np.uint8)[rows]
+        good = (bits >= 0) & (bits < counts)
+        self.unmatched += int(np.count_nonzero(~good))
+        values = np.left_shift(np.uint32(1), bits[good].astype(np.uint32))
+        np.bitwise_or.at(np.frombuffer(self._acked, np.uint32), rows[good], values)
+
+    # ---- answers
+
+    def is_any(self, group: str, topic: str) -> bool:
+        """Return whether there is a record of the group in the topic."""
+        return any((one.group, one.topic) == (group, topic) for one in self.owners)
+
+    def totals(self, now: int) -> dict[PopOwner, Totals]:
+        """Return for each owner how many messages are in which state at `now` (ms)."""
+        self.match()
+        if not self._owner:
+            return {}
+        owner, counts = _ints(self._owner), np.frombuffer(self._count, np.uint8).astype(np.int64)
+        acked = self._acked_counts()
+        still = counts - acked
+        deadline = _longs(self._popped) + _longs(self._invisible)
+        is_lost = (np.frombuffer(self._flags, np.uint8) & 1).astype(bool)
+        visible = deadline > now
+        size = len(self.owners)
+        columns = [
+            np.bincount(owner, np.where(chosen, values, 0), size).astype(np.int64).tolist()
+            for chosen, values in (
+                (visible & ~is_lost, still),
+                (~visible & ~is_lost, still),
+                (counts > 0, acked),
+                (is_lost, still),
+            )
+        ]
+        first, last = np.full(size, _ANY), np.full(size, -_ANY)
+        waits = still > 0
+        np.minimum.at(first, owner[waits], deadline[waits])
+        np.maximum.at(last, owner[waits], deadline[waits])
+        ends = zip(first.tolist(), last.tolist(), strict=True)
+        spans = [(begin, end) if begin != _ANY else (None, None) for begin, end in ends]
+        return {one: Totals(*numbers, *span) for one, span, *numbers in zip(self.owners, spans, *columns, strict=True)}
+
+    def count_from(self, offsets: list[int]) -> list[int]:
+        """Return for each owner how many of its messages are at the offset of it, or after that."""
+        self.match()
+        if not self._owner:
+            return []
+        owner, counts = _ints(self._owner), np.frombuffer(self._count, np.uint8).astype(np.int64)
+        limits = np.asarray(offsets, np.int64)[owner]
+        after = np.clip(_longs(self._start) + counts - limits, 0, counts)
+        for row in self._gaps:
+            after[row] = sum(self._start[row] + one >= limits[row] for one in self._distances_of(row))
+        return [int(one) for one in np.bincount(owner, after, len(self.owners))]
+
+    def ends(self) -> list[int]:
+        """Return for each owner the offset after the last one handed out, as far as records leave none out."""
+        found = np.zeros(len(self.owners), np.int64)
+        counts = np.frombuffer(self._count, np.uint8).astype(np.int64) if self._owner else np.empty(0, np.int64)
+        np.maximum.at(found, _ints(self._owner), _longs(self._start) + counts)
+        return found.tolist()
+
+    def _acked_counts(self) -> _Longs:
+        """Return how many messages of each record are acknowledged."""
+        counts = np.frombuffer(self._count, np.uint8).astype(np.uint64)
+        kept = (np.left_shift(np.uint64(1), counts) - np.uint64(1)).astype(np.uint32)
+        by_byte = (np.frombuffer(self._acked, np.uint32) & kept).view(np.uint8).reshape(-1, 4)
+        found: _Longs = _BITS[by_byte].sum(axis=1, dtype=np.int64)
+        return found
+
+    def messages(self, is_wanted: Callable[[PopOwner], bool]) -> Iterator[HandedOut]:
+        """Yield the messages of owners that are wanted, by group, topic, queue and offset of their records."""
+        self.match()
+        ranks = np.full(len(self.owners) + 1, -1)
+        chosen = [number for number, owner in enumerate(self.owners) if is_wanted(owner)]
+        places = {place: rank for rank, place in enumerate(sorted({self.owners[number][:3] for number in chosen}))}
+        for number in chosen:
+            ranks[number] = places[self.owners[number][:3]]
+        rank_of = ranks[_ints(self._owner)] if len(self._owner) else np.empty(0, np.int64)
+        rows = np.flatnonzero(rank_of >= 0)
+        order = rows[np.lexsort((_longs(self._popped)[rows], _longs(self._start)[rows], rank_of[rows]))]
+        for row in map(int, order):
+            yield from self._of_row(row)
+
+    def of_message(self, group: str, topic: str, queue_id: int, queue_offset: int) -> list[HandedOut]:
+        """Return each time that a message was handed out to a group, as far as records are left."""
+        self.match()
+        place = (group, topic, queue_id)
+        numbers = [number for number, one in enumerate(self.owners) if one[:3] == place]
+        if not numbers:
+            return []
+        start = _longs(self._start)
+        # a record reaches as far as its distances do, which are bounded nowhere
+        near = (start <= queue_offset) & (
+            (start > queue_offset - _REACH) | np.isin(np.arange(len(start)), [*self._gaps])
+        )
+        rows = np.flatnonzero(np.isin(_ints(self._owner), numbers) & near)
+        return [one for row in rows.tolist() for one in self._of_row(row) if one.queue_offset == queue_offset]
+
+    def _distances_of(self, row: int) -> Sequence[int]:
+        begin = self._gaps.get(row)
+        return range(self._count[row]) if begin is None else self._distances[begin : begin + self._count[row]]
+
+    def _of_row(self, row: int) -> Iterator[HandedOut]:
+        start, popped = self._start[row], self._popped[row]
+        acked, flags = self._acked[row], self._flags[row]
+        for at, distance in enumerate(self._distances_of(row)):
+            yield HandedOut(
+                self.owners[self._owner[row]],
+                start + distance,
+                start,
+                popped,
+                popped + self._invisible[row],
+                bool(acked >> at & 1),
+                bool(flags & 1),
+                bool(flags & 2),
+                self._place[row],
+                self._record[row],
+                self._physical[row],
+            )
+
+
+def _longs(column: array[int]) -> _Longs:
+    return np.frombuffer(column, np.int64) if len(column) else np.empty(0, np.int64)
+
+
+def _ints(column: array[int]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    return np.frombuffer(column, np.int32) if len(column) else np.empty(0, np.int32)

@@ -1,0 +1,198 @@
+"""What stores of real brokers have in flight by POP, against what their clients did and what Java sees."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.store import MessageStore
+from rmqctl.store.pop.load import kv_entries, revive_messages
+from rmqctl.store.pop.records import KvEntry, PopCheckpoint, revive_record
+from rmqctl.store.pop.state import PopMessage, PopOffsets
+from tests.features import feature_store, feature_truth
+
+FS = ("pop-fs", "pop-fs-533", "pop-fs-v2", "pop-fs-crash")
+KV = ("pop-kv", "pop-kv-crash")
+_LONG = {"so": "start", "pt": "popped_at", "it": "invisible", "q": "queue_id", "c": "group", "t": "topic"}
+
+Key = tuple[str, str, int, int, int]
+
+
+def _stopped(name: str) -> int:
+    return next(int(row["at"]) for row in feature_truth(name, "did") if row["what"] == "stopped")
+
+
+def _topic(group: str, topic: str, handle: list[str]) -> str:
+    """The topic that a message was popped from, by the fifth field of its handle (POP_CK)."""
+    return {"0": topic, "1": f"%RETRY%{group}_{topic}", "2": f"%RETRY%{group}+{topic}"}[handle[4]]
+
+
+def _as_clients_know(name: str) -> dict[Key, tuple[int, bool, int]]:
+    """Until when each message was handed out that clients have popped, whether they are done with it, and its retries;
+    by group, topic, queue, queue offset and time of the pop."""
+    found: dict[Key, tuple[int, bool, int]] = {}
+
+    def done(row: dict[str, Any], text: str) -> Key:
+        handle = text.split(" ")
+        key = (row["group"], row["topic"], int(handle[6]), int(handle[7]), int(handle[1]))
+        found[key] = (found[key][0], True, found[key][2])
+        return key
+
+    for row in feature_truth(name, "did"):
+        if row["what"] == "pop":
+            for one in row["messages"]:
+                topic = _topic(row["group"], row["topic"], one["popCk"].split(" "))
+                key = (row["group"], topic, one["queueId"], one["queueOffset"], row["popTime"])
+                found[key] = (row["popTime"] + row["invisible"], False, one["reconsumeTimes"])
+        elif row["what"] == "ack":
+            done(row, row["popCk"])
+        elif row["what"] == "batchAck":
+            for text in row["popCks"]:
+                done(row, text)
+        elif row["what"] == "changeInvisible":
+            handle = row["newCk"].split(" ")
+            until = int(handle[1]) + int(handle[2])
+            retries = found[done(row, row["popCk"])][2]
+            found[row["group"], row["topic"], row["queueId"], row["offset"], row["popTime"]] = (until, False, retries)
+    return found
+
+
+def _messages(name: str, folder: Path) -> dict[Key, PopMessage]:
+    with MessageStore.open(feature_store(name, folder)) as store:
+        found = store.pop(now=_stopped(name)).messages()
+        return {(one.group, one.topic, one.queue_id, one.queue_offset, one.popped_timestamp): one for one in found}
+
+
+@pytest.mark.parametrize("name", FS)
+def test_in_flight_is_what_clients_have_not_acknowledged(name: str, tmp_path: Path) -> None:
+    now, found, expected = _stopped(name), _messages(name, tmp_path), _as_clients_know(name)
+    assert found.keys() <= expected.keys()
+    for key, (until, is_done, retries) in expected.items():
+        if key not in found:
+            # acknowledged in a buffer, revived by then, or of an ordered pop that a killed broker had not written
+            assert is_done or until < now or key[0] == "g-fifo", key
+            continue
+        one = found[key]
+        state = "acknowledged" if is_done else "in-flight" if until > now else "overdue"
+        assert (one.state, one.visible_timestamp, one.attempt) == (state, until, retries + 1), key
+    assert len(found) > 40
+
+
+@pytest.mark.parametrize("name", KV)
+def test_what_kv_store_keeps_is_not_acknowledged(name: str, tmp_path: Path) -> None:
+    now, found, expected = _stopped(name), _messages(name, tmp_path), _as_clients_know(name)
+    for key, one in found.items():
+        until, is_done, retries = expected[key]
+        assert (one.visible_timestamp, one.attempt, one.state == "acknowledged") == (until, retries + 1, is_done)
+    if not name.endswith("crash"):
+        # a buffer of 10 s goes with a killed broker
+        waits = {key for key, (until, is_done, _) in expected.items() if until > now and not is_done}
+        assert waits == {key for key, one in found.items() if one.state == "in-flight"}
+
+
+@pytest.mark.parametrize("name", FS)
+def test_every_record_decodes_as_java_sees_it(name: str) -> None:
+    rows = feature_truth(name, "reviveRecord")
+    assert {row["tag"] for row in rows} >= {"ck", "ack", "bAck"}
+    for row in rows:
+        body = row["body"]
+        record = revive_record(row["tag"], json.dumps(body).encode())
+        assert record is not None
+        for short, field in _LONG.items():
+            if short in body:
+                assert getattr(record, field) == body[short]
+        if isinstance(record, PopCheckpoint):
+            assert (list(record.distances), record.deadline) == (body["d"], body["reviveTime"])
+            assert record.suspend is body.get("sp", False)
+        else:
+            assert record.offsets == body.get("aol", [body["ao"]])
+
+
+@pytest.mark.parametrize("name", FS)
+def test_records_that_are_not_settled(name: str, tmp_path: Path) -> None:
+    """Those behind the revive group's offsets, and those that the timer has not delivered."""
+    delivered = {row["uniqKey"] for row in feature_truth(name, "reviveRecord") if row["in"] == "revive"}
+    with MessageStore.open(feature_store(name, tmp_path)) as store:
+        offsets = PopOffsets(store.reader)
+        found = {one.message.physical_offset for one in revive_messages(store.reader, offsets.committed)}
+        expected = {
+            row["phyOffset"]
+            for row in feature_truth(name, "reviveRecord")
+            if (row["in"] == "timer" and row["uniqKey"] not in delivered)
+            or (row["in"] == "revive" and row["queueOffset"] > _settled(offsets, row["reviveQueueId"]))
+        }
+    assert found == expected
+
+
+def _settled(offsets: PopOffsets, queue_id: int) -> int:
+    offset = offsets.committed("CID_RMQ_SYS_REVIVE_GROUP", "rmq_sys_REVIVE_LOG_DefaultCluster", queue_id)
+    return -1 if offset is None else offset
+
+
+@pytest.mark.parametrize("name", KV)
+def test_entries_of_kv_store_are_what_java_reads(name: str, tmp_path: Path) -> None:
+    with MessageStore.open(feature_store(name, tmp_path)) as store:
+        found = dict(kv_entries(store.reader))
+    rows = [row for row in feature_truth(name, "rocks") if row["db"] == "kvStore"]
+    assert {key.hex() for key in found} == {row["key"] for row in rows}
+    for row in rows:
+        value, entry = json.loads(bytes.fromhex(row["value"])), found[bytes.fromhex(row["key"])]
+        assert isinstance(entry, KvEntry)
+        assert entry.key().hex() == row["key"]
+        names = ("groupId", "topicId", "queueId", "offset", "popTime", "invisibleTime", "retryFlag", "attemptTimes")
+        assert entry == (*(value[one] for one in names), value["suspend"])
+
+
+def test_a_restart_hands_out_the_last_pop_of_kv_store_again(tmp_path: Path) -> None:
+    (row,) = (row for row in feature_truth("pop-kv", "did") if row["what"] == "offsets")
+    begun, ended = row["table"]["offsetTable"], row["table"]["pullOffsetTable"]
+    expected = {key: sum(end - begun[key][queue] for queue, end in ends.items()) for key, ends in ended.items()}
+    with MessageStore.open(feature_store("pop-kv", tmp_path)) as store:
+        found = {f"{one.topic}@{one.group}": one.again_at_restart for one in store.pop().groups() if one.way == "kv"}
+    assert found == expected
+
+
+def test_no_restart_hands_out_again_what_checkpoints_keep(tmp_path: Path) -> None:
+    with MessageStore.open(feature_store("pop-fs", tmp_path)) as store:
+        assert [one.again_at_restart for one in store.pop().groups()] == [0, 0, 0, 0]
+
+
+def test_locks_of_ordered_pops(tmp_path: Path) -> None:
+    with MessageStore.open(feature_store("pop-fs", tmp_path)) as store:
+        (group,) = (one for one in store.pop(now=_stopped("pop-fs")).groups() if one.group == "g-fifo")
+        (later,) = (one for one in store.pop(now=_stopped("pop-fs") + 700_000).groups() if one.group == "g-fifo")
+    assert (group.way, group.in_flight, group.overdue, group.acknowledged) == ("ordered", 4, 0, 2)
+    assert "queue 0 is locked until 2026-11-26T00:44:55.804Z, but for attempt attempt-430" in group.detail
+    # what changeInvisible said of one message counts for it
+    assert "queue 1 is locked until 2026-11-26T00:49:56.311Z" in group.detail
+    assert (later.in_flight, later.overdue, later.detail) == (0, 4, "")
+
+
+def test_lag_counts_what_is_in_flight(tmp_path: Path) -> None:
+    """As a broker counts: behind the offset, and handed out (ConsumerLagCalculator#getConsumerLagStats)."""
+    waits = [key for key, (until, is_done, _) in _as_clients_know("pop-fs").items() if not is_done]
+    with MessageStore.open(feature_store("pop-fs", tmp_path)) as store:
+        for row in store.groups("g-work", "Jobs"):
+            assert row.max_offset is not None
+            assert row.offset is not None
+            held = sum(key[:3] == ("g-work", "Jobs", row.queue_id) for key in waits) - {0: 5, 3: 1}.get(
+                row.queue_id or 0, 0
+            )
+            assert (row.lag, row.in_flight or 0) == (row.max_offset - row.offset + held, held)
+
+
+def test_why_a_message_came_again(tmp_path: Path) -> None:
+    with MessageStore.open(feature_store("pop-fs", tmp_path)) as store:
+        changed = _evidence(store, "job-7")
+        missed = _evidence(store, "job-12")
+    assert "came again because a client changed its invisible time at 2026-11-26T00:38:15.098Z to end at" in changed
+    assert "came again because its invisible time was over at 2026-11-26T00:38:15.804Z without" in missed
+    assert "in flight until 2026-11-26T00:46:44.516Z, attempt 2" in missed
+
+
+def _evidence(store: MessageStore, key: str) -> str:
+    (answer,) = store.where(key, now=_stopped("pop-fs"))
+    return "\n".join(step.detail for step in answer.evidence if step.group == "g-work")
