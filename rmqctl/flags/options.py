@@ -397,7 +397,7 @@ def selection_options(offset_help: str, to_help: str) -> Callable[[Command], Com
             from rmqctl.store.read.filter import Criteria
             from rmqctl.store.read.select import Selection
 
-            criteria = Criteria(None, queue_id, tag, key, begin, end, topics=topics, grep=grep, sql=sql)
+            criteria = Criteria(topics, queue_id, tag, key, begin, end, grep=grep, sql=sql)
             _ = criteria.tag_filter
             return command(*args, selection=Selection(criteria, offset or 0, to_offset), **options)
 

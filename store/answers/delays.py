@@ -377,7 +377,7 @@ def undelivered(reader: StoreReader) -> Iterator[UndeliveredMessage]:
     targets = sorted({row.target_topic for row in passed.values() if row.target_topic is not None})
     # a damaged topic may look like a pattern
     topics = TopicFilter(() if any(map(is_pattern, targets)) else targets)
-    chosen = Selection(Criteria(topics=topics), begin=min(passed))
+    chosen = Selection(Criteria(topics), begin=min(passed))
     for message in reader.telling(reader.events._replace(damage=note)).messages(chosen):
         same = waiting.get(_identity(message, message.topic))
         if same and same[0] < message.physical_offset:

@@ -309,27 +309,26 @@ def message_keys(properties: dict[str, str]) -> list[str]:
 class Criteria:
     """What a message must be like; None leaves it open. Times in ms, both ends included.
 
-    `tags` is an expression as of TagFilter. `topics`: several topics or patterns, in place of `topic`. `grep`: a
+    `topic` is a name, or a TopicFilter for several and for patterns; `tags` an expression as of TagFilter. `grep`: a
     regular expression that is found in the body or in a property. `sql`: an SQL92 filter that the properties pass.
     """
 
     def __init__(
         self,
-        topic: str | None = None,
+        topic: str | TopicFilter | None = None,
         queue_id: int | None = None,
         tags: str | None = None,
         key: str | None = None,
         begin_time: int | None = None,
         end_time: int | None = None,
         *,
-        topics: TopicFilter | None = None,
         grep: str | None = None,
         sql: str | None = None,
     ) -> None:
-        """UsageError for both `topic` and `topics`, and for an invalid regular expression or filter."""
-        if topic is not None and topics is not None:
-            raise UsageError("one topic and a filter of topics contradict each other: give one of them")
-        self.topic_filter = topics or (TopicFilter() if topic is None else TopicFilter.of_one(topic))
+        """Raises: UsageError for an invalid regular expression or filter."""
+        if isinstance(topic, str):
+            topic = TopicFilter.of_one(topic)
+        self.topic_filter = topic or TopicFilter()
         self.queue_id = queue_id
         self.tags = tags
         self.key = key

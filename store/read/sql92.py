@@ -90,8 +90,8 @@ class _Long(int):
     """A number that Java holds in a Long; a plain int is an Integer, which compares with texts in its own range."""
 
 
-Properties = Mapping[str, str]
-Value = str | bool | int | float | None
+Given = Mapping[str, str]
+Evaluated = str | bool | int | float | None
 
 
 class _NotComparableError(Exception):
@@ -102,12 +102,12 @@ class _Node(NamedTuple):
     """A part of an expression. `kind`: what it is where the grammar asks: constant (boolean ones are both), property,
     boolean, number. `value`: of a constant."""
 
-    evaluate: Callable[[Properties], Any]
+    evaluate: Callable[[Given], Any]
     depth: int
     is_constant: bool = False
     is_property: bool = False
     is_boolean: bool = False
-    value: Value = None
+    value: Evaluated = None
 
 
 class SqlFilter:
@@ -129,7 +129,7 @@ class SqlFilter:
         """Return True: the unit of a queue does not say."""
         return True
 
-    def matches_properties(self, properties: Properties) -> bool:
+    def matches_properties(self, properties: Given) -> bool:
         """Return whether the expression is true of a message (ExpressionMessageFilter#isMatchedByCommitLog)."""
         try:
             return self._evaluate(properties) is True
@@ -142,7 +142,7 @@ class SqlFilter:
 
 
 @functools.lru_cache(maxsize=128)
-def _compiled(expression: str) -> Callable[[Properties], Any]:
+def _compiled(expression: str) -> Callable[[Given], Any]:
     if len(expression) > _LONGEST:
         raise UsageError(f"a filter of {len(expression)} characters is too long", hint=f"use at most {_LONGEST}")
     try:
@@ -211,11 +211,11 @@ def _depth(*nodes: _Node) -> int:
     return depth
 
 
-def _boolean(evaluate: Callable[[Properties], Any], *nodes: _Node) -> _Node:
+def _boolean(evaluate: Callable[[Given], Any], *nodes: _Node) -> _Node:
     return _Node(evaluate, _depth(*nodes), is_boolean=True)
 
 
-def _constant(value: Value, *, is_boolean: bool = False) -> _Node:
+def _constant(value: Evaluated, *, is_boolean: bool = False) -> _Node:
     return _Node(lambda _: value, 1, is_constant=True, is_boolean=is_boolean, value=value)
 
 
@@ -233,14 +233,14 @@ def _text(token: Token) -> str:
     return token[1:-1].replace("''", "'")
 
 
-def _is_number(value: Value) -> bool:
+def _is_number(value: Evaluated) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _not(node: _Node) -> _Node:
     evaluate = node.evaluate
 
-    def negated(properties: Properties) -> bool | None:
+    def negated(properties: Given) -> bool | None:
         value = evaluate(properties)
         return None if value is None else not value
 
@@ -251,7 +251,7 @@ def _all_or_any(nodes: Sequence[_Node], decides: bool) -> _Node:
     """Combine conditions, of which one that is `decides` decides alone."""
     parts = [_as_boolean(node).evaluate for node in nodes]
 
-    def combined(properties: Properties) -> bool | None:
+    def combined(properties: Given) -> bool | None:
         is_unknown = False
         for part in parts:
             value: bool | None = part(properties)
@@ -266,7 +266,7 @@ def _all_or_any(nodes: Sequence[_Node], decides: bool) -> _Node:
 def _equal(left: _Node, right: _Node) -> _Node:
     of_left, of_right = left.evaluate, right.evaluate
 
-    def is_equal(properties: Properties) -> bool | None:
+    def is_equal(properties: Given) -> bool | None:
         first, second = of_left(properties), of_right(properties)
         if first is None:
             return True if second is None else None
@@ -289,7 +289,7 @@ def _ordered(left: _Node, order: str, right: _Node) -> _Node:
             raise _invalid(f"{order} compares numbers")
     of_left, of_right, holds = left.evaluate, right.evaluate, _HOLDS[order]
 
-    def is_ordered(properties: Properties) -> bool | None:
+    def is_ordered(properties: Given) -> bool | None:
         first, second = of_left(properties), of_right(properties)
         if first is None or second is None:
             return None
@@ -300,12 +300,12 @@ def _ordered(left: _Node, order: str, right: _Node) -> _Node:
     return _boolean(is_ordered, left, right)
 
 
-def _is_in(node: _Node, texts: Sequence[Token]) -> Callable[[Properties], bool | None]:
+def _is_in(node: _Node, texts: Sequence[Token]) -> Callable[[Given], bool | None]:
     if not node.is_property:
         raise _invalid("IN needs a property on its left")
     evaluate, wanted = node.evaluate, frozenset(map(_text, texts))
 
-    def is_one(properties: Properties) -> bool | None:
+    def is_one(properties: Given) -> bool | None:
         value = evaluate(properties)
         return None if value is None else value in wanted
 
@@ -315,7 +315,7 @@ def _is_in(node: _Node, texts: Sequence[Token]) -> Callable[[Properties], bool |
 def _text_test(node: _Node, test: str, text: Token, holds: bool) -> _Node:
     evaluate, passes, wanted = node.evaluate, _TEXT_TESTS[test], _text(text)
 
-    def tested(properties: Properties) -> bool:
+    def tested(properties: Given) -> bool:
         value = evaluate(properties) if wanted else None
         return isinstance(value, str) and passes(value, wanted) is holds
 
@@ -376,7 +376,7 @@ class _Builder(Transformer[Token, _Node]):
     def negative(self, node: _Node) -> _Node:
         evaluate = node.evaluate
 
-        def negated(properties: Properties) -> Value:
+        def negated(properties: Given) -> Evaluated:
             value = evaluate(properties)
             return type(value)(-value) if _is_number(value) else None
 
@@ -417,7 +417,7 @@ class _Builder(Transformer[Token, _Node]):
 # Comparing, with the conversions of ComparisonExpression#__compare.
 
 
-def _order(left: Any, right: Any) -> int:
+def _difference(left: Any, right: Any) -> int:
     return int(left > right) - int(left < right)
 
 
@@ -425,14 +425,14 @@ def _compare(left: Any, right: Any) -> int:
     """Return a number below, at or above 0. Raises: _NotComparableError."""
     of_left, of_right = type(left), type(right)
     if of_left is of_right:
-        return _order_of_doubles(left, right) if of_left is float else _order(left, right)
+        return _order_of_doubles(left, right) if of_left is float else _difference(left, right)
     if of_left is bool:
         if of_right is str:
             raise _NotComparableError
         return -1
     if of_left is str:
         if of_right is bool:
-            return _order(left.lower() == "true", right)
+            return _difference(left.lower() == "true", right)
         return _compare(_converted(left, of_right), right)
     if of_right is bool:
         return -1
@@ -440,7 +440,7 @@ def _compare(left: Any, right: Any) -> int:
         return _compare(left, _converted(right, of_left))
     if float in (of_left, of_right):
         return _order_of_doubles(float(left), float(right))
-    return _order(left, right)
+    return _difference(left, right)
 
 
 def _converted(text: str, kind: type) -> int | float:
@@ -469,7 +469,7 @@ def _double_of(text: str) -> float:
 
 def _order_of_doubles(left: float, right: float) -> int:
     """Compare as Double.compareTo: NaN equals itself and is the largest, -0.0 is below 0.0."""
-    return _order(_rank(left), _rank(right))
+    return _difference(_rank(left), _rank(right))
 
 
 def _rank(number: float) -> tuple[bool, float, bool]:

@@ -217,9 +217,9 @@ def test_only_what_is_meant(tmp_path: Path) -> None:
     for topic in ("Orders", "Bills", "rmq_sys_x", "OrdersToo"):
         data += frame(len(data), b"body", topic=topic)
     (folder / file_name(0)).write_bytes(data.ljust(4096, b"\0"))
-    criteria = Criteria(topics=TopicFilter(["Orders*"]))
+    criteria = Criteria(TopicFilter(["Orders*"]))
     assert len(Following(tmp_path, criteria).new()) == 2
-    assert len(Following(tmp_path, Criteria(topics=TopicFilter(system_topics=False))).new()) == 3
+    assert len(Following(tmp_path, Criteria(TopicFilter(system_topics=False))).new()) == 3
 
 
 def test_from_now_on_by_the_library(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_tags_and_keys_of_the_same_hash_are_told_apart(tmp_path: Path) -> None:
 def test_all_rows_are_told_without_a_list_of_them() -> None:
     log = reader("features").files.log
     [begin, *_] = [one.physical_offset for one in _messages(log)]
-    for criteria in (Criteria(), Criteria(begin_time=0), Criteria(topics=TopicFilter(["*"]))):
+    for criteria in (Criteria(), Criteria(begin_time=0), Criteria(TopicFilter(["*"]))):
         for first in (0, begin):
             chooser = RowChooser(criteria, first)
             assert all(chooser.rows(batch) is None for batch in _batches(log, chooser.needs))

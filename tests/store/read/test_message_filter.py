@@ -113,11 +113,9 @@ def test_what_is_no_expression_is_refused_and_what_only_looks_odd_is_not_warned_
         assert Grep("[[a]b").matches(stored(b"[b"))
 
 
-def test_one_topic_and_a_filter_of_topics_contradict_each_other() -> None:
-    with pytest.raises(UsageError, match="contradict each other"):
-        Criteria("T", topics=TopicFilter(["T"]))
+def test_one_topic_is_known() -> None:
     assert Criteria("T").topic == "T"
-    assert Criteria(topics=TopicFilter(["T", "U"])).topic is None
+    assert Criteria(TopicFilter(["T", "U"])).topic is None
     assert Criteria().topic is None
 
 
@@ -174,9 +172,9 @@ def test_what_is_asked_for_is_told_by_name() -> None:
     assert Criteria("T", 0, "a", "k", 0, 9, grep="g").described() == {
         "topic": "T", "queue_id": 0, "tags": "a", "key": "k", "begin_time": 0, "end_time": 9, "grep": "g"
     }  # fmt: skip
-    several = Criteria(topics=TopicFilter(["T", "U*"], system_topics=False))
+    several = Criteria(TopicFilter(["T", "U*"], system_topics=False))
     assert several.described() == {"topics": ["T", "U*"], "system_topics": False}
-    assert Criteria(topics=TopicFilter(["U*"])).described() == {"topics": ["U*"]}
+    assert Criteria(TopicFilter(["U*"])).described() == {"topics": ["U*"]}
 
 
 def test_the_newest_comes_first() -> None:
