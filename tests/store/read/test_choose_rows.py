@@ -49,9 +49,9 @@ def _criteria(name: str) -> list[dict[str, Any]]:
     return [
         {},
         {"topic": topics[0]},
-        {"topics": TopicFilter([topics[0], topics[-1]])},
-        {"topics": TopicFilter(["*Topic*", topics[0]])},
-        {"topics": TopicFilter(system_topics=False)},
+        {"topic": TopicFilter([topics[0], topics[-1]])},
+        {"topic": TopicFilter(["*Topic*", topics[0]])},
+        {"topic": TopicFilter(system_topics=False)},
         {"queue_id": 0},
         {"queue_id": one.queue_id, **times, "grep": "."},
         {"begin_time": times["begin_time"]},
@@ -95,7 +95,7 @@ def test_the_rows_are_the_messages_that_are_meant(name: str) -> None:
     [
         ({}, Columns.NONE),
         ({"topic": "T"}, Columns.TOPIC),
-        ({"topics": TopicFilter(system_topics=False)}, Columns.TOPIC),
+        ({"topic": TopicFilter(system_topics=False)}, Columns.TOPIC),
         ({"queue_id": 0}, Columns.HEAD),
         ({"begin_time": 0}, Columns.HEAD),
         ({"end_time": 0}, Columns.HEAD),

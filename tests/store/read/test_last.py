@@ -25,7 +25,7 @@ from tests.store.read.reads import reads_of
 CHOSEN: dict[str, dict[str, Any]] = {
     "all": {},
     "topic": {"topic": "OrderTopic"},
-    "pattern": {"topics": TopicFilter(["*Topic"], system_topics=False)},
+    "pattern": {"topic": TopicFilter(["*Topic"], system_topics=False)},
     "grep": {"grep": "TagA|user"},
 }
 

@@ -190,7 +190,7 @@ def test_messages_in_both_orders(look: StoreReader) -> None:
         return _numbers(list(look.telling(Events(damage=_fail)).last_messages(selection, count, order)))  # type: ignore[arg-type]
 
     in_queues = [0, 3, 5, 1, 7, 2, 6, 4]
-    of_users = {"topics": TopicFilter(["Topic*"], system_topics=False)}
+    of_users = {"topic": TopicFilter(["Topic*"], system_topics=False)}
     assert found("log") == list(range(8))
     assert found("queue") == in_queues
     for chosen, kept in (
@@ -199,9 +199,9 @@ def test_messages_in_both_orders(look: StoreReader) -> None:
         ({"queue_id": 0}, {0, 2, 3, 4, 5}),
         (of_users, {0, 1, 2, 3, 5, 6, 7}),
         ({**of_users, "queue_id": 1}, {1, 6, 7}),
-        ({"topics": TopicFilter(system_topics=False)}, {0, 1, 2, 3, 5, 6, 7}),
-        ({"topics": TopicFilter(["TopicB", "TopicA"])}, {0, 1, 2, 3, 5, 6, 7}),
-        ({"topics": TopicFilter(["none*"])}, set()),
+        ({"topic": TopicFilter(system_topics=False)}, {0, 1, 2, 3, 5, 6, 7}),
+        ({"topic": TopicFilter(["TopicB", "TopicA"])}, {0, 1, 2, 3, 5, 6, 7}),
+        ({"topic": TopicFilter(["none*"])}, set()),
     ):
         for order, all_of_them in (("log", list(range(8))), ("queue", in_queues)):
             expected = [number for number in all_of_them if number in kept]
