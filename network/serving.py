@@ -23,7 +23,7 @@ from rmqctl.network.broker.settings import ANY_ADDRESS, BrokerIdentity
 from rmqctl.network.broker.tables import NO_VERSION
 from rmqctl.network.clients.channel import Answers
 from rmqctl.network.clients.client import Client
-from rmqctl.network.ha.master import LogSource, MasterServer
+from rmqctl.network.ha.master import LogSource, MasterServer, SlaveLimits
 from rmqctl.network.nameserver import SERVICES as NAME_SERVER_SERVICES
 from rmqctl.network.nameserver import NameServer
 from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode, bean, fastjson
@@ -41,8 +41,6 @@ from rmqctl.store.read.frames import message_at
 
 # Tells name servers of others that our broker is there, and with what topics (BrokerOuterAPI#registerBrokerAll).
 
-_AGAIN_SECONDS = 30.0
-"""As often as a broker does (registerNameServerPeriod); a name server forgets it after 120 s."""
 _LOOK_SECONDS = 0.5
 
 
@@ -60,11 +58,13 @@ class Registrar:
         self._silent: set[str] = set()
 
     async def keep_on(self) -> None:
-        """Register now, when the topics change, and every 30 s. What a name server says against it is told once."""
+        """Register now, when the topics change, and every registerNameServerPeriod ms. What a name server says against
+        it is told once."""
         told_at = 0.0
         while True:
             topics = self._broker.routes()
-            if topics != self._topics or time.monotonic() - told_at >= _AGAIN_SECONDS:
+            period = min(max(self._broker.settings.register_name_server_period, 10_000), 60_000) / 1000
+            if topics != self._topics or time.monotonic() - told_at >= period:
                 if topics != self._topics:
                     # name servers compare versions, and look at the topics of a new one only
                     self._topics, self._version = topics, next_version(self._version, self._broker.clock())
@@ -94,14 +94,20 @@ class Registrar:
 
     def _register(self, body: bytes) -> None:
         header = RegisterBroker(**self._names(), ha_server_addr=self._ha_address(), body_crc32=body_crc(body))
-        for name_server in self._name_servers:
+        limit = self._broker.settings.register_broker_timeout_mills / 1000
+
+        def register_at(name_server: str) -> None:
             try:
-                self._client.ask(name_server, RequestCode.REGISTER_BROKER, header, body)
+                self._client.ask(name_server, RequestCode.REGISTER_BROKER, header, body, seconds=limit)
                 self._silent.discard(name_server)
             except RemoteError as error:
                 if name_server not in self._silent:
                     self._silent.add(name_server)
                     self._broker.tell(f"not registered at name server {name_server}: {error.message}")
+
+        # one that does not answer keeps none of the others waiting
+        with ThreadPoolExecutor(len(self._name_servers)) as threads:
+            list(threads.map(register_at, self._name_servers))
 
     def _ha_address(self) -> str:
         """Return where slaves of other machines reach the log: brokerIP2, where slaves are listened for, or the
@@ -244,7 +250,13 @@ async def _serve_slaves(
         # what is damaged behind the last whole message is handed on as well: it stays as it is
         broker.hand_on_up_to(settled_end(log))
         source = LogSource(log, lambda: broker.log_end)
-    master = MasterServer(taken, source, broker.slaves, tell)
+    settings = broker.settings
+    limits = SlaveLimits(
+        batch=settings.ha_transfer_batch_size,
+        heartbeat=settings.ha_send_heartbeat_interval / 1000,
+        silence=settings.ha_housekeeping_interval / 1000,
+    )
+    master = MasterServer(taken, source, broker.slaves, tell, limits)
     try:
         if own is not None:
             await server.listen(own[0], own[1] - VIP_PORTS_BELOW)
@@ -265,7 +277,10 @@ def _servers(
     asyncio.get_running_loop().set_exception_handler(lambda _, context: admission.say(_failed_in_loop(context)))
     of_messages = Processor(broker, known, tell, release)
     of_names = Processor(name_server, known_to(release, NAME_SERVER_SERVICES), tell, release)
-    brokers = RemotingServer(of_messages, tell, on_lost=broker.lost, tls=tls, admission=admission, version=version)
+    limits = Limits(idle_seconds=broker.settings.server_channel_max_idle_time_seconds)
+    brokers = RemotingServer(
+        of_messages, tell, limits, on_lost=broker.lost, tls=tls, admission=admission, version=version
+    )
     broker.slow_requests = lambda: brokers.shared.slow
     return brokers, RemotingServer(
         of_names, tell, on_lost=name_server.lost, tls=tls, admission=admission, version=version

@@ -80,7 +80,8 @@ def _when_written(done: Future[None]) -> Reply:
 def _own_topic(broker: MasterBroker, name: str, *, deletes: bool = False) -> str:
     """A topic that may be created or deleted; RequestError."""
     problem = topic_problem(name, broker.identity.release, deletes=deletes)
-    if problem is None and is_system_topic(name, broker.identity.cluster, broker.identity.name):
+    is_checked = broker.settings.validate_system_topic_when_update_topic
+    if problem is None and is_checked and is_system_topic(name, broker.identity.cluster, broker.identity.name):
         problem = f"The topic[{name}] is conflict with system topic."
     if problem is not None:
         raise RequestError(ResponseCode.INVALID_PARAMETER, problem)

@@ -257,7 +257,8 @@ class Broker:
     def tick(self) -> None:
         """To be called every few seconds: sends silent clients away, and frees what they had for themselves."""
         self.counts.step(self.elapsed(), self.clock())
-        self.clients.expire(self.elapsed())
+        self.clients.notifies = self.settings.notify_consumer_ids_changed_enable
+        self.clients.expire(self.elapsed(), self.settings.channel_expired_timeout)
         self.locks.expire(self.elapsed())
 
 
@@ -422,7 +423,7 @@ class WritableBroker(Broker):
         """What `answer` gives when the put is as durable as it asked to be: on disk with SYNC_FLUSH, on slaves with
         SYNC_MASTER. Its argument says whether that was in time (syncFlushTimeout, slaveTimeout), and what was not."""
         wants_slaves = self.is_sync_master and wants_durability(messages[0].properties)
-        is_alone = wants_slaves and self.slaves.keeping_up(self.log_end) < self.settings.slaves_to_wait_for
+        is_alone = wants_slaves and self._slaves_in_sync() < self.settings.slaves_to_wait_for
         if is_alone and not put.durable_at:
             return answer(ResponseCode.SLAVE_NOT_AVAILABLE)
         if not put.durable_at and not wants_slaves:
@@ -448,6 +449,9 @@ class WritableBroker(Broker):
             return answer(wait.code)
 
         return Promised(wait, answered)
+
+    def _slaves_in_sync(self) -> int:
+        return self.slaves.keeping_up(self.log_end, self.settings.ha_max_gap_not_in_sync)
 
     def _written_end(self) -> int:
         """Physical offset behind the last message, one that cannot be read yet included."""

@@ -196,6 +196,8 @@ class ClientManager:
         self._produces: dict[Caller, set[str]] = {}
         self._consumes: dict[Caller, set[str]] = {}
         self._memberships = 0
+        self.notifies = True
+        """Whether members hear at once that others came or went."""
         self._by_id: dict[str, Caller] = {}
 
     def consumer_group(self, name: str) -> ConsumerGroup | None:
@@ -285,15 +287,12 @@ class ClientManager:
         for name in sorted(self._consumes.get(caller, ())):
             self._leave_consumers(caller, name)
 
-    def expire(self, now: int) -> None:
-        """Send away who has been silent for too long."""
+    def expire(self, now: int, after: int = EXPIRED_AFTER_MS) -> None:
+        """Send away who has been silent for more than `after` ms."""
         members = list(self._producers.values())
         members += [group.channels for group in self._consumers.values()]
         silent = {
-            caller
-            for channels in members
-            for caller, channel in channels.items()
-            if now - channel.heard_at > EXPIRED_AFTER_MS
+            caller for channels in members for caller, channel in channels.items() if now - channel.heard_at > after
         }
         for caller in silent:
             self.lost(caller)
@@ -318,6 +317,8 @@ class ClientManager:
 
     def _notify(self, name: str) -> None:
         """Tell every member to share the queues out anew."""
+        if not self.notifies:
+            return
         command = request(
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupHeader(consumer_group=name), oneway=True
         )
@@ -396,7 +397,7 @@ def system_topics(identity: BrokerIdentity, settings: BrokerSettings, *, has_tim
         "RMQ_SYS_TRANS_OP_HALF_TOPIC",
         f"{cluster}_REPLY_TOPIC",
         *([TIMER_TOPIC] if has_timer else []),
-        *(["RMQ_SYS_TRACE_TOPIC"] if settings.trace_topic_enable else []),
+        *([settings.msg_trace_topic_name] if settings.trace_topic_enable else []),
         *(ROCKSDB_TOPICS if identity.release.has_lite_topics else []),
     )
     topics = [TopicConfig(topic, 1, 1) for topic in single]

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 from rmqctl.formats.errors import UsageError
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.members import TAG, filter_of, refuse_disabled_filter
-from rmqctl.network.remoting.codec import RemotingCommand, ResponseCode
+from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode
 from rmqctl.network.remoting.headers import PullMessage
 from rmqctl.network.remoting.requests import FAQ, Asked, Caller, Reply, RequestError, Suspended
 from rmqctl.network.topic_config import PERM_READ, TopicConfig
 from rmqctl.store.read.filter import MessageFilter
-from rmqctl.store.read.get import DEFAULT_LIMIT, GetResult
+from rmqctl.store.read.get import GetResult
 from rmqctl.store.status import GetStatus
 
 _SIZE = struct.Struct(">i")
@@ -23,6 +23,7 @@ _SUSPEND = 2
 _SUBSCRIPTION = 4
 _LONGEST_WAIT_MS = 30_000
 _BROADCASTING = "BROADCASTING"
+_ACTIVELY = "CONSUME_ACTIVELY"
 
 # an enum says its name and number by code of Python's
 _FOUND, _FOUND_REMARK = int(ResponseCode.SUCCESS), GetStatus.FOUND.name
@@ -56,6 +57,12 @@ def pull_message(broker: Broker, header: PullMessage, asked: Asked) -> Reply:
             f"the broker[{broker.identity.name}] pulling message is forbidden",
             {"forbiddenType": "1"},
         )
+    if asked.request.code == RequestCode.LITE_PULL_MESSAGE and not broker.settings.lite_pull_message_enable:
+        raise RequestError(
+            ResponseCode.NO_PERMISSION,
+            f"the broker[{broker.identity.reachable_host(asked.caller)}] for lite pull consumer is forbidden",
+            {"forbiddenType": "1"},
+        )
     settings = broker.group(group)
     if settings["consumeEnable"] is False:
         raise RequestError(
@@ -63,12 +70,14 @@ def pull_message(broker: Broker, header: PullMessage, asked: Asked) -> Reply:
         )
     topic = _readable_topic(broker, topic_name, queue_id, asked.caller)
     message_filter = _subscribed(broker, header, group, settings, flags)
+    if broker.settings.reject_pull_consumer_enable:
+        _refuse_pull_consumer(broker, group, asked.caller)
     pull = _Pull(
         group,
         topic_name,
         queue_id,
         header.queue_offset,
-        min(max(header.max_msg_nums, 1), DEFAULT_LIMIT),
+        min(max(header.max_msg_nums, 1), broker.files.config.max_transfer_count_on_message_in_memory),
         message_filter,
     )
     result = _read(broker, pull)
@@ -78,6 +87,8 @@ def pull_message(broker: Broker, header: PullMessage, asked: Asked) -> Reply:
     # a hole in the queue says where it goes on: nothing is to be waited for there
     if flags & _SUSPEND and result.next_offset == pull.offset and _finds_nothing(result, pull.offset):
         wait = min(max(header.suspend_timeout_millis, 0), _LONGEST_WAIT_MS)
+        if not broker.settings.long_polling_enable:
+            wait = min(broker.settings.short_polling_time_mills, _LONGEST_WAIT_MS)
         news = _News(broker, topic_name, queue_id, result.max_offset, message_filter)
         return Suspended(
             wait / 1000,
@@ -130,6 +141,16 @@ def _readable_topic(broker: Broker, name: str, queue_id: int, caller: Caller) ->
             f"consumer:[/{caller.remote}]",
         )
     return topic
+
+
+def _refuse_pull_consumer(broker: Broker, group: str, caller: Caller) -> None:
+    """RequestError for who is no member of a group of push consumers (rejectPullConsumerEnable)."""
+    members = broker.clients.consumer_group(group)
+    if members is None or members.consume_type == _ACTIVELY or caller not in members.channels:
+        raise RequestError(
+            ResponseCode.SUBSCRIPTION_NOT_EXIST,
+            f"the consumer's group info not exist, or the pull consumer is rejected by server.\n{FAQ}",
+        )
 
 
 def _subscribed(

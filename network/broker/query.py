@@ -30,11 +30,7 @@ from rmqctl.store.queues.offset_by_time import Boundary
 from rmqctl.store.read.frames import store_time_at
 from rmqctl.store.read.reader import messages_with_tag
 
-_MOST_MESSAGES = 64
 """maxMsgsNumBatch."""
-
-_UNIQUE_KEY_MESSAGES = 32
-"""defaultQueryMaxNum."""
 
 _TAGS = "T"
 _LARGEST_BODY = 15 * 1024 * 1024
@@ -44,9 +40,8 @@ _MOST_UNITS = 800
 def query_message(broker: Broker, header: headers.QueryMessage, asked: Asked) -> RemotingCommand:
     """Messages of a topic with a key, oldest first. Damage in the way is no absence: it is told, and where nothing else
     is found it is the answer."""
-    limit = min(max(header.max_num, 1), _MOST_MESSAGES)
-    if header.unique_key_query:
-        limit = _UNIQUE_KEY_MESSAGES
+    wanted = broker.settings.default_query_max_num if header.unique_key_query else header.max_num
+    limit = min(max(wanted, 1), broker.settings.max_msgs_num_batch)
     begin, end = header.begin_timestamp, header.end_timestamp
     topic, key = header.topic, header.key
     if broker.identity.release.has_tag_queries and header.index_type == _TAGS:

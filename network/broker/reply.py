@@ -161,7 +161,8 @@ def _recalled(broker: WritableBroker, header: RecallMessage) -> RecallHandle:
     settings = broker.settings
     if not settings.recall_message_enable:
         raise RequestError(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
-    if not settings.broker_permission & PERM_WRITE:
+    is_writable = settings.broker_permission & PERM_WRITE or settings.allow_recall_when_broker_not_writeable
+    if not is_writable or broker.clock() < settings.start_accept_send_request_time_stamp:
         raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available")
     topic = header.topic
     if broker.topics.find(topic) is None:

@@ -6,6 +6,7 @@ import base64
 import binascii
 import random
 import struct
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -175,6 +176,11 @@ def checked_topic(broker: WritableBroker, header: SendMessage) -> TopicConfig:
     """The topic to send to, which is created if that may be. RequestError in RocketMQ's order and with its codes
     (msgCheck)."""
     name = header.topic
+    begin = broker.settings.start_accept_send_request_time_stamp
+    if broker.clock() < begin:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(begin // 1000))
+        remark = f"broker unable to service, until {since},{begin % 1000:03d}"
+        raise RequestError(ResponseCode.SYSTEM_ERROR, remark)
     topic = broker.topics.find(name)
     if not broker.settings.broker_permission & PERM_WRITE and topic is not None and topic.order:
         raise RequestError(

@@ -47,6 +47,25 @@ class BrokerSettings(NamedTuple):
     access_message_in_memory_max_ratio: int = 40
     server_load_balancer_enable: bool = True
     enable_property_filter: bool = False
+    long_polling_enable: bool = True
+    short_polling_time_mills: int = 1000
+    lite_pull_message_enable: bool = True
+    reject_pull_consumer_enable: bool = False
+    default_query_max_num: int = 32
+    start_accept_send_request_time_stamp: int = 0
+    allow_recall_when_broker_not_writeable: bool = True
+    validate_system_topic_when_update_topic: bool = True
+    notify_consumer_ids_changed_enable: bool = True
+    msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
+    channel_expired_timeout: int = 120_000
+    server_channel_max_idle_time_seconds: int = 120
+    register_name_server_period: int = 30_000
+    register_broker_timeout_mills: int = 24_000
+    ha_send_heartbeat_interval: int = 5000
+    ha_housekeeping_interval: int = 20_000
+    ha_transfer_batch_size: int = 32_768
+    ha_max_gap_not_in_sync: int = 268_435_456
+    max_msgs_num_batch: int = 64
 
     @property
     def slaves_to_wait_for(self) -> int:
@@ -90,6 +109,11 @@ _ONCE = {
     "clustertopicenable",
     "brokertopicenable",
     "tracetopicenable",
+    "msgtracetopicname",
+    "serverchannelmaxidletimeseconds",
+    "hasendheartbeatinterval",
+    "hahousekeepinginterval",
+    "hatransferbatchsize",
     "mappedfilesizetimerlog",
     "cleanresourceinterval",
     "diskspacewarninglevelratio",

@@ -258,9 +258,9 @@ class Slaves:
         with self._lock:
             return list(self._slaves)
 
-    def keeping_up(self, log_end: int) -> int:
-        """How many are here, and not too far behind the end of the log to be waited for."""
-        return sum(log_end - slave.acknowledged < IN_SYNC_BYTES for slave in self.all() if slave.acknowledged >= 0)
+    def keeping_up(self, log_end: int, most: int = IN_SYNC_BYTES) -> int:
+        """How many are here, and less than `most` bytes behind the end of the log: such are waited for."""
+        return sum(log_end - slave.acknowledged < most for slave in self.all() if slave.acknowledged >= 0)
 
     def acknowledge(self, slave: Slave, offset: int) -> None:
         """A slave has all before `offset`."""

@@ -13,7 +13,7 @@ from rmqctl.network.clients.producing.settings import NAMES as PRODUCER_SETTINGS
 from rmqctl.network.ha.master import SlaveLimits
 from rmqctl.network.nameserver import SERVICES as NAME_SERVER_SERVICES
 from rmqctl.network.remoting.codec import RequestCode
-from rmqctl.network.remoting.headers import HEADERS, WireField
+from rmqctl.network.remoting.headers import HEADERS
 from rmqctl.network.remoting.requests import Service, WhenReadOnly
 from rmqctl.network.remoting.server import Limits
 from rmqctl.store.config.config import KEYS
@@ -262,7 +262,7 @@ def network_document() -> str:
         "",
         "### Header fields",
         "",
-        "One in brackets may be missing. A missing other one is named in the answer (1), so is one that is no number.",
+        "A missing one of these is named in the answer (1), as is one that is no number. All others may be missing.",
         "",
         *_header_fields(),
         "",
@@ -272,13 +272,12 @@ def network_document() -> str:
 
 
 def _settings() -> Iterator[str]:
-    """Yield the settings with their defaults; `*` marks those that can be changed at run time."""
+    """Yield the settings; `*` marks those that can be changed at run time."""
     found = []
-    for name, default in BrokerSettings()._asdict().items():
+    for name in BrokerSettings._fields:
         first, *others = name.split("_")
         key = f"{first}{''.join(map(str.capitalize, others))}"
-        text = str(default).lower() if isinstance(default, bool) else default
-        found.append(f"{key}={text}{'*' if is_changeable(key) else ''}")
+        found.append(f"{key}{'*' if is_changeable(key) else ''}")
     yield from textwrap.wrap(f"{', '.join(found)}.", 120, break_long_words=False)
     yield ""
     cleaning = ", ".join(one.name for one in KEYS if is_cleaning(one.name) and is_changeable(one.name))
@@ -307,14 +306,12 @@ def _table(services: Mapping[int, Service[Any]]) -> Iterator[str]:
 
 
 def _header_fields() -> Iterator[str]:
-    """Yield a table of the header fields of requests; those with the same fields have one row."""
+    """Yield a table of the fields that requests must have; those with the same fields have one row."""
     codes: dict[str, list[int]] = {}
     for code, header in sorted(HEADERS.items()):
-        codes.setdefault(", ".join(map(_field, header.FIELDS)), []).append(code)
+        required = ", ".join(field.name for field in header.FIELDS if field.is_required)
+        if required:
+            codes.setdefault(required, []).append(code)
     yield from ("| requests | fields |", "|---|---|")
     for fields, those in codes.items():
         yield f"| {', '.join(map(str, those))} | {fields} |"
-
-
-def _field(field: WireField) -> str:
-    return field.name if field.is_required else f"[{field.name}]"

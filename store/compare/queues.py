@@ -327,7 +327,7 @@ class QueuesComparison:
 
     def take(self, run: Run) -> None:
         """The next run of the log."""
-        route(run, self._files.log, self._levels, self)
+        route(run, self._files.log, self._levels, self, with_light=self._files.config.fills_light_queues)
         if self._waiting_bytes >= _WAITING:
             self.compare()
 

@@ -37,31 +37,36 @@ KEYS = (
     ConfigKey("storePathCommitLog", READING, "directories of the commitlog, separated by commas"),
     ConfigKey("readOnlyCommitLogStorePaths", READING, "further ones, which are read; writing and cleaning refuse them"),
     ConfigKey("storeType", WRITING, "defaultRocksDB: queues and tables are read from RocksDB, and never written"),
-    ConfigKey("mappedFileSizeCommitLog", READING, "size of commitlog files, else that of the files"),
-    ConfigKey("mappedFileSizeConsumeQueue", READING, "size of consumequeue files, else that of the files"),
-    ConfigKey("mapperFileSizeBatchConsumeQueue", READING, "size of batch consumequeue files, else that of the files"),
-    ConfigKey("mappedFileSizeConsumeQueueExt", READING, "size of consumequeue_ext files, else that of the files"),
+    ConfigKey("mappedFileSizeCommitLog", READING, "size of files, else as they are"),
+    ConfigKey("mappedFileSizeConsumeQueue", READING, "size of files, else as they are"),
+    ConfigKey("mapperFileSizeBatchConsumeQueue", READING, "size of files, else as they are"),
+    ConfigKey("mappedFileSizeConsumeQueueExt", READING, "size of files, else as they are"),
     ConfigKey("enableConsumeQueueExt", WRITING, "true: queue units get ext units"),
-    ConfigKey("maxHashSlotNum", READING, "slots of index files, else as the files have them"),
-    ConfigKey("maxIndexNum", READING, "entries of index files, else as the files have them"),
+    ConfigKey("maxHashSlotNum", READING, "slots of index files, else as they are"),
+    ConfigKey("maxIndexNum", READING, "entries of index files, else as they are"),
     ConfigKey("messageIndexEnable", WRITING, "whether keys go into the index"),
     ConfigKey("indexFileWriteEnable", WRITING, "false: the index is in RocksDB alone, index files stay as they are"),
     ConfigKey(
         "indexTags",
         WRITING,
-        "rmqctl's own: whether tags go into the index (RocketMQ 5.4 and later); without it as the store has it",
+        "rmqctl's own: whether tags go into the index (RocketMQ 5.4); without it as the store has it",
     ),
     ConfigKey("messageIndexSafe", PREDICT, "as with true, a recovery holds the index against the log", "false"),
     ConfigKey("flushDiskType", WRITING, "SYNC_FLUSH: a put returns when its message is on disk"),
     ConfigKey("flushIntervalCommitLog", WRITING, "ms between two flushes of the commitlog"),
-    ConfigKey("flushCommitLogTimed", WRITING, "false: a flush also follows each dispatch, when pages enough are dirty"),
+    ConfigKey("flushCommitLogTimed", WRITING, "false: wakeFlushWhenPutMessage and commits of the pool count"),
     ConfigKey("flushCommitLogLeastPages", WRITING, "dirty pages that are worth a flush"),
     ConfigKey("flushCommitLogThoroughInterval", WRITING, "ms after which fewer pages are flushed, too"),
     ConfigKey("commitIntervalCommitLog", WRITING, "ms between two commits of the transient pool"),
-    ConfigKey("commitCommitLogLeastPages", WRITING, "pages in the transient pool that are worth a commit"),
+    ConfigKey("commitCommitLogLeastPages", WRITING, "pages in the pool that are worth a commit"),
     ConfigKey("commitCommitLogThoroughInterval", WRITING, "ms after which fewer pages are committed, too"),
     ConfigKey("wakeCommitWhenPutMessage", WRITING, "false: puts do not wake the commit, which keeps to its interval"),
+    ConfigKey(
+        "wakeFlushWhenPutMessage", WRITING, "true: a flush also follows each dispatch, when pages enough are dirty"
+    ),
     ConfigKey("flushIntervalConsumeQueue", WRITING, "ms between two flushes of the queues"),
+    ConfigKey("flushConsumeQueueLeastPages", WRITING, "new pages of a queue that are worth a flush"),
+    ConfigKey("flushConsumeQueueThoroughInterval", WRITING, "ms after which fewer pages are flushed, too"),
     ConfigKey("syncFlushTimeout", WRITING, "ms that a put waits for its flush"),
     ConfigKey("transientStorePoolEnable", WRITING, "puts go to memory first, and to the file at every commit"),
     ConfigKey("transientStorePoolSize", WRITING, "buffers of that pool, each as large as a commitlog file"),
@@ -73,28 +78,29 @@ KEYS = (
     ConfigKey("maxMessageSize", WRITING, "bytes of the largest body"),
     ConfigKey("autoMessageVersionOnTopicLen", WRITING, "long topics get frames of version 2"),
     ConfigKey("enabledAppendPropCRC", WRITING, "frames end with a CRC over all of them"),
-    ConfigKey("forceVerifyPropCRC", PREDICT, "a frame's CRC is checked wherever there is one", "false"),
-    ConfigKey("checkCRCOnRecover", PREDICT, "a recovery checks every CRC in any case", "true"),
+    ConfigKey("forceVerifyPropCRC", WRITING, "true: for recover and a start a frame without such a CRC is damaged"),
+    ConfigKey("checkCRCOnRecover", WRITING, "false: recover and a start take messages with a wrong CRC for good ones"),
     ConfigKey("checkCommitLogOffsetOnRecover", PREDICT, "a recovery does so", "false"),
     ConfigKey("commitLogRecoverMaxNum", PREDICT, "a recovery reads all it has to", "10"),
     ConfigKey("enableAcceleratedRecovery", PREDICT, "a recovery reads whole files", "false"),
     ConfigKey("indexRocksDBEnable", PREDICT, "not read, not written", "false"),
     ConfigKey("transRocksDBEnable", PREDICT, "not read, not written", "false"),
-    ConfigKey(
-        "messageDelayLevel", WRITING, "delays of levels 1, 2, ...; queues of delayed messages are read by them, too"
-    ),
+    ConfigKey("messageDelayLevel", WRITING, "delays of levels 1, 2, ...; also to read delayed messages"),
     ConfigKey("osPageCacheBusyTimeOutMills", WRITING, "ms after which a put behind a slow one is refused"),
+    ConfigKey("maxTransferBytesOnMessageInMemory", READING, "bytes that one read or pull gives"),
+    ConfigKey("maxTransferCountOnMessageInMemory", READING, "messages that one read or pull gives"),
+    ConfigKey("maxFilterMessageSize", READING, "bytes of queue units that one with tags looks through"),
     ConfigKey("brokerPermission", READING, "`info` says whether a broker takes messages with it"),
     ConfigKey("duplicationEnable", WRITING, "lets a slave's store take messages"),
     ConfigKey("enableDLegerCommitLog", WRITING, "true is refused: the broker would write a log of another kind"),
     ConfigKey("enableControllerMode", WRITING, "true: a slave's store has a transient pool, too"),
     ConfigKey("enableLmq", WRITING, "messages for several queues get an offset in each"),
     ConfigKey("enableRetryTopicV2", READING, "retry topics of POP are %RETRY%group+topic; without it as the store has"),
-    ConfigKey("enableMultiDispatch", PREDICT, "a message with an offset in a light queue gets its slot", "false"),
     ConfigKey(
-        "timerWheelEnable", WRITING, "messages with a delivery time wait in the timer's topic, else they are refused"
+        "enableMultiDispatch", WRITING, "false with enableLmq: messages get offsets in light queues, and no slots there"
     ),
-    ConfigKey("mappedFileSizeTimerLog", READING, "size of timer log files, else that of the files"),
+    ConfigKey("timerWheelEnable", WRITING, "messages with a delivery time wait in the timer's topic, else are refused"),
+    ConfigKey("mappedFileSizeTimerLog", READING, "size of files, else as they are"),
     ConfigKey("timerMaxDelaySec", WRITING, "the longest time that such a message may wait"),
     ConfigKey(
         "brokerRole", WRITING, "SLAVE takes no messages; SYNC_MASTER has puts wait for slaves, with `serve --ha-listen`"
@@ -106,7 +112,7 @@ KEYS = (
     ConfigKey("redeleteHangedFileInterval", CLEANING, "ms after which a first file that was held is tried again"),
     ConfigKey("deleteFileBatchMax", CLEANING, "commitlog files that are removed in one run"),
     ConfigKey("cleanFileForciblyEnable", CLEANING, "whether a disk that is nearly full takes young files"),
-    ConfigKey("cleanResourceInterval", CLEANING, "ms between two runs of `MessageStore.open(..., clean_expired=True)`"),
+    ConfigKey("cleanResourceInterval", CLEANING, "ms between two runs"),
     ConfigKey("diskMaxUsedSpaceRatio", CLEANING, "percent from which expired files are removed at any hour"),
     ConfigKey(
         "diskSpaceWarningLevelRatio",
@@ -115,6 +121,55 @@ KEYS = (
     ),
     ConfigKey("diskSpaceCleanForciblyRatio", CLEANING, "percent from which young files are removed"),
 )
+
+
+OTHERS = (
+    (
+        "no class of RocketMQ 5.3.3 reads these",
+        "cleanOff* *Swap* dispatch* *AsyncReput *CleanExpiredOffset *OffsetHistory* highSpeed* maxBatch* maxLmq* "
+        "maxRec* maxSlave* maxTopicL* pullBatch* putMessageTimeout putMsg* *Backlog *InterceptDelay*",
+    ),
+    (
+        "as with RocketMQ's default, set or not",
+        "*InDisk *HotRatio *DeleteKey *roadcastOffset* configB* configM* *Fall?ehind* correct* dataRead* "
+        "deleteConsume* *Slowly disappear* *SysGroup *RegisterProducer *RunningFlags* forwardT* haFlow* *FileRead* "
+        "logicalDisk* *QueueScan maxDelay* maxHaT* *PlugIn offsetCheck* readUn* realTimeNotify* recheck* "
+        "subscription* timer* transactionOp* travel* *SideReset* useStatic*",
+    ),
+    (
+        "POP, lite topics",
+        "*[pP]op* revive* append* *LiteT* *LiteS* *LiteE* lite[ELST]* *ClientEvent* *AwaitingAck skipWhen* "
+        "*Notification priority* *RetryQueue *RequestMode *LmqQuota clearRetry*",
+    ),
+    (
+        "controllers, DLedger, acting masters, containers",
+        "*[cC]ontroller* *SyncState* *InSyncReplicas *Escape *Acting* *Container asyncL* syncBroker* brokerE* brokerH* "
+        "brokerN* sendH* *Replicas replicas* skipPre* compatible* syncFrom* syncMaster* haMaxTime* *Checksum* "
+        "*StrictMode",
+    ),
+    (
+        "RocksDB",
+        "*[rR]ocks[dD][bB]* combine* *QueueStore memTable* *Incrementally *Half*",
+    ),
+    ("authentication", "auth* acl* user* stateful* migrateAuth*"),
+    (
+        "threads, their queues, locks, sockets",
+        "*Thread* *Capacity waitTime* *Fast* server* client* *Epoll* *WaterMark connect* socks* *Callback* *Netty* "
+        "useTLS *NetWork* *Gracefully shutdown* *GoAway maxAsync* *Lock* async* transferMsg* *WithoutMmap *BufferNum "
+        "*ByFileChannel *Concurrently *cheduleAsync* searchBcq* *BatchPush",
+    ),
+    (
+        "figures, logs",
+        "*[mM]etric* *Stats* commercial* print* *Repeatedly* *Detail* *Recorded estimate* sample* isolate*",
+    ),
+    ("bit maps of filters", "*itMap* *Bloom* expect* filter*"),
+    ("cold data, compaction of a served store", "*[cC]old* *ompaction* *OffsetMap*"),
+    (
+        "finding name servers, registering",
+        "fetch* *ServerAddr* isScan* force* *Register *Registration split* *Split* *Poll* channelN* *VersionStep",
+    ),
+)
+"""Keys of RocketMQ's brokers that are no setting here, and why: patterns, the first that fits counts."""
 
 
 def without_effect(properties: Mapping[str, str], source: str) -> Iterator[str]:
@@ -131,23 +186,28 @@ def config_document() -> str:
     lines = [
         "# Keys of a broker.conf",
         "",
-        "Generated by `make docs` from the table in store/config/config.py, which a test holds against the code.",
+        "Generated by `make docs` from store/config/config.py.",
         "",
-        "`-c broker.conf` and `rmqctl.store.read_broker_conf` take these keys. A key that is not in this table",
-        "is a broker's own business and is passed over. One that counts for `predict` only is named once on stderr",
-        "where it is set to something else than RocketMQ's default.",
+        "`-c broker.conf` and `rmqctl.store.read_broker_conf` take these keys, `serve` also those in",
+        "[Network](network.md#settings-of-brokerconf-with---writable).",
         "",
-        "A store that is open for writing removes nothing by itself, as fits a library. With",
-        '`MessageStore.open(path, "rw", clean_expired=True)` expired files are removed every cleanResourceInterval, by',
-        "the rules that a broker has for the hour, the age of files and the use of its disks. `MessageStore.clean`",
-        "removes them at once.",
-        "",
-        "| key | counts for | what it does |",
-        "|---|---|---|",
-        *(f"| {key.name} | {key.counts_for} | {key.meaning} |" for key in KEYS),
-        "",
+        "An open store removes expired files only with `MessageStore.open(..., clean_expired=True)`, by a broker's",
+        "rules, or when `MessageStore.clean` is called.",
     ]
-    return "\n".join(lines)
+    titles = {
+        READING: "Reading and writing",
+        WRITING: "Writing and recovery",
+        CLEANING: "Cleaning",
+        PREDICT: "For `predict` only",
+    }
+    for counts_for, title in titles.items():
+        lines += ["", f"## {title}", ""]
+        if counts_for == PREDICT:
+            lines += ["Set to something else than RocketMQ's default, one is named once on stderr.", ""]
+        lines += [f"- {key.name}: {key.meaning}" for key in KEYS if key.counts_for == counts_for]
+    lines += ["", "## Keys that change nothing", "", "The first pattern that fits says why:", ""]
+    lines += [f"- {why}: {patterns}" for why, patterns in OTHERS]
+    return "\n".join([*lines, ""])
 
 
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
@@ -189,7 +249,13 @@ class StoreConfig(NamedTuple):
     commit_commit_log_least_pages: int = 4
     commit_commit_log_thorough_interval: int = 200
     wake_commit_when_put_message: bool = True
+    wake_flush_when_put_message: bool = False
     flush_interval_consume_queue: int = 1000
+    flush_consume_queue_least_pages: int = 2
+    flush_consume_queue_thorough_interval: int = 60_000
+    max_transfer_bytes_on_message_in_memory: int = 262_144
+    max_transfer_count_on_message_in_memory: int = 32
+    max_filter_message_size: int = 16_000
     sync_flush_timeout: int = 5000
     warm_maped_file_enable: bool = False
     flush_least_pages_when_warm_maped_file: int = 4096
@@ -249,6 +315,12 @@ class StoreConfig(NamedTuple):
     def uses_transient_store_pool(self) -> bool:
         """Whether messages go to a transient store pool first (DefaultMessageStore#isTransientStorePoolEnable)."""
         return self.transient_store_pool_enable and (self.enable_controller_mode or not self.is_slave)
+
+    @property
+    def fills_light_queues(self) -> bool:
+        """Whether messages get their slots in light queues (MultiDispatchUtils#isNeedHandleMultiDispatch). RocketMQ
+        asks one setting for the offsets and the other for the slots; without either the properties decide."""
+        return self.enable_multi_dispatch or not self.enable_lmq
 
     @property
     def writes_index_files(self) -> bool:

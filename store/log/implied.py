@@ -6,6 +6,7 @@ Messages that columns do not describe completely (`NeedsPlain`) stay messages an
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,14 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT, INDEX_ENTRY
-from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.message import Reason, StoredMessage
+from rmqctl.formats.properties import CRC32
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.log.column_walk import walk_columns
 from rmqctl.store.log.columns import Bytes, ColumnRecord, Flags, Int32s, Int64s, MessageColumns, TopicIds
 from rmqctl.store.log.parallel import walk_parallel
 from rmqctl.store.log.plain_walk import batch_of
 from rmqctl.store.log.refused import refused_span
-from rmqctl.store.log.walk import Blank, Damage, Empty, Progress, walked_message
+from rmqctl.store.log.walk import Blank, Damage, Empty, Progress, Unproved, walk, walked_message
 from rmqctl.store.native.tables import Columns, NeedsPlain
 from rmqctl.store.native.units import LARGEST_DIFFERENCE, count_units, pack_entries, place_units
 from rmqctl.store.queues.consumequeue import ConsumeQueue, QueueUnit
@@ -359,8 +363,11 @@ class SlotTarget(Protocol):
         """The log implies these units of a queue with 20-byte units."""
 
 
-def route(run: Run, log: MappedFileQueue, delay_levels: tuple[int, ...], target: SlotTarget) -> None:
-    """Give `target` all slots of a run, those of each queue in the order of the log."""
+def route(
+    run: Run, log: MappedFileQueue, delay_levels: tuple[int, ...], target: SlotTarget, *, with_light: bool = True
+) -> None:
+    """Give `target` all slots of a run, those of each queue in the order of the log; without `with_light` none in
+    further queues."""
     touched: set[tuple[str, int]] = set()
     for _, message in run.special:
         touched.add((message.topic, message.queue_id))
@@ -378,7 +385,7 @@ def route(run: Run, log: MappedFileQueue, delay_levels: tuple[int, ...], target:
     mixed.sort(key=lambda item: item[0])
     for _, item, number in mixed:
         if isinstance(item, StoredMessage):
-            _route_message(item, delay_levels, target)
+            _route_message(item, delay_levels, target, with_light=with_light)
         elif target.is_batch_topic(item.topic, item.queue_id):
             _route_unit(log, item.unit(number), delay_levels, target)
         else:
@@ -389,9 +396,12 @@ def _route_unit(log: MappedFileQueue, unit: QueueUnit, delay_levels: tuple[int, 
     _route_message(walked_message(log, unit.physical_offset, unit.size), delay_levels, target)
 
 
-def _route_message(message: StoredMessage, delay_levels: tuple[int, ...], target: SlotTarget) -> None:
+def _route_message(
+    message: StoredMessage, delay_levels: tuple[int, ...], target: SlotTarget, *, with_light: bool = True
+) -> None:
     for slot in queue_slots(message, delay_levels, target.is_batch_topic(message.topic, message.queue_id)):
-        target.add(slot)
+        if with_light or not slot.is_further:
+            target.add(slot)
 
 
 def consecutive(slots: Int64s) -> list[tuple[int, int]]:
@@ -445,3 +455,42 @@ def walk_runs(
     )
     for records in results:
         yield from records
+
+
+_NO_CRC = sys.maxsize
+
+
+def judged_runs(
+    log: MappedFileQueue, digest: Digest, config: StoreConfig, begin: int = 0, *, progress: Progress | None = None
+) -> Iterator[RunRecord]:
+    """What `walk_runs` yields, CRCs judged as a broker's start does: not at all without checkCRCOnRecover, and with
+    forceVerifyPropCRC each message needs that of the whole frame (CommitLog#checkMessageAndReturnSize)."""
+    checks = config.check_crc_on_recover
+    for record in walk_runs(log, digest, begin, crc_from=begin if checks else _NO_CRC, progress=progress):
+        if isinstance(record, Run) and checks and config.force_verify_prop_crc:
+            yield from _with_frame_crcs(log, digest, record)
+        else:
+            yield record
+
+
+def _with_frame_crcs(log: MappedFileQueue, digest: Digest, run: Run) -> Iterator[RunRecord]:
+    """Yield a run, or in its place the stretches that have frame CRCs and the damage between them."""
+    without = []
+    for record in walk(log, run.physical_offset, crc_from=_NO_CRC):
+        if record.physical_offset >= run.end:
+            break
+        if isinstance(record, StoredMessage) and CRC32 not in record.properties():
+            without.append(Unproved(record.physical_offset, record.end, Reason.PROPERTY_CRC, "has no frame CRC", ""))
+    if not without:
+        yield run
+        return
+    begin = run.physical_offset
+    for damage in [*without, None]:
+        end = run.end if damage is None else damage.physical_offset
+        if begin < end:
+            records = walk_columns(log, begin, end, crc_from=_NO_CRC, columns=digest.columns, topics=digest.topics)
+            yield from digest.runs(records)
+        if damage is not None:
+            file = log.find(damage.physical_offset)
+            yield damage if file is None else damage._replace(file=str(file.path))
+            begin = damage.end

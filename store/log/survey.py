@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.formats.message import LARGEST_HEAD_SIZE, Reason, StoredMessage, frame_head
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import end_of_nonzero
 from rmqctl.store.log.refused import as_brokers_read
 from rmqctl.store.log.search import FrameSearch
-from rmqctl.store.log.walk import Blank, Damage, Empty, Progress, walk, walk_file
+from rmqctl.store.log.walk import Blank, Damage, Empty, Progress, Unproved, walk, walk_file
 from rmqctl.store.read.frames import message_at
 from rmqctl.store.store_files import Checkpoint
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from rmqctl.store.log.implied import Digest, Run
 
 _CHECKED_FILES = 3
+_DEFAULTS = StoreConfig()
 
 
 @dataclass(slots=True)
@@ -81,14 +83,17 @@ class LogSurvey:
         """The walk came to a record that is no message."""
         # damage, or more zeros, behind zeros: both are holes if anything good follows
         self._close_hole()
-        if self.stop is not None:
-            return
-        if isinstance(record, Blank):
-            self.end_offset = record.end
-        elif isinstance(record, Damage) and self._is_tolerated(record):
-            self.tolerated.append(record)
-        else:
-            self.stop = record
+        if self.stop is None:
+            if isinstance(record, Blank):
+                self.end_offset = record.end
+            elif isinstance(record, Damage) and self._is_tolerated(record):
+                self.tolerated.append(record)
+            else:
+                self.stop = record
+        if self.stop is not None and isinstance(record, Unproved):
+            # nothing but its CRC is missing: who cuts there is asked
+            self.behind_messages += 1
+            self.behind_bytes += record.end - record.physical_offset
 
     def _close_hole(self) -> None:
         """A record follows zeros: whatever stood there is gone, if that record or a later one is good."""
@@ -483,14 +488,15 @@ def survey_runs(
     digest: Digest,
     on_run: Callable[[Run], None],
     progress: Progress | None = None,
+    config: StoreConfig = _DEFAULTS,
 ) -> None:
-    """Walk the whole log and fill `survey`; `on_run` gets the messages of its valid part.
+    """Walk the whole log and fill `survey`; `on_run` gets the messages of its valid part. `config`: which CRCs count.
 
     It is called in this thread and in the log's order, after the survey has learned of all damage before the run.
     """
-    from rmqctl.store.log.implied import Run, walk_runs
+    from rmqctl.store.log.implied import Run, judged_runs
 
-    for record in walk_runs(log, digest, progress=progress):
+    for record in judged_runs(log, digest, config, progress=progress):
         if not isinstance(record, Run):
             survey.pass_other(record)
         elif survey.pass_run(record):

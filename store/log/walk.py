@@ -107,6 +107,10 @@ class Damage(NamedTuple):
         return Damage, (self.physical_offset, self.end, self.reason, self.detail, told(self.file))
 
 
+class Unproved(Damage):
+    """A whole message without a CRC that the configuration asks for."""
+
+
 Record = StoredMessage | Blank | Empty | Damage
 Progress = Callable[[int], None]
 _Found = TypeVar("_Found")

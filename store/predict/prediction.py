@@ -298,10 +298,13 @@ class Start:
             and config.check_commit_log_offset_on_recover
             and not result.was_clean,
         )
-        # dispatch asks the one setting, everything else the other (MultiDispatchUtils#isNeedHandleMultiDispatch)
-        has_light_queues = config.enable_multi_dispatch or not config.enable_lmq
         dispatch = SimulatedDispatch(
-            self.queues, log, release, self.levels, self.loading.batch_topics, has_light_queues=has_light_queues
+            self.queues,
+            log,
+            release,
+            self.levels,
+            self.loading.batch_topics,
+            has_light_queues=config.fills_light_queues,
         )
         taker = dispatch if release.dispatches_clean or not result.was_clean else _Nobody()
         dispatch.floor = reached if result.was_clean else None

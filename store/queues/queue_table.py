@@ -362,7 +362,7 @@ class QueueTable:
 # Bringing consume queues to disk: which of their files were written to, and when they are flushed.
 
 # FlushConsumeQueueService: files with fewer than two dirty pages wait for the thorough round ...
-_LEAST_UNITS = 2 * io.PAGE_SIZE // 20
+_UNITS_OF_A_PAGE = io.PAGE_SIZE // 20
 # ... unless there are so few of them that flushing costs nothing
 _FEW_FILES = 64
 
@@ -370,7 +370,9 @@ _FEW_FILES = 64
 class QueueFlusher:
     """Remembers the files that units were written to, and fsyncs them by name: the follower is never held up."""
 
-    def __init__(self) -> None:
+    def __init__(self, least_pages: int = 2) -> None:
+        """`least_pages`: pages of units that are worth a flush."""
+        self._least_units = least_pages * _UNITS_OF_A_PAGE
         self._lock = threading.Lock()
         self._dirty: dict[Path, int] = {}
         # files, queues, topics and their root, of which the entry in the directory above is on disk
@@ -387,7 +389,7 @@ class QueueFlusher:
         with self._lock:
             taken = self._dirty
             if not is_thorough and len(taken) > _FEW_FILES:
-                taken = {path: units for path, units in taken.items() if units >= _LEAST_UNITS}
+                taken = {path: units for path, units in taken.items() if units >= self._least_units}
             self._dirty = {path: units for path, units in self._dirty.items() if path not in taken}
             is_all = not self._dirty
         left = dict(taken)

@@ -28,11 +28,6 @@ DEFAULT_LIMIT = 32
 # MAX_PULL_MSG_SIZE
 DEFAULT_MAX_BYTES = 128 * 1024 * 1024
 _LEAST_MAX_BYTES = 100
-# maxFilterMessageSize: bytes of units that one read looks through at least
-_FILTER_BYTES = 16_000
-# maxTransferBytesOnMessageInMemory, maxTransferCountOnMessageInMemory (one less than what they let through)
-_TRANSFER_BYTES = 262_144
-_TRANSFER_COUNT = 32
 _REBUILD = "`rmqctl rebuild --queues` makes the queues anew from the commitlog"
 
 
@@ -61,6 +56,15 @@ class GetResult:
     damaged: list[UnreadableUnit] = field(default_factory=list)
 
 
+class ReadLimits(NamedTuple):
+    """What one read gives: bytes and number of messages (maxTransfer…OnMessageInMemory), and the bytes of units that it
+    looks through at least (maxFilterMessageSize)."""
+
+    transfer_bytes: int = 262_144
+    transfer_count: int = 32
+    filter_bytes: int = 16_000
+
+
 class QueueView(NamedTuple):
     """One queue with all that is needed to read its messages."""
 
@@ -68,6 +72,7 @@ class QueueView(NamedTuple):
     ext: ConsumeQueueExt | None
     log: MappedFileQueue
     delay_levels: Sequence[int]
+    limits: ReadLimits = ReadLimits()
 
     def resolved_code(self, unit: QueueUnit) -> int | None:
         """Tags code of `unit`, from its ext unit if it has one; None where that cannot be found."""
@@ -144,8 +149,8 @@ def get_messages(
     """Messages of a queue from queue offset `offset` on (DefaultMessageStore#getMessage).
 
     One call gives at most 32 messages and 256 KiB, as the broker does for what is in memory, looks through at most
-    max(800, limit) units, and gives the first message whatever its size. Ask again from `next_offset` on. `frames`:
-    give the stored bytes in the place of messages.
+    max(800, limit) units (see ReadLimits), and gives the first message whatever its size. Ask again from `next_offset`
+    on. `frames`: give the stored bytes in the place of messages.
     """
     min_offset = view.queue.min_offset(view.log.min_offset)
     max_offset = view.queue.max_offset
@@ -166,9 +171,10 @@ def _usual(
     view: QueueView, offset: int, limit: int, message_filter: MessageFilter, max_bytes: int
 ) -> tuple[list[bytes], int] | None:
     """Frames and the next offset where all is as nearly always; None where each message is to be looked at."""
-    count, most_bytes = min(max(limit, 1), _TRANSFER_COUNT), min(max_bytes, _TRANSFER_BYTES)
+    most_bytes, most_messages, filter_bytes = view.limits
+    count, most_bytes = min(max(limit, 1), most_messages), min(max_bytes, most_bytes)
     if not message_filter.is_all:
-        reach = max(_FILTER_BYTES // UNIT_SIZE, limit)
+        reach = max(filter_bytes // UNIT_SIZE, limit)
         return usual_matches(view.queue, view.log, offset, reach, count, most_bytes, message_filter)
     found = usual_frames(view.queue, view.log, offset, count, most_bytes)
     return None if found is None else ([found[0]], offset + found[1])
@@ -200,7 +206,7 @@ def _read(
     frames: bool,
 ) -> None:
     unit_size = UNIT_SIZE if isinstance(view.queue, ConsumeQueue) else BATCH_UNIT_SIZE
-    reach = max(_FILTER_BYTES, limit * unit_size)
+    reach = max(view.limits.filter_bytes, limit * unit_size)
     found: list[Any] = result.frames if frames else result.messages
     total = count = 0
 
@@ -216,7 +222,7 @@ def _read(
             if result.status is GetStatus.OFFSET_FOUND_NULL:
                 result.next_offset = unit.queue_offset  # behind a long gap between batches
             break
-        if found and _is_full(unit, count, total, limit, max_bytes):
+        if found and _is_full(view.limits, unit, count, total, limit, max_bytes):
             break
         result.next_offset = unit.next_queue_offset
         status = GetStatus.NO_MATCHED_MESSAGE
@@ -238,7 +244,7 @@ def _read(
                     status = GetStatus.FOUND
         if status is GetStatus.FOUND or not found:
             result.status = status
-        if count >= min(limit, _TRANSFER_COUNT):
+        if count >= min(limit, view.limits.transfer_count):
             break  # whatever the next one is: its message need not be read
 
 
@@ -265,12 +271,12 @@ def units_ahead(
         yield from zip(some, frames_ahead(view.log, places), strict=True)
 
 
-def _is_full(unit: QueueUnit, count: int, total: int, limit: int, max_bytes: int) -> bool:
+def _is_full(limits: ReadLimits, unit: QueueUnit, count: int, total: int, limit: int, max_bytes: int) -> bool:
     """Whether `unit` has to wait for the next call (DefaultMessageStore#isTheBatchFull, in memory)."""
     return (
         count + unit.batch_size > limit
-        or count >= _TRANSFER_COUNT
-        or total + (unit.size if unit.is_written else 0) > min(max_bytes, _TRANSFER_BYTES)
+        or count >= limits.transfer_count
+        or total + (unit.size if unit.is_written else 0) > min(max_bytes, limits.transfer_bytes)
     )
 
 

@@ -81,9 +81,15 @@ class StoreReader:
 
     def view_without_ext(self, queue: AnyConsumeQueue) -> QueueView:
         """The same for who asks for no tags: nothing is looked for on the disk."""
-        from rmqctl.store.read.get import QueueView
+        from rmqctl.store.read.get import QueueView, ReadLimits
 
-        return QueueView(queue, None, self.files.log, self.files.config.delay_levels())
+        config = self.files.config
+        limits = ReadLimits(
+            config.max_transfer_bytes_on_message_in_memory,
+            config.max_transfer_count_on_message_in_memory,
+            config.max_filter_message_size,
+        )
+        return QueueView(queue, None, self.files.log, config.delay_levels(), limits)
 
     def queue(self, topic: str, queue_id: int) -> AnyConsumeQueue:
         """The queue; NotFoundError, naming what there is, if it has none on disk."""

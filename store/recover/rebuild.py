@@ -419,7 +419,7 @@ def _rebuild(
     survey = new_survey(files.log, 0, tolerant=True)
     digest = Digest(levels, queues=with_queues, keys=with_index, tags=with_index and files.has_tag_entries)
     try:
-        survey_runs(survey, files.log, digest, on_run, events.progress)
+        survey_runs(survey, files.log, digest, on_run, events.progress, files.config)
         keys.finish()
     finally:
         keys.close()
@@ -446,7 +446,8 @@ def _write_again(
     made.begin_again(lives.keys())
     slots = LiveSlots(made, lives)
     survey = new_survey(files.log, 0, tolerant=True)
-    survey_runs(survey, files.log, Digest(levels, keys=False), lambda run: route(run, files.log, levels, slots))
+    digest = Digest(levels, keys=False)
+    survey_runs(survey, files.log, digest, lambda run: route(run, files.log, levels, slots), config=files.config)
     report.slot_conflicts += slots.twice
     report.deleted_topic_messages = slots.deleted
 

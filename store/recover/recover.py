@@ -126,7 +126,7 @@ class Recovery:
 
         with_keys = bool(self.goal.parts & {Part.INDEX, Part.CHECKPOINT})
         digest = Digest(levels, queues=queues is not None, keys=with_keys, tags=True)
-        survey_runs(survey, self.log, digest, on_run, events.progress)
+        survey_runs(survey, self.log, digest, on_run, events.progress, self.files.config)
         earlier = self._first_that_counts(survey)
         if earlier < survey.start_offset:
             index.discard()
@@ -290,7 +290,7 @@ class Recovery:
 
         def read_again(on_run: Callable[[Run], None]) -> None:
             again = new_survey(self.log, start, tolerant=self.goal.is_tolerant)
-            survey_runs(again, self.log, Digest((), queues=False, tags=True), on_run)
+            survey_runs(again, self.log, Digest((), queues=False, tags=True), on_run, config=self.files.config)
 
         if index.finish(read_again):
             return 0

@@ -221,7 +221,8 @@ class Follower:
         for message in messages:
             is_batch = self._queues.is_batch_topic(message.topic, message.queue_id)
             for slot in queue_slots(message, self._delay_levels, is_batch):
-                self._queues.add_with_ext(slot, message.store_timestamp)
+                if self._config.fills_light_queues or not slot.is_further:
+                    self._queues.add_with_ext(slot, message.store_timestamp)
         if self._config.writes_index_files:
             with_tags = self._with_tags
             self._put_keys([(one, key) for one in messages for key in index_keys(one, with_tags=with_tags)])
@@ -300,7 +301,8 @@ class ColumnDispatch:
                 raise _damaged(record)
 
     def _dispatch_run(self, run: Run) -> Reached:
-        route(run, self._files.log, self._delay_levels, self._queues)
+        with_light = self._files.config.fills_light_queues
+        route(run, self._files.log, self._delay_levels, self._queues, with_light=with_light)
         entries = NewEntries(run.key_hashes, run.key_offsets, run.key_timestamps)
         full_timestamp = self._index.put(entries)
         return Reached(run.end, run.last_message_offset, run.last_store_timestamp, full_timestamp, run.messages)

@@ -31,7 +31,7 @@ from rmqctl.store.files.mapped_file_queue import FileProblem, MappedFileQueue
 from rmqctl.store.files.reading import exists, is_directory, is_there, named
 from rmqctl.store.journal.change import take_for_change
 from rmqctl.store.journal.log import refuse_unfinished
-from rmqctl.store.log.implied import Digest, QueueRun, Run, consecutive, read_units, route, walk_runs
+from rmqctl.store.log.implied import Digest, QueueRun, Run, consecutive, judged_runs, read_units, route
 from rmqctl.store.log.survey import new_survey, start_after_clean_stop
 from rmqctl.store.log.unread_logs import refuse_dledger
 from rmqctl.store.log.walk import Damage, Empty, message_if_any, walk, walked_message
@@ -71,6 +71,7 @@ class QueueEndCheck:
         self.delay_levels = files.config.delay_levels_to_write()
         self._cursors: dict[tuple[str, int], Cursor] = {}
         self._per_file = files.queues.consumequeue_file_size() // UNIT_SIZE
+        self._with_light = files.config.fills_light_queues
         # a topic that was removed has no queue, and needs none; so is one that was created again since
         self._is_earlier = functools.cache(lambda: KnownNames.of(files).earlier_life())
         self.batch_topics = {queue.topic for queue in files.queues.all() if queue.kind == "BatchCQ"}
@@ -79,7 +80,7 @@ class QueueEndCheck:
         """RefusedError, that of the first message, unless every unit that the run implies stands in its slot. What is
         not plainly right is looked at message by message."""
         try:
-            route(run, self._files.log, self.delay_levels, self)
+            route(run, self._files.log, self.delay_levels, self, with_light=self._with_light)
         except (_Differs, RefusedError):
             for record in walk(self._files.log, run.physical_offset, crc_from=run.end):
                 if record.physical_offset >= run.end:
@@ -105,7 +106,7 @@ class QueueEndCheck:
     def check(self, message: StoredMessage) -> None:
         """RefusedError unless every unit that `message` implies stands in its slot."""
         for slot in queue_slots(message, self.delay_levels, message.topic in self.batch_topics):
-            if slot.topic == message.topic or not may_lack_further_slots(message.topic):
+            if not slot.is_further or (self._with_light and not may_lack_further_slots(message.topic)):
                 self.add(slot)
                 continue
             with contextlib.suppress(RefusedError):
@@ -254,7 +255,7 @@ def check_for_writing(files: StoreFiles, *, is_full: bool = False, events: Event
     end = LogEnd()
     queues = QueueEndCheck(files, survey.start_offset)
     begin, digest = survey.start_offset, Digest(queues.delay_levels, tags=True)
-    for record in walk_runs(log, digest, begin, crc_from=begin, progress=events.progress):
+    for record in judged_runs(log, digest, files.config, begin, progress=events.progress):
         if isinstance(record, Damage):
             raise refusal(f"the log is damaged: {record.detail}", root, record.file, record.physical_offset)
         if survey.stop is not None:

@@ -98,22 +98,20 @@ class CheckpointKeeper:
                 self._on_disk = self._values
 
 
-# flushConsumeQueueThoroughInterval
-_THOROUGH_SECONDS = 60.0
-
-
 class QueueFlushService:
     """Every flushIntervalConsumeQueue ms: queues first, then the checkpoint that says so (FlushConsumeQueueService)."""
 
     def __init__(
         self,
-        interval_ms: int,
+        intervals_ms: tuple[int, int],
         queue_flusher: QueueFlusher,
         log_flusher: LogFlusher,
         follower: Follower,
         checkpoint: CheckpointKeeper,
         on_failure: Failure,
     ) -> None:
+        """`intervals_ms`: flushIntervalConsumeQueue, flushConsumeQueueThoroughInterval."""
+        self._thorough_ms = intervals_ms[1]
         self._queue_flusher = queue_flusher
         self._log_flusher = log_flusher
         self._follower = follower
@@ -123,7 +121,7 @@ class QueueFlushService:
         self._units_to = -1
         # what one flush has read must not be noted after what a later one has
         self._flushing = threading.Lock()
-        self._thread = Background("flush-queues", self._step, interval_ms, on_failure, is_timed=True)
+        self._thread = Background("flush-queues", self._step, intervals_ms[0], on_failure, is_timed=True)
 
     def start(self) -> None:
         """Start the thread."""
@@ -135,7 +133,7 @@ class QueueFlushService:
 
     def _step(self) -> None:
         now = time.monotonic()
-        is_thorough = now - self._last_thorough >= _THOROUGH_SECONDS
+        is_thorough = (now - self._last_thorough) * 1000 >= self._thorough_ms
         if is_thorough:
             self._last_thorough = now
         self.flush_queues(is_thorough)

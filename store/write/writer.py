@@ -101,13 +101,13 @@ class StoreWriter:
         )
         self._appender = LogAppender(log, sink, self._allocator)
         self._flush = FlushService(self._log_flusher, sink, config, self._state.fail)
-        self._queue_flusher = QueueFlusher()
+        self._queue_flusher = QueueFlusher(config.flush_consume_queue_least_pages)
         self._checkpoint = CheckpointKeeper(files.layout.checkpoint, keeps_logics_offset=files.keeps_logics_offset())
         self._follower = Follower(
             files, end.end_offset, self._readable_end, self._queue_flusher, self._state, topics.is_batch
         )
         self._queue_flush = QueueFlushService(
-            config.flush_interval_consume_queue,
+            (config.flush_interval_consume_queue, config.flush_consume_queue_thorough_interval),
             self._queue_flusher,
             self._log_flusher,
             self._follower,
@@ -141,7 +141,8 @@ class StoreWriter:
         self._ordinary = self._ordinary_puts(clock)
         self.put: PutNew = self._put_and_wait if self._flush.is_sync else self._ordinary.put
         self._flush.listener = self._follower.wake
-        if not self._flush.is_sync:
+        # a commit of the pool wakes the flush in any case (CommitRealTimeService)
+        if not self._flush.is_sync and (config.wake_flush_when_put_message or self._flush.commits_later):
             self._follower.on_dispatched = self._flush.wake
         self._flush.start()
         self._follower.start()

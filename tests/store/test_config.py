@@ -185,6 +185,7 @@ def test_the_table_of_keys_says_what_the_code_does() -> None:
             "enablecontrollermode": "uses_transient_store_pool",
             "messageindexenable": "writes_index_files",
             "indexfilewriteenable": "writes_index_files",
+            "enablemultidispatch": "fills_light_queues",
         }
         used = _used(fields[name]) | (_used(made[name]) if name in made else set())
         if key.counts_for == config_keys.PREDICT:
@@ -205,12 +206,12 @@ def test_a_key_without_effect_is_named_once_unless_it_has_its_default(
     golden_store: GoldenStore, tmp_path: Path
 ) -> None:
     given = tmp_path / "broker.conf"
-    given.write_text("enableConsumeQueueExt=true\nmessageIndexSafe=false\ncheckCRCOnRecover=false\nx=y\n")
+    given.write_text("enableConsumeQueueExt=true\nmessageIndexSafe=false\ncommitLogRecoverMaxNum=5\nx=y\n")
     for verb in ("info", "clean"):
         tell_notices(None)  # as in a process of its own
         done = run(verb, "-s", golden_store("features"), "-c", given, *(["--dry-run"] if verb == "clean" else []))
         assert done.code == 0
-        assert done.err.count("checkCRCOnRecover counts for `predict` only") == 1
+        assert done.err.count("commitLogRecoverMaxNum counts for `predict` only") == 1
         assert "messageIndexSafe" not in done.err
         assert "enableConsumeQueueExt" not in done.err
 

@@ -285,16 +285,23 @@ def test_async_puts_do_not_wait(tmp_path: Path, disk: Disk) -> None:
         disk.gate.set()
 
 
-@pytest.mark.parametrize("is_timed", [True, False])
-def test_an_untimed_flush_follows_the_puts(tmp_path: Path, disk: Disk, is_timed: bool) -> None:
-    config = small(flush_commit_log_timed=is_timed, flush_interval_commit_log=NEVER, flush_interval_consume_queue=NEVER)
+@pytest.mark.parametrize(("is_timed", "wakes"), [(True, True), (False, True), (False, False)])
+def test_an_untimed_flush_follows_the_puts(tmp_path: Path, disk: Disk, is_timed: bool, wakes: bool) -> None:
+    """With wakeFlushWhenPutMessage alone (CommitLog#handleDiskFlush)."""
+    config = small(
+        flush_commit_log_timed=is_timed,
+        wake_flush_when_put_message=wakes,
+        flush_interval_commit_log=NEVER,
+        flush_interval_consume_queue=NEVER,
+    )
+    follows = wakes and not is_timed
     with MessageStore.open(tmp_path / "s", "rw", config, create=True) as store:
         store.put(message(5 * PAGE))
         store.wait_for_dispatch()
-        if not is_timed:
+        if follows:
             wait_until(lambda: disk.flushed != [])
         before = len(disk.flushed)
-        assert (before == 0) is is_timed
+        assert (before > 0) is follows
         # less than flushCommitLogLeastPages
         store.put(message())
         store.wait_for_dispatch()

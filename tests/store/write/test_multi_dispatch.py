@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rmqctl.formats.errors import RefusedError
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
 from rmqctl.store.write.prepare import copy_of
@@ -92,3 +93,25 @@ def test_copies_into_a_longer_store_get_offsets_of_that_store(golden_store: Gold
             assert kept[0] == kept[1]
             if "INNER_BASE" in new.properties():
                 assert int(new.properties()["INNER_BASE"]) == new.queue_offset
+
+
+def test_without_multi_dispatch_there_are_offsets_and_no_slots(tmp_path: Path) -> None:
+    """enableLmq gives the offsets, enableMultiDispatch the slots (ConsumeQueue#putMessagePositionInfoWrapper)."""
+    config = small(enable_lmq=True)
+    given = message(properties={"INNER_MULTI_DISPATCH": "%LMQ%a"})
+    for number in (1, 2):
+        with MessageStore.open(tmp_path / "s", "rw", config, create=True) as store:
+            store.put(given)
+            # many at once take another way into the queues
+            store.put_many([given] * 40)
+            store.wait_for_dispatch()
+            assert store.get("TopicA", 0, 41 * number - 1).messages
+        found = stored_messages(tmp_path / "s")
+        assert len(found) == 41 * number
+        assert all("INNER_MULTI_QUEUE_OFFSET" in one.properties() for one in found)
+        assert [path.name for path in (tmp_path / "s" / "consumequeue").iterdir()] == ["TopicA"]
+    with MessageStore.open(tmp_path / "s", "r", config) as store:
+        assert [finding.code for finding in store.check() if finding.severity == "error"] == []
+    # a broker with both settings goes on where the log says
+    with pytest.raises(RefusedError, match="%LMQ%a"):
+        MessageStore.open(tmp_path / "s", "rw", LMQ)
