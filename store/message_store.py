@@ -108,8 +108,7 @@ class MessageStore:
         return cls(writer.files, writer)
 
     def close(self) -> None:
-        """Close. After writing: all is dispatched, flushed and noted in the checkpoint, then `abort` is removed; what
-        failed meanwhile is raised, and `abort` stays. Closing again does nothing."""
+        """Close. After writing: all is dispatched, flushed and noted in the checkpoint, then `abort` is removed."""
         (self._writer or self.files).close()
 
     def __enter__(self) -> Self:

@@ -23,6 +23,7 @@ FAMILIES: dict[str, str] = {
     "CFG": "Configuration files",
     "OFF": "Consumer and delay offsets",
     "TMR": "The timer",
+    "POP": "POP consumption",
     "RDB": "RocksDB databases",
     "EPO": "Epochs of a store under a controller",
 }

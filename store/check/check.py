@@ -30,6 +30,7 @@ from rmqctl.store.check.cross import (
 from rmqctl.store.check.index import IndexCheck
 from rmqctl.store.check.log import LogCheck, OldMessages, Walked, log_file_findings, walk_range
 from rmqctl.store.check.log_findings import AffectedMessages, DamageFindings, Look, message_findings, topic_findings
+from rmqctl.store.check.pop import pop_findings
 from rmqctl.store.check.queue_findings import QueueCheck
 from rmqctl.store.check.rocksdb import are_queues_readable, both_kinds, database_findings
 from rmqctl.store.check.state import (
@@ -169,6 +170,7 @@ class Pass:
         yield from self._guarded(state_findings(files, self._seen, checkpoint, has_abort, largest))
         if self._has_log:
             yield from self._guarded(timer_findings(files, self._seen, self._doubts))
+            yield from self._guarded(pop_findings(files, self._seen, self._doubts))
             yield from self._guarded(epoch_findings(files, self._seen))
         if not self._seen.is_live and self._level is not Level.QUICK:
             yield from self._guarded(both_kinds(self._files))

@@ -83,13 +83,13 @@ class PopColumns:
         # of acknowledgements
         self._ack_owner = array("i")
         self._ack_start, self._ack_popped, self._ack_offset = array("q"), array("q"), array("q")
-        self._ack_place = array("q")
+        self._ack_place, self._ack_lost = array("q"), array("B")
         self.unmatched = 0
         """Acknowledgements of what no checkpoint that is left hands out: a broker drops them."""
         self.early = 0
         """Those that reach the revive topic before their checkpoint, where a broker drops them as well."""
         self.lost_acks = 0
-        """Those that the timer never delivers."""
+        """Those that the timer never delivers, of checkpoints that it does."""
         self._is_matched = True
 
     def __len__(self) -> int:
@@ -127,9 +127,6 @@ class PopColumns:
 
     def add_ack(self, one: Acknowledgement, revive: tuple[str, int], place: int, *, is_lost: bool) -> None:
         """Take an acknowledgement. `revive` and `place`: as of a checkpoint."""
-        if is_lost:
-            self.lost_acks += len(one.offsets)
-            return
         number = self._number(PopOwner(one.group, one.topic, one.queue_id, FS, *revive))
         for offset in one.offsets:
             self._ack_owner.append(number)
@@ -137,6 +134,7 @@ class PopColumns:
             self._ack_popped.append(one.popped_at)
             self._ack_offset.append(offset)
             self._ack_place.append(place)
+            self._ack_lost.append(is_lost)
         self._is_matched = False
 
     def _number(self, owner: PopOwner) -> int:
@@ -167,6 +165,11 @@ class PopColumns:
         first = order[np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))]
         acks = np.flatnonzero(is_ack[order] & (first < checkpoints))
         self.unmatched = len(self._ack_owner) - len(acks)
+        # of a lost checkpoint nothing comes again: then they say what was done
+        is_lost = np.frombuffer(self._ack_lost, np.uint8)[order[acks] - checkpoints].astype(bool)
+        is_lost &= np.frombuffer(self._flags, np.uint8)[first[acks]] & 1 == 0
+        self.lost_acks = int(np.count_nonzero(is_lost))
+        acks = acks[~is_lost]
         in_time = place[order[acks]] >= place[first[acks]]
         self.early = int(np.count_nonzero(~in_time))
         acks = acks[in_time]

@@ -17,6 +17,7 @@ from rmqctl.store.pop.records import (
     ORDER_FILE,
     REVIVE_GROUP,
     REVIVE_PREFIX,
+    Acknowledgement,
     KvEntry,
     OrderedPop,
     PopCheckpoint,
@@ -51,25 +52,36 @@ class ReviveMessage(NamedTuple):
         return f"{self.message.topic} {queue_id} {self.record_offset}"
 
 
-def load_columns(reader: StoreReader, reads_next: ReadsNext) -> PopColumns:
-    """Return all records that are not settled. What is malformed or damaged is reported, and left out.
-    UnreadableError."""
+class UnusableRecordError(CorruptError):
+    """A record of POP that a broker passes over."""
+
+
+RecordLook = Callable[[ReviveMessage | bytes, PopCheckpoint | Acknowledgement | KvEntry], None]
+
+
+def load_columns(reader: StoreReader, reads_next: ReadsNext, look: RecordLook | None = None) -> PopColumns:
+    """Return all records that are not settled. What is malformed or damaged is reported, and left out. `look` gets each
+    record with where it is from. UnreadableError."""
     found = PopColumns()
     for one in revive_messages(reader, reads_next):
         try:
             record = revive_record(one.message.properties().get(names.TAGS), one.message.plain_body())
         except (RecordError, RmqctlError) as error:
             said = f"{one.name} is no checkpoint and no acknowledgement of POP: {error.args[0]}"
-            reader.events.damaged(CorruptError(said, physical_offset=one.message.physical_offset))
+            reader.events.damaged(UnusableRecordError(said, physical_offset=one.message.physical_offset))
             continue
+        if look is not None and record is not None:
+            look(one, record)
         if isinstance(record, PopCheckpoint):
             where = (one.place, one.record_offset, one.message.physical_offset)
             found.add(record, one.revive, where, is_lost=one.is_lost)
         elif record is not None:
             found.add_ack(record, one.revive, one.place, is_lost=one.is_lost)
-    for _, entry in kv_entries(reader):
+    for key, entry in kv_entries(reader):
         if isinstance(entry, KvEntry):
             found.add_entry(entry)
+            if look is not None:
+                look(key, entry)
         else:
             reader.events.damaged(entry)
     return found
@@ -137,7 +149,7 @@ def kv_entries(reader: StoreReader) -> Iterator[tuple[bytes, KvEntry | CorruptEr
             try:
                 yield key, kv_entry(value)
             except RecordError as error:
-                yield key, CorruptError(f"entry of key {key.hex()} is no record of POP: {error}", file=folder)
+                yield key, UnusableRecordError(f"entry of key {key.hex()} is no record of POP: {error}", file=folder)
     except CorruptError as error:
         reader.events.damaged(error)
 
@@ -153,7 +165,7 @@ def load_ordered(reader: StoreReader) -> dict[tuple[str, str, int], OrderedPop]:
             said = f"{name} queue {queue_id} is no ordered pop" + (
                 f": {entry}" if isinstance(entry, RecordError) else ""
             )
-            reader.events.damaged(CorruptError(said, file=path))
+            reader.events.damaged(UnusableRecordError(said, file=path))
         else:
             found[owner.group, owner.topic, queue_id] = entry
     return found

@@ -22,6 +22,8 @@ CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG = "ck", "ack", "bAck"
 RETRY_PREFIX = "%RETRY%"
 POP_SEPARATORS = ("+", "_")
 """Between group and topic in the name of a retry topic of POP: of its second version, and of its first."""
+# a checkpoint is delivered before the acknowledgements of its messages
+_EARLY_MS = 1000
 MOST_AT_ONCE = 32
 """Messages that one pop hands out (PopMessageProcessor); their acknowledgements are the bits of an int."""
 RETRY_FLAGS = (0, 1, 2)
@@ -29,6 +31,7 @@ RETRY_FLAGS = (0, 1, 2)
 _INT, _LONG, _TEXT, _OFFSETS, _BOOL = "int", "long", "text", "offsets", "bool"
 # longs have a bit less than Java's, so that no sum or difference of two overflows
 _LIMITS = {_INT: 31, _LONG: 62}
+_LARGEST = 1 << _LIMITS[_LONG]
 _REQUIRED: Final = object()
 
 
@@ -54,6 +57,8 @@ class Field(NamedTuple):
             if self.missing is _REQUIRED:
                 raise RecordError(f"{self.name} is missing")
             return self.missing
+        if type(value) is int and self.kind == _LONG and -_LARGEST <= value < _LARGEST:
+            return value  # as nearly all are
         if self.kind == _TEXT:
             if not isinstance(value, str) or not value:
                 raise RecordError(f"{self.name} is not a name")
@@ -99,7 +104,8 @@ KV_ENTRY = (
 
 class PopCheckpoint(NamedTuple):
     """What was handed out at once: the messages at `start` plus each of `distances`, from `popped_at` for `invisible`
-    (ms). `acked`: bits of messages acknowledged before it was stored; `suspend`: its retry counts no attempt."""
+    (ms). `acked`: bits of messages acknowledged before it was stored; `suspend`: its retry counts no attempt;
+    `number`: of messages, which is that of the distances."""
 
     group: str
     topic: str
@@ -110,6 +116,7 @@ class PopCheckpoint(NamedTuple):
     distances: tuple[int, ...]
     acked: int
     suspend: bool
+    number: int
 
     @property
     def deadline(self) -> int:
@@ -186,7 +193,7 @@ def revive_record(tag: str | None, body: bytes) -> PopCheckpoint | Acknowledgeme
         if len(distances) > MOST_AT_ONCE:
             raise RecordError(f"d has {len(distances)} entries, more than {MOST_AT_ONCE}")
         distances = tuple(distances or range(count))
-        return PopCheckpoint._make([*_owner(fields), fields["it"], distances, fields["bm"], fields["sp"]])
+        return PopCheckpoint._make([*_owner(fields), fields["it"], distances, fields["bm"], fields["sp"], count])
     fields = {field.name: field.of(found) for field in (ACK if tag == ACK_TAG else BATCH_ACK)}
     return Acknowledgement._make([*_owner(fields), fields["aol"] if "aol" in fields else [fields["ao"]]])
 
@@ -201,19 +208,32 @@ def kv_entry(value: bytes) -> KvEntry:
     return KvEntry(*(field.of(found) for field in KV_ENTRY))
 
 
-def doubts(tag: str, body: bytes) -> str | None:
-    """Return what of a record that decodes is not as brokers write it; None where nothing is."""
-    found = parsed(body)
-    if tag != CHECKPOINT_TAG:
+def doubts(record: PopCheckpoint | Acknowledgement, deliver: int | None) -> str | None:
+    """Return what of a record is not as brokers write it, with its TIMER_DELIVER_MS; None where nothing is."""
+    if min(record.start, record.queue_id) < 0:
+        return "so or q is negative"
+    if isinstance(record, Acknowledgement):
         return None
-    fields = {field.name: field.of(found) for field in CHECKPOINT}
-    distances = fields["d"]
-    if distances and len(distances) != fields["n"]:
-        return f"n is {fields['n']}, and d has {len(distances)} entries"
-    if any(first >= second for first, second in pairwise(distances)) or min(distances, default=0) < 0:
+    if record.number != len(record.distances):
+        return f"n is {record.number}, and d has {len(record.distances)} entries"
+    if any(first >= second for first, second in pairwise(record.distances)) or min(record.distances, default=0) < 0:
         return "d is not ascending"
-    if fields["it"] < 0 or fields["so"] < 0 or fields["q"] < 0:
-        return "it, so or q is negative"
+    if record.invisible < 0:
+        return "it is negative"
+    # a delivery time in the past is that of the pop itself (PopReviveService, ChangeInvisibleTimeProcessor)
+    if deliver is not None and deliver not in (record.deadline - _EARLY_MS, record.popped_at):
+        return f"it is delivered at {deliver}, and its messages are visible again at {record.deadline}"
+    return None
+
+
+def doubts_of_entry(key: bytes, entry: KvEntry) -> str | None:
+    """Return what of an entry of kvStore/ is not as brokers write it; None where nothing is."""
+    if key != entry.key():
+        return f"key {key.hex()} is not that of its value"
+    if entry.retry_flag not in RETRY_FLAGS:
+        return f"retryFlag is {entry.retry_flag}"
+    if bool(entry.retry_flag) is not entry.topic.startswith(RETRY_PREFIX):
+        return f"retryFlag is {entry.retry_flag}, and the topic is {entry.topic}"
     return None
 
 

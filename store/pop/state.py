@@ -18,7 +18,7 @@ from rmqctl.store.answers.config_offsets import (
     table_in,
 )
 from rmqctl.store.pop.columns import FS, IN_TIMER, KV, ORDERED, HandedOut, PopColumns, PopOwner, Totals
-from rmqctl.store.pop.load import ReadsNext, load_columns, load_ordered
+from rmqctl.store.pop.load import ReadsNext, RecordLook, load_columns, load_ordered
 from rmqctl.store.pop.records import KV_FOLDER, ORDER_FILE, RETRY_PREFIX, OrderedPop, pop_retry_topics
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
@@ -123,16 +123,19 @@ def _kept(table: dict[tuple[str, str], dict[int, int]], group: str, topic: str, 
 class PopState:
     """All that a store keeps of POP at one moment. Reading happens when something is first asked for."""
 
-    def __init__(self, reader: StoreReader, now: int, committed: ReadsNext | None = None) -> None:
-        """`now` in ms; `committed`: offsets of groups, of whoever has read them."""
+    def __init__(
+        self, reader: StoreReader, now: int, committed: ReadsNext | None = None, look: RecordLook | None = None
+    ) -> None:
+        """`now` in ms; `committed`: offsets of groups, of whoever has read them; `look` as of `load_columns`."""
         self._reader = reader
         self._now = now
         self._given = committed
+        self._look = look
 
     @functools.cached_property
     def columns(self) -> PopColumns:
         """All records of messages that were handed out, as far as they are not settled."""
-        return load_columns(self._reader, self._committed)
+        return load_columns(self._reader, self._committed, self._look)
 
     @functools.cached_property
     def ordered(self) -> dict[tuple[str, str, int], OrderedPop]:
@@ -151,7 +154,7 @@ class PopState:
         return (self._given or self._offsets.committed)(group, topic, queue_id)
 
     @functools.cached_property
-    def _totals(self) -> dict[PopOwner, Totals]:
+    def totals(self) -> dict[PopOwner, Totals]:
         return self.columns.totals(self._now)
 
     # ---- groups
@@ -162,7 +165,7 @@ class PopState:
         repeated = self.columns.count_from([self._begins_at(owner) for owner in self.columns.owners])
         for owner, again in zip(self.columns.owners, repeated, strict=True):
             row = rows.setdefault((owner.group, owner.topic, owner.way), _Sum())
-            row.add(self._totals[owner], again if owner.way == FS else 0)
+            row.add(self.totals[owner], again if owner.way == FS else 0)
         for (group, topic, queue_id), pop in self.ordered.items():
             row = rows.setdefault((group, topic, ORDERED), _Sum())
             row.add(_ordered_totals(pop, self._now), 0)
@@ -230,7 +233,7 @@ class PopState:
     @functools.cached_property
     def _by_queue(self) -> dict[tuple[str, str, int], list[tuple[PopOwner, Totals]]]:
         found: dict[tuple[str, str, int], list[tuple[PopOwner, Totals]]] = {}
-        for owner, totals in self._totals.items():
+        for owner, totals in self.totals.items():
             found.setdefault((owner.group, owner.topic, owner.queue_id), []).append((owner, totals))
         return found
 
