@@ -182,10 +182,8 @@ class BrokerNameHeader(Header, codes=(Code.WIPE_WRITE_PERM_OF_BROKER, Code.ADD_W
 # ---- messages
 
 
-class SendMessage(Header, codes=(Code.SEND_MESSAGE, Code.SEND_REPLY_MESSAGE)):
-    """What a producer says of its message. `properties`: in stored form."""
-
-    NAMES: ClassVar = {"broker_name": "bname"}
+class MessageHeader(Header):
+    """What is said of a message on its way. `properties`: in stored form."""
 
     producer_group: str
     topic: str
@@ -198,6 +196,13 @@ class SendMessage(Header, codes=(Code.SEND_MESSAGE, Code.SEND_REPLY_MESSAGE)):
     properties: str = ""
     reconsume_times: int = 0
     unit_mode: bool = False
+
+
+class SendMessage(MessageHeader, codes=(Code.SEND_MESSAGE, Code.SEND_REPLY_MESSAGE)):
+    """What a producer says of its message."""
+
+    NAMES: ClassVar = {"broker_name": "bname"}
+
     max_reconsume_times: int | None = None
     batch: bool = False
     broker_name: str | None = None
@@ -213,20 +218,12 @@ class SendMessageV2(SendMessage, codes=(Code.SEND_MESSAGE_V2, Code.SEND_BATCH_ME
     }  # fmt: skip
 
 
-class PushReply(Header, codes=(Code.PUSH_REPLY_MESSAGE_TO_CLIENT,)):
+class PushReply(MessageHeader, codes=(Code.PUSH_REPLY_MESSAGE_TO_CLIENT,)):
     """A reply as it is pushed to the producer that asked (ReplyMessageRequestHeader)."""
 
     producer_group: str = ""
-    topic: str
-    default_topic: str = ""
     default_topic_queue_nums: int = 0
     queue_id: int = 0
-    sys_flag: int = 0
-    born_timestamp: Long = 0
-    flag: int = 0
-    properties: str = ""
-    reconsume_times: int = 0
-    unit_mode: bool = False
     born_host: str = ""
     store_host: str = ""
     store_timestamp: Long = 0

@@ -10,7 +10,7 @@ import pytest
 
 from rmqctl.network.clients.producing.settings import ProducerSettings
 from tests.interop.members import Members, java_members
-from tests.network.test_frozen import COUNT, Two, spent, two_brokers
+from tests.network.test_frozen import COUNT, LIMIT, Two, spent, two_brokers
 from tests.network.test_producing import failures
 
 pytestmark = pytest.mark.interop
@@ -37,7 +37,8 @@ def test_a_java_consumer(kind: str, two: Two, tmp_path: Path) -> None:
             begun = time.monotonic()
             members.do(f"join one java Frozen {kind}")
             took["started"] = time.monotonic() - begun
-            took["the other's"] = spent(lambda: _had(members, "one", "broker-a") >= COUNT)
+            # every 20 s it asks one of both brokers, by chance, for the members of the group
+            took["the other's"] = spent(lambda: _had(members, "one", "broker-a") >= COUNT, 10 * LIMIT)
         took["thawed"] = spent(lambda: _had(members, "one", "broker-b") >= COUNT)
         with two.frozen():
             begun = time.monotonic()

@@ -107,11 +107,11 @@ def consuming(kind: str, namesrv: str, got: Counter[bytes]) -> Iterator[None]:
         yield
 
 
-def spent(reached: Callable[[], bool]) -> float:
+def spent(reached: Callable[[], bool], limit: float = LIMIT) -> float:
     """Return the seconds until something is so."""
     begun = time.monotonic()
     while not reached():
-        assert time.monotonic() - begun < LIMIT
+        assert time.monotonic() - begun < limit
         time.sleep(0.05)
     return time.monotonic() - begun
 

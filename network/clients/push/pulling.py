@@ -258,7 +258,6 @@ class Rebalance:
         self._pulls = pulls
         self._locks = locks
         self._problems: set[str] = set()
-        self._found: set[str] = set()
         self._unshared: set[str] = set()
         self.incomplete_since: float | None = time.monotonic()
         """Since when topics, but retry topics, are not shared out; None where all are."""
@@ -272,11 +271,11 @@ class Rebalance:
     def run(self) -> float:
         """Take and give up queues, topic by topic. Return the seconds until the next time."""
         pauses = [self._member.settings.rebalance_seconds]
-        self._found = problems = set()
+        problems: set[str] = set()
         self._unshared = {topic for topic in self._member.subscriptions if not self._member.is_retry(topic)}
         for topic in self._member.subscriptions:
             try:
-                pauses.append(self._run_topic(topic))
+                pauses.append(self._run_topic(topic, problems))
             except Exception as error:  # noqa: BLE001 - a strategy of the caller's that fails is asked again, too
                 said = error.message if isinstance(error, RmqctlError) else f"{type(error).__name__}: {error}"
                 problems.add(f"queues of {topic} cannot be shared out: {said}")
@@ -287,7 +286,7 @@ class Rebalance:
         self.incomplete_since = (self.incomplete_since or time.monotonic()) if self._unshared else None
         return min(pauses)
 
-    def _run_topic(self, topic: str) -> float:
+    def _run_topic(self, topic: str, problems: set[str]) -> float:
         member = self._member
         route = member.client.route(topic, anew=True)
         if route is None or not route.readable:
@@ -297,7 +296,7 @@ class Rebalance:
         if share is None:
             return _UNBALANCED_SECONDS
         is_changed = self._give_up(topic, share)
-        added, is_locked = self._take(share)
+        added, is_locked = self._take(share, problems)
         if is_changed or added:
             member.announce()
         working = {queue for queue, held in member.queues.items() if queue.topic == topic and not held.is_dropped}
@@ -369,9 +368,9 @@ class Rebalance:
         member.queues.pop(queue, None)
         return True
 
-    def _take(self, share: set[MessageQueue]) -> tuple[int, bool]:
+    def _take(self, share: set[MessageQueue], problems: set[str]) -> tuple[int, bool]:
         """Take queues that are new. Return how many were taken, and whether all could be locked. Those of a broker that
-        is away are left for the next time."""
+        is away are left for the next time, and added to `problems`."""
         member = self._member
         added, is_locked = 0, True
         away: set[str] = set()
@@ -388,7 +387,7 @@ class Rebalance:
                 begin, not_before = member.start_of(queue)
             except RmqctlError as error:
                 away.add(queue.broker_name)
-                self._found.add(f"queues of {queue.topic} cannot be shared out: {error.message}")
+                problems.add(f"queues of {queue.topic} cannot be shared out: {error.message}")
                 continue
             member.queues[queue] = held
             self._pulls.add(queue, held, begin, not_before)
