@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         set_offset,
     )
     from rmqctl.store.offsets.delay_level import set_delay_offset
+    from rmqctl.store.offsets.ordered_pops import end_pops
     from rmqctl.store.offsets.show import kept_offsets, lint_offsets
     from rmqctl.store.pop.state import PopState
     from rmqctl.store.predict import predict
@@ -83,6 +84,7 @@ _NAMES = {
     "rmqctl.store.offsets.change": "change_offsets copy_offsets delete_offsets delete_orphans "
     "merge_offsets reset_offsets set_offset",
     "rmqctl.store.offsets.delay_level": "set_delay_offset",
+    "rmqctl.store.offsets.ordered_pops": "end_pops",
     "rmqctl.store.offsets.show": "kept_offsets lint_offsets",
     "rmqctl.store.pop.state": "PopState",
     "rmqctl.store.predict": "predict",

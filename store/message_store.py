@@ -173,8 +173,7 @@ class MessageStore:
         self, columns: Sequence[str] | None = None, begin: int = 0, end: int | None = None, *,
         criteria: Criteria | None = None, views: bool = True, events: Events = Events(),
     ) -> Generator[RecordBatch, None, None]:  # fmt: skip
-        """Messages of physical offsets [begin, end) as pyarrow.RecordBatch with these columns (None: all, see
-        rmqctl.store.scan.schema). `views`: bodies as `binary_view` over the memory they were read into."""
+        """Messages of physical offsets [begin, end) as batches. `views`: bodies over the memory they were read into."""
         scan = lazy.Scan(self.files.log, columns, begin, end, criteria=criteria, views=views)
         return scan.batches(events)
 
@@ -183,8 +182,7 @@ class MessageStore:
         columns: Sequence[str] | None = None, compression: Compression = "zstd",
         lines: LinesOfColumns | LinesOfWalk | None = None, events: Events = Events(),
     ) -> ExportReport:  # fmt: skip
-        """Write messages of physical offsets [begin, end) into a file that appears when it is complete. The ending of a
-        path says the format; a `Target` says it itself, and may be a directory by topic and day."""
+        """Write messages of physical offsets [begin, end) into a file, or by a `Target` into a directory."""
         if not isinstance(target, lazy.Target):
             target = lazy.Target(Path(target), lazy.format_of(Path(target)))
         chosen = _selection(criteria, begin, end)
@@ -196,8 +194,7 @@ class MessageStore:
         self, *words: str, topic: str | None = None, groups: Sequence[str] = (), tags: str | None = None,
         now: int | None = None, limit: int = 10, events: Events = Events(),
     ) -> Iterator[Whereabouts]:  # fmt: skip
-        """Where a message is, who has read it and who has not, with the evidence. `words`: a key, an id or a physical
-        offset, or topic, queue id and queue offset. `tags`: the tag expression of these `groups`, if it is known."""
+        """Where a message is and who has read it. `words`: a key, an id, an offset, or topic, queue id and offset."""
         question = lazy.WhereQuestion(words, _moment(now), topic, tuple(groups), tags, limit=limit)
         return lazy.where(self.reader.telling(events), question)
 
@@ -411,8 +408,7 @@ class MessageStore:
     def clean(
         self, options: CleanOptions | None = None, *, now: int | None = None, change: ChangeOptions = ChangeOptions()
     ) -> CleanReport:
-        """Remove expired files for good, by the store's configuration unless `options` are given. A file that an
-        iterator of this store is in stays, at most for destroyMapedFileIntervalForcibly (120 s)."""
+        """Remove expired files for good, by the store's configuration unless `options` are given."""
         if change.confirm is not None or change.journal_in is not None:
             raise UsageError("a cleaning asks nothing and keeps nothing", hint="leave out `confirm` and `journal_in`")
         if self._writer is None:
@@ -488,6 +484,13 @@ class MessageStore:
         decide = lazy.delete_orphans() if group is None else lazy.delete_offsets(group, topic, queue_id)
         return self._change_offsets(decide, change)
 
+    def end_pops(
+        self, group: str, topic: str | None = None, queue_id: int | None = None, *, finish: bool = False,
+        change: ChangeOptions = ChangeOptions(),
+    ) -> OffsetsReport:  # fmt: skip
+        """Unlock queues of ordered pops; `finish`: what they handed out counts as consumed."""
+        return self._change_offsets(lazy.end_pops(group, topic, queue_id, finish=finish), change)
+
     def _change_offsets(self, decide: Decision, change: ChangeOptions) -> OffsetsReport:
         with self._changing() as files:
             return lazy.change_offsets(files, decide, change)
@@ -495,8 +498,7 @@ class MessageStore:
     # ---- writing, open with `rw`. WriteFailedError for an I/O error, a full disk included
 
     def put(self, message: Message, *, as_stored: bool = False) -> PutResult:
-        """Put one message; with SYNC_FLUSH it returns when the message is on disk, or after syncFlushTimeout.
-        `as_stored`: a copy of a stored message that keeps its store time, host and properties."""
+        """Put one message. `as_stored`: a copy of a stored message that keeps its store time, host and properties."""
         return self._writing.put_copy(message) if as_stored else (self._put or self._writing.put)(message)
 
     def put_at_once(self, messages: Sequence[Message], *, batch: bool = False) -> PendingPut:
@@ -514,13 +516,11 @@ class MessageStore:
     def put_many(
         self, messages: Sequence[Message], *, batch: bool = False, as_stored: bool = False
     ) -> Sequence[PutResult]:
-        """Put messages one after the other, waiting for the disk once. `batch`: as one classic batch, all or none. Else
-        an exception, or a status that is not about the message, leaves the messages before it stored."""
+        """Put messages one after the other, waiting for the disk once. `batch`: as one classic batch, all or none."""
         return self._writing.put_many(messages, as_stored, batch)
 
     def put_columns(self, batch: RecordBatch | BulkRows, *, as_stored: bool = False) -> ColumnsResult:
-        """Put the messages of an Arrow batch, whose columns are those of `scan`, as far as a producer sets them; or
-        rows that were made of something else, as `append` makes them of lines of JSON."""
+        """Put the messages of an Arrow batch with columns of `scan`, or rows, as `append` makes them of JSON."""
         return self._writing.put_columns(batch, as_stored)
 
     def check_message(self, message: Message, *, as_stored: bool = False) -> PutResult | None:

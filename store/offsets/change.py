@@ -213,11 +213,12 @@ class OffsetsReport:
 
 class Deciding(NamedTuple):
     """What a change of offsets decides by: the store under its lock, and its offsets. `tell` takes what is to be said
-    of the change as a whole."""
+    of the change as a whole, `write` another config file that is to change with it."""
 
     reader: StoreReader
     file: OffsetFile
     tell: Callable[[str], None]
+    write: Callable[[Path, bytes], None]
 
     def row(self, group: str, topic: str, queue_id: int, after: int | None, detail: str = "") -> OffsetChange:
         """The change of one queue to the offset `after`, with what follows from it."""
@@ -263,8 +264,11 @@ def change_offsets(files: StoreFiles, decide: Decision, change: ChangeOptions) -
             report.notes.append(file.note)
         if file.source not in (None, file.path):
             report.notes.append(f"{file.path} is missing, empty or damaged: its backup is what is changed")
-        report.rows = decide(Deciding(StoreReader(planned.files), file, report.notes.append))
+        others: dict[Path, bytes] = {}
+        report.rows = decide(Deciding(StoreReader(planned.files), file, report.notes.append, others.__setitem__))
         _plan(planned, file, report)
+        for path, data in others.items():
+            plan_file(planned, path, data)
         report.operations = planned.rows()
     report.journal = planned.kept_in
     return report

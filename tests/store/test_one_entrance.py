@@ -42,6 +42,7 @@ AT_REST: dict[str, Callable[[MessageStore], object]] = {
     "check": lambda store: store.check(),
     "predict": lambda store: store.predict(),
     "snapshot": lambda store: store.snapshot(store.files.root.parent / "copy"),
+    "end_pops": lambda store: store.end_pops("g"),
     "list_files": lambda store: list(store.list_files()),
 }
 

@@ -62,6 +62,11 @@ def _kept_by_client(store: Path) -> None:
     (store.parent / "other.json").write_text('{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:3}}')
 
 
+def _locked(store: Path) -> None:
+    path = store / "config" / "consumerOrderInfo.json"
+    path.write_text('{"table":{"Events@g-retry":{0:{"o":[1,1],"popTime":1,"i":1}}}}')
+
+
 CASES = {
     "append": Case("clean", "append -s STORE -t Orders --body x", "1 message was stored, up to physical offset "),
     "append --from": Case("clean", "append -s STORE --from LINES", "2 messages were stored, up to physical offset "),
@@ -99,6 +104,12 @@ CASES = {
     "groups create": Case("broker-real", "groups create -s STORE -g g-new", "group g-new was created"),
     "groups change": Case("broker-real", "groups change -s STORE -g g-retry --retry-max 3", "g-retry was changed"),
     "groups delete": Case("broker-real", "groups delete -s STORE -g g-retry -y", "g-retry was deleted"),
+    "groups pop-release": Case(
+        "broker-real", "groups pop-release -s STORE -g g-retry", "the offsets were changed", _locked
+    ),
+    "groups pop-finish": Case(
+        "broker-real", "groups pop-finish -s STORE -g g-retry -y", "the offsets were changed", _locked
+    ),
     "export": Case("clean", "export -s STORE NEW --format csv", "2500 messages were written to"),
     "sql": Case("clean", "sql -s STORE -o NEW 'select 1' --format csv", "1 row was written to"),
     "produce": Case("clean", "produce -n NAMESRV -t T --body x", "1 message was sent, at queue offset "),

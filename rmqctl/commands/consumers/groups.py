@@ -39,10 +39,13 @@ _LIVE_COLUMNS = (
 )  # fmt: skip
 _LIVE_DROPPABLE = ("detail", "in_flight", "broker")
 _ENTRIES = "rmqctl.commands.wire.entries"
+_OFFSETS = "rmqctl.commands.consumers.offsets_change"
 _ACTIONS = {
     "create": Verb(f"{_ENTRIES}:create_group", "change", "A new group."),
     "change": Verb(f"{_ENTRIES}:change_group", "change", "Retries, permissions, attributes."),
     "delete": Verb(f"{_ENTRIES}:delete_group", "change", "Without its offsets."),
+    "pop-release": Verb(f"{_OFFSETS}:pop_release", "change", "Unlock queues of an ordered pop."),
+    "pop-finish": Verb(f"{_OFFSETS}:pop_finish", "change", "Take an ordered pop for consumed."),
 }
 
 
@@ -53,6 +56,7 @@ Actions, of a store at rest or with -n of running brokers (`rmqctl groups ACTION
   rmqctl groups create -s DIR -g billing --retry-max 3
   rmqctl groups change -s DIR -g billing --no-consume
   rmqctl groups delete -s DIR -g billing-old
+  rmqctl groups pop-release -s DIR -g fifo -q 0    or pop-finish
 
 \b
 Examples:

@@ -403,11 +403,11 @@ def _print(report: OffsetsReport, output: Output, store: StoreLocation, words: _
     if report.dry_run:
         print_operations(report.operations, output)
     would = "would be" if report.dry_run else "is" if report.changed == 1 else "are"
-    if not report.changed:
+    if not report.changed and not report.journal:
         if not shown:
             output.talk("nothing has to be changed: the offsets are so already")
         return
-    said = [f"{counted(report.changed, 'offset')} {would} changed"]
+    said = [f"{counted(report.changed, 'offset')} {would} changed"] if report.changed else ["queues are unlocked"]
     if report.skipped:
         said.append(f"{counted(report.skipped, 'message')} {words.skipped}")
     if report.again:
@@ -417,6 +417,45 @@ def _print(report: OffsetsReport, output: Output, store: StoreLocation, words: _
         output.talk(f"what the files held is kept in {report.journal}; {undo_advice(store)} brings it back")
         if words.advice is not None:
             output.talk(words.advice)
+
+
+# `rmqctl groups pop-release | pop-finish`: queues that an ordered pop locks.
+
+_POP_EXAMPLES = """\b
+Example:
+  rmqctl groups pop-{} -s DIR -g fifo -t Steps -q 0 --dry-run
+
+Exit code 5: pops that are not ordered, which the revive of a broker ends."""
+
+
+@click.command("pop-release", epilog=_POP_EXAMPLES.format("release"))
+@store_options
+@group_option.but(required=True, help="The consumer group.")
+@topic_option
+@queue_option
+@_change_options
+def pop_release(
+    store: StoreLocation, output: Output, *, group: str, topic: str | None, queue_id: int | None, change: ChangeOptions
+) -> int:
+    """Unlock queues of an ordered pop: the next pop hands the messages out again."""
+    return _changed(store, output, None, lambda opened: opened.end_pops(group, topic, queue_id, change=change), change)
+
+
+@click.command("pop-finish", epilog=_POP_EXAMPLES.format("finish"))
+@store_options
+@group_option.but(required=True, help="The consumer group.")
+@topic_option
+@queue_option
+@_change_options
+def pop_finish(
+    store: StoreLocation, output: Output, *, group: str, topic: str | None, queue_id: int | None, change: ChangeOptions
+) -> int:
+    """Take what an ordered pop handed out for consumed, and unlock the queue."""
+
+    def finished(opened: MessageStore) -> OffsetsReport:
+        return opened.end_pops(group, topic, queue_id, finish=True, change=change)
+
+    return _changed(store, output, None, finished, change)
 
 
 # `rmqctl offsets salvage-client`: a sound offsets.json from the damaged one of a broadcasting client.

@@ -33,6 +33,8 @@ CHANGING = {
     "offsets merge",
     "offsets delete",
     "offsets set-delay",
+    "groups pop-release",
+    "groups pop-finish",
     *(f"{verb} {action}" for verb in ("topics", "groups") for action in ("create", "change", "delete")),
 }
 """Actions that change a store, of verbs that are not in the group of changes."""
