@@ -226,7 +226,7 @@ def _read(files: StoreFiles, queue: AnyConsumeQueue, now: int, report: TimerRepo
 
     # a damaged topic may look like a pattern
     topics = TopicFilter(() if any(map(is_pattern, timed.numbers)) else sorted(timed.numbers))
-    chosen = Selection(Criteria(topics=topics), begin=min(timed.places, default=files.log.max_offset))
+    chosen = Selection(Criteria(topics), begin=min(timed.places, default=files.log.max_offset))
     for message in reader.telling(Events(events.progress, note)).messages(chosen):
         if message.topic in timed.numbers:
             timed.take_copy(message)
