@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.timer.recovered import PendingTimer, RecoveredTimer, TimedMessage, pending_messages, recover_timer
-from rmqctl.store.timer.wheel import CHECKPOINT_FILE, LOG_FOLDER, UNIT_SIZE, WHEEL_FILE
+from rmqctl.store.timer.wheel import CHECKPOINT_FILE, LOG_FOLDER, METRICS_FILE, UNIT_SIZE, WHEEL_FILE, timer_counts
 
 
 def timer_findings(files: StoreFiles, seen: LogSeen, doubts: QueueDoubts) -> Iterator[Finding]:
@@ -38,7 +39,7 @@ def timer_findings(files: StoreFiles, seen: LogSeen, doubts: QueueDoubts) -> Ite
         return
     except UnreadableError:
         return  # a finding of the files
-    if not timer.has_files or seen.is_live:
+    if seen.is_live or (not timer.has_files and timer.queue_end <= timer.queue_begin):
         return
     is_doubtful = doubts.has(TIMER_TOPIC, 0, queue)
     fix = None if timer.has_checkpoint and not is_doubtful else ""
@@ -47,7 +48,7 @@ def timer_findings(files: StoreFiles, seen: LogSeen, doubts: QueueDoubts) -> Ite
         if place is not None and not is_file(place) and place.name == WHEEL_FILE:
             continue  # a finding of the files
         yield Finding("RMQ-TMR-004", damage.message, place, topic=TIMER_TOPIC, fix=fix)
-    if not timer.has_checkpoint and len(timer.known):
+    if not timer.has_checkpoint and (len(timer.known) or not timer.has_files):
         count = timer.queue_end - timer.queue_begin
         state = "empty" if exists(path) else "missing"
         text = f"{state}: a broker puts all {counted(count, 'message')} of the timer's queue on the wheel again"
@@ -63,6 +64,9 @@ def timer_findings(files: StoreFiles, seen: LogSeen, doubts: QueueDoubts) -> Ite
             places = timer.units["physical_offset"]
             foreign = pending.foreign - len(np.unique(places[places >= seen.log_end]))
             yield from _messages(files, pending, foreign)
+            # after a cut log counts are of the messages that are gone: what is said of them says it
+            if foreign <= 0 and not len(timer.known[timer.known >= seen.log_end]):
+                yield from _counts(files, pending)
 
 
 def _wheel(files: StoreFiles, timer: RecoveredTimer) -> Iterator[Finding]:
@@ -130,6 +134,23 @@ def _messages(files: StoreFiles, pending: PendingTimer, foreign: int) -> Iterato
     if pending.old_recalls:
         text = f"{counted(pending.old_recalls, 'waiting message')} taken back by a recall in the form of 5.3.3"
         yield Finding("RMQ-TMR-006", text, path, topic=TIMER_TOPIC, messages=pending.old_recalls)
+
+
+def _counts(files: StoreFiles, pending: PendingTimer) -> Iterator[Finding]:
+    """Yield counts of timermetrics that fit no moment of this timer: of what is on the wheel, to what waits at all."""
+    counts = timer_counts(files.layout.config)
+    if counts is None:
+        return
+    waiting = Counter(one.topic for one in pending.messages)
+    on_wheel = Counter(one.topic for one in pending.messages if one.on_wheel)
+    wrong = [
+        f"{topic} {counts.get(topic, 0)} instead of {waiting[topic]}"
+        for topic in sorted({*counts, *waiting})
+        if not on_wheel[topic] <= counts.get(topic, 0) <= waiting[topic]
+    ]
+    if wrong:
+        more = f" and {counted(len(wrong) - 1, 'other topic')}" if len(wrong) > 1 else ""
+        yield Finding("RMQ-TMR-052", f"waiting by it: {wrong[0]}{more}", files.layout.config / METRICS_FILE)
 
 
 def _of_messages(code: str, text: str, files: StoreFiles, messages: list[TimedMessage]) -> Finding:

@@ -101,6 +101,7 @@ KEYS = (
     ),
     ConfigKey("timerWheelEnable", WRITING, "messages with a delivery time wait in the timer's topic, else are refused"),
     ConfigKey("mappedFileSizeTimerLog", READING, "size of files, else as they are"),
+    ConfigKey("timerWheelSnapshotFlush", READING, "whether the wheel is in snapshots (5.5.0), else as files show"),
     ConfigKey("timerMaxDelaySec", WRITING, "the longest time that such a message may wait"),
     ConfigKey(
         "brokerRole", WRITING, "SLAVE takes no messages; SYNC_MASTER has puts wait for slaves, with `serve --ha-listen`"
@@ -283,6 +284,7 @@ class StoreConfig(NamedTuple):
     timer_wheel_enable: bool = True
     timer_max_delay_sec: int = 259_200
     mapped_file_size_timer_log: int | None = None
+    timer_wheel_snapshot_flush: bool | None = None
     broker_role: str = "ASYNC_MASTER"
     broker_permission: int = 6
     delete_when: str = "04"

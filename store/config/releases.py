@@ -46,6 +46,7 @@ class Release(NamedTuple):
     frame that is larger than what is left of its file ends the log, whatever its magic says. `trusts_filler`: the
     minimum of a queue is searched from the one it had on. `writes_abort`: its process id goes into the abort file,
     which 4.9.8 only makes. `makes_rocksdb_store`: the store gets `rocksdbstore/`, whether it is used or not (5.4).
+    `reads_wheel_snapshots`: the timer wheel is read from its newest snapshot, if timerWheelSnapshotFlush says so (5.4).
     """
 
     name: str
@@ -72,6 +73,7 @@ class Release(NamedTuple):
     trusts_filler: bool = True
     writes_abort: bool = True
     makes_rocksdb_store: bool = False
+    reads_wheel_snapshots: bool = False
 
     @property
     def is_of_4(self) -> bool:
@@ -115,6 +117,7 @@ _V5_5 = Release(
     starts_by_frames=True,
     cuts_by_dispatched=True,
     makes_rocksdb_store=True,
+    reads_wheel_snapshots=True,
 )
 
 RELEASES = {release.name: release for release in (_V4, _V5_3, _V5_5)}

@@ -14,6 +14,7 @@ from rmqctl.formats import schemas as checkpoint
 from rmqctl.formats import schemas as consumequeue
 from rmqctl.formats import schemas as index
 from rmqctl.formats import schemas as message
+from rmqctl.formats import schemas as timer
 from rmqctl.formats.config_json import MAXIMUM_SIZE, parse_config_json
 from rmqctl.formats.derive import explain
 from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError, refuse_exhausted
@@ -30,6 +31,10 @@ from rmqctl.formats.layouts import (
     INDEX_SLOT,
     MESSAGE_MAGIC_V1,
     MESSAGE_MAGIC_V2,
+    TIMER_CHECKPOINT,
+    TIMER_LOG_UNIT,
+    TIMER_WHEEL_SLOT,
+    TIMER_WHEEL_SLOTS,
 )
 from rmqctl.formats.message import Reason, StoredMessage
 from rmqctl.formats.properties import (
@@ -443,6 +448,62 @@ def _ext_items(opened: Opened, at: int) -> Iterator[DumpItem]:
     yield from empty_items(max(offset, at), opened.size)
 
 
+# ---- the timer
+
+
+def _wheel_items(opened: Opened, at: int) -> Iterator[DumpItem]:
+    """Yield the slots that were ever used; nearly all of a wheel is zeros."""
+    for start, stop in data_extents(opened.path, at, opened.size):
+        for offset in range(start - start % TIMER_WHEEL_SLOT.size, stop, _CHUNK):
+            data = opened.read(offset, min(_CHUNK, stop - offset))
+            for place in range(0, len(data) - TIMER_WHEEL_SLOT.size + 1, TIMER_WHEEL_SLOT.size):
+                raw = data[place : place + TIMER_WHEEL_SLOT.size]
+                if any(raw):
+                    item = explained("timer slot", timer.timer_wheel_slot, raw, offset + place)
+                    item.position = (offset + place) // TIMER_WHEEL_SLOT.size
+                    time = TIMER_WHEEL_SLOT.unpack_from(raw)[0]
+                    if time % TIMER_WHEEL_SLOTS != item.position:
+                        item.damage = f"the slot of second {time} is {time % TIMER_WHEEL_SLOTS}: no broker finds it"
+                    yield item
+    rest = opened.size % TIMER_WHEEL_SLOT.size
+    if rest:
+        yield explained("timer slot", timer.timer_wheel_slot, opened.read(opened.size - rest, rest), opened.size - rest)
+    else:
+        end = end_of_nonzero(opened.descriptors, opened.path, 0, opened.size)
+        yield from empty_items(max(end + -end % TIMER_WHEEL_SLOT.size, at), opened.size)
+
+
+def _timer_log_items(opened: Opened, at: int) -> Iterator[DumpItem]:
+    """Yield the units up to the place where a broker stops."""
+    start = int(opened.path.name) if is_file_name(opened.path.name) else 0
+    end = end_of_nonzero(opened.descriptors, opened.path, 0, opened.size)
+    offset = at - at % TIMER_LOG_UNIT.size
+    while offset < end:
+        data = opened.read(offset, TIMER_LOG_UNIT.size)
+        if int.from_bytes(data[12:16], "big") == BLANK_MAGIC:
+            rest = opened.size - offset
+            yield DumpItem("blank", offset, rest, note="the units go on in the next file", raw=data[:16])
+            return
+        item = explained("timer unit", timer.timer_log_unit, data, offset)
+        item.position = start + offset
+        if item.damage is None:
+            size, previous, magic, written, delay = TIMER_LOG_UNIT.unpack_from(data)[:5]
+            if size != TIMER_LOG_UNIT.size or magic & ~0xF:
+                item.damage = "no unit: size or bits are impossible, and a broker cuts the log here"
+            elif previous >= start + offset:
+                item.damage = "the unit before in its slot is not before"
+            else:
+                item.note = f"due {written + delay} {_time(written + delay)}".strip()
+        yield item
+        offset += TIMER_LOG_UNIT.size
+    yield from empty_items(max(offset, at), opened.size)
+
+
+def _timer_check_items(opened: Opened, _at: int) -> Iterator[DumpItem]:
+    yield explained("timer checkpoint", timer.timer_checkpoint, opened.read(0, TIMER_CHECKPOINT.size), 0)
+    yield from empty_items(TIMER_CHECKPOINT.size, opened.size)
+
+
 # ---- small files
 
 
@@ -518,6 +579,9 @@ _READERS: dict[FileKind, Callable[[Opened, int], Iterator[DumpItem]]] = {
     FileKind.CONSUMEQUEUE_EXT: _ext_items,
     FileKind.INDEX: index_items,
     FileKind.CHECKPOINT: _checkpoint_items,
+    FileKind.TIMER_WHEEL: _wheel_items,
+    FileKind.TIMER_LOG: _timer_log_items,
+    FileKind.TIMER_CHECK: _timer_check_items,
     FileKind.ABORT: _text_items,
     FileKind.LOCK: _text_items,
     FileKind.EPOCH: _text_items,

@@ -77,6 +77,10 @@ READABLE = frozenset(
         FileKind.LOCK,
         FileKind.CONFIG,
         FileKind.CLIENT_OFFSETS,
+        FileKind.TIMER_WHEEL,
+        FileKind.TIMER_LOG,
+        FileKind.TIMER_CHECK,
+        FileKind.ROCKSDB,
         FileKind.EPOCH,
         FileKind.BROKER_IDENTITY,
     }
@@ -168,6 +172,9 @@ def _by_place(path: Path, commitlog: tuple[Path, ...]) -> FileKind | None:
         return FileKind.CLIENT_OFFSETS
     if name.removesuffix(".bak").endswith(".json") or name.removesuffix(".bak") in _JSON_NAMES:
         return FileKind.CONFIG
+    # a snapshot of the wheel, or one that was being written
+    if name.startswith("timerwheel.") and name.removeprefix("timerwheel.").removesuffix(".tmp").isdecimal():
+        return FileKind.TIMER_WHEEL
     return _BY_NAME.get(name)
 
 

@@ -258,7 +258,7 @@ class Start:
         changed = result.messages_lost or any(row["topic"] == TIMER_TOPIC for row in result.queues_changed)
         if self.release.knows_batches and self.files.log.files and not changed:
             is_on = self.files.config.timer_wheel_enable
-            timer = timer_outcome(self.files) if is_on else timer_off(self.files)
+            timer = timer_outcome(self.files, self.release) if is_on else timer_off(self.files)
             result.messages_stuck += timer.stuck
             result.messages_repeated += timer.repeated
             result.timer_reset = timer.is_reset

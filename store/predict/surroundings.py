@@ -39,7 +39,7 @@ from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.timer.recovered import RecoveredTimer, pending_messages, recover_timer
-from rmqctl.store.timer.wheel import CHECKPOINT_FILE, log_file_size
+from rmqctl.store.timer.wheel import CHECKPOINT_FILE, WHEEL_FILE, log_file_size, timer_counts, wheel_files
 
 # 7 days of one-second slots, twice, of 32 bytes each (TimerWheel)
 _WHEEL_SIZE = 7 * 86_400 * 2 * 32
@@ -111,7 +111,8 @@ def refused_by_timer(layout: StoreLayout, config: StoreConfig, release: Release)
     """What stops the timer, which 5.x loads after the store; None for nothing."""
     if not release.knows_batches or not config.timer_wheel_enable:
         return None
-    wheel = layout.root / "timerwheel"
+    reads_snapshots = config.timer_wheel_snapshot_flush if release.reads_wheel_snapshots else False
+    wheel = next((one.path for one in wheel_files(layout, reads_snapshots)), layout.root / WHEEL_FILE)
     error = not_mapped(layout.config / CHECKPOINT_FILE) or not_mapped(wheel)
     if error is not None:
         return error
@@ -498,19 +499,19 @@ class TimerOutcome(NamedTuple):
     said: tuple[str, ...] = ()
 
 
-def timer_outcome(files: StoreFiles) -> TimerOutcome:
-    """Return what the timer does with a log and queues that the start leaves as they are."""
+def timer_outcome(files: StoreFiles, release: Release) -> TimerOutcome:
+    """Return what the timer of `release` does with a log and queues that the start leaves as they are."""
     reader = StoreReader(files, UNHEARD)
     queue = files.queues.find(TIMER_TOPIC, 0)
     try:
-        timer = recover_timer(reader, queue)
+        timer = recover_timer(reader, queue, reads_snapshots=None if release.reads_wheel_snapshots else False)
     except CorruptError as error:
         is_used = queue is not None and queue.max_offset > 0
         text = f"{error}: a broker takes the missing bytes for zeros, and delivers messages again or never"
         return TimerOutcome(is_reset=is_used, said=(text,))
     except UnreadableError as error:
         return TimerOutcome(said=(f"{error}: what the timer has delivered is not known",))
-    if not timer.has_files:
+    if not timer.has_files and timer.queue_end <= timer.queue_begin:
         return TimerOutcome()
     said: list[str] = []
     is_reset = not timer.has_checkpoint and timer.queue_end > timer.queue_begin
@@ -534,6 +535,8 @@ def timer_outcome(files: StoreFiles) -> TimerOutcome:
         said.append(f"{counted(pending.foreign, 'unit')} of the timer log lead to no message of the timer")
     if pending.twice:
         said.append(f"{counted(pending.twice, 'message')} of the timer are delivered twice")
+    if pending.messages and timer_counts(files.layout.config) is None:
+        said.append("timermetrics and its backup are missing or damaged: the timer's counts by topic begin at 0")
     return TimerOutcome(len(pending.lost) + ahead, pending.again + pending.twice, is_reset, tuple(said))
 
 

@@ -192,7 +192,8 @@ def rebuild_timer(files: StoreFiles, change: ChangeOptions, *, now: int) -> Time
             last_timer_queue_offset=queue.max_offset,
             master_timer_queue_offset=queue.max_offset,
         )
-        plan_timer(store.layout, planned.plan, planned.staging, new, checkpoint)
+        counts = {row["topic"]: row["waiting"] for row in report.topics if row["waiting"]}
+        plan_timer(store.layout, planned.plan, planned.staging, new, checkpoint, counts)
         report.operations = planned.rows()
     report.journal = planned.kept_in
     return report

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from rmqctl.store.timer.wheel import (
     LOG_FOLDER,
     MAGIC_DEFAULT,
     MAGIC_ROLL,
+    METRICS_FILE,
     PRECISION_MS,
     SLOT_SIZE,
     UNIT_SIZE,
@@ -147,9 +149,17 @@ def _units(rows: WaitingRows, positions: Positions, read_time: int) -> WaitingRo
     return units
 
 
-def plan_timer(layout: StoreLayout, plan: Plan, staging: Staging, new: NewTimer, checkpoint: TimerCheckpoint) -> None:
+def plan_timer(
+    layout: StoreLayout,
+    plan: Plan,
+    staging: Staging,
+    new: NewTimer,
+    checkpoint: TimerCheckpoint,
+    counts: Mapping[str, int],
+) -> None:
     """Plan that log, wheel and checkpoint become those of the `new` timer, whose queue is read up to where `checkpoint`
-    says. Snapshots of the wheel go: a broker with timerWheelSnapshotFlush would prefer them."""
+    says, and timermetrics the `counts` by topic. Snapshots of the wheel go: a broker with timerWheelSnapshotFlush would
+    prefer them."""
     log, wheel = layout.root / LOG_FOLDER, layout.root / WHEEL_FILE
     staged_log, staged_wheel = log, wheel
     if staging is not None:
@@ -167,3 +177,10 @@ def plan_timer(layout: StoreLayout, plan: Plan, staging: Staging, new: NewTimer,
     wanted = checkpoint._replace(last_timer_log_flush_pos=new.log_end)
     data = TIMER_CHECKPOINT.struct.pack(*wanted).ljust(TIMER_CHECKPOINT_SIZE, b"\0")
     install_config(plan, staging, layout.config / CHECKPOINT_FILE, data)
+    now = checkpoint.last_read_time_ms
+    metrics = {
+        "dataVersion": {"counter": 1, "stateVersion": 0, "timestamp": now},
+        "timingCount": {topic: {"count": count, "timeStamp": now} for topic, count in sorted(counts.items())},
+    }
+    text = json.dumps(metrics, ensure_ascii=False, separators=(",", ":"))
+    install_config(plan, staging, layout.config / METRICS_FILE, text.encode("utf-8"))

@@ -5,6 +5,7 @@ The timer gets a log of one unit for each message that waits, and the wheel that
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,8 @@ def mend_timer(files: StoreFiles, plan: Plan, staging: Staging) -> None:
     wanted = timer.checkpoint._replace(
         last_timer_queue_offset=timer.queue_end, master_timer_queue_offset=timer.queue_end
     )
-    plan_timer(files.layout, plan, staging, NewTimer(waiting, last_unit(queue), read_time, size), wanted)
+    counts = Counter(one.topic for one in pending.messages)
+    plan_timer(files.layout, plan, staging, NewTimer(waiting, last_unit(queue), read_time, size), wanted, counts)
 
 
 def mend_epochs(findings: list[Finding], plan: Plan, staging: Staging) -> None:

@@ -15,7 +15,7 @@ from rmqctl.formats import properties as names
 from rmqctl.formats.checksums import parse_long, whole_number
 from rmqctl.formats.errors import CorruptError, NotFoundError, UnreadableError
 from rmqctl.formats.message import StoredMessage
-from rmqctl.store.files.reading import is_file, status_of
+from rmqctl.store.files.reading import is_file, is_there, status_of
 from rmqctl.store.log.columns import distinct
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
@@ -99,9 +99,12 @@ class RecoveredTimer:
         return self.units[~self.on_wheel]
 
 
-def recover_timer(reader: StoreReader, queue: AnyConsumeQueue | None) -> RecoveredTimer:
+def recover_timer(
+    reader: StoreReader, queue: AnyConsumeQueue | None, *, reads_snapshots: bool | None = None
+) -> RecoveredTimer:
     """Recover the timer of the store that `reader` reads, as a broker does when it starts. `queue`: the timer's.
 
+    `reads_snapshots`: whether that reads snapshots of the wheel; None: as its configuration, else the files, say.
     Only what lies between the last checkpoint and seven days ago is left out here: that depends on when a broker
     starts. CorruptError for a damaged checkpoint; UnreadableError.
     """
@@ -116,7 +119,9 @@ def recover_timer(reader: StoreReader, queue: AnyConsumeQueue | None) -> Recover
         # the clock of a file system may be far behind the broker's; none that starts from now on reads an earlier time
         timer.checkpoint_written_ms = found.st_mtime_ns // 1_000_000
         timer.latest_ms = max(timer.checkpoint_written_ms, time.time_ns() // 1_000_000)
-    slots = _read_wheel(reader, timer)
+    if reads_snapshots is None:
+        reads_snapshots = files.config.timer_wheel_snapshot_flush
+    slots = _read_wheel(reader, timer, reads_snapshots)
     flushed = checkpoint.last_timer_log_flush_pos
     if timer.wheel is not None and timer.wheel.flushed:
         flushed = timer.wheel.flushed
@@ -126,9 +131,9 @@ def recover_timer(reader: StoreReader, queue: AnyConsumeQueue | None) -> Recover
     return timer
 
 
-def _read_wheel(reader: StoreReader, timer: RecoveredTimer) -> WheelSlots:
-    found = wheel_files(reader.files.layout)
-    if not found:
+def _read_wheel(reader: StoreReader, timer: RecoveredTimer, reads_snapshots: bool | None) -> WheelSlots:
+    found = wheel_files(reader.files.layout, reads_snapshots)
+    if not found or not is_there(found[0].path):
         return np.empty(0, LIVE_SLOT)
     timer.wheel = found[0]
     if not is_file(found[0].path):

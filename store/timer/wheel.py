@@ -20,6 +20,7 @@ from rmqctl.formats.layouts import (
     TIMER_WHEEL_SLOTS,
 )
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.config.config_files import look_at_pair
 from rmqctl.store.files.layout import StoreLayout, file_name, is_file_name
 from rmqctl.store.files.reading import Descriptors, is_directory, is_file, is_there, named, read_small_file, status_of
 
@@ -44,11 +45,11 @@ class WheelFile(NamedTuple):
     flushed: int | None = None
 
 
-def wheel_files(layout: StoreLayout) -> list[WheelFile]:
+def wheel_files(layout: StoreLayout, reads_snapshots: bool | None = None) -> list[WheelFile]:
     """Return every file of the wheel that is there, the one that a broker reads first.
 
-    With timerWheelSnapshotFlush a broker reads the newest snapshot and never writes `timerwheel` again, so one that is
-    newer than the snapshots shows that the setting was switched off. UnreadableError.
+    `reads_snapshots`: timerWheelSnapshotFlush; with it a broker reads the newest snapshot and never writes `timerwheel`
+    again, so where that is newer than the snapshots, None stands for false. UnreadableError.
     """
     with named(layout.root):
         snapshots = [
@@ -59,8 +60,11 @@ def wheel_files(layout: StoreLayout) -> list[WheelFile]:
     snapshots.sort(key=lambda one: -(one.flushed or 0))
     plain = layout.root / WHEEL_FILE
     if not is_there(plain):
-        return snapshots
-    if snapshots and _modified(snapshots[0].path) >= _modified(plain):
+        # a broker that reads no snapshots makes an empty wheel
+        return [WheelFile(plain), *snapshots] if reads_snapshots is False else snapshots
+    if reads_snapshots is None:
+        reads_snapshots = bool(snapshots) and _modified(snapshots[0].path) >= _modified(plain)
+    if snapshots and reads_snapshots:
         return [*snapshots, WheelFile(plain)]
     return [WheelFile(plain), *snapshots]
 
@@ -134,6 +138,7 @@ def slots_from(path: Path, descriptors: Descriptors, position: int) -> list[Slot
 
 CHECKPOINT_FILE = "timercheck"
 LOG_FOLDER = "timerlog"
+METRICS_FILE = "timermetrics"
 # mappedFileSizeTimerLog
 _LOG_FILE_SIZE = 104_857_600
 # TimerMessageStore.MAGIC_DEFAULT, MAGIC_DELETE; other bits than the lowest four make no unit (#recoverAndRevise)
@@ -187,6 +192,17 @@ def read_timer_checkpoint(config: Path, *, empty_as_missing: bool = False) -> Ti
             hint="move it away, and messages that are due are delivered again; or set timerWheelEnable=false",
         )
     return TimerCheckpoint(*TIMER_CHECKPOINT.unpack_from(data))
+
+
+def timer_counts(config: Path) -> dict[str, int] | None:
+    """Return how many messages wait for each topic by timermetrics, which brokers only show; None where neither the
+    file nor its backup says."""
+    for one in look_at_pair(config / METRICS_FILE):
+        counts = one.value.get("timingCount") if isinstance(one.value, dict) else None
+        if isinstance(counts, dict):
+            found = {topic: metric.get("count") for topic, metric in counts.items() if isinstance(metric, dict)}
+            return {topic: count for topic, count in found.items() if isinstance(count, int)}
+    return None
 
 
 def known_log_file_size(layout: StoreLayout, config: StoreConfig) -> int | None:

@@ -10,6 +10,8 @@ import pytest
 from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError
 from rmqctl.store.dump.dump_file import DumpItem, dump_file
 from rmqctl.store.dump.recognise import FileKind, recognise
+from rmqctl.store.timer.wheel import read_timer_checkpoint
+from tests.features import feature_store, feature_truth
 from tests.goldens import GOLDENS, GoldenStore, truth
 from tests.opened import store_path
 from tests.quick import goldens_of
@@ -62,6 +64,8 @@ def test_offsets_are_those_of_the_format() -> None:
 
 
 _SEEN: set[tuple[str, bytes]] = set()
+_WITH_HOLES = (FileKind.INDEX, FileKind.TIMER_WHEEL, FileKind.ROCKSDB, FileKind.UNKNOWN)
+_UNIT_OF_JAVA = ("pos", "size", "prev", "magic", "writeTime", "delay", "phyOffset", "msgSize", "topicHash")
 
 
 @pytest.mark.parametrize("name", goldens_of(GOLDENS))
@@ -69,7 +73,7 @@ def test_the_structures_of_every_file_fill_it(name: str) -> None:
     """Files of golden stores are mostly those of the store that they were made of: each is read once."""
     root = store_path(name)
     for path in sorted(root.rglob("*")):
-        if not path.is_file() or recognise(path).kind in (FileKind.INDEX, FileKind.UNKNOWN):
+        if not path.is_file() or recognise(path).kind in _WITH_HOLES:
             continue
         content = (path.relative_to(root).as_posix(), hashlib.sha256(path.read_bytes()).digest())
         if content in _SEEN:
@@ -184,12 +188,53 @@ def test_damaged_config(tmp_path: Path) -> None:
     assert ".bak" in str(dumped(path)[0].note)
 
 
+def test_files_of_the_timer(tmp_path: Path) -> None:
+    store = feature_store("timer-crash", tmp_path)
+    rows = feature_truth("timer-crash", "timerUnit")
+    units = [
+        item
+        for path in sorted((store / "timerlog").iterdir())
+        for item in dumped(path)
+        if item.kind == "timer unit" and item.damage is None
+    ]
+    assert [(item.position, *[*values(item).values()][:8]) for item in units] == [
+        tuple(row[name] for name in _UNIT_OF_JAVA) for row in rows
+    ]
+    assert [dumped(path)[-1].kind for path in sorted((store / "timerlog").iterdir())] == ["blank", "blank", "empty"]
+    # a snapshot has the same form
+    (store / "timerwheel").rename(store / "timerwheel.9804")
+    slots = [item for item in dumped(store / "timerwheel.9804") if item.kind == "timer slot"]
+    assert {(item.position, *values(item).values()) for item in slots} == {
+        tuple(row[name] for name in ("index", "time", "first", "last", "num", "magic"))
+        for row in feature_truth("timer-crash", "timerSlot")
+        if row["state"] == "disk"
+    }
+    checkpoint = dumped(store / "config" / "timercheck")[0]
+    assert list(values(checkpoint).values()) == list(read_timer_checkpoint(store / "config"))
+
+
+def test_damage_in_files_of_the_timer(tmp_path: Path) -> None:
+    store = feature_store("timer-crash", tmp_path)
+    log = min((store / "timerlog").iterdir())
+    data = bytearray(log.read_bytes())
+    data[52:56] = (51).to_bytes(4, "big")
+    data[108:116] = (1 << 40).to_bytes(8, "big")
+    log.write_bytes(data)
+    assert [item.offset for item in dumped(log) if item.damage] == [52, 104]
+    wheel = store / "timerwheel"
+    slot = next(item for item in dumped(wheel) if item.kind == "timer slot")
+    with wheel.open("r+b") as file:
+        file.seek(0)
+        file.write(slot.raw)
+        file.truncate(wheel.stat().st_size - 7)
+    assert [item.offset for item in dumped(wheel) if item.damage] == [0, wheel.stat().st_size - 25]
+    (store / "config" / "timercheck").write_bytes(b"short")
+    assert dumped(store / "config" / "timercheck")[0].damage is not None
+
+
 @pytest.mark.parametrize(
     ("name", "relative", "words"),
     [
-        ("broker-real", "timerwheel", "timer wheel"),
-        ("broker-real", "timerlog/00000000000000000000", "timer log"),
-        ("broker-real", "config/timercheck", "timer's checkpoint"),
         ("compaction", "compaction/compactionLog/CompactTopic/0/00000000000000000000", "compacted topic"),
         ("stray-file", "commitlog/notes.txt", "no file of a store"),
     ],
