@@ -39,11 +39,10 @@ of 5.5.0, 5.3.3 and 4.9.8 are part of the tests (`tests/interop/test_served.py`,
 
 - The store is opened under the broker's lock and must be intact; after a crash, run `recover` or give `--recover`.
 - Messages are checked and stored as by a broker, with its codes and properties. Settings come from broker.conf and the
-  list below. With SYNC_FLUSH an answer waits for the disk; waiting sends share one flush.
+  list below. With SYNC_FLUSH an answer waits for the disk.
 - Consumer offsets are written every 5 s, delay offsets every 10 s, only for messages on disk. An offset past the log is
   reset at start and reported.
-- Delayed messages, retries and transactions continue after a restart. As with a broker, deliveries since the last save
-  are repeated.
+- Delayed messages, retries and transactions continue after a restart; deliveries since the last save repeat.
 - Messages with a delivery time (`TIMER_DELAY_SEC`, `TIMER_DELAY_MS`, `TIMER_DELIVER_MS`) are delivered within a second;
   `TIMER_DEL_UNIQKEY` recalls one, and with `recallMessageEnable=true` the handle of a send (370). A kill loses none and
   repeats the last second. `serve` continues a broker's wheel, a broker continues `timerlog`.

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 _ONLY_HERE = "covered by `__CRC32#` alone"
 _WITHIN = "reported only if the value becomes impossible"
 _JSON = "reported if it is invalid JSON or impossible in this store; another possible value is not"
-_TIMER = "the timer's own file, which `check` does not cover"
+_TIMER = "checked for what is delivered"
 
 UNCOVERED: dict[tuple[str, str], str] = {
     ("message", "flag"): _ONLY_HERE,
