@@ -33,6 +33,8 @@ _INT, _LONG, _TEXT, _OFFSETS, _BOOL = "int", "long", "text", "offsets", "bool"
 _LIMITS = {_INT: 31, _LONG: 62}
 _LARGEST = 1 << _LIMITS[_LONG]
 _REQUIRED: Final = object()
+# names of a damaged record may hold half a pair
+_ANY = "surrogatepass"
 
 
 class RecordError(ValueError):
@@ -155,7 +157,7 @@ class KvEntry(NamedTuple):
 
     def key(self) -> bytes:
         """Return the key that a broker keeps it under (PopConsumerRecord#getKeyBytes)."""
-        names = self.group.encode("utf-8") + b"@" + self.topic.encode("utf-8")
+        names = self.group.encode("utf-8", _ANY) + b"@" + self.topic.encode("utf-8", _ANY)
         place = self.queue_id.to_bytes(4, "big", signed=True) + b"@" + self.offset.to_bytes(8, "big", signed=True)
         return self.deadline.to_bytes(8, "big", signed=True) + names + b"@" + place
 
