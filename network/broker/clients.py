@@ -11,6 +11,7 @@ from rmqctl.formats.errors import UsageError
 from rmqctl.formats.hosts import parse_offset_message_id
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.members import (
+    ACTIVELY,
     ConsumerGroup,
     filter_of,
     heartbeat_from_body,
@@ -39,7 +40,13 @@ from rmqctl.network.remoting.requests import Asked, Caller, Promised, Reply, Req
 
 def heart_beat(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
     """A client is there, with its groups and what they subscribe."""
-    heartbeat = heartbeat_from_body(asked.request.body)
+    settings, heartbeat = broker.settings, heartbeat_from_body(asked.request.body)
+    if settings.reject_pull_consumer_enable:
+        pushed = tuple(one for one in heartbeat.consumers if one.consume_type != ACTIVELY)
+        heartbeat = heartbeat._replace(consumers=pushed)
+    if settings.reject_transaction_message and not settings.enable_register_producer:
+        # who is asked about no transaction need not be known (ProducerManager#registerProducer)
+        heartbeat = heartbeat._replace(producers=())
     for consumer in heartbeat.consumers:
         broker.join(consumer.group, is_unit_mode=consumer.is_unit_mode)
     broker.clients.heard(asked.caller, heartbeat, asked.request.language, asked.request.version, broker.elapsed())

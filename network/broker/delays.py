@@ -328,8 +328,11 @@ class TimerService:
         view = self._broker.view(TIMER_TOPIC, 0)
         if view is None:
             return
-        self._read(view)
-        self._deliver(view, now)
+        settings = self._broker.settings
+        if not settings.timer_stop_enqueue:
+            self._read(view)
+        if not settings.timer_stop_dequeue:
+            self._deliver(view, now)
         if self._has_changed and self._knows_all and self._broker.elapsed() - self._saved_at >= _SAVE_MS:
             self._save(TimerState(self._current(now)))
 

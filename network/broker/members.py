@@ -29,6 +29,7 @@ from rmqctl.store.read.filter import MessageFilter, TagFilter, sql_filter
 EXPIRED_AFTER_MS = 120_000
 """Without a heartbeat for so long a client is gone (CHANNEL_EXPIRED_TIMEOUT)."""
 TAG, SQL92 = "TAG", "SQL92"
+ACTIVELY = "CONSUME_ACTIVELY"
 # of one heartbeat and of all; no client comes near, and whoever does is not remembered
 _MOST_SUBSCRIPTIONS = 10_000
 _MOST_MEMBERSHIPS = 100_000

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.network.broker.broker import Broker
-from rmqctl.network.broker.members import TAG, filter_of, refuse_disabled_filter
+from rmqctl.network.broker.members import ACTIVELY, TAG, filter_of, refuse_disabled_filter
 from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode
 from rmqctl.network.remoting.headers import PullMessage
 from rmqctl.network.remoting.requests import FAQ, Asked, Caller, Reply, RequestError, Suspended
@@ -23,7 +23,6 @@ _SUSPEND = 2
 _SUBSCRIPTION = 4
 _LONGEST_WAIT_MS = 30_000
 _BROADCASTING = "BROADCASTING"
-_ACTIVELY = "CONSUME_ACTIVELY"
 
 # an enum says its name and number by code of Python's
 _FOUND, _FOUND_REMARK = int(ResponseCode.SUCCESS), GetStatus.FOUND.name
@@ -146,7 +145,7 @@ def _readable_topic(broker: Broker, name: str, queue_id: int, caller: Caller) ->
 def _refuse_pull_consumer(broker: Broker, group: str, caller: Caller) -> None:
     """RequestError for who is no member of a group of push consumers (rejectPullConsumerEnable)."""
     members = broker.clients.consumer_group(group)
-    if members is None or members.consume_type == _ACTIVELY or caller not in members.channels:
+    if members is None or members.consume_type == ACTIVELY or caller not in members.channels:
         raise RequestError(
             ResponseCode.SUBSCRIPTION_NOT_EXIST,
             f"the consumer's group info not exist, or the pull consumer is rejected by server.\n{FAQ}",

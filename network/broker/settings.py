@@ -66,6 +66,9 @@ class BrokerSettings(NamedTuple):
     ha_transfer_batch_size: int = 32_768
     ha_max_gap_not_in_sync: int = 268_435_456
     max_msgs_num_batch: int = 64
+    timer_stop_enqueue: bool = False
+    timer_stop_dequeue: bool = False
+    enable_register_producer: bool = True
 
     @property
     def slaves_to_wait_for(self) -> int:

@@ -133,7 +133,7 @@ OTHERS = (
     (
         "as with RocketMQ's default, set or not",
         "*InDisk *HotRatio *DeleteKey *roadcastOffset* configB* configM* *Fall?ehind* correct* dataRead* "
-        "deleteConsume* *Slowly disappear* *SysGroup *RegisterProducer *RunningFlags* forwardT* haFlow* *FileRead* "
+        "deleteConsume* *Slowly disappear* *SysGroup *RunningFlags* forwardT* haFlow* *FileRead* "
         "logicalDisk* *QueueScan maxDelay* maxHaT* *PlugIn offsetCheck* readUn* realTimeNotify* recheck* "
         "subscription* timer* transactionOp* travel* *SideReset* useStatic*",
     ),

@@ -142,6 +142,31 @@ def test_members_hear_of_others_only_where_that_is_set(made: Callable[..., Writi
         assert len(one.sent) - before == count
 
 
+def test_the_timer_stops_where_that_is_set(made: Callable[..., Writing]) -> None:
+    for stopped in ("timerStopEnqueue", "timerStopDequeue"):
+        broker = made(CONFIG._replace(timer_wheel_enable=True), **{stopped: "true"})
+        assert broker.send("Later", b"x", 0, _TIMER_DELAY_SEC="2").code == 0
+        for _ in range(50):
+            broker.step(100)
+        assert list(broker.stored("Later", 0)) == []
+        assert broker.raw(Request.UPDATE_BROKER_CONFIG, f"{stopped}=false".encode()).code == 0
+        for _ in range(20):
+            broker.step(100)
+        assert [one.body for one in broker.stored("Later", 0)] == [b"x"]
+
+
+def test_clients_that_are_not_wanted_are_not_known(made: Callable[..., Writing]) -> None:
+    body = heartbeat("c1", "g", Orders="*")
+    body["consumerDataSet"][0]["consumeType"] = "CONSUME_ACTIVELY"
+    body["producerDataSet"] = [{"groupName": "p"}]
+    for unwanted in (False, True):
+        pulls, registers = str(unwanted).lower(), str(not unwanted).lower()
+        broker = made(rejectPullConsumerEnable=pulls, rejectTransactionMessage="true", enableRegisterProducer=registers)
+        broker.ask(Request.HEART_BEAT, body)
+        assert (broker.broker.clients.consumer_group("g") is None) is unwanted
+        assert (broker.broker.clients.producers("p") == {}) is unwanted
+
+
 def test_no_more_messages_of_a_unique_key_than_set(made: Callable[..., Writing]) -> None:
     broker = made(defaultQueryMaxNum="2")
     _fill(broker, 5, UNIQ_KEY="K")

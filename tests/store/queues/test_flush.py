@@ -8,7 +8,7 @@ import pytest
 
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.store.files import io
-from rmqctl.store.queues.queue_table import _FEW_FILES, _LEAST_UNITS, QueueFlusher
+from rmqctl.store.queues.queue_table import _FEW_FILES, _UNITS_OF_A_PAGE, QueueFlusher
 
 
 class Disk:
@@ -57,7 +57,7 @@ def test_of_many_those_that_are_worth_it_and_in_the_end_all(tmp_path: Path, disk
     flusher = QueueFlusher()
     paths = queue_files(tmp_path, _FEW_FILES + 1)
     for number, path in enumerate(paths):
-        flusher.wrote(path, _LEAST_UNITS - 1)
+        flusher.wrote(path, 2 * _UNITS_OF_A_PAGE - 1)
         if number % 2:
             flusher.wrote(path)
     assert not flusher.flush(False)
@@ -66,7 +66,7 @@ def test_of_many_those_that_are_worth_it_and_in_the_end_all(tmp_path: Path, disk
     assert disk.files == [*paths[1::2], *paths[::2]]
     # what was flushed counts from nothing again
     for path in paths:
-        flusher.wrote(path, _LEAST_UNITS - 1)
+        flusher.wrote(path, 2 * _UNITS_OF_A_PAGE - 1)
     assert not flusher.flush(False)
     assert len(disk.files) == len(paths)
 
@@ -97,3 +97,16 @@ def test_a_file_that_is_gone_is_passed_over_and_a_disk_that_fails_is_not(tmp_pat
     disk.is_broken = True
     with pytest.raises(WriteFailedError, match="Input/output"):
         flusher.flush(True)
+
+
+def test_what_is_worth_a_flush_is_a_setting(tmp_path: Path) -> None:
+    """flushConsumeQueueLeastPages, of which no file is left out where there are few."""
+    paths = [tmp_path / f"{number:020d}" for number in range(100)]
+    for path in paths:
+        path.write_bytes(bytes(20))
+    for pages, is_all in ((0, True), (1, False)):
+        flusher = QueueFlusher(pages)
+        for path in paths:
+            flusher.wrote(path)
+        assert flusher.flush(is_thorough=False) is is_all
+        assert flusher.flush(is_thorough=True)

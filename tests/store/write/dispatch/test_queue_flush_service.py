@@ -29,7 +29,7 @@ def test_a_slow_flush_does_not_set_the_checkpoint_back(tmp_path: Path) -> None:
     follower = SimpleNamespace(last_offset=-1, last_timestamp=1, position=1, index_timestamp=0)
     log_flusher = SimpleNamespace(flushed_timestamp=1, flushed_offset=1)
     unwired: list[Any] = [flusher, log_flusher, follower]
-    service = QueueFlushService(1000, unwired[0], unwired[1], unwired[2], keeper, cast(Any, None))
+    service = QueueFlushService((1000, 60_000), unwired[0], unwired[1], unwired[2], keeper, cast(Any, None))
     at_an_interval, at_the_end = threading.Thread(target=service.flush), threading.Thread(target=service.flush)
     at_an_interval.start()
     assert flusher.began.wait(120)
@@ -51,7 +51,9 @@ class Writer:
         self.keeper = CheckpointKeeper(folder / "checkpoint")
         self.is_all = is_all
         unwired: list[Any] = [SimpleNamespace(flush=self._flush), self.log_flusher, self.follower]
-        self.service = QueueFlushService(1000, unwired[0], unwired[1], unwired[2], self.keeper, cast(Any, None))
+        self.service = QueueFlushService(
+            (1000, 60_000), unwired[0], unwired[1], unwired[2], self.keeper, cast(Any, None)
+        )
 
     def _flush(self, _is_thorough: bool) -> bool:
         self.follower.last_timestamp, self.follower.position = 2, 200
