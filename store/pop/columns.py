@@ -198,7 +198,7 @@ class PopColumns:
         """Return for each owner how many messages are in which state at `now` (ms)."""
         self.match()
         if not self._owner:
-            return {}
+            return {one: Totals() for one in self.owners}
         owner, counts = _ints(self._owner), np.frombuffer(self._count, np.uint8).astype(np.int64)
         acked = self._acked_counts()
         still = counts - acked
@@ -227,7 +227,7 @@ class PopColumns:
         """Return for each owner how many of its messages are at the offset of it, or after that."""
         self.match()
         if not self._owner:
-            return []
+            return [0] * len(self.owners)
         owner, counts = _ints(self._owner), np.frombuffer(self._count, np.uint8).astype(np.int64)
         limits = np.asarray(offsets, np.int64)[owner]
         after = np.clip(_longs(self._start) + counts - limits, 0, counts)

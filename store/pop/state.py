@@ -176,7 +176,8 @@ class PopState:
             row.repeats += 1
             row.details = [f"a restart hands out the last pop of {counted(row.repeats, 'queue')} again"]
         for (group, topic, way), row in sorted(rows.items()):
-            yield self._group(group, topic, way, row)
+            if any(row.totals[:4]) or row.again:  # not of acknowledgements alone
+                yield self._group(group, topic, way, row)
 
     def _group(self, group: str, topic: str, way: str, row: _Sum) -> PopGroup:
         retry = None if way == ORDERED else self.retry_topic(group, topic)

@@ -101,6 +101,17 @@ def test_files_with_state_of_pop(name: str, pattern: str, count: int, tmp_path: 
             list(state.messages())
 
 
+def test_acknowledgements_alone(tmp_path: Path) -> None:
+    """Of a checkpoint that is settled: a broker drops them."""
+    body = {"c": "g", "t": "T", "q": 0, "so": 0, "pt": 1, "ao": 0, "bn": "b"}
+    with MessageStore.open(tmp_path, "rw", create=True) as store:
+        store.put(Message(_REVIVE[0], json.dumps(body).encode(), queue_id=0, properties={"TAGS": "ack"}))
+    with MessageStore.open(tmp_path) as store:
+        assert list(store.pop(now=0).groups()) == []
+        assert list(store.pop(now=0).messages()) == []
+        assert not [one for one in store.check() if one.kind.family == "POP"]
+
+
 @pytest.mark.parametrize("topic", ["../x", "\ud800", "a" * 300, "T\0", "%RETRY%"])
 def test_names_of_any_kind(topic: str, tmp_path: Path) -> None:
     body = {"c": topic, "t": topic, "q": 0, "so": 0, "pt": 1, "it": 1, "n": 1, "d": [0], "bn": "b"}
