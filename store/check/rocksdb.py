@@ -27,23 +27,31 @@ def database_findings(layout: StoreLayout, *, is_quick: bool, is_live: bool) -> 
 
     A database that is written to is looked at by its manifest alone: tables come and go meanwhile.
     """
+    # a broker makes these again from the log
+    derived = (layout.consumequeue, layout.consumequeue_rocksdb, layout.root / "rocksdbstore")
     for folder in (*layout.rocksdb, *databases(layout.config)):
-        try:
-            database = Database(folder)
-        except CorruptError as error:
-            yield _damaged(folder, error)
-            continue
-        if is_live:
-            continue
-        missing = {folder / table.name for table in database.tables() if not is_there(folder / table.name)}
-        yield from _file_findings(database, missing)
-        if not is_quick:
-            yield from _block_findings(database, missing)
+        for finding in _findings_of(folder, is_quick=is_quick, is_live=is_live):
+            is_damage = finding.code == "RMQ-RDB-001"
+            yield replace(finding, data_lost=False if folder in derived else None) if is_damage else finding
+
+
+def _findings_of(folder: Path, *, is_quick: bool, is_live: bool) -> Iterator[Finding]:
+    try:
+        database = Database(folder)
+    except CorruptError as error:
+        yield _damaged(folder, error)
+        return
+    if is_live:
+        return
+    missing = {folder / table.name for table in database.tables() if not is_there(folder / table.name)}
+    yield from _file_findings(database, missing)
+    if not is_quick:
+        yield from _block_findings(database, missing)
 
 
 def _damaged(folder: Path, error: CorruptError) -> Finding:
     file = folder if error.file is None else Path(error.file)
-    return Finding("RMQ-RDB-001", error.message, file, error.physical_offset, data_lost=None)
+    return Finding("RMQ-RDB-001", error.message, file, error.physical_offset)
 
 
 def _file_findings(database: Database, missing: set[Path]) -> Iterator[Finding]:
@@ -54,9 +62,7 @@ def _file_findings(database: Database, missing: set[Path]) -> Iterator[Finding]:
             yield Finding("RMQ-RDB-001", "the manifest names this table, and it is missing", folder / table.name)
         elif status is not None and status.st_size != table.size:
             text = f"the table has {status.st_size} bytes, and the manifest says {table.size}"
-            yield Finding(
-                "RMQ-RDB-001", text, folder / table.name, expected=table.size, found=status.st_size, data_lost=None
-            )
+            yield Finding("RMQ-RDB-001", text, folder / table.name, expected=table.size, found=status.st_size)
     unused = database.unused_files()
     if unused:
         names = ", ".join(path.name for path in unused[:3]) + (" and others" if len(unused) > 3 else "")
@@ -71,7 +77,7 @@ def _block_findings(database: Database, missing: set[Path]) -> Iterator[Finding]
             yield _damaged(database.folder, error)
     if len(database.damage) > _REPORTED_BLOCKS:
         text = f"{len(database.damage)} places are damaged in all"
-        yield Finding("RMQ-RDB-001", text, database.folder, data_lost=None)
+        yield Finding("RMQ-RDB-001", text, database.folder)
 
 
 def are_queues_readable(files: StoreFiles) -> bool:

@@ -5,6 +5,7 @@ Good frames are walked as columns; where law 3 and the broker may differ, its ow
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
 import zlib
@@ -317,7 +318,8 @@ _RECOVERED_FILES = 10
 """What 5.5 takes for a commitLogRecoverMaxNum that is not positive."""
 
 
-class RecoveryStart(NamedTuple):
+@dataclass(frozen=True)
+class RecoveryStart:
     """What decides where a recovery of `log` begins. `queues_end`: where the log ends by the queues, after a clean
     stop; None after a crash, where the checkpoint counts."""
 
@@ -327,9 +329,9 @@ class RecoveryStart(NamedTuple):
     checkpoint: Checkpoint
     queues_end: int | None
 
-    @property
+    @functools.cached_property
     def file(self) -> int:
-        """The number of the file that is read first."""
+        """The number of the file that is read first. Frames of several files are read for it, once."""
         files = self.log.files
         last = len(files) - 1
         if self.release.starts_by_frames:
@@ -345,7 +347,7 @@ class RecoveryStart(NamedTuple):
         """How many files 5.5 reads at most, by their order and not by what they hold."""
         return self.config.commit_log_recover_max_num or _RECOVERED_FILES
 
-    @property
+    @functools.cached_property
     def matching_file(self) -> int:
         """The number of the newest file whose first message 5.5 takes for one that the queues have, else 0. An older
         version knows no other than `file`."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl.flags.options import StoreLocation, output_options, queue_option, store_options, topic_option
-from rmqctl.formats.errors import NotFoundError
+from rmqctl.formats.errors import CorruptError, NotFoundError
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.outcome import ToldDamage
 from rmqctl.store.options import Events
@@ -93,6 +93,11 @@ def _tell_unread(opened: MessageStore, topic: str | None, damage: ToldDamage) ->
 
     if opened.has_queue_files():
         undispatched(opened.files, Events(damage=damage))
+    else:
+        try:
+            opened.files.queues.all()
+        except CorruptError as broken:  # a RocksDB: topics are counted from the log instead
+            damage(broken)
     for error in unread_messages(opened.files, topic):
         damage(error)
 
@@ -102,4 +107,4 @@ def _shown(
 ) -> int:
     if not output.rows(columns, rows, droppable=_DROPPABLE) and not damage.is_uncertain:
         raise NotFoundError(otherwise, hint="`rmqctl info` says what the store holds")
-    return exit_codes.DAMAGE_OR_NOTHING if damage.is_uncertain else exit_codes.OK
+    return exit_codes.DAMAGE_OR_NOTHING if damage.is_uncertain or damage.count else exit_codes.OK

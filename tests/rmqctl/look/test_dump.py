@@ -62,12 +62,12 @@ def test_config_keeps_its_lines() -> None:
 
 
 def test_what_is_only_recognised() -> None:
-    wheel = store_path("broker-real") / "timerwheel"
-    done = run("dump", wheel)
+    log = store_path("compaction") / "compaction/compactionLog/CompactTopic/0/00000000000000000000"
+    done = run("dump", log)
     assert done.code == exit_codes.REFUSED
-    assert "timer wheel" in done.err
+    assert "compacted topic" in done.err
     assert "--hex" in done.err
-    assert run("dump", wheel, "--hex", "-n", 1).code == exit_codes.OK
+    assert run("dump", log, "--hex", "-n", 1).code == exit_codes.OK
 
 
 def test_no_such_file(tmp_path: Path) -> None:

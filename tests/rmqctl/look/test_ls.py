@@ -50,7 +50,7 @@ def test_one_topic_and_one_queue() -> None:
 def test_files() -> None:
     done = run("ls", "-s", store_path("broker-real"), "--files", "--json")
     found = {row["path"]: row for row in done.objects}
-    assert found["timerwheel"]["readable"] is False
+    assert found["timerwheel"]["readable"] is True
     assert found["timerwheel"]["kind"] == "timerwheel"
     assert found["timerwheel"]["on_disk_bytes"] < found["timerwheel"]["size"]
     assert len(found) == len(truth("broker-real").summary["filesBefore"])

@@ -115,6 +115,8 @@ def test_a_damaged_database_is_an_error_everywhere(tmp_path: Path) -> None:
     assert {"RMQ-CFG-008", "RMQ-RDB-001"} <= found.keys()
     assert found["RMQ-RDB-001"].file == table
     assert found["RMQ-RDB-001"].physical_offset == 0
+    # nothing else holds these offsets
+    assert found["RMQ-RDB-001"].data_lost is None
     done = run("groups", "-s", store, "-g", "group-0")
     assert done.code == 1
     assert "checksum of the block is wrong" in done.err
