@@ -101,7 +101,7 @@ KEYS = (
     ),
     ConfigKey("timerWheelEnable", WRITING, "messages with a delivery time wait in the timer's topic, else are refused"),
     ConfigKey("mappedFileSizeTimerLog", READING, "size of files, else as they are"),
-    ConfigKey("timerWheelSnapshotFlush", READING, "whether the wheel is in snapshots (5.5.0), else as files show"),
+    ConfigKey("timerWheelSnapshotFlush", READING, "the wheel is in snapshots (5.5.0), else as files show"),
     ConfigKey("timerMaxDelaySec", WRITING, "the longest time that such a message may wait"),
     ConfigKey(
         "brokerRole", WRITING, "SLAVE takes no messages; SYNC_MASTER has puts wait for slaves, with `serve --ha-listen`"
