@@ -50,7 +50,7 @@ terminal it needs --yes."""
 @store_options
 @click.option("--queues", is_flag=True, help="Only the consume queues.")
 @click.option("--index", is_flag=True, help="Only the key index.")
-@click.option("--timer", is_flag=True, help="Only the timer's files, from its queue.")
+@click.option("--timer", is_flag=True, help="Only the timer's files.")
 @topic_option.but(multiple=True, help="Only the queues of this topic; may be repeated. Implies --queues.")
 @spark_options
 @queue_file_size_option
