@@ -9,14 +9,16 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.checksums import java_hash
-from rmqctl.formats.errors import CorruptError, NotFoundError
+from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError
 from rmqctl.formats.message import StoredMessage
+from rmqctl.store.files.layout import is_database
 from rmqctl.store.journal.change import changing
 from rmqctl.store.options import ChangeOptions, Events
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
@@ -25,6 +27,7 @@ from rmqctl.store.read.filter import Criteria, TopicFilter, is_pattern
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.select import Selection
 from rmqctl.store.recover.timer_files import WAITING, NewTimer, WaitingRows, last_unit, plan_timer
+from rmqctl.store.rocksdb.database import Database
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.timer.recovered import due_time
 from rmqctl.store.timer.wheel import (
@@ -167,7 +170,8 @@ def rebuild_timer(files: StoreFiles, change: ChangeOptions, *, now: int) -> Time
     """Rebuild the timer of the store opened as `files`, which is stale afterwards: open it again.
 
     `now` (ms): the time from which on a broker delivers; what is due before is delivered at its start.
-    NotFoundError without messages in the timer's queue, RefusedError for a queue whose end is damaged, StoreInUseError.
+    NotFoundError without messages in the timer's queue, StoreInUseError; RefusedError for a queue whose end is damaged,
+    and where RocksDB holds what waits.
     """
 
     def ends(head: dict[str, Any]) -> bool:
@@ -180,6 +184,7 @@ def rebuild_timer(files: StoreFiles, change: ChangeOptions, *, now: int) -> Time
             raise NotFoundError(
                 f"the queue of {TIMER_TOPIC} has no messages", hint=f"`rmqctl rebuild --queues -t {TIMER_TOPIC}`"
             )
+        _refuse_rocksdb(store.layout.root / "rocksdbstore")
         last = last_unit(queue)
         report = TimerReport(dry_run=planned.is_dry)
         waiting = _read(store, queue, now, report, change.events)
@@ -197,6 +202,20 @@ def rebuild_timer(files: StoreFiles, change: ChangeOptions, *, now: int) -> Time
         report.operations = planned.rows()
     report.journal = planned.kept_in
     return report
+
+
+def _refuse_rocksdb(folder: Path) -> None:
+    """Raise RefusedError where the timer of 5.5.0 keeps what waits in RocksDB (timerRocksDBEnable): it delivers these,
+    and would deliver what is on a wheel as well. CorruptError where that cannot be read."""
+    if not is_database(folder):
+        return
+    # keys of messages begin with the time when they are due, those of checkpoints with a letter
+    if next(Database(folder).scan("timer", begin=b"\0", end=b"\1"), None) is not None:
+        raise RefusedError(
+            "timed messages wait in this RocksDB: with a wheel a broker delivers them twice",
+            file=folder,
+            hint="a broker with timerRocksDBEnable=true delivers them; without it, move this directory away first",
+        )
 
 
 def _known(files: StoreFiles) -> TimerCheckpoint:

@@ -25,6 +25,7 @@ from tests.features import feature_store, feature_truth
 from tests.goldens import GoldenStore, tree_state
 from tests.rmqctl.looking import run
 from tests.store.files.crashing import crashed, recorded
+from tests.store.rocksdb.stores import unpacked
 
 _NOW = 1_795_653_500_000
 _NAMES = ("timer-crash", "timer-clean-533")
@@ -185,6 +186,17 @@ def test_a_store_without_timed_messages_is_named(tmp_path: Path) -> None:
     shutil.rmtree(store / "consumequeue" / TIMER_TOPIC)
     with MessageStore.open(store) as opened, pytest.raises(NotFoundError, match="has no messages"):
         opened.rebuild_timer()
+
+
+def test_a_timer_in_rocksdb_gets_no_wheel_beside_it(tmp_path: Path) -> None:
+    store = unpacked("rocksdb-store55", tmp_path)
+    before = tree_state(store)
+    done = run("rebuild", "-s", str(store), "--timer")
+    assert done.code == 5
+    assert "deliver" in done.err
+    assert tree_state(store) == before
+    shutil.rmtree(store / "rocksdbstore")
+    assert run("rebuild", "-s", str(store), "--timer").code == 0
 
 
 def test_the_command_says_what_waits_by_topic(tmp_path: Path) -> None:
