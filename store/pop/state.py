@@ -19,7 +19,7 @@ from rmqctl.store.answers.config_offsets import (
 )
 from rmqctl.store.pop.columns import FS, IN_TIMER, KV, ORDERED, HandedOut, PopColumns, PopOwner, Totals
 from rmqctl.store.pop.load import ReadsNext, RecordLook, load_columns, load_ordered
-from rmqctl.store.pop.records import KV_FOLDER, ORDER_FILE, RETRY_PREFIX, OrderedPop, pop_retry_topics
+from rmqctl.store.pop.records import KV_FOLDER, ORDER_FILE, POP_SEPARATORS, RETRY_PREFIX, OrderedPop, pop_retry_topics
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.reader import StoreReader
@@ -345,6 +345,12 @@ class PopState:
 
     # ---- revive
 
+    @functools.cached_property
+    def _has_second_version(self) -> bool:
+        """Whether the broker has made a retry topic of the second version: no other name of a topic has a plus."""
+        first = POP_SEPARATORS[0]
+        return any(topic.startswith(RETRY_PREFIX) and first in topic for topic in self._names.topics or {})
+
     @functools.cache  # noqa: B019 - as above
     def retry_topic(self, group: str, topic: str) -> str:
         """Return where revive puts messages of a topic that the group did not acknowledge in time."""
@@ -353,7 +359,7 @@ class PopState:
         second, first = pop_retry_topics(group, topic)
         is_second = self._reader.files.config.enable_retry_topic_v2
         if is_second is None:
-            is_second = self._queue(second, 0) is not None or second in (self._names.topics or {})
+            is_second = self._queue(second, 0) is not None or self._has_second_version
         return second if is_second else first
 
     @functools.cache  # noqa: B019 - as above

@@ -1,0 +1,63 @@
+"""What revive of a real 5.5.0 makes of messages in flight, against what the store alone says before its start."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from rmqctl.store import MessageStore
+from tests.features import feature_store
+from tests.interop.brokers import real_broker
+from tests.interop.members import wait_for
+
+pytestmark = pytest.mark.interop
+
+SETTINGS = {
+    "brokerName": "broker-a",
+    "mappedFileSizeCommitLog": "262144",
+    "mappedFileSizeConsumeQueue": "2000",
+    "mappedFileSizeTimerLog": "4096",
+    "maxHashSlotNum": "500",
+    "maxIndexNum": "2000",
+}
+KV = {"enableRetryTopicV2": "true", "popConsumerKVServiceEnable": "true", "popConsumerKVServiceInit": "true"}
+_SECONDS = 120
+Copies = Counter[tuple[str, str]]
+
+
+def _copies(store: Path) -> Copies:
+    """Messages of retry topics, by topic and key."""
+    with MessageStore.open(store) as opened:
+        found = [one for one in opened.messages() if one.topic.startswith("%RETRY%")]
+        return Counter((one.topic, one.properties()["KEYS"]) for one in found)
+
+
+def _predicted(store: Path) -> Copies:
+    with MessageStore.open(store) as opened:
+        waits = [one for one in opened.pop().messages() if one.state == "overdue" and one.next_topic is not None]
+        copies: Copies = Counter()
+        for one in waits:
+            (message,) = opened.get(one.topic, one.queue_id, one.queue_offset, 1).messages
+            copies[one.next_topic or "", message.properties()["KEYS"]] += 1
+        return copies
+
+
+@pytest.mark.parametrize(("name", "settings"), [("pop-fs", {}), ("pop-kv", KV)])
+def test_revive_makes_the_copies_that_are_predicted(name: str, settings: dict[str, str], tmp_path: Path) -> None:
+    store = feature_store(name, tmp_path)
+    with MessageStore.open(store) as opened:
+        assert len(opened.end_pops("g-fifo", "Steps", 0).rows) == 1
+    before, expected = _copies(store), _predicted(store)
+    assert expected
+    with real_broker("5.5.0", tmp_path, store, SETTINGS | settings, shut_down=True):
+        wait_for(lambda: not expected - (_copies(store) - before), _SECONDS)
+    assert _copies(store) - before == expected
+    with MessageStore.open(store) as opened:
+        assert [one for one in opened.pop().groups() if one.way != "ordered" and one.overdue] == []
+        # the broker has read what pop-release wrote
+        assert ("Steps", 0) not in {
+            (one.topic, one.queue_id) for one in opened.pop().messages() if one.way == "ordered"
+        }
+        assert not [one for one in opened.check() if one.severity.is_alarm]
