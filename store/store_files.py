@@ -287,7 +287,8 @@ def _require_store(layout: StoreLayout) -> None:
         raise UnreadableError(f"cannot be listed: {error.strerror}", file=root, hint="check its permissions") from error
     if not names:
         raise NotAStoreError("the directory is empty", file=root, hint="name the store with -s DIR or RMQCTL_STORE")
-    if names.isdisjoint(_MARKS) and not any(is_directory(directory) for directory in layout.commitlog):
+    is_one = not names.isdisjoint(_MARKS) or any(is_directory(directory) for directory in layout.commitlog)
+    if not is_one and dledger_log(layout) is None:
         below = sorted(name for name in names if is_directory(root / name / "commitlog"))
         hint = f"did you mean {root / below[0]}?" if below else "a store holds commitlog/, consumequeue/, checkpoint"
         place = root.absolute()

@@ -57,6 +57,16 @@ def test_check_and_info_name_it(store: Path) -> None:
     assert run("info", "-s", store, "--json").objects[0]["not_read"]
 
 
+def test_a_store_with_nothing_beside_its_log_is_one(store: Path) -> None:
+    """Queues and index were lost, or removed so that a broker makes them again."""
+    for entry in store.iterdir():
+        if not entry.name.startswith("dledger-"):
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    assert "the commitlog is a DLedger log (dledger-n0/data)" in run("info", "-s", store).out
+    assert "RMQ-FILE-050" in run("check", "-s", store).out
+    assert run("predict", "-s", store).code == exit_codes.REFUSED
+
+
 def test_ls_counts_what_the_queues_lead_to(store: Path) -> None:
     done = run("ls", "-s", store, "--json")
     assert (done.code, done.objects[0]["messages"]) == (exit_codes.OK, 10)
