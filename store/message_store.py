@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.filter import Criteria
     from rmqctl.store.read.get import GetResult
     from rmqctl.store.read.query import FindResult, QueryResult
-    from rmqctl.store.read.select import Order, Selection
+    from rmqctl.store.read.select import Order
     from rmqctl.store.recover.rebuild import RebuildReport
     from rmqctl.store.recover.report import RecoverReport
     from rmqctl.store.recover.timer import TimerReport
@@ -153,21 +153,22 @@ class MessageStore:
         """Messages one by one, in order of the log or queue by queue. `begin` and `end` are physical offsets in order
         of the log, queue offsets in order of the queues. Of messages that a cleaner removes before they are read the
         logger `rmqctl.store` warns, unless `events` has a `note`. NotFoundError for an unknown topic or queue."""
-        return self.reader.telling(events).messages(_selection(criteria, begin, end), order)
+        return self.reader.telling(events).messages(lazy.Selection(criteria or lazy.Criteria(), begin, end), order)
 
     def last_messages(
         self, count: int, criteria: Criteria | None = None, begin: int = 0, end: int | None = None, *,
         order: Order = "log", events: Events = Events(),
     ) -> list[StoredMessage]:  # fmt: skip
         """Return the last `count` of `messages`, in the same order; only the end of the log or queues is read."""
-        return self.reader.telling(events).last_messages(_selection(criteria, begin, end), count, order)
+        chosen = lazy.Selection(criteria or lazy.Criteria(), begin, end)
+        return self.reader.telling(events).last_messages(chosen, count, order)
 
     def follow(
         self, criteria: Criteria | None = None, begin: int | None = None, *, events: Events = Events()
     ) -> Generator[list[StoredMessage], None, None]:
         """Yield messages as another process stores them, in lists, from physical offset `begin` or from now on."""
         refuse_server(self._files_at_rest().root)
-        return lazy.follow(self.reader.telling(events), _selection(criteria, 0, None).criteria, begin)
+        return lazy.follow(self.reader.telling(events), criteria or lazy.Criteria(), begin)
 
     def scan(
         self, columns: Sequence[str] | None = None, begin: int = 0, end: int | None = None, *,
@@ -185,7 +186,7 @@ class MessageStore:
         """Write messages of physical offsets [begin, end) into a file, or by a `Target` into a directory."""
         if not isinstance(target, lazy.Target):
             target = lazy.Target(Path(target), lazy.format_of(Path(target)))
-        chosen = _selection(criteria, begin, end)
+        chosen = lazy.Selection(criteria or lazy.Criteria(), begin, end)
         return lazy.export_selected(self.files, target, chosen, events, columns, compression, lines)
 
     # ---- consumers: the rows that the verbs print; `now` is what ages and due times are held against, None: the clock
@@ -552,6 +553,11 @@ class MessageStore:
         """Whether expired files are removed while it is open (`clean_expired`)."""
         return self._writer is not None and self._writer.is_cleaning
 
+    @property
+    def unflushed_bytes(self) -> int:
+        """Bytes of the log that were written and are not yet flushed to disk."""
+        return 0 if self._writer is None else self._writer.unflushed_bytes
+
     # ---- how it is open
 
     @property
@@ -590,10 +596,6 @@ class MessageStore:
         old, self.files = self.files, StoreFiles(self.files.root, self.files.config)
         old.close()
         self.reader = StoreReader(self.files)
-
-
-def _selection(criteria: Criteria | None, begin: int, end: int | None) -> Selection:
-    return lazy.Selection(criteria or lazy.Criteria(), begin, end)
 
 
 def _moment(now: int | None) -> int:

@@ -12,7 +12,7 @@ import rmqctl.store.native.good_frames  # noqa: F401 - the first pull, and all o
 from rmqctl.formats.errors import UnreadableError, counted
 from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.network.broker.members import ClientManager, QueueLocks, system_groups, system_topics
-from rmqctl.network.broker.settings import BrokerIdentity, Counts, changed, settings_from_properties
+from rmqctl.network.broker.settings import BrokerIdentity, Counts, TimerFigures, changed, settings_from_properties
 from rmqctl.network.broker.tables import ConfigSaver, ConsumerOffsets, GroupTable, TopicTable, is_system_topic
 from rmqctl.network.ha.master import Slaves
 from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, ResponseCode
@@ -111,6 +111,15 @@ class Broker:
     def log_end(self) -> int:
         """Physical offset behind the last message."""
         return self._log_end
+
+    @property
+    def unflushed_bytes(self) -> int:
+        """Bytes of the log that were written and are not yet flushed to disk."""
+        return 0
+
+    def timer_figures(self) -> TimerFigures:
+        """Return how far the timer is; no timer runs here."""
+        return TimerFigures()
 
     def hand_on_up_to(self, end: int) -> None:
         """The log is handed on to slaves up to here, further than queues may know after a crash: so far it goes."""
@@ -377,6 +386,11 @@ class WritableBroker(Broker):
     def log_end(self) -> int:
         """Physical offset behind the last message."""
         return self.files.log.max_offset
+
+    @property
+    def unflushed_bytes(self) -> int:
+        """Bytes of the log that were written and are not yet flushed to disk."""
+        return self.store.unflushed_bytes
 
     def end_of(self, topic: str, queue_id: int) -> int:
         """The offset of a queue's next message; 0 for a queue without files, whether its topic is known or not."""

@@ -16,6 +16,7 @@ from rmqctl.formats.layouts import TIMER_CHECKPOINT, TIMER_CHECKPOINT_SIZE, TIME
 from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.formats.properties import in_java_order
 from rmqctl.network.broker.broker import WritableBroker
+from rmqctl.network.broker.settings import TIMER_DEQUEUE, TIMER_ENQUEUE, TimerFigures
 from rmqctl.network.broker.tables import config_table
 from rmqctl.store.answers.config_offsets import DELAY_FILE, OFFSET_TABLE, offsets_of
 from rmqctl.store.answers.undispatched import HALF_TOPIC
@@ -309,6 +310,18 @@ class TimerService:
         """How many messages wait, as far as is known."""
         return len(self._messages.due)
 
+    def figures(self) -> TimerFigures:
+        """Return how far the timer is (TimerMessageStore#getDequeueBehind and the like); rates of the last minute."""
+        broker, counts = self._broker, self._broker.counts
+        nearest = self._due[0] >> _OFFSET_BITS if self._due else broker.clock()
+        return TimerFigures(
+            read_behind=max(0, broker.clock() - nearest) // _PRECISION_MS,
+            offset_behind=max(0, broker.bounds(TIMER_TOPIC, 0)[1] - self._offset),
+            waiting=self.waiting,
+            enqueue_tps=counts.per_second(TIMER_ENQUEUE, TIMER_TOPIC, broker.elapsed()),
+            dequeue_tps=counts.per_second(TIMER_DEQUEUE, TIMER_TOPIC, broker.elapsed()),
+        )
+
     def waiting_by_topic(self) -> dict[str, int]:
         """Return how many messages wait for each topic. It reads all of them."""
         view = self._broker.view(TIMER_TOPIC, 0)
@@ -352,6 +365,7 @@ class TimerService:
                 out = self._messages.take(unit.queue_offset, view.frame_of(unit, ahead)[1])
                 if out is not None:
                     heapq.heappush(self._due, out << _OFFSET_BITS | unit.queue_offset)
+                    self._broker.counts.add(TIMER_ENQUEUE, TIMER_TOPIC, 1)
             except (CorruptError, NotFoundError) as error:
                 self._pass_over(unit.queue_offset, str(error))
             self._offset = unit.next_queue_offset
@@ -369,6 +383,7 @@ class TimerService:
                 if not self._is_delivered(view, offset, out, now):
                     return
                 del self._messages.due[offset]
+                self._broker.counts.add(TIMER_DEQUEUE, TIMER_TOPIC, 1)
                 self._has_changed = True
                 count += 1
             heapq.heappop(self._due)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from rmqctl.network.broker.broker import WritableBroker, wall_clock
 from rmqctl.network.broker.delays import DelayService, TimerService
-from rmqctl.network.broker.settings import BrokerIdentity
+from rmqctl.network.broker.settings import BrokerIdentity, TimerFigures
 from rmqctl.network.broker.transactions import OpenTransactions
 from rmqctl.network.remoting.requests import Tell
 from rmqctl.store.files.mapped_file import monotonic_ms
@@ -36,6 +36,10 @@ class MasterBroker(WritableBroker):
     def is_behind(self) -> bool:
         """Whether the next step had better come soon: there is more to do than one may take."""
         return self.timer is not None and self.timer.is_behind
+
+    def timer_figures(self) -> TimerFigures:
+        """Return how far the timer is; zeros without one."""
+        return TimerFigures() if self.timer is None else self.timer.figures()
 
     def close(self) -> None:
         """Write what is not written yet."""

@@ -248,18 +248,14 @@ def query_correction_offset(broker: Broker, header: headers.QueryCorrectionOffse
 # What does not exist here, such as a lock of the page cache, is 0.
 
 _POOLS = {"send": 10_000, "pull": 100_000, "litePull": 100_000, "ack": 100_000}
-_ZEROS = (
-    "dispatchMaxBuffer pageCacheLockTimeMills startAcceptSendRequestTimeStamp timerReadBehind timerOffsetBehind "
-    "timerCongestNum EndTransactionQueueSize"
-).split()
-_FLOAT_ZEROS = ("timerEnqueueTps", "timerDequeueTps")
+_ZEROS = "dispatchMaxBuffer pageCacheLockTimeMills startAcceptSendRequestTimeStamp EndTransactionQueueSize".split()
 _SINCE_5_0 = ("ackThread", "litePullThread", "timer", "brokerActive")
 _SECOND = 1000
 
 
 def runtime_info(broker: Broker) -> dict[str, str]:
     """All texts by name."""
-    table = dict.fromkeys(_ZEROS, "0") | dict.fromkeys(_FLOAT_ZEROS, "0.0") | _queues(broker) | _counts(broker.counts)
+    table = dict.fromkeys(_ZEROS, "0") | _timer(broker) | _queues(broker) | _counts(broker.counts)
     earliest = store_time_at(broker.files.log, broker.files.log.min_offset)
     table |= {
         "bootTimestamp": str(broker.started_at),
@@ -270,7 +266,7 @@ def runtime_info(broker: Broker) -> dict[str, str]:
         "commitLogMaxOffset": str(broker.log_end),
         "earliestMessageTimeStamp": str(-1 if earliest is None else earliest),
         "remainTransientStoreBufferNumbs": str(2**31 - 1),
-        "remainHowManyDataToFlush": "0 B",
+        "remainHowManyDataToFlush": _readable(broker.unflushed_bytes),
         "dispatchBehindBytes": "0",
     }
     if broker.identity.release.shows_number:
@@ -280,11 +276,23 @@ def runtime_info(broker: Broker) -> dict[str, str]:
     return table | _disk(broker) | _delays(broker)
 
 
+def _timer(broker: Broker) -> dict[str, str]:
+    figures = broker.timer_figures()
+    return {
+        "timerReadBehind": str(figures.read_behind),
+        "timerOffsetBehind": str(figures.offset_behind),
+        "timerCongestNum": str(figures.waiting),
+        "timerEnqueueTps": str(figures.enqueue_tps),
+        "timerDequeueTps": str(figures.dequeue_tps),
+    }
+
+
 def _queues(broker: Broker) -> dict[str, str]:
     """Requests that wait, by kind. Those of most kinds are answered as they come: none waits, and a broker's own
     capacity stands beside that. Slow ones wait for one thread."""
     sizes = {pool: (0, capacity) for pool, capacity in _POOLS.items()}
-    sizes["query"] = (broker.slow_requests(), Limits().slow_requests)
+    # this request is one of those, and waits no longer
+    sizes["query"] = (max(0, broker.slow_requests() - 1), Limits().slow_requests)
     table = {"EndTransactionThreadPoolQueueCapacity": "100000"}
     for pool, (size, capacity) in sizes.items():
         table[f"{pool}ThreadPoolQueueSize"] = str(size)
@@ -346,11 +354,13 @@ def _capacity(path: Path) -> str:
     except OSError:
         return ""
     total, free = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
-    return f"Total : {_gibibytes(total)}, Free : {_gibibytes(free)}."
+    return f"Total : {_readable(total)}, Free : {_readable(free)}."
 
 
-def _gibibytes(size: int) -> str:
-    return f"{size / (1 << 30):.1f} GiB"
+def _readable(size: int) -> str:
+    """Return a size as RocketMQ prints it (MixAll#humanReadableByteCount)."""
+    power = max(0, size.bit_length() - 1) // 10
+    return f"{size / (1 << 10 * power):.1f} {' KMGTPE'[power]}iB" if power else f"{size} B"
 
 
 def _delays(broker: Broker) -> dict[str, str]:

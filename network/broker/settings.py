@@ -204,6 +204,7 @@ BROKER_PUT_NUMS, BROKER_GET_NUMS = "BROKER_PUT_NUMS", "BROKER_GET_NUMS"
 BROKER_PUT_NUMS_OF_USERS = "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC"
 BROKER_GET_NUMS_OF_USERS = "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC"
 SNDBCK_PUT_NUMS, DLQ_PUT_NUMS = "SNDBCK_PUT_NUMS", "DLQ_PUT_NUMS"
+TIMER_ENQUEUE, TIMER_DEQUEUE = "TIMER_ENQUEUE", "TIMER_DEQUEUE"
 
 _SECOND, _MINUTE = 1000, 60_000
 _MOST_ITEMS = 100_000
@@ -226,6 +227,17 @@ class Figures(NamedTuple):
     sum: int = 0
     tps: float = 0.0
     average: float = 0.0
+
+
+class TimerFigures(NamedTuple):
+    """How far the timer is: seconds that the next message is overdue, messages that are not read yet, those that wait,
+    and messages a second that came and went."""
+
+    read_behind: int = 0
+    offset_behind: int = 0
+    waiting: int = 0
+    enqueue_tps: float = 0.0
+    dequeue_tps: float = 0.0
 
 
 class _Item:

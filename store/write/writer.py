@@ -187,6 +187,11 @@ class StoreWriter:
         """Up to where messages may be dispatched: with SYNC_FLUSH what is on disk (CommitLog#getConfirmOffset)."""
         return self._log_flusher.flushed_offset if self._flush.is_sync else self._opened.files.log.max_offset
 
+    @property
+    def unflushed_bytes(self) -> int:
+        """Bytes of the log that were written and are not yet flushed to disk."""
+        return max(0, self._opened.files.log.max_offset - self._log_flusher.flushed_offset)
+
     def _wait_for(self, offset: int) -> None:
         self._follower.wait_for(offset)
 

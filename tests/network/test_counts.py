@@ -64,6 +64,21 @@ def test_puts_and_pulls_are_counted(writing: Writing) -> None:
     assert parse_body(writing.ask(Request.GET_TOPIC_STATS_INFO, topic="T").body)["topicPutTps"] == 2.0
 
 
+def test_what_waits_is_counted_without_the_request_that_asks(writing: Writing) -> None:
+    for slow, waiting in ((1, "0"), (3, "2"), (0, "0")):
+        writing.broker.slow_requests = lambda found=slow: found
+        assert writing.content(Request.GET_BROKER_RUNTIME_INFO)["table"]["queryThreadPoolQueueSize"] == waiting
+
+
+def test_what_is_not_on_disk_yet_is_shown(writing: Writing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As MixAll#humanReadableByteCount writes a size."""
+    for size, text in (
+        (0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (3 << 20, "3.0 MiB"), (5 << 40, "5.0 TiB")
+    ):  # fmt: skip
+        monkeypatch.setattr(type(writing.store), "unflushed_bytes", size)
+        assert writing.content(Request.GET_BROKER_RUNTIME_INFO)["table"]["remainHowManyDataToFlush"] == text
+
+
 def test_a_delayed_message_counts_for_its_topic_when_it_is_delivered(writing: Writing) -> None:
     writing.send("Later", b"x", _DELAY="1")
     writing.step(500)

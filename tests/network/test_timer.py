@@ -47,6 +47,26 @@ def _bodies(writing: Writing, topic: str = "T") -> list[bytes]:
     return _bodies_of(writing, topic, 0)
 
 
+def _figures(writing: Writing) -> list[str]:
+    found = writing.content(Request.GET_BROKER_RUNTIME_INFO)["table"]
+    names = ("ReadBehind", "OffsetBehind", "CongestNum", "EnqueueTps", "DequeueTps")
+    return [found[f"timer{name}"] for name in names]
+
+
+def test_a_broker_says_how_far_its_timer_is(make: Make, tmp_path: Path) -> None:
+    writing = make(tmp_path / "store")
+    assert _figures(writing) == ["0", "0", "0", "0.0", "0.0"]
+    for seconds in (5, 5, 500):
+        assert writing.send("T", b"x", 1, _TIMER_DELAY_SEC=seconds).code == 0
+    writing.store.wait_for_dispatch()
+    assert _figures(writing)[:3] == ["0", "3", "0"]
+    writing.step(1_000)
+    assert _figures(writing)[:3] == ["0", "0", "3"]
+    for _ in range(9):
+        writing.step(1_000)
+    assert _figures(writing) == ["0", "0", "1", "0.3", "0.2"]
+
+
 def test_each_is_delivered_once_at_its_time_and_keeps_what_it_was(make: Make, tmp_path: Path) -> None:
     writing = make(tmp_path / "store")
     begin = writing.now
