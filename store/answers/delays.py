@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from rmqctl.formats import properties as names
@@ -88,7 +88,7 @@ def delay_levels(reader: StoreReader, now: int) -> Iterator[DelayLevel]:
     behind = undispatched(files, reader.events)
     queues = files.queues.of_topics(SCHEDULE_TOPIC.__eq__)
     if table is None and queues:
-        reader.events.noted(f"{why_unknown(path)}: a broker would deliver all that is in the queues")
+        reader.events.noted(f"{why_unknown(path)}: without it a broker delivers all that is in the queues")
     offsets = offsets_of(table or {})
     for queue in queues:
         row = _level(reader, queue, offsets.get(queue.queue_id + 1, 0))
@@ -359,9 +359,25 @@ def undelivered(reader: StoreReader) -> Iterator[UndeliveredMessage]:
 
     Raises: UnsupportedError for queues in a RocksDB.
     """
+    yield from _without_copy(reader, _passed(reader))
+
+
+def levels_delivered(reader: StoreReader) -> dict[int, int]:
+    """Return, by delay level, the slot of its first message without a delivered copy, or its queue's end."""
+    queues = reader.files.queues.of_topics(SCHEDULE_TOPIC.__eq__)
+    found = ends = {queue.queue_id + 1: queue.max_offset for queue in queues}
+    for row in _without_copy(reader, _of_levels(reader, queues, ends)):
+        if row.level is not None and row.queue_offset < found[row.level]:
+            found = {**found, row.level: row.queue_offset}
+    return found
+
+
+def _without_copy(
+    reader: StoreReader, rows: Iterable[tuple[UndeliveredMessage, _Identity]]
+) -> Iterator[UndeliveredMessage]:
     waiting: dict[_Identity, deque[int]] = {}
     passed: dict[int, UndeliveredMessage] = {}
-    for row, identity in _passed(reader):
+    for row, identity in rows:
         waiting.setdefault(identity, deque()).append(row.physical_offset)
         passed[row.physical_offset] = row
     if not passed:
@@ -394,13 +410,19 @@ def _passed(reader: StoreReader) -> Iterator[tuple[UndeliveredMessage, _Identity
     table = table_in(path, OFFSET_TABLE, reader.events)
     if table is None and queues:
         reader.events.damaged(UncertainError(f"{why_unknown(path)}: no message of a level is known to be passed"))
-    offsets = offsets_of(table or {})
+    yield from _of_levels(reader, queues, offsets_of(table or {}))
+    yield from _passed_by_timer(reader)
+
+
+def _of_levels(
+    reader: StoreReader, queues: Iterable[AnyConsumeQueue], offsets: Mapping[int, int]
+) -> Iterator[tuple[UndeliveredMessage, _Identity]]:
+    """Yield the messages of each level before its offset."""
     for queue in sorted(queues, key=lambda one: one.queue_id):
         level = queue.queue_id + 1
         for unit, message in _messages(reader, queue, offsets.get(level, 0)):
             row = _row(unit.queue_offset, message, unit.tags_code)._replace(level=level)
             yield row, _identity(message, row.target_topic or "")
-    yield from _passed_by_timer(reader)
 
 
 def _messages(reader: StoreReader, queue: AnyConsumeQueue, end: int) -> Iterator[tuple[QueueUnit, StoredMessage]]:

@@ -43,7 +43,7 @@ from rmqctl.store.store_files import StoreFiles
 _SUFFIX = ".json"
 # a string as a whole, so that brackets inside it do not count; nothing is tried twice
 _TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}\[\]]', re.DOTALL)
-KNOWN_FROM_ELSEWHERE = ("topics.json", "subscriptionGroup.json")
+KNOWN_FROM_ELSEWHERE = ("topics.json", "subscriptionGroup.json", "delayOffset.json")
 """Files whose names can be found again: topics by their queues, groups by their offsets."""
 _FILTERS = "consumerFilter.json"
 
@@ -200,7 +200,7 @@ def _of_pair(pair: ConfigPair) -> Iterator[Finding]:
             yield Finding("RMQ-CFG-004", f"the file is {file.state}, its backup is there", path)
     elif UNREADABLE not in (file.state, backup.state):
         said = [f"the {what} is {_state(one)}" for what, one in (("file", file), ("backup", backup))]
-        most = max(len(one.table()) for one in pair)
+        most = len(pair.readable())
         readable = f"; {counted(most, 'entry', 'entries')} can still be read" if most else ""
         text = f"{', '.join(said)}: {starts_of(pair)}{readable}"
         fix = None if most or path.name in KNOWN_FROM_ELSEWHERE else ""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats.checksums import java_long
 from rmqctl.formats.config_json import MAXIMUM_SIZE, format_config_json
-from rmqctl.formats.errors import CorruptError, UncertainError, UnsupportedError, format_time, refuse_exhausted
+from rmqctl.formats.errors import CorruptError, UncertainError, UnsupportedError, counted, format_time, refuse_exhausted
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.config.config_database import (
     GROUPS,
@@ -22,7 +22,13 @@ from rmqctl.store.config.config_database import (
     is_readable_form,
     takes_newer_files,
 )
-from rmqctl.store.config.config_tables import convertible_entries, is_white_space, load_config_text, white_space_read_by
+from rmqctl.store.config.config_tables import (
+    TABLES,
+    convertible_entries,
+    is_white_space,
+    load_config_text,
+    white_space_read_by,
+)
 from rmqctl.store.config.config_text import read_torn_text
 from rmqctl.store.config.releases import DEFAULT_RELEASE, RELEASES, VERSIONS, Release
 from rmqctl.store.files import io
@@ -140,6 +146,20 @@ def load_config(path: Path) -> ConfigFile | None:
     if database is not None:
         return _load_database(database, path)
     return _load_file(path)
+
+
+def load_what_is_left(path: Path) -> tuple[ConfigFile | None, str]:
+    """Return what `load_config` does, for a change that writes the whole file anew. Where the file and its backup are
+    damaged, it is what can still be read of them, with a note that says so."""
+    try:
+        return load_config(path), ""
+    except CorruptError:
+        pair, table = look_at_pair(path), TABLES.get(path.name)
+        if table is None or not pair.is_lost or UNREADABLE in (pair.file.state, pair.backup.state):
+            raise
+        entries = pair.readable()
+        read = f"{counted(len(entries), 'entry', 'entries')} can still be read, and all others are lost"
+        return ConfigFile({table.name: entries}, path), f"{why_unknown(path)}: {read}"
 
 
 def _load_database(database: Path, path: Path) -> ConfigFile:
@@ -441,6 +461,10 @@ class ConfigPair(NamedTuple):
         """Whether there was something and no version loads it."""
         is_there = not (self.file.state == MISSING and self.backup.state == MISSING)
         return is_there and not self.file.is_good and not self.backup.is_good
+
+    def readable(self) -> dict[Any, Any]:
+        """Return the entries of a good one, or those that can still be read of a torn one."""
+        return max((one.table() for one in self), key=len)
 
 
 def look_at_pair(path: Path) -> ConfigPair:

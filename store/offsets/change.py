@@ -15,6 +15,7 @@ from rmqctl.store.answers.config_offsets import (
     OFFSET_TABLE,
     KnownNames,
     OffsetKey,
+    in_one,
     is_queue_id,
     known_groups,
     light_offsets,
@@ -23,8 +24,10 @@ from rmqctl.store.answers.config_offsets import (
 )
 from rmqctl.store.config.config_database import LMQ_OFFSETS
 from rmqctl.store.config.config_files import (
+    ConfigFile,
     backup_of,
     load_config,
+    load_what_is_left,
     next_backup,
     next_version,
     offsets_home,
@@ -97,7 +100,10 @@ def read_offset_file(path: Path) -> OffsetFile:
     has them in a RocksDB beside it; UnreadableError.
     """
     refuse_database(path)
-    loaded = load_config(path)
+    return _offsets_in(path, load_config(path))
+
+
+def _offsets_in(path: Path, loaded: ConfigFile | None) -> OffsetFile:
     if loaded is None:
         return OffsetFile(path, None, {})
     content = loaded.content
@@ -109,9 +115,12 @@ def read_offset_file(path: Path) -> OffsetFile:
 
 
 def offset_file_of(files: StoreFiles) -> OffsetFile:
-    """Return the offsets of a store, from the file that its broker reads. Errors as of `read_offset_file`."""
+    """Return the offsets of a store to be changed, from the file that its broker reads; of a damaged one without an
+    intact backup what can still be read. Errors as of `read_offset_file`."""
     home = offsets_home(files.layout.config, files.config)
-    return read_offset_file(home.path)._replace(note=home.note)
+    refuse_database(home.path)
+    loaded, note = load_what_is_left(home.path)
+    return _offsets_in(home.path, loaded)._replace(note=in_one(home.note, note))
 
 
 def content_with(file: OffsetFile, changed: Mapping[tuple[str, str], ChangedOffsets], now: int) -> bytes:

@@ -10,7 +10,7 @@ from rmqctl.formats.config_json import format_config_json
 from rmqctl.formats.errors import CorruptError, RefusedError
 from rmqctl.store.answers.config_offsets import DELAY_FILE, OFFSET_TABLE, offsets_of
 from rmqctl.store.answers.delays import unknown_level
-from rmqctl.store.config.config_files import load_config, next_version
+from rmqctl.store.config.config_files import load_what_is_left, next_version
 from rmqctl.store.journal.change import changing
 from rmqctl.store.offsets.change import OffsetChange, OffsetsReport, plan_file, require_inside, with_bounds
 from rmqctl.store.options import ChangeOptions
@@ -28,12 +28,13 @@ def set_delay_offset(
     backup, as a broker does it, and both as they were into the journal.
 
     RefusedError for an offset outside of the queue and for a level that messageDelayLevel lacks, unless `anywhere`.
-    StoreInUseError; CorruptError where the file and its backup cannot be read.
+    StoreInUseError. Where the file and its backup are damaged, what can still be read of them is kept.
     """
     report = OffsetsReport(dry_run=change.dry_run)
     with changing(files, "offsets", change, mends=False) as planned:
         path = planned.files.layout.config / DELAY_FILE
-        loaded = load_config(path)
+        loaded, note = load_what_is_left(path)
+        report.notes += [note] if note else []
         content = _table_in(loaded.content) if loaded is not None else {}
         if loaded is not None and loaded.source != path:
             report.notes.append(f"{path} is missing, empty or damaged: its backup is what is changed")

@@ -17,6 +17,7 @@ from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, Usa
 from rmqctl.formats.layouts import FRAME_HEADS, SYS_FLAG_COMPRESSED
 from rmqctl.formats.message import FrameDamage
 from rmqctl.formats.properties import CRC32, compression_type
+from rmqctl.store.answers.config_offsets import DELAY_FILE
 from rmqctl.store.check.catalogue import Finding, catalogue
 from rmqctl.store.check.check import check
 from rmqctl.store.check.config import ConfigFiles, OffsetCheck
@@ -301,6 +302,12 @@ def _changes_an_end(finding: Finding) -> bool:
     return finding.severity.is_alarm and is_mended
 
 
+def _follows(finding: Finding) -> bool:
+    """Return whether the fix of a finding goes by where the log and the queues end."""
+    is_of_delays = finding.code == "RMQ-CFG-002" and finding.file is not None and finding.file.name == DELAY_FILE
+    return is_of_delays or mend_of(finding) in (Mend.TIMER, Mend.EPOCHS)
+
+
 def may_make_queues(only: Iterable[str]) -> bool:
     """Whether mending these codes (none: all) can make queue files anew."""
     known = [_BY_CODE.get(code) or _BY_FAMILY.get(code.split("-")[1], Mend.LOG) for code in only if code in catalogue()]
@@ -402,13 +409,13 @@ class _Repair:
         is_first = any(mend_of(one) is Mend.CHECKSUM and is_chosen(one, self.only) for one in findings)
         # where the log ends at the old messages, what is wrong before them is for the next run
         is_first |= any(mend_of(one) is Mend.OLD_TAIL and is_chosen(one, self.only) for one in findings)
-        # the timer and the epochs follow the log and the queues: they are for the next run
+        # timer, epochs and delay offsets follow the log and the queues: they are for the next run
         waits_for_recovery = any(map(_changes_an_end, findings))
         for finding in findings:
             mend = mend_of(finding)
             # without a log nothing says what anything else has to hold
             is_possible = mend is not None and (mend not in RECOVERY or (bool(self.files.log.files) and not is_first))
-            is_possible &= not (waits_for_recovery and mend in (Mend.TIMER, Mend.EPOCHS))
+            is_possible &= not (waits_for_recovery and _follows(finding))
             if is_possible and is_chosen(finding, self.only):
                 chosen.append(finding)
             elif finding.severity.is_alarm:

@@ -14,7 +14,8 @@ import numpy as np
 from rmqctl.formats.checksums import java_hash
 from rmqctl.formats.config_json import format_config_json
 from rmqctl.formats.errors import CorruptError, RefusedError
-from rmqctl.store.answers.config_offsets import CONSUMER_FILE, OFFSET_TABLE, is_own_group, offset_key
+from rmqctl.store.answers.config_offsets import CONSUMER_FILE, DELAY_FILE, OFFSET_TABLE, is_own_group, offset_key
+from rmqctl.store.answers.delays import levels_delivered
 from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.config.config_files import backup_of, is_brokers_own, look_at_pair, read_config
 from rmqctl.store.config.config_tables import TABLES, load_config_text
@@ -95,11 +96,12 @@ def rewrite_config(files: StoreFiles, finding: Finding, plan: Plan, staging: Sta
     table = TABLES.get(path.name)
     content: dict[str, Any] = {}
     if table is not None:
-        entries = max((one.table() for one in pair), key=len)
-        content[table.name] = {**_known_from_elsewhere(files, path.name), **entries}
+        content[table.name] = {**_known_from_elsewhere(files, path.name), **pair.readable()}
     text = format_config_json(content).encode("utf-8")
     try:
-        is_of_use = table is not None and bool(load_config_text(path.name, text).value[table.name])
+        found = load_config_text(path.name, text).value
+        # a store without a delayed message has no level
+        is_of_use = table is not None and (bool(found[table.name]) or path.name == DELAY_FILE)
     except CorruptError:
         is_of_use = False
     if not is_of_use:
@@ -111,9 +113,11 @@ def rewrite_config(files: StoreFiles, finding: Finding, plan: Plan, staging: Sta
     install_config(plan, staging, path, text)
 
 
-def _known_from_elsewhere(files: StoreFiles, name: str) -> dict[str, Any]:
+def _known_from_elsewhere(files: StoreFiles, name: str) -> dict[Any, Any]:
     if name == _TOPIC_FILE:
         return _topics(files)
+    if name == DELAY_FILE:
+        return {**levels_delivered(StoreReader(files))}
     return _groups(files) if name == _GROUP_FILE else {}
 
 

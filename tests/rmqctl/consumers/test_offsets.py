@@ -248,10 +248,22 @@ def test_the_backup_is_what_counts_where_the_file_is_damaged(store: Path) -> Non
     assert (store / (FILE + ".bak")).read_bytes() == good
     assert run("undo", "-s", store).code == exit_codes.OK
     assert (store / FILE).read_bytes() == damaged
-    (store / (FILE + ".bak")).write_bytes(damaged)
-    done = run("offsets", "set", "-s", store, *OF, "-q", 0, "-o", 1)
-    assert (done.code, "does not parse" in done.err) == (exit_codes.DAMAGE_IN_THE_WAY, True)
-    assert (store / FILE).read_bytes() == (store / (FILE + ".bak")).read_bytes() == damaged
+
+
+@pytest.mark.parametrize(("end", "kept"), [(20, False), (-30, True)])
+def test_offsets_are_set_where_the_file_and_its_backup_are_damaged(store: Path, end: int, kept: bool) -> None:
+    """A broker does not start with these: what can still be read is kept, and what is set is written."""
+    good = (store / FILE).read_bytes()
+    for path in (store / FILE, store / (FILE + ".bak")):
+        path.write_bytes(good[:end])
+    before = tree_state(store)
+    report = json.loads(_change("set", "-s", store, *OF, "-q", 0, "-o", 1).out)
+    assert "and all others are lost" in report["notes"][0]
+    assert _offsets(store)[0] == 1
+    assert (len(_offsets(store)) == 8) is kept
+    assert "RMQ-CFG-002" not in run("check", "--quick", "-s", store).out
+    assert run("undo", "-s", store).code == exit_codes.OK
+    assert tree_state(store) == before
 
 
 def test_a_store_without_offsets_gets_a_file_and_loses_it_again(golden_store: GoldenStore) -> None:

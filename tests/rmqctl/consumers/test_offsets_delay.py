@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -116,9 +117,34 @@ def test_the_backup_is_changed_where_the_file_is_damaged(store: Path) -> None:
     assert "its backup is what is changed" in report["notes"][0]
     assert _content(store)["offsetTable"] == {1: 60, 14: 0}
     assert (store / (FILE + ".bak")).read_bytes() == good
+
+
+def test_an_offset_is_set_where_the_file_and_its_backup_are_damaged(store: Path) -> None:
     for path in (store / FILE, store / (FILE + ".bak")):
         path.write_bytes(b"{{{")
-    assert _set(store, 1, 60).code == exit_codes.DAMAGE_IN_THE_WAY
+    report = json.loads(_set(store, 1, 60, "--yes", "--json").out)
+    assert "0 entries can still be read" in report["notes"][0]
+    assert _content(store)["offsetTable"] == {1: 60}
+
+
+@pytest.mark.parametrize("content", [b"{{{", b""])
+def test_a_repair_takes_the_offsets_from_what_was_delivered(store: Path, content: bytes) -> None:
+    """71 messages of level 1 have copies in their topics, none of level 14."""
+    for path in (store / FILE, store / (FILE + ".bak")):
+        path.write_bytes(content)
+    assert run("repair", "--only", "RMQ-CFG-002", "-s", store, "-y").code == exit_codes.OK
+    assert _content(store)["offsetTable"] == {1: END, 14: 0}
+
+
+def test_a_repair_waits_until_the_queues_are_whole(store: Path) -> None:
+    for path in (store / FILE, store / (FILE + ".bak")):
+        path.write_bytes(b"{{{")
+    shutil.rmtree(store / "consumequeue" / "SCHEDULE_TOPIC_XXXX")
+    done = run("repair", "--only", "RMQ-CFG-002", "-s", store, "-y")
+    assert (done.code, (store / FILE).read_bytes()) == (exit_codes.DAMAGE_OR_NOTHING, b"{{{")
+    assert run("recover", "-s", store, "-y").code == exit_codes.OK
+    assert run("repair", "--only", "RMQ-CFG-002", "-s", store, "-y").code == exit_codes.OK
+    assert _content(store)["offsetTable"] == {1: END, 14: 0}
 
 
 def test_the_same_offset_is_no_change(store: Path) -> None:
