@@ -256,9 +256,10 @@ class Start:
         """What the timer does, where the start leaves the log and the timer's queue as they are."""
         result = self.result
         changed = result.messages_lost or any(row["topic"] == TIMER_TOPIC for row in result.queues_changed)
-        if self.release.knows_batches and self.files.log.files and not changed:
-            is_on = self.files.config.timer_wheel_enable
-            timer = timer_outcome(self.files, self.release) if is_on else timer_off(self.files)
+        if self.files.log.files and not changed:
+            why = None if self.files.config.timer_wheel_enable else " while timerWheelEnable is false"
+            why = f": {self.release.name} has no timer" if self.release.is_of_4 else why
+            timer = timer_outcome(self.files, self.release) if why is None else timer_off(self.files, why)
             result.messages_stuck += timer.stuck
             result.messages_repeated += timer.repeated
             result.timer_reset = timer.is_reset

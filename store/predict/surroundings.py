@@ -540,18 +540,18 @@ def timer_outcome(files: StoreFiles, release: Release) -> TimerOutcome:
     return TimerOutcome(len(pending.lost) + ahead, pending.again + pending.twice, is_reset, tuple(said))
 
 
-def timer_off(files: StoreFiles) -> TimerOutcome:
-    """Return what a start with timerWheelEnable=false means: the timer is not loaded, and what waits in it stays."""
+def timer_off(files: StoreFiles, why: str) -> TimerOutcome:
+    """Return what a start without a timer means, which `why` says: what waits in the timer stays there."""
     reader = StoreReader(files, UNHEARD)
     queue = files.queues.find(TIMER_TOPIC, 0)
     try:
         timer = recover_timer(reader, queue)
         waiting = len(pending_messages(reader, queue, timer).messages) if timer.has_files else 0
     except (CorruptError, UnreadableError) as error:
-        return TimerOutcome(said=(f"{error}: how many messages wait in the timer, which is off, is not known",))
+        return TimerOutcome(said=(f"{error}: how many messages wait in the timer, which does not run, is not known",))
     if not waiting:
         return TimerOutcome()
-    text = f"{counted(waiting, 'message')} of the timer are never delivered while timerWheelEnable is false"
+    text = f"{counted(waiting, 'message')} of the timer are never delivered{why}"
     return TimerOutcome(waiting, said=(text,))
 
 

@@ -230,3 +230,13 @@ def test_a_timer_that_the_configuration_turns_off(
     if is_off:  # the files of the timer are not read then
         (store / "timerwheel").write_bytes(b"x")
         assert run("predict", "-s", store, "-c", conf, "--json").objects[0]["loads"]
+
+
+def test_a_version_without_a_timer(golden_store: GoldenStore) -> None:
+    store = golden_store("broker-real")
+    rows = [one for one in run("delays", "-s", store, "--json").objects if one["kind"] == "timer"]
+    waiting = sum(row["pending"] for row in rows)
+    found = run("predict", "-s", store, "--broker", "4.9.8")
+    assert f"{waiting} messages of the timer are never delivered: 4.9.8 has no timer" in found.out + found.err
+    assert found.code == 1
+    assert "loses nothing" not in found.out
