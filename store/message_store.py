@@ -80,9 +80,8 @@ class MessageStore:
     lock until `close`, opens only a store that is whole, and refuses those changes. `flush`: what was put can be read.
 
     Times are ms since 1970, sizes and physical offsets bytes. A look raises UnreadableError for a file that cannot be
-    read; `events` gets what happens meanwhile. A change, made as `change` says, raises StoreInUseError where another
-    process has the store, RefusedError where it is open for writing here or a decision is needed, and WriteFailedError
-    for an I/O error, after which `undo` or `resume` ends the change.
+    read; `events` gets what happens meanwhile. A change raises StoreInUseError where another process has the store,
+    RefusedError where a decision is needed, WriteFailedError for an I/O error: then `undo` or `resume` ends the change.
     """
 
     def __init__(self, files: StoreFiles, writer: StoreWriter | None) -> None:
@@ -160,8 +159,8 @@ class MessageStore:
         order: Order = "log", events: Events = Events(),
     ) -> list[StoredMessage]:  # fmt: skip
         """Return the last `count` of `messages`, in the same order; only the end of the log or queues is read."""
-        chosen = lazy.Selection(criteria or lazy.Criteria(), begin, end)
-        return self.reader.telling(events).last_messages(chosen, count, order)
+        wanted = lazy.Selection(criteria or lazy.Criteria(), begin, end)
+        return self.reader.telling(events).last_messages(wanted, count, order)
 
     def follow(
         self, criteria: Criteria | None = None, begin: int | None = None, *, events: Events = Events()

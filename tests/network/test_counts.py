@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def test_puts_and_pulls_are_counted(writing: Writing) -> None:
 
 def test_what_waits_is_counted_without_the_request_that_asks(writing: Writing) -> None:
     for slow, waiting in ((1, "0"), (3, "2"), (0, "0")):
-        writing.broker.slow_requests = lambda found=slow: found
+        writing.broker.slow_requests = partial(int, slow)
         assert writing.content(Request.GET_BROKER_RUNTIME_INFO)["table"]["queryThreadPoolQueueSize"] == waiting
 
 
