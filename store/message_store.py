@@ -568,8 +568,7 @@ class MessageStore:
     def _files_at_rest(self) -> StoreFiles:
         """The files, for what must not happen while this process writes to them."""
         if self._writer is not None:
-            hint = "close it, and open it with mode='r'"
-            raise RefusedError("the store is open for writing", file=self.files.root, hint=hint)
+            raise RefusedError("the store is open for writing", file=self.files.root, hint="open it with mode='r'")
         return self.files
 
     @contextlib.contextmanager
