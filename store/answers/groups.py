@@ -343,7 +343,7 @@ class _Queues:
 
 
 def _with_in_flight(stands: _Standing, count: int, begin: int, end: int) -> _Standing:
-    """Return how a group stands with what it was handed out by POP counted as not consumed."""
+    """Return the progress of a group with what it was handed out by POP counted as not consumed."""
     first = max(begin, (stands.first if stands.lag else end) - count)
     state = BEHIND if stands.state == CAUGHT_UP else stands.state
     detail = in_one(stands.detail, f"{counted(count, 'message')} of them in flight by POP")

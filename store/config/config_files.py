@@ -149,7 +149,7 @@ def load_config(path: Path) -> ConfigFile | None:
 
 
 def load_what_is_left(path: Path) -> tuple[ConfigFile | None, str]:
-    """Return what `load_config` does, for a change that writes the whole file anew. Where the file and its backup are
+    """Return what `load_config` does, for a change that rewrites the whole file. Where the file and its backup are
     damaged, it is what can still be read of them, with a note that says so."""
     try:
         return load_config(path), ""

@@ -126,7 +126,7 @@ class PopState:
     def __init__(
         self, reader: StoreReader, now: int, committed: ReadsNext | None = None, look: RecordLook | None = None
     ) -> None:
-        """`now` in ms; `committed`: offsets of groups, of whoever has read them; `look` as of `load_columns`."""
+        """`now` in ms; `committed`: offsets of groups, where they were read already; `look` as of `load_columns`."""
         self._reader = reader
         self._now = now
         self._given = committed

@@ -224,7 +224,7 @@ def _as_boolean(node: _Node) -> _Node:
     if node.is_boolean:
         return node
     if not node.is_property:
-        raise _invalid("a value stands where a condition is needed")
+        raise _invalid("a condition is needed, not a value")
     evaluate = node.evaluate
     return _boolean(lambda properties: None if evaluate(properties) is None else False, node)
 

@@ -156,6 +156,8 @@ def test_messages_that_no_queue_leads_to(name: str) -> None:
         1 for row in truth(name).messages
         if has_queue_slot(row["sysFlag"]) and row["checkOk"] and (row["topic"], row["queueId"]) not in units
     )  # fmt: skip
+    # a garbage unit within its queue, topic-with-dash/0 at 100, which the truths of 5.5.0 do not show
+    unserved += name == "v55-cq-garbage"
     # units in wrong slots lead to no message of theirs, and the truth of which is not told for each message
     assert found.messages_unqueued >= unserved + lost_queues or name.startswith("v4-cq-truncated")
     if not any(row["units_misplaced"] for row in found.queues_changed) and "cq-truncated" not in name:
