@@ -25,7 +25,7 @@ BANNED = re.compile(
 # a state of half messages in JSON, and names of files and identifiers, are no prose
 _CODE = re.compile(r"```.*?```|``.*?``|`[^`\n]*`", re.DOTALL)
 
-ALLOWED = {"document": 0, "help": 0, "finding": 0, "message": 99, "docstring": 772}
+ALLOWED = {"document": 0, "help": 0, "finding": 0, "message": 99, "docstring": 770}
 """Banned words by kind of text. Lower a number when texts of its kind were rewritten; never raise one."""
 
 
