@@ -45,6 +45,9 @@ _UNDELIVERED_COLUMNS = (
 _DROPPABLE_UNDELIVERED = ("keys", "target_queue_id", "queue_offset", "unique_key")
 
 
+_SEND_AGAIN = "`rmqctl query -o PHYSICAL_OFFSET` shows a message; send it again with `rmqctl produce` or `append`"
+
+
 @click.command(
     epilog="""\b
 Examples:
@@ -128,6 +131,8 @@ def _list_due(store: StoreLocation, output: Output) -> int:
     if not rows and not damage.count and not damage.is_uncertain:
         output.talk("no message waits for its time")
     never = any(row.state in ("stuck", "not-delivered") for row in rows)
+    if never:
+        output.talk(f"no broker delivers what is stuck or not-delivered: {_SEND_AGAIN}")
     is_wrong = not rows or never or damage.count or damage.is_uncertain
     return exit_codes.DAMAGE_OR_NOTHING if is_wrong else exit_codes.OK
 
@@ -144,9 +149,7 @@ def _list_undelivered(store: StoreLocation, output: Output) -> int:
             rows = list(opened.undelivered(events=Events(progress=bar.advance, damage=damage, note=output.talk)))
     output.rows(_UNDELIVERED_COLUMNS, (row._asdict() for row in rows), droppable=_DROPPABLE_UNDELIVERED)
     if rows:
-        output.talk(
-            "`rmqctl query -o PHYSICAL_OFFSET` shows a message; send it again with `rmqctl produce` or `append`"
-        )
+        output.talk(_SEND_AGAIN)
     elif not damage.count and not damage.is_uncertain:
         output.talk("every delayed message that a level or the timer passed has a copy in its topic")
     return exit_codes.DAMAGE_OR_NOTHING if rows or damage.count or damage.is_uncertain else exit_codes.OK
