@@ -39,7 +39,7 @@ def timer_findings(files: StoreFiles, seen: LogSeen, doubts: QueueDoubts) -> Ite
         return
     except UnreadableError:
         return  # a finding of the files
-    if seen.is_live or (not timer.has_files and timer.queue_end <= timer.queue_begin):
+    if seen.is_live or not timer.has_run or (not timer.has_files and timer.queue_end <= timer.queue_begin):
         return
     is_doubtful = doubts.has(TIMER_TOPIC, 0, queue)
     fix = None if timer.has_checkpoint and not is_doubtful else ""

@@ -511,7 +511,7 @@ def timer_outcome(files: StoreFiles, release: Release) -> TimerOutcome:
         return TimerOutcome(is_reset=is_used, said=(text,))
     except UnreadableError as error:
         return TimerOutcome(said=(f"{error}: what the timer has delivered is not known",))
-    if not timer.has_files and timer.queue_end <= timer.queue_begin:
+    if not timer.has_run or (not timer.has_files and timer.queue_end <= timer.queue_begin):
         return TimerOutcome()
     said: list[str] = []
     is_reset = not timer.has_checkpoint and timer.queue_end > timer.queue_begin

@@ -15,6 +15,7 @@ from rmqctl.formats import properties as names
 from rmqctl.formats.checksums import parse_long, whole_number
 from rmqctl.formats.errors import CorruptError, NotFoundError, UnreadableError
 from rmqctl.formats.message import StoredMessage
+from rmqctl.store.config.config_files import backup_of
 from rmqctl.store.files.reading import is_file, is_there, status_of
 from rmqctl.store.log.columns import distinct
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
@@ -24,6 +25,7 @@ from rmqctl.store.timer.wheel import (
     CHECKPOINT_FILE,
     KEPT,
     LIVE_SLOT,
+    METRICS_FILE,
     UNIT_SIZE,
     TimerCheckpoint,
     TimerUnits,
@@ -51,7 +53,8 @@ class RecoveredTimer:
     to. `has_checkpoint`: timercheck is there and not empty; `checkpoint_written_ms`: when it was modified;
     `latest_ms`: the same, or now if that is later. `broken`: positions that slots or units lead to, where no unit is.
     `ahead`: slots whose last unit is at the end of the log or after it. `damage`: of wheel or log, each of which a
-    broker takes as far as it is good. `due`: of every unit, only where `is_read_ahead`.
+    broker takes as far as it is good. `due`: of every unit, only where `is_read_ahead`. `has_metrics`: timermetrics or
+    its backup is there.
     """
 
     checkpoint: TimerCheckpoint
@@ -73,6 +76,12 @@ class RecoveredTimer:
     checkpoint_written_ms: int | None = None
     latest_ms: int | None = None
     due: np.ndarray[tuple[int], np.dtype[np.int64]] = field(default_factory=lambda: np.empty(0, np.int64))
+    has_metrics: bool = False
+
+    @property
+    def has_run(self) -> bool:
+        """Whether a timer was here: without any file of it, no broker has read the timer's queue yet."""
+        return self.has_files or self.has_metrics
 
     @property
     def is_read_ahead(self) -> bool:
@@ -128,6 +137,8 @@ def recover_timer(
     scanned_from = _read_log(reader, timer, flushed)
     _link(timer, slots, scanned_from)
     _revise_queue_offset(reader, timer, queue)
+    metrics = layout.config / METRICS_FILE
+    timer.has_metrics = any(is_there(path) for path in (metrics, backup_of(metrics)))
     return timer
 
 

@@ -175,3 +175,13 @@ def test_without_any_file_of_the_timer_its_queue_is_delivered_again(tmp_path: Pa
     shutil.rmtree(store / "timerlog")
     assert "RMQ-TMR-004" in _codes(store)
     assert _predicted(store, "5.5.0").timer_reset
+
+
+def test_a_timed_message_before_any_timer_is_sound(tmp_path: Path) -> None:
+    """As `append` stores one: the first broker that starts puts it on its wheel, once."""
+    store = feature_store("timer-clean-533", tmp_path)
+    for name in ("timerwheel", "config/timercheck", "config/timermetrics", "config/timermetrics.bak"):
+        (store / name).unlink(missing_ok=True)
+    shutil.rmtree(store / "timerlog")
+    assert not any(code.startswith("RMQ-TMR") for code in _codes(store))
+    assert not _predicted(store, "5.5.0").timer_reset
