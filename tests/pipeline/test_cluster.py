@@ -83,16 +83,19 @@ def attempts(folder: Path) -> int:
 
 @pytest.mark.parametrize("job", ["rebuild", "export"])
 def test_a_worker_and_its_executor_are_killed_in_the_middle(job: str, tmp_path: Path, cluster: Cluster) -> None:
-    finished(start(job, tmp_path / "processes", "processes"))
-    expected = outcome(tmp_path / "processes")
-    driver = start(job, tmp_path / "spark", cluster.url)
-    wait_for(lambda: driver.poll() is not None or attempts(tmp_path / "spark") >= 10)
+    # in the same place: exported files name the store that they come from
+    folder = tmp_path / "work"
+    finished(start(job, folder, "processes"))
+    expected = outcome(folder)
+    shutil.rmtree(folder)
+    driver = start(job, folder, cluster.url)
+    wait_for(lambda: driver.poll() is not None or attempts(folder) >= 10)
     assert driver.poll() is None, driver.communicate()
     assert cluster.has_executors()
     cluster.kill_a_worker()
-    assert attempts(tmp_path / "spark") > 0
+    assert attempts(folder) > 0
     finished(driver)
-    assert outcome(tmp_path / "spark") == expected
+    assert outcome(folder) == expected
 
 
 def test_a_cluster_that_gives_no_executor_is_not_waited_for_forever(tmp_path: Path, cluster: Cluster) -> None:

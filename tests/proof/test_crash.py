@@ -18,7 +18,7 @@ from rmqctl.store.files import outputs as publish
 from rmqctl.store.index import index_file
 from rmqctl.store.journal import carry_out, journal
 from rmqctl.store.journal import carry_out as roll_back
-from rmqctl.store.journal import folder as moving
+from rmqctl.store.journal import kept as moving
 from rmqctl.store.log import append as log_flush
 from rmqctl.store.log.append import FlushService
 from rmqctl.store.queues import queue_table as queue_flush
