@@ -21,7 +21,7 @@ from rmqctl.store.answers.config_offsets import (
 )
 from rmqctl.store.answers.undispatched import undispatched
 from rmqctl.store.answers.unread import unread_messages, unread_queues
-from rmqctl.store.pop.columns import FS
+from rmqctl.store.pop.records import FS
 from rmqctl.store.pop.state import PopState
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.filter import TagFilter

@@ -9,9 +9,8 @@ from rmqctl.formats.errors import NotFoundError, RefusedError, counted
 from rmqctl.store.answers.config_offsets import offset_key
 from rmqctl.store.config.config_files import load_config
 from rmqctl.store.offsets.change import Deciding, Decision, OffsetChange
-from rmqctl.store.pop.columns import KV
 from rmqctl.store.pop.load import order_entries
-from rmqctl.store.pop.records import KV_FOLDER, ORDER_FILE, OrderedPop
+from rmqctl.store.pop.records import KV, KV_FOLDER, ORDER_FILE, OrderedPop
 from rmqctl.store.pop.state import PopState
 
 

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from rmqctl.store.pop.records import MOST_AT_ONCE, Acknowledgement, KvEntry, PopCheckpoint
+from rmqctl.store.pop.records import (
+    FS,
+    IN_TIMER,
+    KV,
+    MOST_AT_ONCE,
+    Acknowledgement,
+    HandedOut,
+    KvEntry,
+    PopCheckpoint,
+    PopOwner,
+    Totals,
+)
 
-FS, KV, ORDERED = "fs", "kv", "ordered"
-"""How a broker keeps what it hands out: in the revive topic, in kvStore/, in consumerOrderInfo.json."""
-IN_TIMER = -1
-"""Place of a record in the revive topic that still waits in the timer."""
 _ALL_BITS = (1 << 32) - 1
 _ANY = np.iinfo(np.int64).max
 
@@ -22,46 +28,6 @@ _BITS = np.array([number.bit_count() for number in range(256)], np.uint8)
 # the messages of a record that leaves no offset out
 _REACH = MOST_AT_ONCE + 1
 _Longs = np.ndarray[tuple[int], np.dtype[np.int64]]
-
-
-class PopOwner(NamedTuple):
-    """Whose records these are. `revive_topic` and `revive_queue`: of the records, "" and -1 for entries of kvStore/."""
-
-    group: str
-    topic: str
-    queue_id: int
-    way: str
-    revive_topic: str
-    revive_queue: int
-
-
-class HandedOut(NamedTuple):
-    """One message of a record. `place`: of the record in the revive topic, IN_TIMER, or -1 in kvStore/;
-    `record_offset`: queue offset of the record in the topic that it is in; `is_lost`: the timer never delivers the
-    record."""
-
-    owner: PopOwner
-    queue_offset: int
-    start: int
-    popped_at: int
-    deadline: int
-    is_acked: bool
-    is_lost: bool
-    suspend: bool
-    place: int
-    record_offset: int
-    physical_offset: int
-
-
-class Totals(NamedTuple):
-    """Messages of one owner, by state; when the first and the last of those without acknowledgement become visible."""
-
-    in_flight: int = 0
-    overdue: int = 0
-    acknowledged: int = 0
-    lost: int = 0
-    first_visible: int | None = None
-    last_visible: int | None = None
 
 
 class PopColumns:

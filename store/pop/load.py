@@ -10,8 +10,9 @@ from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError, Unre
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.answers.config_offsets import offset_key, table_in, unread_part
 from rmqctl.store.files.layout import is_database
-from rmqctl.store.pop.columns import IN_TIMER, PopColumns
+from rmqctl.store.pop.columns import PopColumns
 from rmqctl.store.pop.records import (
+    IN_TIMER,
     KV_FAMILY,
     KV_FOLDER,
     ORDER_FILE,

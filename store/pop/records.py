@@ -297,3 +297,51 @@ def pop_retry_topics(group: str, topic: str = "") -> tuple[str, ...]:
     """Return the retry topics of a group that consumes `topic` by POP, of the second and of the first version; without
     a topic, what the names of all of them begin with (KeyBuilder#buildPopRetryTopic)."""
     return tuple(f"{RETRY_PREFIX}{group}{separator}{topic}" for separator in POP_SEPARATORS)
+
+
+# What of it is in flight: messages of records, and their totals.
+
+FS, KV, ORDERED = "fs", "kv", "ordered"
+"""How a broker keeps what it hands out: in the revive topic, in kvStore/, in consumerOrderInfo.json."""
+IN_TIMER = -1
+"""Place of a record in the revive topic that still waits in the timer."""
+
+
+class PopOwner(NamedTuple):
+    """Whose records these are. `revive_topic` and `revive_queue`: of the records, "" and -1 for entries of kvStore/."""
+
+    group: str
+    topic: str
+    queue_id: int
+    way: str
+    revive_topic: str
+    revive_queue: int
+
+
+class HandedOut(NamedTuple):
+    """One message of a record. `place`: of the record in the revive topic, IN_TIMER, or -1 in kvStore/;
+    `record_offset`: queue offset of the record in the topic that it is in; `is_lost`: the timer never delivers the
+    record."""
+
+    owner: PopOwner
+    queue_offset: int
+    start: int
+    popped_at: int
+    deadline: int
+    is_acked: bool
+    is_lost: bool
+    suspend: bool
+    place: int
+    record_offset: int
+    physical_offset: int
+
+
+class Totals(NamedTuple):
+    """Messages of one owner, by state; when the first and the last of those without acknowledgement become visible."""
+
+    in_flight: int = 0
+    overdue: int = 0
+    acknowledged: int = 0
+    lost: int = 0
+    first_visible: int | None = None
+    last_visible: int | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, UsageError, counted, format_time
 from rmqctl.store.answers.config_offsets import (
@@ -17,12 +17,30 @@ from rmqctl.store.answers.config_offsets import (
     offsets_of,
     table_in,
 )
-from rmqctl.store.pop.columns import FS, IN_TIMER, KV, ORDERED, HandedOut, PopColumns, PopOwner, Totals
-from rmqctl.store.pop.load import ReadsNext, RecordLook, load_columns, load_ordered
-from rmqctl.store.pop.records import KV_FOLDER, ORDER_FILE, POP_SEPARATORS, RETRY_PREFIX, OrderedPop, pop_retry_topics
+from rmqctl.store.files.layout import is_database
+from rmqctl.store.pop.records import (
+    FS,
+    IN_TIMER,
+    KV,
+    KV_FOLDER,
+    ORDER_FILE,
+    ORDERED,
+    POP_SEPARATORS,
+    RETRY_PREFIX,
+    REVIVE_PREFIX,
+    HandedOut,
+    OrderedPop,
+    PopOwner,
+    Totals,
+    pop_retry_topics,
+)
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.reader import StoreReader
+
+if TYPE_CHECKING:
+    from rmqctl.store.pop.columns import PopColumns
+    from rmqctl.store.pop.load import ReadsNext, RecordLook
 
 PULL_TABLE = "pullOffsetTable"
 
@@ -135,11 +153,15 @@ class PopState:
     @functools.cached_property
     def columns(self) -> PopColumns:
         """All records of messages that were handed out, as far as they are not settled."""
+        from rmqctl.store.pop.load import load_columns
+
         return load_columns(self._reader, self._committed, self._look)
 
     @functools.cached_property
     def ordered(self) -> dict[tuple[str, str, int], OrderedPop]:
         """The last ordered pop by group, topic and queue."""
+        from rmqctl.store.pop.load import load_ordered
+
         return load_ordered(self._reader)
 
     @functools.cached_property
@@ -234,9 +256,20 @@ class PopState:
     @functools.cached_property
     def _by_queue(self) -> dict[tuple[str, str, int], list[tuple[PopOwner, Totals]]]:
         found: dict[tuple[str, str, int], list[tuple[PopOwner, Totals]]] = {}
+        if not self._may_have_records():
+            return found
         for owner, totals in self.totals.items():
             found.setdefault((owner.group, owner.topic, owner.queue_id), []).append((owner, totals))
         return found
+
+    def _may_have_records(self) -> bool:
+        """Return whether a revive topic or kvStore/ is there: most stores have neither, and need no arrays."""
+        files = self._reader.files
+        try:
+            revives = files.queues.of_topics(lambda topic: topic.startswith(REVIVE_PREFIX))
+        except CorruptError:
+            revives = []
+        return bool(revives) or is_database(files.root / KV_FOLDER)
 
     # ---- messages
 

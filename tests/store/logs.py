@@ -110,3 +110,10 @@ def changed(data: bytes, at: int, new: bytes) -> bytes:
 
 
 Change = Callable[[bytes], bytes]
+
+
+def bytes_to_read(log: MappedFileQueue) -> int:
+    """Return the bytes that progress adds up to: all but zeros after the last record of a file."""
+    return sum(file.size for file in log.files) - sum(
+        record.end - record.physical_offset for record in walk(log) if isinstance(record, Empty)
+    )

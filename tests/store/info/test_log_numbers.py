@@ -13,6 +13,7 @@ from tests.goldens import GOLDENS
 from tests.opened import reader
 from tests.quick import goldens_of
 from tests.store.columns.comparing import use_form
+from tests.store.logs import bytes_to_read
 
 
 @pytest.mark.parametrize("form", ["compiled", "plain"])
@@ -42,7 +43,7 @@ def test_queues(name: str) -> None:
 def test_progress_is_told_every_byte_once() -> None:
     told: list[int] = []
     log_numbers.columns_count_log(reader("clean").files.log, Events(told.append))
-    assert sum(told) == 9 * 262144
+    assert sum(told) == bytes_to_read(reader("clean").files.log)
 
 
 def test_large_logs_are_counted_on_columns(monkeypatch: pytest.MonkeyPatch) -> None:
