@@ -63,12 +63,12 @@ def wants_zig() -> bool:
 
 def source_number() -> str:
     """What store/native finds its compiled files by; it imports nothing of ours."""
-    spec = importlib.util.spec_from_file_location("native", ROOT / NATIVE / "__init__.py")
+    spec = importlib.util.spec_from_file_location("compiled", ROOT / "store/compiled.py")
     assert spec is not None
     assert spec.loader is not None
-    native = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(native)
-    return str(native.source_number(ROOT / NATIVE))
+    compiled = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(compiled)
+    return str(compiled.source_number(ROOT / NATIVE))
 
 
 class Compiled(build_ext):

@@ -9,7 +9,7 @@ from pathlib import Path
 from bench import child, rocketmq
 from bench.measure import Measurement, in_turns, rates
 from bench.stores import BODIES
-from rmqctl.store.native import PLAIN
+from rmqctl.store.compiled import PLAIN
 
 _ONE_BY_ONE = 200_000
 _MANY = 500_000

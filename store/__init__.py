@@ -11,6 +11,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+import rmqctl.store.compiled  # noqa: F401 - how store/native is found, before anything of it is imported
+
 if TYPE_CHECKING:
     from rmqctl.formats.errors import (
         CorruptError,

@@ -1,7 +1,6 @@
 """Compiled code: each hot loop is one source that Cython compiles at install, or that runs as plain Python.
 
-Both forms are imported by the same name. The file of a compiled one carries the number of all sources here, so that one
-that was compiled from other sources is not found.
+Both forms are imported by the same name: store/compiled.py finds the compiled one.
 
 How a module here is written (crc.py is an example; `make native` compiles):
 
@@ -21,58 +20,6 @@ How a module here is written (crc.py is an example; `make native` compiles):
 """
 
 from __future__ import annotations
-
-import os
-import sys
-import zlib
-from collections.abc import Sequence
-from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
-from importlib.util import spec_from_file_location
-from pathlib import Path
-from types import ModuleType
-
-PLAIN = "RMQCTL_PLAIN"
-"""Environment variable that takes the plain form of everything: set to 1."""
-COMPILED_IN = "RMQCTL_NATIVE"
-"""Environment variable that names another folder where compiled files lie: those with sanitizers (`make sanitize`)."""
-
-_HERE = Path(__file__).parent
-
-
-def source_number(folder: Path) -> str:
-    """A number of all sources in `folder`, which setup.py puts into the names of what it compiles."""
-    number = 0
-    for path in sorted((*folder.glob("*.py"), *folder.glob("*.pxd"))):
-        number = zlib.crc32(path.name.encode() + path.read_bytes(), number)
-    return format(number, "08x")
-
-
-class _Finder:
-    """Finds the compiled form of a module that was made of these sources."""
-
-    def __init__(self) -> None:
-        self.number = "" if os.environ.get(PLAIN) == "1" else source_number(_HERE)
-        self._compiled = os.environ.get(COMPILED_IN) or str(_HERE)
-        self._files = frozenset(os.listdir(self._compiled)) if self.number else frozenset()
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """As importlib asks; None for what others find: modules elsewhere, and the plain form."""
-        package, _, module = name.rpartition(".")
-        if package != __name__:
-            return None
-        if self.number:
-            for suffix in EXTENSION_SUFFIXES:
-                file = f"{module}-{self.number}{suffix}"
-                if file in self._files:
-                    place = os.path.join(self._compiled, file)
-                    return spec_from_file_location(name, place, loader=ExtensionFileLoader(name, place))
-        return None
-
-
-finder = _Finder()
-sys.meta_path.insert(0, finder)
 
 
 def is_compiled() -> bool:

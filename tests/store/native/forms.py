@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from rmqctl.store import native
+from rmqctl.store.compiled import finder
 
 _PACKAGE = native.__name__ + "."
 
@@ -18,13 +19,13 @@ _PACKAGE = native.__name__ + "."
 def plain_form(name: str) -> ModuleType:
     """The plain form of a module, with the plain forms of all that it imports, beside the compiled ones."""
     before = {one: module for one, module in sys.modules.items() if one.startswith(_PACKAGE)}
-    number, native.finder.number = native.finder.number, ""
+    number, finder.number = finder.number, ""
     try:
         for one in before:
             del sys.modules[one]
         return importlib.import_module(_PACKAGE + name)
     finally:
-        native.finder.number = number
+        finder.number = number
         for one in [one for one in sys.modules if one.startswith(_PACKAGE)]:
             del sys.modules[one]
         sys.modules.update(before)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.store import native
+from rmqctl.store import compiled, native
 from rmqctl.store.native import crc
 from tests.opened import reader
 from tests.processes import run
@@ -21,17 +21,18 @@ _SAYS = "from rmqctl.store.native import crc; print(crc.COMPILED, crc.__file__)"
 
 def _says(folder: Path, **environment: str) -> list[str]:
     """What a new process with a copy of the sources says."""
-    environment = os.environ | {native.COMPILED_IN: ""} | environment
+    environment = os.environ | {compiled.COMPILED_IN: ""} | environment
     return run([sys.executable, "-c", _SAYS], cwd=folder, env=environment, check=True).stdout.split()
 
 
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
-    """store/native alone, with what was compiled."""
+    """store/native and what finds its modules, with what was compiled."""
     home = tmp_path / "rmqctl" / "store"
     shutil.copytree(Path(native.__file__).parent, home / "native", ignore=shutil.ignore_patterns("__pycache__"))
-    for folder in (home, home.parent):
-        (folder / "__init__.py").touch()
+    shutil.copy(Path(compiled.__file__), home)
+    (home.parent / "__init__.py").touch()
+    (home / "__init__.py").write_text("import rmqctl.store.compiled\n", encoding="utf-8")
     return tmp_path
 
 
@@ -87,7 +88,7 @@ def test_a_log_reads_the_same_without_what_is_compiled_and_without_isal() -> Non
             env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(_ROOT), **environment},
             check=True,
         )
-        for environment in ({}, {native.PLAIN: "1"})
+        for environment in ({}, {compiled.PLAIN: "1"})
         for missing in ((), ("isal", "pyarrow"))
     ]
     assert [one.stderr for one in found] == [""] * 4
