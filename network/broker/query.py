@@ -30,8 +30,6 @@ from rmqctl.store.queues.offset_by_time import Boundary
 from rmqctl.store.read.frames import store_time_at
 from rmqctl.store.read.reader import messages_with_tag
 
-"""maxMsgsNumBatch."""
-
 _TAGS = "T"
 _LARGEST_BODY = 15 * 1024 * 1024
 _MOST_UNITS = 800

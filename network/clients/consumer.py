@@ -397,7 +397,7 @@ class Consumer:
             found = [one._replace(topic=without_namespace(self._namespace, one.topic)) for one in found]
         if queue.topic != self.topic:
             return found
-        return [one for one in found if self._filter.is_all or self._filter.matches(one.properties().get("TAGS"))]
+        return [one for one in found if self._filter.is_all or self._filter.matches_properties(one.properties())]
 
     # ---- requests of brokers, in threads of connections
 

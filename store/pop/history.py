@@ -8,10 +8,10 @@ from typing import NamedTuple
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError, format_time
 from rmqctl.store.pop.records import (
-    REVIVE_PREFIX,
     Acknowledgement,
     PopCheckpoint,
     RecordError,
+    revive_queues,
     revive_record,
 )
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
@@ -67,11 +67,7 @@ def why_again(reader: StoreReader, handed: Handed, since: int, until: int, waiti
 
 def _records(reader: StoreReader, since: int, until: int) -> Iterator[PopCheckpoint | Acknowledgement]:
     """Yield the records that the revive topic got meanwhile; not those that are damaged."""
-    try:
-        queues = reader.files.queues.of_topics(lambda topic: topic.startswith(REVIVE_PREFIX))
-    except CorruptError:
-        return
-    for queue in queues:
+    for queue in revive_queues(reader.files):
         yield from _of_queue(reader, queue, since, until)
 
 

@@ -25,6 +25,7 @@ from rmqctl.store.pop.records import (
     RecordError,
     kv_entry,
     ordered_pop,
+    revive_queues,
     revive_record,
 )
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
@@ -90,10 +91,7 @@ def load_columns(reader: StoreReader, reads_next: ReadsNext, look: RecordLook | 
 
 def revive_messages(reader: StoreReader, reads_next: ReadsNext) -> Iterator[ReviveMessage]:
     """Yield the messages behind the offsets of the revive group, and those that wait in the timer for its topic."""
-    try:
-        queues = reader.files.queues.of_topics(lambda topic: topic.startswith(REVIVE_PREFIX))
-    except CorruptError:  # of a RocksDB, which is reported with the queues
-        return
+    queues = revive_queues(reader.files)
     if not queues:
         return
     for queue in queues:

@@ -8,9 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rmqctl.formats.checksums import parse_long
+from rmqctl.formats.errors import CorruptError
+
+if TYPE_CHECKING:
+    from rmqctl.store.queues.queue_table import AnyConsumeQueue
+    from rmqctl.store.store_files import StoreFiles
 
 REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
@@ -297,6 +302,15 @@ def pop_retry_topics(group: str, topic: str = "") -> tuple[str, ...]:
     """Return the retry topics of a group that consumes `topic` by POP, of the second and of the first version; without
     a topic, what the names of all of them begin with (KeyBuilder#buildPopRetryTopic)."""
     return tuple(f"{RETRY_PREFIX}{group}{separator}{topic}" for separator in POP_SEPARATORS)
+
+
+def revive_queues(files: StoreFiles) -> list[AnyConsumeQueue]:
+    """Return the queues of the revive topics; none where a RocksDB that has the queues is damaged, which is reported
+    with these."""
+    try:
+        return files.queues.of_topics(lambda topic: topic.startswith(REVIVE_PREFIX))
+    except CorruptError:
+        return []
 
 
 # What of it is in flight: messages of records, and their totals.

@@ -27,12 +27,12 @@ from rmqctl.store.pop.records import (
     ORDERED,
     POP_SEPARATORS,
     RETRY_PREFIX,
-    REVIVE_PREFIX,
     HandedOut,
     OrderedPop,
     PopOwner,
     Totals,
     pop_retry_topics,
+    revive_queues,
 )
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
@@ -265,11 +265,7 @@ class PopState:
     def _may_have_records(self) -> bool:
         """Return whether a revive topic or kvStore/ is there: most stores have neither, and need no arrays."""
         files = self._reader.files
-        try:
-            revives = files.queues.of_topics(lambda topic: topic.startswith(REVIVE_PREFIX))
-        except CorruptError:
-            revives = []
-        return bool(revives) or is_database(files.root / KV_FOLDER)
+        return bool(revive_queues(files)) or is_database(files.root / KV_FOLDER)
 
     # ---- messages
 

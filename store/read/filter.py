@@ -260,14 +260,14 @@ class TagFilter:
 
     def matches_properties(self, properties: Mapping[str, str]) -> bool:
         """The same by the properties of a message."""
-        return self.is_all or properties.get(names.TAGS) in self.tags
+        return self.matches(properties.get(names.TAGS))
 
     def matches_stored(self, properties: bytes) -> bool:
         """The same by the properties of a message as they are stored; UnicodeDecodeError where they are no UTF-8."""
         if self.is_all:
             return True
         if properties.count(_TAGS_FIELD) != 1:
-            return self.matches(parse_properties(properties).get(names.TAGS))
+            return self.matches_properties(parse_properties(properties))
         segments = names.PROPERTY_SEPARATOR + properties + names.PROPERTY_SEPARATOR
         at = segments.find(names.PROPERTY_SEPARATOR + _TAGS_FIELD)
         if at < 0:  # the end of another name, or within a value

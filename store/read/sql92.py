@@ -99,8 +99,8 @@ class _NotComparableError(Exception):
 
 
 class _Node(NamedTuple):
-    """A part of an expression. `kind`: what it is where the grammar asks: constant (boolean ones are both), property,
-    boolean, number. `value`: of a constant."""
+    """A part of an expression, and what it is where the grammar asks: TRUE, FALSE and NULL are constants and boolean.
+    `depth`: of the expressions inside it; `value`: of a constant."""
 
     evaluate: Callable[[Given], Any]
     depth: int

@@ -10,7 +10,7 @@ from array import array
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,8 +42,7 @@ _CHUNK = 65_536
 _MESSAGE, _ROLLED, _COPY = 0, 1, 2
 
 
-@dataclass(slots=True)
-class TimerTopic:
+class TimerTopic(NamedTuple):
     """What the timer holds for one topic. `due_already`: those of `waiting` whose time has passed."""
 
     topic: str
@@ -265,8 +264,7 @@ def _read(files: StoreFiles, queue: AnyConsumeQueue, now: int, report: TimerRepo
         mine = outs[waits & (numbers == number)]
         waiting, due, copied, taken_back = (count[number] for count in counts)
         first = int(mine.min()) if len(mine) else None
-        row = TimerTopic(topic, waiting, due, copied, taken_back, first)
-        report.topics.append({name: getattr(row, name) for name in row.__slots__})
+        report.topics.append(TimerTopic(topic, waiting, due, copied, taken_back, first)._asdict())
     rows = np.zeros(report.waiting, WAITING)
     rows["out"], rows["physical_offset"] = outs[waits], places[waits]
     rows["size"] = np.frombuffer(timed.sizes, np.int32)[waits]

@@ -211,7 +211,7 @@ class Pulls:
             found = young_enough(found, pulls.not_before)
             pulls.not_before = None if found else pulls.not_before
         tags = self._filters[pulls.queue.topic]
-        return [one for one in found if tags.is_all or tags.matches(one.properties().get("TAGS"))]
+        return [one for one in found if tags.is_all or tags.matches_properties(one.properties())]
 
     def _failed(self, pulls: QueuePulls, error: RmqctlError) -> None:
         if pulls.slave is not None:

@@ -124,9 +124,8 @@ def _groups(
     A table has one row for each group and topic, the largest lag first, and with -g GROUP or --queues one for each
     queue. --json and csv always have one for each queue. Offsets are those that the broker wrote last (every 5 s while
     it runs), ends are those of the queues. What clients have taken but not yet confirmed, by POP too, counts as not
-    consumed. Where
-    the tags of a group are known, the unread messages with these tags are counted too: a broker keeps tags only where
-    they were set with the group.
+    consumed. Where the tags of a group are known, the unread messages with these tags are counted too: a broker keeps
+    tags only where they were set with the group.
     """
     from rmqctl.reports.consumers import WantedGroups, is_pattern
 
