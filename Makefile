@@ -23,7 +23,7 @@ ON_A_DAY = $(BIN)/python -m tests.anyday.at_a_date $(PYTEST)
 ON_ANY_DAY = RMQCTL_CLOCK="$${RMQCTL_CLOCK:-any}" $(ON_A_DAY)
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev typing native wheels sanitize demo test test-all test-ci test-any-day any-day coverage lint interop interop-ci bench docs proof format clean
+.PHONY: help install dev typing native wheels pyz deb sanitize demo test test-all test-ci test-any-day any-day coverage lint interop interop-ci bench docs schemas proof format clean
 
 help:
 	@echo "make install   the environment in .venv, with .venv/bin/rmqctl"
@@ -31,6 +31,7 @@ help:
 	@echo "make typing    the folder by which mypy and editors find every package as rmqctl.NAME"
 	@echo "make native    compile store/native anew in place, after a change there"
 	@echo "make wheels    wheels for Linux on x86_64 and aarch64, in dist/; the package ziglang compiles for both"
+	@echo "make pyz       dist/rmqctl.pyz, one file for Python 3.11 to 3.14; make deb: a Debian package of the same"
 	@echo "make sanitize  the tests of store/native with AddressSanitizer and UBSan, compiled beside the usual form"
 	@echo "make demo      write a store, kill the writer, then info, recover, query, cat, clean"
 	@echo "make test      the quick run: a sample of everything, in a few minutes, on a fixed day; it says what it leaves out"
@@ -58,7 +59,7 @@ install: $(STAMP)
 dev: install $(TOOLS) typing
 
 # rmqctl as mypy and editors see it: all of its packages in one folder
-typing:
+typing: $(STAMP)
 	@mkdir -p $(VENV)/typing/rmqctl
 	@find $(VENV)/typing/rmqctl -type l -delete
 	@ln -s $(CURDIR)/rmqctl/* $(CURDIR)/formats $(CURDIR)/store $(CURDIR)/network $(CURDIR)/pipeline $(VENV)/typing/rmqctl/
@@ -66,7 +67,7 @@ typing:
 
 # editable_mode=compat: a plain path entry, where the default is an import hook that every start of rmqctl waits for
 EDITABLE = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --config-settings editable_mode=compat
-EXTRAS ?= fast,remote,spark,sql
+EXTRAS ?= fast,grpc,mcp,remote,report,spark,sql,tui,watch
 
 $(STAMP): pyproject.toml constraints.txt setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -98,6 +99,12 @@ PYTHONS ?= $(BIN)/python $(foreach name,python3.14t python3.13t,$(shell command 
 wheels: install
 	set -e; for machine in $(MACHINES); do for python in $(PYTHONS); do rm -rf build; \
 		RMQCTL_BUILD=$$machine $$python -m pip wheel --quiet --disable-pip-version-check --no-deps -w dist .; done; done
+
+# for all these versions of Python on this kind of machine
+ONE_FILE_PYTHONS ?= 3.11 3.12 3.13 3.14
+
+pyz deb: install
+	$(BIN)/python docs/deploy/build.py $@ -o dist/rmqctl.$@ $(ONE_FILE_PYTHONS:%=--python %) $(ARGS)
 
 # Python's own allocator would hide what is read behind the end of an object
 sanitize: dev
@@ -158,6 +165,10 @@ bench: dev
 docs: dev
 	$(BIN)/python -m rmqctl.formats.generate
 	$(BIN)/python -m rmqctl.documents.document
+
+# JSON Schemas of what --json prints; tests say when it is time
+schemas: dev
+	$(BIN)/python -m tests.schemas
 
 proof: dev
 	$(BIN)/python -m tests.proof $(ARGS)

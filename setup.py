@@ -17,13 +17,14 @@ from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
 FLOORS = ("formats", "store", "network", "pipeline")
 HAS_GIL = not sysconfig.get_config_var("Py_GIL_DISABLED")
 BUILD = os.environ.get("RMQCTL_BUILD", "")
 NATIVE = "store/native"
-NOT_COMPILED = {"__init__", "memory", "objects", "tables", "uncompiled"}
+NOT_COMPILED = {"__init__", "memory", "tables", "uncompiled"}
 DIRECTIVES = {
     "language_level": 3,
     "boundscheck": True,
@@ -35,8 +36,8 @@ DIRECTIVES = {
     "show_performance_hints": False,
     "freethreading_compatible": True,
 }
-# -w: warnings about generated C help nobody who installs
-FLAGS = ["-O3", "-g0", "-fwrapv", "-fno-strict-aliasing", "-w"]
+# who sets CFLAGS says how far to optimize; -w: warnings about generated C help nobody who installs
+FLAGS = [*([] if os.environ.get("CFLAGS") else ["-O3"]), "-g0", "-fwrapv", "-fno-strict-aliasing", "-w"]
 SANITIZE = [
     "-O1",
     "-g1",
@@ -69,6 +70,16 @@ def source_number() -> str:
     compiled = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(compiled)
     return str(compiled.source_number(ROOT / NATIVE))
+
+
+class Fresh(build_py):
+    """A wheel takes all that lies in `build_lib`, what other sources left there too."""
+
+    def run(self) -> None:
+        """Begin with nothing."""
+        if not self.editable_mode:
+            shutil.rmtree(self.build_lib, ignore_errors=True)
+        super().run()
 
 
 class Compiled(build_ext):
@@ -157,9 +168,9 @@ def wheel_options() -> dict[str, str]:
 setup(
     packages=packages(),
     package_dir={f"rmqctl.{top}": top for top in FLOORS},
-    cmdclass={"build_ext": Compiled},
+    cmdclass={"build_ext": Compiled, "build_py": Fresh},
     ext_modules=extensions(),
-    options={"bdist_wheel": wheel_options()},
+    options={"bdist_wheel": wheel_options(), "build_ext": {"parallel": os.cpu_count()}},
     # for the build alone: pip puts them into the environment that it builds in
     setup_requires=["ziglang"] if wants_zig() else [],
 )

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from bench import (
     append,
+    databases,
     file_change,
-    growth,
     lookup,
     machine,
     memory,
@@ -27,7 +27,7 @@ from bench import (
 )
 from bench.measure import Measurement, say, table, tell
 from bench.stores import BODIES, GIGABYTE, BenchStore, write_store
-from bench.wire import arrivals, beginning, network, pulls, served_pulls
+from bench.wire import arrivals, beginning, calls, network, pulls, served_pulls
 
 _SIZE = 1.6
 _LOOKUP_SIZE = 0.05
@@ -105,6 +105,10 @@ class Bench:
         yield from beginning.all_of_it(self.folder, self.scale)
         yield from network.all_of_it(self.folder, self.scale, self.with_rocketmq)
 
+    def calls(self) -> Iterator[Measurement]:
+        """RocketMQ's client of gRPC at both."""
+        yield from calls.all_of_it(self.folder, self.scale, self.with_rocketmq)
+
     def arrivals(self) -> Iterator[Measurement]:
         """How soon a message is in its queue."""
         yield from arrivals.all_of_it(self.folder, self.scale, self.with_rocketmq)
@@ -120,7 +124,11 @@ class Bench:
 
     def growth(self) -> Iterator[Measurement]:
         """Logs of several sizes."""
-        yield from growth.over_sizes(self.folder, self.scale)
+        yield from mending.over_sizes(self.folder, self.scale)
+
+    def databases(self) -> Iterator[Measurement]:
+        """Queues in a RocksDB."""
+        yield from databases.beside_files(self.folder, self.scale)
 
 
 THEMES: dict[str, Callable[[Bench], Iterator[Measurement]]] = {
@@ -135,10 +143,12 @@ THEMES: dict[str, Callable[[Bench], Iterator[Measurement]]] = {
     "sql": Bench.sql,
     "parquet": Bench.parquet,
     "network": Bench.network,
+    "calls": Bench.calls,
     "arrivals": Bench.arrivals,
     "pulls": Bench.pulls,
     "file-change": Bench.file_change,
     "growth": Bench.growth,
+    "databases": Bench.databases,
 }
 
 

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.interop.harness import java_command
-from tests.interop.toolchain import HarnessError, Toolchain, Unavailable, clients_with, servers, toolchain_with
+from tests.interop.toolchain import HarnessError, Toolchain, Unavailable, clients_with, proxy, servers, toolchain_with
 
-VERSION = "5.3.3"
+VERSION = "5.5.0"
 JAVA_SOURCES = Path(__file__).parent / "java"
 CLIENT_SOURCES = Path(__file__).parent / "clients"
+CALL_SOURCES = Path(__file__).parent / "grpc"
 _JVM = ("-Xmx4g",)
 _CLIENT_JVM = ("-Xmx1g",)
 
@@ -85,6 +86,11 @@ def missing_clients() -> str | None:
     return _reason(_client_tools) or _reason(lambda: servers(VERSION))
 
 
+def missing_calls() -> str | None:
+    """The same of its clients of gRPC and its proxy."""
+    return _reason(_call_tools) or _reason(lambda: proxy(VERSION))
+
+
 def _reason(tools: Callable[[], Toolchain]) -> str | None:
     try:
         tools()
@@ -95,6 +101,10 @@ def _reason(tools: Callable[[], Toolchain]) -> str | None:
 
 def _client_tools() -> Toolchain:
     return clients_with(VERSION, f"bench-clients-{VERSION}", CLIENT_SOURCES)
+
+
+def _call_tools() -> Toolchain:
+    return clients_with("grpc", "bench-calls", CALL_SOURCES)
 
 
 @contextlib.contextmanager
@@ -109,9 +119,22 @@ def running() -> Iterator[RocketMQ]:
 @contextlib.contextmanager
 def running_clients() -> Iterator[RocketMQ]:
     """Another one, with clients that measure brokers (bench/clients)."""
+    with _running_clients(_client_tools(), "Clients") as jvm:
+        yield jvm
+
+
+@contextlib.contextmanager
+def running_calls() -> Iterator[RocketMQ]:
+    """Another one, with clients that measure proxies (bench/grpc)."""
+    with _running_clients(_call_tools(), "Calls") as jvm:
+        yield jvm
+
+
+@contextlib.contextmanager
+def _running_clients(tools: Toolchain, main: str) -> Iterator[RocketMQ]:
     with tempfile.TemporaryDirectory(prefix="rmqctl-bench-clients-") as folder:
-        command = java_command(_client_tools(), Path(folder), jvm=_CLIENT_JVM)
-        with _running([*command, "rmqctl.bench.Clients"], Path(folder)) as jvm:
+        command = java_command(tools, Path(folder), jvm=_CLIENT_JVM)
+        with _running([*command, f"rmqctl.bench.{main}"], Path(folder)) as jvm:
             yield jvm
 
 

@@ -51,6 +51,42 @@ def frame_crc(region: bytes | bytearray | memoryview) -> int:
     return zlib.crc32(region) & CRC_MASK
 
 
+# MurmurHash3 of 128 bits for 64-bit machines, with seed 0, of which RocketMQ takes the first half (Guava's asLong).
+
+_C1, _C2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
+_LONG = 0xFFFFFFFFFFFFFFFF
+
+
+def murmur3(data: bytes) -> int:
+    """Return the first 64 bits of murmur3_128 as an unsigned number (Hashing#murmur3_128)."""
+    first = second = 0
+    whole = len(data) - len(data) % 16
+    for at in range(0, whole, 16):
+        first ^= _mixed(int.from_bytes(data[at : at + 8], "little"), _C1, 31, _C2)
+        first = ((_rotated(first, 27) + second) * 5 + 0x52DCE729) & _LONG
+        second ^= _mixed(int.from_bytes(data[at + 8 : at + 16], "little"), _C2, 33, _C1)
+        second = ((_rotated(second, 31) + first) * 5 + 0x38495AB5) & _LONG
+    first ^= _mixed(int.from_bytes(data[whole : whole + 8], "little"), _C1, 31, _C2)
+    second ^= _mixed(int.from_bytes(data[whole + 8 :], "little"), _C2, 33, _C1)
+    first, second = first ^ len(data), second ^ len(data)
+    first = (first + second) & _LONG
+    return (_finished(first) + _finished((second + first) & _LONG)) & _LONG
+
+
+def _rotated(value: int, bits: int) -> int:
+    return (value << bits | value >> (64 - bits)) & _LONG
+
+
+def _mixed(value: int, before: int, bits: int, after: int) -> int:
+    return _rotated(value * before & _LONG, bits) * after & _LONG
+
+
+def _finished(value: int) -> int:
+    value = (value ^ value >> 33) * 0xFF51AFD7ED558CCD & _LONG
+    value = (value ^ value >> 33) * 0xC4CEB9FE1A85EC53 & _LONG
+    return value ^ value >> 33
+
+
 # CRC-32 as polynomials over GF(2) in the reflected order of zlib: the highest bit is x^0
 _POLYNOMIAL = 0xEDB88320
 
@@ -134,8 +170,14 @@ def whole_number(text: str) -> int | None:
     return number if number is not None and number >= 0 else None
 
 
+# how many digits fit into so many bits, whatever they are
+_ALWAYS_FIT = {16: 4, 32: 9, 64: 18}
+
+
 def _parsed(text: str, bits: int) -> int | None:
     """A sign or none, then digits of any script in the BMP: Java looks at UTF-16 units. No blanks, no underscores."""
+    if len(text) <= _ALWAYS_FIT[bits] and text.isascii() and text.isdigit():
+        return int(text)
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not digits or not all(digit.isdecimal() and digit <= "\uffff" for digit in digits):
         return None
@@ -166,7 +208,7 @@ def tags_code(tags: str | None) -> int:
 
 
 TAG_KEY_PREFIX = "T#"
-"""What stands before the tag in the key of a tag entry (MessageConst.INDEX_TAG_TYPE)."""
+"""Prefix of the tag in the key of a tag entry (MessageConst.INDEX_TAG_TYPE)."""
 
 
 def tag_key(tags: str) -> str:

@@ -143,7 +143,7 @@ def _read_through(
 
 
 def compress(plain: bytes, kind: int, level: int | None = None) -> bytes:
-    """Return the stored form of a body for compression type `kind`, at the type's own level if `level` is None.
+    """Return the body compressed by `kind`, at the default level of the type if `level` is None.
 
     LZ4 has no levels here, as in RocketMQ. Raises: UsageError for a type RocketMQ does not have.
     """

@@ -97,7 +97,7 @@ def _order(schema: Construct) -> str:
 
 
 def derive_field(name: str, schema: Construct, field: str, choices: Mapping[str, bool] | None = None) -> Layout:
-    """One field that stands behind bytes of variable length, as a Layout of its own."""
+    """Return the Layout of one field that follows bytes of variable length."""
     for found in schema_fields(schema, choices):
         if found.name == field and found.code is not None and found.size is not None:
             return Layout(name, ((field, found.code, 0, found.size),))

@@ -62,8 +62,7 @@ _addresses: dict[str, str] = {}
 
 
 def stand_for(folder: str, address: str) -> None:
-    """From now on everything below `folder`, an absolute path that nothing else is called, is told as below
-    `address`."""
+    """Report everything below `folder`, a unique absolute path, as below `address` from now on."""
     _addresses[folder] = address
 
 
@@ -113,8 +112,14 @@ class RmqctlError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For another process, which knows a store on a server by its address only."""
-        values = {name: told(value) if isinstance(value, str) else value for name, value in self.__dict__.items()}
-        return type(self), (told(self.message),), values
+        return type(self), (told(self.message),), self._told()
+
+    def _told(self) -> dict[str, Any]:
+        return {name: told(value) if isinstance(value, str) else value for name, value in self.__dict__.items()}
+
+    def keep_addresses(self) -> None:
+        """Name addresses from now on, as their folders are forgotten before this error is printed."""
+        self.__dict__.update(self._told())
 
 
 class UsageError(RmqctlError):

@@ -9,6 +9,7 @@ from construct import Construct
 
 from rmqctl.formats import schemas as checkpoint
 from rmqctl.formats import schemas as consumequeue
+from rmqctl.formats import schemas as dledger
 from rmqctl.formats import schemas as ids
 from rmqctl.formats import schemas as index
 from rmqctl.formats import schemas as message
@@ -41,12 +42,16 @@ FIXED: list[tuple[str, Construct, dict[str, bool]]] = [
     ("TIMER_CHECKPOINT", timer.timer_checkpoint, {}),
     ("TIMER_WHEEL_SLOT", timer.timer_wheel_slot, {}),
     ("TIMER_LOG_UNIT", timer.timer_log_unit, {}),
+    ("DLEDGER_ENTRY_HEAD", dledger.dledger_entry_head, {}),
+    ("DLEDGER_INDEX_UNIT", dledger.dledger_index_unit, {}),
     ("ROCKSDB_RECORD", rocksdb.rocksdb_record, {}),
     ("ROCKSDB_BATCH", rocksdb.rocksdb_batch, {}),
     ("ROCKSDB_BLOCK_TRAILER", rocksdb.rocksdb_block_trailer, {}),
     ("ROCKSDB_FOOTER", rocksdb.rocksdb_footer, {}),
     ("ROCKSDB_QUEUE_UNIT", rocksdb.rocksdb_queue_unit, {}),
     ("ROCKSDB_QUEUE_END", rocksdb.rocksdb_queue_end, {}),
+    ("ROCKSDB_TIMER", rocksdb.rocksdb_timer, {}),
+    ("ROCKSDB_TRANSACTION", rocksdb.rocksdb_transaction, {}),
     ("OFFSET_MESSAGE_ID_V4", ids.offset_message_id_v4, {}),
     ("OFFSET_MESSAGE_ID_V6", ids.offset_message_id_v6, {}),
     ("UNIQUE_ID_V4", ids.unique_id_v4, {}),
@@ -77,13 +82,40 @@ DOCUMENTED: list[tuple[str, str, Construct]] = [
     ("Timer checkpoint", "`config/timercheck`", timer.timer_checkpoint),
     ("Timer wheel slot", "`timerwheel`, or a snapshot of it, `timerwheel.<position>`", timer.timer_wheel_slot),
     ("Timer log unit", "`timerlog/<offset>`", timer.timer_log_unit),
+    ("DLedger entry head", "`dledger-<id>/data/<offset>`, before each frame", dledger.dledger_entry_head),
+    ("DLedger index unit", "`dledger-<id>/index/<offset>`, unit n at byte 32 n", dledger.dledger_index_unit),
     ("RocksDB queue unit", "value in the family `default` of a database of queues", rocksdb.rocksdb_queue_unit),
     ("RocksDB queue end", "value in the family `offset` of a database of queues", rocksdb.rocksdb_queue_end),
-    ("Offset message id, IPv4", "32 hex digits", ids.offset_message_id_v4),
-    ("Offset message id, IPv6", "56 hex digits", ids.offset_message_id_v6),
-    ("Unique id, IPv4", "32 hex digits, property UNIQ_KEY", ids.unique_id_v4),
-    ("Unique id, IPv6", "56 hex digits, property UNIQ_KEY", ids.unique_id_v6),
+    ("Offset message id", "32 hex digits; 56 with an IPv6 address of 16 bytes", ids.offset_message_id_v4),
+    ("Unique id", "property UNIQ_KEY, 32 hex digits; 56 with an IPv6 address", ids.unique_id_v4),
 ]
+
+# what is a key of a database, or JSON, and has no fixed layout
+_ROWS = """
+## Rows of RocksDB
+
+Numbers in keys are i64.
+
+| folder, family | key | value |
+|---|---|---|
+| `consumequeue*/`, `default` | i32 length, 01, topic, 01, i32 queue, 01, offset | queue unit |
+| the same, `offset` | i32 length, 01, topic, 01, `max` or `min`, 01, i32 queue | queue end |
+| `rocksdbstore/`, `default` | hour in ms, `@topic@K@key@unique key@` (T: tags; U: none), offset | store time |
+| the same, `timer` | due time, unique key | i32 size, offset |
+| the same, `trans` | offset of the half message, `@topic@unique key` | i32 times asked, i32 size |
+| `kvStore/`, `popState` | deadline, `group@topic@`, i32 queue, `@`, offset | JSON |
+| `config/topics/` and the like | name, or `topic@group` | JSON of the entry |
+| `config/rdb/` | 01, i16 table, 02, i16 length, name | 01, JSON; offset |
+
+## POP records
+
+JSON bodies in `rmq_sys_REVIVE_LOG_<cluster>`, and until they are due in the timer's topic. The tag names the kind.
+
+| tag | fields |
+|---|---|
+| `ck` | `t` topic, `c` group, `q` queue, `so` first offset, `d` distances, `pt` pop time, `it` invisible ms |
+| `ack`, `bAck` | `t`, `c`, `q`, `so`, `pt` of the checkpoint; `ao` offset, `aol` offsets |
+"""
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -108,6 +140,7 @@ def layouts_source() -> str:
         f"MESSAGE_MAGIC_V1 = 0x{message.MESSAGE_MAGIC_V1:X}",
         f"MESSAGE_MAGIC_V2 = 0x{message.MESSAGE_MAGIC_V2:X}",
         f"BLANK_MAGIC = 0x{message.BLANK_MAGIC:X}",
+        f"DLEDGER_MAGIC = {dledger.DLEDGER_MAGIC}",
         f"CHECKPOINT_SIZE = {checkpoint.CHECKPOINT_SIZE}",
         f"TIMER_CHECKPOINT_SIZE = {timer.TIMER_CHECKPOINT_SIZE}",
         f"TIMER_WHEEL_SLOTS = {timer.TIMER_WHEEL_SLOTS}",
@@ -140,7 +173,7 @@ def formats_document() -> str:
             size = str(field.size) if field.size is not None else field.type_name.replace(" bytes", "")
             lines.append(f"| {at} | {size} | `{field.name}` | {field.doc} |")
             offset = None if offset is None or field.size is None else offset + field.size
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, _ROWS])
 
 
 def main(arguments: list[str]) -> int:

@@ -10,7 +10,7 @@ from rmqctl.formats import layouts
 from rmqctl.formats.errors import UsageError
 
 # int() alone would take "+1", "1_000" and digits of other scripts
-_PORT = re.compile(r"-?[0-9]{1,10}")
+_PORT = r"-?[0-9]{1,10}"
 _MAPPED = bytes(10) + b"\xff\xff"
 
 
@@ -51,7 +51,7 @@ def parse_host(text: str) -> Host:
 
     address, separator, port_text = text.rpartition(":")
     try:
-        if not separator or not _PORT.fullmatch(port_text):
+        if not separator or not re.fullmatch(_PORT, port_text):
             raise ValueError("no port")
         port = int(port_text)
         if not -0x80000000 <= port <= 0x7FFFFFFF:

@@ -233,6 +233,30 @@ TIMER_LOG_UNIT = Layout(
         ("reserved", "q", 44, 8),
     ),
 )
+DLEDGER_ENTRY_HEAD = Layout(
+    "DLEDGER_ENTRY_HEAD",
+    (
+        ("magic_code", "i", 0, 4),
+        ("size", "i", 4, 4),
+        ("entry_index", "q", 8, 8),
+        ("term", "q", 16, 8),
+        ("pos", "q", 24, 8),
+        ("channel", "i", 32, 4),
+        ("chain_crc", "i", 36, 4),
+        ("body_crc", "i", 40, 4),
+        ("body_size", "i", 44, 4),
+    ),
+)
+DLEDGER_INDEX_UNIT = Layout(
+    "DLEDGER_INDEX_UNIT",
+    (
+        ("magic_code", "i", 0, 4),
+        ("pos", "q", 4, 8),
+        ("size", "i", 12, 4),
+        ("entry_index", "q", 16, 8),
+        ("term", "q", 24, 8),
+    ),
+)
 ROCKSDB_RECORD = Layout(
     "ROCKSDB_RECORD",
     (
@@ -282,6 +306,20 @@ ROCKSDB_QUEUE_END = Layout(
     (
         ("physical_offset", "q", 0, 8),
         ("queue_offset", "q", 8, 8),
+    ),
+)
+ROCKSDB_TIMER = Layout(
+    "ROCKSDB_TIMER",
+    (
+        ("size", "i", 0, 4),
+        ("physical_offset", "q", 4, 8),
+    ),
+)
+ROCKSDB_TRANSACTION = Layout(
+    "ROCKSDB_TRANSACTION",
+    (
+        ("checks", "i", 0, 4),
+        ("size", "i", 4, 4),
     ),
 )
 OFFSET_MESSAGE_ID_V4 = Layout(
@@ -349,6 +387,7 @@ FRAME_HEADS = (FRAME_HEAD_44, FRAME_HEAD_64, FRAME_HEAD_46, FRAME_HEAD_66)
 MESSAGE_MAGIC_V1 = 0xDAA320A7
 MESSAGE_MAGIC_V2 = 0xDAA320AB
 BLANK_MAGIC = 0xCBD43194
+DLEDGER_MAGIC = 1
 CHECKPOINT_SIZE = 4096
 TIMER_CHECKPOINT_SIZE = 4096
 TIMER_WHEEL_SLOTS = 1209600

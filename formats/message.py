@@ -1,47 +1,29 @@
-"""One message: decoding and checking a stored frame (law 3). The other way round: formats/framing.py."""
+"""One message: decoding and checking a stored frame (law 3), and encoding one to be put."""
 
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 from rmqctl.formats import properties as names
-from rmqctl.formats.checksums import PROPERTY_CRC_SIZE, body_crc, frame_crc, parse_property_crc
+from rmqctl.formats.checksums import PROPERTY_CRC_SIZE, body_crc, frame_crc, parse_property_crc, property_crc_text
 from rmqctl.formats.compression import DEFAULT_PLAIN_SIZE_LIMIT, decompress, is_plain
 from rmqctl.formats.errors import CorruptError, UnsupportedError, counted
-from rmqctl.formats.hosts import Host, format_offset_message_id
+from rmqctl.formats.hosts import LOCAL_HOST, Host, format_offset_message_id
 from rmqctl.formats.layouts import (
     FRAME_HEADS,
     MESSAGE_MAGIC_V1,
     MESSAGE_MAGIC_V2,
     PROPERTIES_LENGTH,
+    SYS_FLAG_BORN_HOST_V6,
+    SYS_FLAG_STORE_HOST_V6,
     TOPIC_LENGTH_V1,
     TOPIC_LENGTH_V2,
 )
-from rmqctl.formats.properties import MAXIMUM_PROPERTIES_SIZE, compression_type, parse_properties
-
-if TYPE_CHECKING:
-    from rmqctl.formats.framing import NO_PROPERTIES, FrameParts, Message, frame_bytes, prepare_frame, utf16_length
-
-__all__ = [
-    "LARGEST_HEAD_SIZE",
-    "LATEST_TIME",
-    "MINIMUM_FRAME_SIZE",
-    "FrameDamage",
-    "FrameHead",
-    "Reason",
-    "StoredMessage",
-    "decode_message",
-    "frame_head",
-    "is_possible_time",
-    # what another module has, see __getattr__
-    "NO_PROPERTIES",
-    "FrameParts",
-    "Message",
-    "frame_bytes",
-    "prepare_frame",
-    "utf16_length",
-]
+from rmqctl.formats.notebook import as_html
+from rmqctl.formats.properties import MAXIMUM_PROPERTIES_SIZE, compression_type, encode_properties, parse_properties
 
 _Buffer = bytes | bytearray | memoryview
 
@@ -66,6 +48,7 @@ class Reason(enum.StrEnum):
     SHORT_FILE = "short_file"
     BLANK_SIZE = "blank_size"
     NUMBER = "number"
+    ENTRY = "entry"
 
 
 class FrameDamage(Exception):  # noqa: N818 - a finding that travels by exception inside the walk, not a failure
@@ -83,7 +66,7 @@ LATEST_TIME = (1 << 42) - 1
 
 
 class FrameHead(NamedTuple):
-    """What stands before the body of a frame. Timestamps in ms; `size` in bytes, as its sysFlag says."""
+    """Fields of a frame before its body. Timestamps in ms; `size` in bytes, as its sysFlag says."""
 
     total_size: int
     magic_code: int
@@ -158,6 +141,9 @@ class StoredMessage(NamedTuple):
     topic: str
     property_bytes: bytes
 
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
     def properties(self) -> dict[str, str]:
         """Properties in stored order."""
         return parse_properties(self.property_bytes)
@@ -193,6 +179,26 @@ class StoredMessage(NamedTuple):
         kind = compression_type(self.sys_flag)
         return self.body if kind is None else decompress(self.body, kind, limit)
 
+    def notebook_fields(self) -> dict[str, object]:
+        """What a notebook shows of it."""
+        try:
+            body = self.plain_body()
+        except (CorruptError, UnsupportedError):
+            body = self.body
+        return {
+            "topic": self.topic,
+            "queue_id": self.queue_id,
+            "queue_offset": self.queue_offset,
+            "physical_offset": self.physical_offset,
+            "message_id": self.message_id,
+            "store_timestamp": self.store_timestamp,
+            "born_timestamp": self.born_timestamp,
+            "born_host": self.born_host,
+            "size": self.total_size,
+            "properties": self.properties(),
+            "body": body,
+        }
+
     def has_good_crc(self) -> bool:
         """Whether the stored body matches the stored CRC."""
         return body_crc(self.body) == self.body_crc
@@ -208,11 +214,11 @@ def decode_message(
 ) -> StoredMessage:
     """The message whose frame starts at `position` of `buffer`; raises FrameDamage unless law 3 holds for it.
 
-    `available`: bytes from `position` to the end of the file (all of them must be in the buffer up to the frame's
-    own size). `physical_offset`: where the frame stands in the commitlog, None to trust the frame. Without
-    `check_crc` the body's and the frame's CRC are left unchecked. (CommitLog#checkMessageAndReturnSize, stricter.)
-    `unsigned` reads the lengths of topic and properties without a sign: it accepts frames that fail with
-    Reason.OVERFLOW, which brokers cannot read.
+    `available`: bytes from `position` to the end of the file (all of them must be in the buffer up to the frame's own
+    size). `physical_offset`: offset of the frame in the commitlog, None to trust the frame. Without `check_crc` the
+    body's and the frame's CRC are left unchecked. (CommitLog#checkMessageAndReturnSize, stricter.) `unsigned` reads the
+    lengths of topic and properties without a sign: it accepts frames that fail with Reason.OVERFLOW, which brokers
+    cannot read.
     """
     head = FRAME_HEADS[0]
     if available < head.size:
@@ -231,9 +237,10 @@ def decode_message(
         fields = head.unpack_from(buffer, position)
     stored_offset = fields[6]
     if physical_offset is not None and stored_offset != physical_offset:
-        raise FrameDamage(Reason.POSITION, f"the frame says it stands at {stored_offset}")
-    parts = _Parts(position, size, head.size, fields[16], magic)
-    body, topic_bytes, property_bytes = _variable_parts(buffer, parts, unsigned)
+        raise FrameDamage(Reason.POSITION, f"the frame names physical offset {stored_offset}")
+    body, topic_bytes, property_bytes = _variable_parts(
+        buffer, position, size, magic, head.size, fields[16], unsigned=unsigned
+    )
     if check_crc:
         _check_crcs(buffer, position, size, body, fields[2], property_bytes)
     try:
@@ -247,19 +254,10 @@ def decode_message(
     return StoredMessage._make((*fields[:16], body, topic, property_bytes))
 
 
-class _Parts(NamedTuple):
-    """Where the parts of variable length follow the head of a frame."""
-
-    position: int
-    size: int
-    head_size: int
-    body_length: int
-    magic: int
-
-
-def _variable_parts(buffer: _Buffer, parts: _Parts, unsigned: bool) -> tuple[bytes, bytes, bytes]:
+def _variable_parts(
+    buffer: _Buffer, position: int, size: int, magic: int, head_size: int, body_length: int, *, unsigned: bool
+) -> tuple[bytes, bytes, bytes]:
     """Return body, topic and properties. FrameDamage where their lengths do not add up to the size of the frame."""
-    position, size, head_size, body_length, magic = parts
     topic_layout = TOPIC_LENGTH_V2 if magic == MESSAGE_MAGIC_V2 else TOPIC_LENGTH_V1
     fixed = head_size + topic_layout.size + PROPERTIES_LENGTH.size
     if not 0 <= body_length <= size - fixed:
@@ -270,7 +268,7 @@ def _variable_parts(buffer: _Buffer, parts: _Parts, unsigned: bool) -> tuple[byt
     topic_length = signed_topic & (1 << 8 * topic_layout.size) - 1 if unsigned else signed_topic
     if topic_length <= 0 or topic_length > size - fixed - body_length:
         detail = f"topic length {topic_length} does not fit into a frame of {size} bytes"
-        raise _wrong_lengths(buffer, parts, unsigned, detail)
+        raise _wrong_lengths(buffer, (position, size, magic, head_size, body_length), detail, unsigned=unsigned)
     topic_start = topic_at + topic_layout.size
     properties_at = topic_start + topic_length
     (signed_properties,) = PROPERTIES_LENGTH.unpack_from(buffer, properties_at)
@@ -279,7 +277,7 @@ def _variable_parts(buffer: _Buffer, parts: _Parts, unsigned: bool) -> tuple[byt
         detail = (
             f"body {body_length}, topic {topic_length} and properties {properties_length} do not add up to size {size}"
         )
-        raise _wrong_lengths(buffer, parts, unsigned, detail)
+        raise _wrong_lengths(buffer, (position, size, magic, head_size, body_length), detail, unsigned=unsigned)
     properties_start = properties_at + PROPERTIES_LENGTH.size
     return (
         bytes(buffer[body_start:topic_at]),
@@ -288,16 +286,18 @@ def _variable_parts(buffer: _Buffer, parts: _Parts, unsigned: bool) -> tuple[byt
     )
 
 
-def _wrong_lengths(buffer: _Buffer, parts: _Parts, unsigned: bool, detail: str) -> FrameDamage:
+def _wrong_lengths(
+    buffer: _Buffer, parts: tuple[int, int, int, int, int], detail: str, *, unsigned: bool
+) -> FrameDamage:
     """Return the damage of a frame whose lengths do not add up: an overflow if they do without their signs."""
     if unsigned:
         return FrameDamage(Reason.LENGTHS, detail)
     try:
-        _, topic, properties = _variable_parts(buffer, parts, True)
+        _, topic, properties = _variable_parts(buffer, *parts, unsigned=True)
     except FrameDamage:
         return FrameDamage(Reason.LENGTHS, detail)
     long = []
-    topic_bits = 16 if parts.magic == MESSAGE_MAGIC_V2 else 8
+    topic_bits = 16 if parts[2] == MESSAGE_MAGIC_V2 else 8
     for name, length, bits in (("topic", len(topic), topic_bits), ("properties", len(properties), 16)):
         most = (1 << bits - 1) - 1
         if length > most:
@@ -318,18 +318,6 @@ def _check_crcs(
             raise FrameDamage(Reason.PROPERTY_CRC, f"frame CRC is {found}, its __CRC32# property says {expected}")
 
 
-_OF_FRAMING = ("NO_PROPERTIES", "FrameParts", "Message", "frame_bytes", "prepare_frame", "utf16_length")
-
-
-def __getattr__(name: str) -> object:
-    # reading goes without what only writing needs: a lookup as a command has no time for it
-    if name in _OF_FRAMING:
-        from rmqctl.formats import framing
-
-        return getattr(framing, name)
-    raise AttributeError(f"module 'rmqctl.formats.message' has no attribute {name!r}")
-
-
 def unread_body(message: StoredMessage) -> str | None:
     """Return why clients cannot unpack the body, None if they can."""
     if not message.body:
@@ -348,3 +336,136 @@ def unread_body_error(message: StoredMessage) -> CorruptError | None:
     """Return what to report of a message whose body clients cannot unpack, None if they can."""
     why = unread_body(message)
     return None if why is None else CorruptError(why, physical_offset=message.physical_offset)
+
+
+# Encoding: a message to be put, and the frame that it becomes (MessageExtEncoder).
+
+
+NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
+"""Those of a message that has none."""
+
+
+class Message(NamedTuple):
+    """A message to be put. `properties` in the order they are stored; `body` in stored form (compressed if the sys_flag
+    says so). The store fills in what is None.
+
+    `property_bytes` replaces `properties` where the exact stored bytes matter (copies of stored messages).
+    """
+
+    topic: str
+    body: bytes
+    queue_id: int = 0
+    flag: int = 0
+    properties: Mapping[str, str] = NO_PROPERTIES
+    property_bytes: bytes | None = None
+    sys_flag: int = 0
+    born_timestamp: int | None = None
+    born_host: Host = LOCAL_HOST
+    store_timestamp: int | None = None
+    store_host: Host | None = None
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+
+class FrameParts(NamedTuple):
+    """A message made ready for a frame: everything but queue offset, physical offset and store time."""
+
+    head: int
+    magic_code: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: Host
+    store_host: Host
+    reconsume_times: int
+    prepared_transaction_offset: int
+    tail: bytes
+    body_length: int
+    total_size: int
+    with_property_crc: bool
+
+
+def utf16_length(text: str) -> int:
+    """Length of `text` as Java counts it."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def prepare_frame(
+    message: Message, store_host: Host, born_timestamp: int, *, with_property_crc: bool = False, allow_v2: bool = True
+) -> FrameParts:
+    """Everything of the frame that does not depend on where and when it is stored (MessageExtEncoder#encode).
+
+    V2 frames are used for topics of more than 127 UTF-16 units if `allow_v2`.
+    """
+    is_v2 = allow_v2 and utf16_length(message.topic) > 127
+    topic = message.topic.encode("utf-8")
+    stored = message.property_bytes
+    if stored is None:
+        given = message.properties
+        if with_property_crc and names.CRC32 in given:
+            given = {name: value for name, value in given.items() if name != names.CRC32}
+        stored = encode_properties(given)
+    if with_property_crc:
+        if stored and not stored.endswith(b"\x02"):
+            stored += b"\x02"
+        # room for the CRC itself, filled in by `frame_bytes`
+        stored += bytes(PROPERTY_CRC_SIZE)
+    hosts = (1 if message.born_host.is_v6 else 0) + (2 if store_host.is_v6 else 0)
+    sys_flag = message.sys_flag & ~(SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6) | hosts << 4
+    topic_layout = TOPIC_LENGTH_V2 if is_v2 else TOPIC_LENGTH_V1
+    tail = b"".join(
+        (
+            message.body,
+            topic_layout.struct.pack(len(topic)),
+            topic,
+            PROPERTIES_LENGTH.struct.pack(len(stored)),
+            stored,
+        )
+    )
+    return FrameParts(
+        hosts,
+        MESSAGE_MAGIC_V2 if is_v2 else MESSAGE_MAGIC_V1,
+        body_crc(message.body),
+        message.queue_id,
+        message.flag,
+        sys_flag,
+        born_timestamp,
+        message.born_host,
+        store_host,
+        message.reconsume_times,
+        message.prepared_transaction_offset,
+        tail,
+        len(message.body),
+        FRAME_HEADS[hosts].size + len(tail),
+        with_property_crc,
+    )
+
+
+def frame_bytes(parts: FrameParts, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
+    """The finished frame."""
+    head = FRAME_HEADS[parts.head].struct.pack(
+        parts.total_size,
+        parts.magic_code,
+        parts.body_crc,
+        parts.queue_id,
+        parts.flag,
+        queue_offset,
+        physical_offset,
+        parts.sys_flag,
+        parts.born_timestamp,
+        parts.born_host.ip,
+        parts.born_host.port,
+        store_timestamp,
+        parts.store_host.ip,
+        parts.store_host.port,
+        parts.reconsume_times,
+        parts.prepared_transaction_offset,
+        parts.body_length,
+    )
+    frame = head + parts.tail
+    if parts.with_property_crc:
+        covered = frame[:-PROPERTY_CRC_SIZE]
+        frame = covered + property_crc_text(frame_crc(covered))
+    return frame

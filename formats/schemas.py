@@ -252,6 +252,31 @@ checkpoint = Struct(
 )
 
 
+# DLedger (io.openmessaging.storage.dledger): what is before each message of its log, and its index.
+
+DLEDGER_MAGIC = 1
+
+dledger_entry_head = Struct(
+    "magic_code" / Int32sb * "1; -1 and the bytes left end a file",
+    "size" / Int32sb * "bytes of head and body",
+    "entry_index" / Int64sb * "number of the entry in the log, from 0",
+    "term" / Int64sb * "term of the leader that wrote the entry",
+    "pos" / Int64sb * "offset of the entry in the log; the frame begins 48 bytes later",
+    "channel" / Int32sb * "0",
+    "chain_crc" / Int32sb * "0",
+    "body_crc" / Int32sb * "0: only the frame's own CRC covers the message",
+    "body_size" / Int32sb * "bytes of the frame; 0 for an entry without a message",
+)
+
+dledger_index_unit = Struct(
+    "magic_code" / Int32sb * "1",
+    "pos" / Int64sb * "offset of the entry in the log",
+    "size" / Int32sb * "bytes of the entry",
+    "entry_index" / Int64sb * "number of the entry, and of the unit",
+    "term" / Int64sb * "term of the entry",
+)
+
+
 # RocksDB: the log framing, the head of a batch in a write-ahead log, and the ends of blocks and tables. All of them
 # little-endian.
 
@@ -290,4 +315,14 @@ rocksdb_queue_unit = Struct(
 rocksdb_queue_end = Struct(
     "physical_offset" / Int64sb * "commitlog offset of the queue's last, or first, message",
     "queue_offset" / Int64sb * "its slot in the queue",
+)
+
+rocksdb_timer = Struct(
+    "size" / Int32sb * "bytes of the frame",
+    "physical_offset" / Int64sb * "commitlog offset of the message",
+)
+
+rocksdb_transaction = Struct(
+    "checks" / Int32sb * "how often producers were asked",
+    "size" / Int32sb * "bytes of the frame of the half message",
 )

@@ -489,7 +489,7 @@ def update_config(server: NameServer, header: Header, asked: Asked) -> RemotingC
 
 
 def register_broker(server: NameServer, header: headers.RegisterBroker, asked: Asked) -> RemotingCommand:
-    """Another broker tells of itself and its topics."""
+    """Register another broker and its topics."""
     cluster, name = header.cluster_name, header.broker_name
     broker_id, address = header.broker_id, header.broker_addr
     topics = registered_topics(
@@ -544,7 +544,7 @@ SERVICES: dict[int, Service[NameServer]] = {
     RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: Service(get_unit_topics, "those without the flag of producers"),
     RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: Service(get_system_topics, "names of clusters and brokers"),
     RequestCode.GET_BROKER_MEMBER_GROUP: Service(get_member_group, "brokers of one name"),
-    RequestCode.GET_KV_CONFIG: Service(get_kv_config, "a setting of a namespace; 22 if there is none"),
+    RequestCode.GET_KV_CONFIG: Service(get_kv_config, "a setting of a namespace; 22 without one"),
     RequestCode.GET_KVLIST_BY_NAMESPACE: Service(get_kv_list, "all settings of a namespace; 22 without any"),
     RequestCode.PUT_KV_CONFIG: Service(put_kv_config, "a setting, until the name server ends"),
     RequestCode.DELETE_KV_CONFIG: Service(delete_kv_config, "the setting is gone"),

@@ -1,4 +1,4 @@
-"""Name server and broker of one store, at their addresses, until they are told to end."""
+"""Name server and broker of one store, at their addresses, until the end."""
 
 from __future__ import annotations
 
@@ -9,129 +9,33 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Set
+from collections.abc import Awaitable, Callable, Coroutine, Set
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.formats.checksums import body_crc
 from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, RemoteError, UnreadableError, UsageError
 from rmqctl.formats.hosts import Host
 from rmqctl.network.broker.broker import Broker, WritableBroker, wall_clock
 from rmqctl.network.broker.master_broker import MasterBroker
 from rmqctl.network.broker.services import known_to, services_of
-from rmqctl.network.broker.settings import ANY_ADDRESS, BrokerIdentity
-from rmqctl.network.broker.tables import NO_VERSION
+from rmqctl.network.broker.settings import BrokerIdentity
 from rmqctl.network.clients.channel import Answers
-from rmqctl.network.clients.client import Client
 from rmqctl.network.ha.master import LogSource, MasterServer, SlaveLimits
 from rmqctl.network.nameserver import SERVICES as NAME_SERVER_SERVICES
 from rmqctl.network.nameserver import NameServer
-from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode, bean, fastjson
-from rmqctl.network.remoting.headers import RegisterBroker, UnregisterBroker
+from rmqctl.network.registration import Registrar
+from rmqctl.network.remoting.codec import RemotingCommand
 from rmqctl.network.remoting.requests import Caller, Processor, Session, Shared, Tell, Waiting
 from rmqctl.network.remoting.server import VIP_PORTS_BELOW, Address, Limits, RemotingServer, bound, bound_pair
 from rmqctl.network.remoting.tls import Admission, connections_left
-from rmqctl.network.topic_config import TopicConfig
 from rmqctl.network.unique_ids import own_address
 from rmqctl.network.watching import Watched, metrics, serve_metrics, watch
-from rmqctl.store.config.config_files import next_version
 from rmqctl.store.log.survey import settled_end
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.read.frames import message_at
 
-# Tells name servers of others that our broker is there, and with what topics (BrokerOuterAPI#registerBrokerAll).
-
-_LOOK_SECONDS = 0.5
-
-
-class Registrar:
-    """Registers a broker at every one of some name servers, as long as `keep_on` runs."""
-
-    def __init__(self, namesrv: str, broker: Broker, address: str) -> None:
-        """`namesrv`: addresses `host:port`, separated by `;`. `address`: where the others reach the broker."""
-        self._name_servers = [one for one in namesrv.split(";") if one]
-        self._broker = broker
-        self._address = address
-        self._client = Client(namesrv)
-        self._topics: Mapping[str, TopicConfig] = {}
-        self._version: dict[str, Any] = dict(NO_VERSION)
-        self._silent: set[str] = set()
-
-    async def keep_on(self) -> None:
-        """Register now, when the topics change, and every registerNameServerPeriod ms. What a name server says against
-        it is told once."""
-        told_at = 0.0
-        while True:
-            topics = self._broker.routes()
-            period = min(max(self._broker.settings.register_name_server_period, 10_000), 60_000) / 1000
-            if topics != self._topics or time.monotonic() - told_at >= period:
-                if topics != self._topics:
-                    # name servers compare versions, and look at the topics of a new one only
-                    self._topics, self._version = topics, next_version(self._version, self._broker.clock())
-                told_at = time.monotonic()
-                await asyncio.to_thread(self._register, self._body())
-            await asyncio.sleep(_LOOK_SECONDS)
-
-    def queues_of(self, topic: str) -> list[MessageQueue] | None:
-        """Return the queues of a topic in the cluster; those of the broker alone where no name server knows it."""
-        with contextlib.suppress(RemoteError):
-            route = self._client.route(topic)
-            if route is not None:
-                return list(route.readable)
-        return self._broker.own_queues_of(topic)
-
-    def _names(self) -> dict[str, Any]:
-        identity = self._broker.identity
-        return {
-            "broker_name": identity.name, "broker_addr": self._address, "cluster_name": identity.cluster,
-            "broker_id": identity.broker_id,
-        }  # fmt: skip
-
-    def _body(self) -> bytes:
-        table = {name: topic.as_bean() for name, topic in self._topics.items()}
-        wrapper = bean(dataVersion=self._version, topicConfigTable=table)
-        return fastjson(bean(filterServerList=[], topicConfigSerializeWrapper=wrapper))
-
-    def _register(self, body: bytes) -> None:
-        header = RegisterBroker(**self._names(), ha_server_addr=self._ha_address(), body_crc32=body_crc(body))
-        limit = self._broker.settings.register_broker_timeout_mills / 1000
-
-        def register_at(name_server: str) -> None:
-            try:
-                self._client.ask(name_server, RequestCode.REGISTER_BROKER, header, body, seconds=limit)
-                self._silent.discard(name_server)
-            except RemoteError as error:
-                if name_server not in self._silent:
-                    self._silent.add(name_server)
-                    self._broker.tell(f"not registered at name server {name_server}: {error.message}")
-
-        # one that does not answer keeps none of the others waiting
-        with ThreadPoolExecutor(len(self._name_servers)) as threads:
-            list(threads.map(register_at, self._name_servers))
-
-    def _ha_address(self) -> str:
-        """Return where slaves of other machines reach the log: brokerIP2, where slaves are listened for, or the
-        broker's own host; port 0 where none can come."""
-        identity = self._broker.identity
-        own = self._address.rpartition(":")[0]
-        if identity.ha_port is None:
-            return f"{own}:0"
-        host = self._broker.properties.get("brokerIP2")
-        if not host:
-            host = own if identity.ha_host in ANY_ADDRESS else identity.ha_host
-        return f"[{host}]:{identity.ha_port}" if ":" in host and host[0] != "[" else f"{host}:{identity.ha_port}"
-
-    def leave(self) -> None:
-        """Tell them that the broker goes; who does not hear it forgets it by itself."""
-        header = UnregisterBroker(**self._names())
-        for name_server in self._name_servers:
-            try:
-                if name_server not in self._silent:
-                    self._client.ask(name_server, RequestCode.UNREGISTER_BROKER, header)
-            except RemoteError as error:
-                self._broker.tell(f"name server {name_server} was not told of the end: {error.message}")
-        self._client.close()
-
+if TYPE_CHECKING:
+    from rmqctl.network.grpc.server import GrpcServer
 
 _TICK_SECONDS = 5.0
 _STEP_SECONDS = 0.1
@@ -141,12 +45,13 @@ _LARGEST_PORT = 65535
 
 
 class Ready(NamedTuple):
-    """Where they listen, as `host:port`; None for what nobody asked for. `slaves`: where these find the log."""
+    """Addresses in use, as `host:port`; None for what was not requested. `slaves`: where these find the log."""
 
     namesrv: str
     broker: str
     metrics: str | None = None
     slaves: str | None = None
+    grpc: str | None = None
 
 
 def is_loopback(host: str) -> bool:
@@ -164,13 +69,14 @@ def host_and_port(address: Address) -> str:
 
 class Listening(NamedTuple):
     """The sockets to serve on (see `bound`): besides the two, a page of metrics, the log for slaves, and the broker's
-    requests once more (`vip`)."""
+    requests once more (`vip`). `grpc` keeps the address for gRPC clients, and does not listen."""
 
     name_server: socket.socket
     broker: socket.socket
     metrics: socket.socket | None = None
     slaves: socket.socket | None = None
     vip: socket.socket | None = None
+    grpc: socket.socket | None = None
 
 
 async def serve(
@@ -186,13 +92,15 @@ async def serve(
 ) -> None:
     """Serve until `ended` returns; `on_ready` hears where. `watched` hears every second what was seen.
 
-    `register_at`: other name servers, separated by `;`, that are told of the broker. With `tls` clients may speak TLS.
+    `register_at`: other name servers, separated by `;`, at which the broker is registered. With `tls` clients may speak
+    TLS.
     """
     name_server = NameServer(broker.elapsed, release=broker.identity.release)
     brokers, name_servers = _servers(broker, name_server, tell, tls)
     pages: asyncio.Server | None = None
     registrar: Registrar | None = None
     master: MasterServer | None = None
+    calls: GrpcServer | None = None
 
     def ha_address(caller: Caller) -> str | None:
         # known once slaves are served
@@ -213,19 +121,20 @@ async def serve(
             master = await _serve_slaves(broker, brokers, on.slaves, own if on.vip is None else None, tell)
         if isinstance(broker, MasterBroker):
             wake_on_news(broker, asyncio.get_running_loop(), brokers.shared.waiting)
+        calls = await _serve_calls(broker, brokers.shared, on.grpc, tell, tls)
         servers = {"broker": brokers, "name_server": name_servers}
         if on.metrics is not None:
-            pages = await serve_metrics(on.metrics, lambda: metrics(servers, broker))
-        ticking = (
-            [go_on(broker, name_server)] if watched is None else [go_on(broker, name_server), watch(servers, watched)]
-        )
+            pages = await serve_metrics(on.metrics, lambda: metrics(servers, broker, calls))
+        counting = [one.seen for one in (brokers, name_servers, calls) if one is not None]
+        ticking = [go_on(broker, name_server), *([] if watched is None else [watch(counting, watched)])]
         if register_at:
             registrar = Registrar(register_at, broker, _address_for_others(own, broker.properties.get("brokerIP1")))
             ticking.append(registrar.keep_on())
             broker.queues_of = registrar.queues_of
         metrics_at = None if on.metrics is None else host_and_port(on.metrics.getsockname()[:2])
         slaves_at = None if master is None else host_and_port(master.address)
-        on_ready(Ready(host_and_port(at), host_and_port(own), metrics_at, slaves_at))
+        calls_at = None if calls is None else calls.address
+        on_ready(Ready(host_and_port(at), host_and_port(own), metrics_at, slaves_at, calls_at))
         await _until(ended(), *ticking)
     finally:
         if registrar is not None:
@@ -234,15 +143,32 @@ async def serve(
             pages.close()
         if master is not None:
             await asyncio.to_thread(master.close)
+        if calls is not None:
+            await calls.close()
         await name_servers.close()
         await brokers.close()
+
+
+async def _serve_calls(
+    broker: Broker, shared: Shared, kept: socket.socket | None, tell: Tell, tls: ssl.SSLContext | None
+) -> GrpcServer | None:
+    """Serve gRPC clients at an address, if one is kept."""
+    if kept is None:
+        return None
+    from rmqctl.network.grpc.server import GrpcServer
+
+    calls = GrpcServer(broker, shared, tell)
+    with kept:
+        host, port = kept.getsockname()[:2]
+    await calls.listen(host, port, tls)
+    return calls
 
 
 async def _serve_slaves(
     broker: Broker, server: RemotingServer, taken: socket.socket, own: Address | None, tell: Tell
 ) -> MasterServer:
-    """Have slaves follow the log; they ask for the tables of config/ two ports below the broker's `own`, too
-    (MixAll#brokerVIPChannel), which is None where that port is listened at already."""
+    """Let slaves follow the log; they ask for the tables of config/ two ports below the broker's `own`, too
+    (MixAll#brokerVIPChannel), which is None if that port is used already."""
     log = broker.files.log
     if isinstance(broker, WritableBroker):
         source = LogSource(log, lambda: log.max_offset)
@@ -255,6 +181,7 @@ async def _serve_slaves(
         batch=settings.ha_transfer_batch_size,
         heartbeat=settings.ha_send_heartbeat_interval / 1000,
         silence=settings.ha_housekeeping_interval / 1000,
+        rate=settings.max_ha_transfer_byte_in_second if settings.ha_flow_control_enable else None,
     )
     master = MasterServer(taken, source, broker.slaves, tell, limits)
     try:
@@ -276,6 +203,8 @@ def _servers(
     admission = Admission(connections_left(2 * Limits().connections), tell)
     asyncio.get_running_loop().set_exception_handler(lambda _, context: admission.say(_failed_in_loop(context)))
     of_messages = Processor(broker, known, tell, release)
+    of_messages.intercept = broker.intercept
+    of_messages.guard = None if broker.guard is None else broker.guard.check
     of_names = Processor(name_server, known_to(release, NAME_SERVER_SERVICES), tell, release)
     limits = Limits(idle_seconds=broker.settings.server_channel_max_idle_time_seconds)
     brokers = RemotingServer(
@@ -295,10 +224,10 @@ def _failed_in_loop(context: dict[str, Any]) -> str:
 
 
 def wake_on_news(broker: MasterBroker, loop: asyncio.AbstractEventLoop, waiting: Waiting) -> None:
-    """Have the pulls that wait for a queue woken, in the loop's thread, when it gets messages."""
+    """Have what waits for a queue woken, in the loop's thread, when it gets messages."""
+    broker.wake = waiting.wake
 
     def told(keys: Set[tuple[str, int]]) -> None:
-        # a loop that has ended has nobody who waits
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(waiting.wake, keys)
 
@@ -386,10 +315,8 @@ def last_store_host(broker: Broker) -> Host | None:
 
 
 class ListeningBroker:
-    """Serves an open store at free ports. A context manager; the store is closed by whoever opened it, afterwards.
-
-    Within it `namesrv` is what any client is given as the name server's address, and `address` the broker's own, both
-    as `host:port`.
+    """Serves an open store at free ports. A context manager; the opener closes the store afterwards. Within it
+    `namesrv` and `address` are the addresses of name server and broker for clients, as `host:port`.
     """
 
     def __init__(
@@ -401,10 +328,13 @@ class ListeningBroker:
         *,
         host: str = "127.0.0.1",
         register_at: str | None = None,
+        clock: Callable[[], int] = wall_clock,
+        ports: tuple[int, ...] = (0, 0),
     ) -> None:
-        """Errors as for MasterBroker. `tell` takes lines for whoever looks after it; `register_at`: other name servers,
-        separated by `;`, that are told of it."""
-        self.broker = MasterBroker(store, identity or BrokerIdentity(), tell, properties=properties)
+        """Errors as for MasterBroker. `register_at`: other name servers. `ports`: of name server and broker; a third
+        one is for gRPC clients, at the address `grpc`."""
+        self.broker = MasterBroker(store, identity or BrokerIdentity(), tell, clock, properties)
+        self._ports = ports
         self._tell = tell
         self._host = host
         self._register_at = register_at
@@ -412,6 +342,7 @@ class ListeningBroker:
         self._end: Callable[[], object] = lambda: None
         self._thread = threading.Thread(target=self._run, name="rmqctl-broker", daemon=True)
         self.namesrv = self.address = ""
+        self.grpc: str | None = None
 
     def __enter__(self) -> ListeningBroker:
         """RefusedError where it cannot listen."""
@@ -421,7 +352,7 @@ class ListeningBroker:
         except BaseException:
             self.__exit__()
             raise
-        self.namesrv, self.address = at.namesrv, at.broker
+        self.namesrv, self.address, self.grpc = at.namesrv, at.broker, at.grpc
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -443,11 +374,17 @@ class ListeningBroker:
     async def _serve(self) -> None:
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         self._end = lambda: loop.call_soon_threadsafe(ended.set)
-        broker_on, vip_on = bound_pair(self._host, 0, self._tell)
-        with broker_on, vip_on or contextlib.nullcontext(), bound(self._host, 0) as name_server_on:
+        broker_on, vip_on = bound_pair(self._host, self._ports[1], self._tell)
+        with (
+            broker_on,
+            vip_on or contextlib.nullcontext(),
+            bound(self._host, self._ports[0]) as name_server_on,
+            contextlib.ExitStack() as kept,
+        ):
+            calls_on = [kept.enter_context(bound(self._host, port, listens=False)) for port in self._ports[2:]]
             await serve(
                 self.broker,
-                Listening(name_server_on, broker_on, vip=vip_on),
+                Listening(name_server_on, broker_on, vip=vip_on, grpc=calls_on[0] if calls_on else None),
                 self._tell,
                 self._ready.set_result,
                 ended.wait,
@@ -459,10 +396,8 @@ class ListeningBroker:
 
 
 class LocalBroker:
-    """Serves an open store to clients in this process. A context manager; the store is closed by whoever opened it.
-
-    `namesrv` is what a Producer or Consumer is given as the name server's address, and `dial` how it is reached:
-    `Producer(local.namesrv, dial=local.dial)`.
+    """Serves an open store to clients in this process. A context manager; the opener closes the store. Clients are
+    given both of its places: `Producer(local.namesrv, dial=local.dial)`.
     """
 
     namesrv = "local"
@@ -475,7 +410,7 @@ class LocalBroker:
         clock: Callable[[], int] = wall_clock,
         properties: dict[str, str] | None = None,
     ) -> None:
-        """Errors as for MasterBroker. `tell` takes lines for whoever looks after it."""
+        """Errors as for MasterBroker. `tell` takes lines for the operator."""
         self.broker = MasterBroker(store, identity or BrokerIdentity(), tell, clock, properties)
         self._name_server = NameServer(self.broker.elapsed)
         self._name_server.routes.add_own(
@@ -561,7 +496,7 @@ class _Caller:
         return future
 
     def answered(self, opaque: int, answer: RemotingCommand | None) -> None:
-        """Take the client's answer to a request of ours. In the thread of the loop."""
+        """Take the client's answer to a request. In the thread of the loop."""
         future = self._asked.pop(opaque, None)
         if future is not None:
             future.set_result(answer)

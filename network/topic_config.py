@@ -1,11 +1,14 @@
-"""A topic as a broker is configured for it and a route tells of it (TopicConfig, PermName)."""
+"""A topic as a broker is configured for it and a route describes it (TopicConfig, PermName)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from rmqctl.formats.errors import UsageError
 from rmqctl.network.remoting.codec import MessageQueue, bean, integer_of, text_of
+from rmqctl.store.config import config_tables
+from rmqctl.store.config.config_files import MOST_QUEUES, topic_problem
 from rmqctl.store.pop.records import RETRY_PREFIX
 
 PERM_READ = 4
@@ -23,6 +26,8 @@ UNIT, UNIT_SUBSCRIPTION = 1, 2
 """Bits of a topic's sys flag: sent to by producers in unit mode, retried by consumers in unit mode (TopicSysFlag)."""
 _SINGLE_TAG = "SINGLE_TAG"
 _DEFAULT_QUEUES = 16
+# TopicMessageType, without what no topic is made for by hand
+_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")
 
 
 class TopicConfig(NamedTuple):
@@ -48,7 +53,7 @@ class TopicConfig(NamedTuple):
         return [MessageQueue(broker, number, self.name) for number in range(count)]
 
     def as_bean(self) -> dict[str, Any]:
-        """The topic as it stands in topics.json and in answers."""
+        """Return the topic as in topics.json and in answers."""
         return bean(
             attributes=dict(self.attributes),
             order=self.order,
@@ -74,6 +79,25 @@ def topic_from_bean(name: str, content: Mapping[str, Any]) -> TopicConfig:
         content.get("order") is True,
         attributes if isinstance(attributes, dict) else {},
     )
+
+
+def topic_from_text(text: str, queues: int) -> TopicConfig:
+    """Return the topic of NAME, NAME:TYPE or NAME:TYPE:QUEUES, by default of NORMAL messages with `queues` queues.
+    UsageError."""
+    name, *more = text.split(":")
+    kind = more[0] if more else "NORMAL"
+    count = more[1] if len(more) > 1 else str(queues)
+    problem = topic_problem(name)
+    if problem is None and kind not in _TYPES:
+        problem = f"{kind!r} is not a type of messages ({', '.join(_TYPES)})"
+    if problem is None and not (
+        len(more) <= 2 and count.isascii() and count.isdigit() and 0 < int(count) <= MOST_QUEUES
+    ):
+        problem = f"a topic has 1 to {MOST_QUEUES} queues"
+    if problem is not None:
+        raise UsageError(f"topic {text!r}: {problem}", hint="write it as NAME, NAME:FIFO or NAME:FIFO:4")
+    attributes = {} if kind == "NORMAL" else {config_tables.MESSAGE_TYPE: kind}
+    return TopicConfig(name, int(count), int(count), attributes=attributes)
 
 
 def reply_topic(cluster: str) -> str:

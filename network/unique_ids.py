@@ -69,7 +69,7 @@ class UniqueIds:
         return made
 
     def _run(self, most: int) -> tuple[str, int]:
-        """The next id, and how many there are, at most so many, that differ from it only by counting on."""
+        """Return the next id, and how many, at most `count`, differ from it only by counting on."""
         counter, earliest, latest = self.place
         run = min(most, _COUNTS - counter)
         now = max(self._clock(), earliest)

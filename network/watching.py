@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.master_broker import MasterBroker
+from rmqctl.network.broker.pop.service import PopBroker
 from rmqctl.network.remoting.codec import RequestCode
 from rmqctl.network.remoting.server import OTHER, RemotingServer, Seen
+
+if TYPE_CHECKING:
+    from rmqctl.network.grpc.server import GrpcServer
 
 Watched = Callable[[Seen, Seen, float], None]
 """Hears what was seen before and what is seen now, and how many seconds lie between."""
@@ -21,22 +26,22 @@ _LARGEST_REQUEST = 8 * 1024
 _MOST_READERS = 16
 
 
-async def watch(servers: Mapping[str, RemotingServer], told: Watched) -> None:
+async def watch(counting: Sequence[Callable[[], Seen]], told: Watched) -> None:
     """Tell, once a second, what was seen before and now of all servers together."""
     loop = asyncio.get_running_loop()
-    before, at = _together(servers), loop.time()
+    before, at = _together(counting), loop.time()
     while True:
         await asyncio.sleep(WATCH_SECONDS)
-        now, then = _together(servers), loop.time()
+        now, then = _together(counting), loop.time()
         told(before, now, then - at)
         before, at = now, then
 
 
-def _together(servers: Mapping[str, RemotingServer]) -> Seen:
-    return Seen(*map(sum, zip(*(server.seen() for server in servers.values()), strict=True)))
+def _together(counting: Sequence[Callable[[], Seen]]) -> Seen:
+    return Seen(*map(sum, zip(*(seen() for seen in counting), strict=True)))
 
 
-def metrics(servers: Mapping[str, RemotingServer], broker: Broker) -> str:
+def metrics(servers: Mapping[str, RemotingServer], broker: Broker, calls: GrpcServer | None = None) -> str:
     """The page: all names begin with `rmqctl_`; labels hold nothing that a client or the store can choose. A slave is
     labelled with the address that it comes from."""
     lines: list[str] = []
@@ -71,6 +76,17 @@ def metrics(servers: Mapping[str, RemotingServer], broker: Broker) -> str:
             for code, count in sorted(server.traffic.requests.items())
         },
     )
+    if calls is not None:
+        family("grpc_clients", "gauge", "gRPC clients whose settings are known.", {"": len(calls.clients)})
+        family("grpc_received_bytes_total", "counter", "Bytes of gRPC requests.", {"": calls.traffic.bytes_in})
+        family("grpc_sent_bytes_total", "counter", "Bytes of gRPC answers.", {"": calls.traffic.bytes_out})
+        answered = {f'{{call="{call}",status="{one}"}}': count for (call, one), count in sorted(calls.answered.items())}
+        family("grpc_calls_total", "counter", "gRPC calls that were answered, by status.", answered)
+    if isinstance(broker, PopBroker):
+        pop = broker.pop
+        family("pop_checkpoints", "gauge", "Pops that are not settled.", {"": len(pop.records)})
+        family("pop_messages", "gauge", "Messages that are popped and not acknowledged.", {"": pop.records.in_flight()})
+        family("pop_waiting", "gauge", "Pops that wait for messages.", {"": pop.waiting.total()})
     family("commitlog_end_offset", "gauge", "Physical offset behind the last message.", {"": broker.log_end})
     end, slaves = broker.log_end, broker.slaves.all()
     family("slaves", "gauge", "Slaves that follow the log now.", {"": len(slaves)})

@@ -107,8 +107,8 @@ class Workers:
         processes: int,
         on_done: Callable[[int], None] | None,
     ) -> list[Any]:
-        """`task` of each item, in the order of the items, by so many processes, of which no more than there are items
-        work; those that are not there are started. The first error ends all of them. See Engine.run."""
+        """Run `task` for each item, in the order of the items, by at most `count` processes, and no more than there are
+        items; missing ones are started. The first error ends all of them. See Engine.run."""
         packed = pickle.dumps(task)
         taken: list[_Worker] = []
         try:
@@ -248,9 +248,9 @@ class Engine(Protocol):
         """`task` of each item; the results in the order of the items.
 
         A task is a function of a module, or a functools.partial of one, and idempotent: it may run twice, also at the
-        same time, and one of its results counts. `on_done` is told how many items more are done; `name` is for
-        people. An error of the family that a task raises arrives here as it was; no other result does then. After
-        Ctrl-C the tasks are stopped.
+        same time, and one of its results counts. `on_done` gets how many items more are done; `name` is for people. An
+        error of the family that a task raises arrives here as it was; no other result does then. After Ctrl-C the tasks
+        are stopped.
         """
 
 
@@ -292,7 +292,7 @@ class LocalEngine:
         return results
 
     def _leaves(self, left: int) -> bool:
-        """Whether so many items are left to processes."""
+        """Return whether that many items are left to processes."""
         if self._processes == 1 or self._alone_for > 0:
             return False
         return left > 1 or len(self._workers) > 0 or not self._has_worked
@@ -455,8 +455,8 @@ def _in_a_sentence(error: Exception) -> EngineError | None:
         return None
     found = re.search(r"SparkException: (.{1,300}?)(?:\n|$)", text)
     return EngineError(
-        f"Spark gave up: {found[1] if found else text[:300]}",
-        hint="look at the executors' logs; the command left nothing half done and can be run again",
+        f"Spark failed: {found[1] if found else text[:300]}",
+        hint="look at the executors' logs; no partial output is left: run the command again after fixing the cause",
     )
 
 
@@ -473,7 +473,7 @@ def attempt(folder: Path, name: str) -> Path:
 
 @contextlib.contextmanager
 def scratch_folder(folder: Path) -> Iterator[Path]:
-    """`folder`, made anew for the time being."""
+    """Create `folder` again, for this block only."""
     remove_for_good(folder)
     io.make_directories(folder)
     try:

@@ -144,8 +144,8 @@ def exchange(
 ) -> tuple[list[Result], list[Reduced]]:
     """The results of the items and those of the partitions, each in order.
 
-    Both tasks are as Engine.run wants them; `task` gives exactly `partitions` pieces. `on_done` is told of the items.
-    The same on every engine. WriteFailedError where the temporary folder has no room.
+    Both tasks are as Engine.run wants them; `task` gives exactly `partitions` pieces. `on_done` gets the items. The
+    same on every engine. WriteFailedError if the temporary folder is full.
     """
     if isinstance(engine, SparkEngine):
         return _on_spark(engine, name, task, items, partitions, reduce, on_done)

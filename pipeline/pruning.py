@@ -52,8 +52,8 @@ def kept_splits(
 ) -> list[Split]:
     """The parts of splits that may hold wanted messages. Reads a few KB a split, and only if store times are asked for.
 
-    `clock_tolerance` in ms; None: store times leave nothing out. Without `clips` splits are kept whole: somebody wants
-    no task to begin in the middle of a file.
+    `clock_tolerance` in ms; None: store times leave nothing out. Without `clips` splits are kept whole: the caller
+    wants no task to begin in the middle of a file.
     """
     offsets = wanted.physical_offsets
     kept = [split for split in splits if split.begin <= offsets.high and split.end > offsets.low]
@@ -140,7 +140,7 @@ def _kept(times: Sequence[int | None], wanted: Range, tolerance: int) -> list[bo
 
 
 def _last_known(times: Sequence[int | None]) -> list[int | None]:
-    """For each place the last time up to it, itself included; None where there is none."""
+    """Return for each place the last time up to it, itself included; None without one."""
     found: list[int | None] = []
     for time in times:
         found.append(time if time is not None or not found else found[-1])
@@ -148,8 +148,8 @@ def _last_known(times: Sequence[int | None]) -> list[int | None]:
 
 
 def first_store_time(log: MappedFileQueue, split: Split, most: int = _LARGEST_WINDOW) -> int | None:
-    """Store time in ms of the first place in the split that looks like a message; None if there is none within about
-    `most` bytes, or where no broker writes that time."""
+    """Return the store time in ms of the first place in the split that looks like a message; None without one within
+    about `most` bytes, or for a time that no broker writes."""
     place = _first_place(log, split, most)
     time = None if place is None else store_time_at(log, place)
     return time if time is not None and is_possible_time(time) else None
@@ -246,7 +246,8 @@ def look_up(
 
 
 def _led_to(file: IndexFile, log: MappedFileQueue, hashes: Collection[int]) -> set[int] | None:
-    """Where the chains of hashes lead; None if one is not in order, or leads to what is no message with this hash."""
+    """Return the messages of the chains of hashes; None if one is not in order, or leads to something other than a
+    message with this hash."""
     seen: dict[int, bool] = {}
     result = QueryResult()
     for wanted in hashes:
@@ -307,7 +308,7 @@ def by_time(files: StoreFiles, times: tuple[int, int], first: int, end: int) -> 
 
 
 def _with_neighbours(seconds: Int64s) -> tuple[Int64s, Int64s]:
-    """The least and the most of each of three that follow one another: between these a time lies that is wrong."""
+    """Return the least and the most of each three successive times: outside of these a time is wrong."""
     least, most = seconds.copy(), seconds.copy()
     for to, other in ((slice(1, None), seconds[:-1]), (slice(None, -1), seconds[1:])):
         least[to] = np.minimum(least[to], other)

@@ -1,4 +1,4 @@
-"""What of the log need not be read, because a consume queue names it as a message that nobody wants.
+"""Leaves out parts of the log that a consume queue names as messages of no interest.
 
 No queue is believed to be whole: a message may have no unit at all. So the units of all queues are put together, those
 of the queues that are wanted as well as of all others. Each says where a frame begins and ends. What is read is the
@@ -123,7 +123,7 @@ def spans_to_read(
 
 
 def _tail_apart(span: ByteSpan, ends: Int64s) -> list[ByteSpan]:
-    """What follows the last frame that ends in a span apart from it: whoever reads it sees at once that it is empty."""
+    """Separate what follows the last frame that ends in a span: its reader sees at once that it is empty."""
     last = int(ends.max(initial=span[0]))
     return [(span[0], last), (last, span[1])] if span[0] < last < span[1] else [span]
 
@@ -188,7 +188,7 @@ def _between(batch: MessageColumns, begin: int, end: int) -> MessageColumns:
 def sure_places(files: StoreFiles, places: Sequence[int]) -> tuple[list[ByteSpan], list[int]]:
     """Frames at some of the physical offsets that a queue's unit names as well, and the places that are in doubt.
 
-    Where no good message starts, there is none for a walk either: such places are among neither.
+    Places without a good message are in neither result.
     """
     sure: list[ByteSpan] = []
     doubtful: list[int] = []
@@ -213,7 +213,7 @@ def sure_places(files: StoreFiles, places: Sequence[int]) -> tuple[list[ByteSpan
 
 
 def _queues(files: StoreFiles) -> list[AnyConsumeQueue] | None:
-    """All queues; None where they cannot be looked at, whatever the reason: then they say nothing."""
+    """Return all queues; None if any error prevents reading them: then they exclude nothing."""
     try:
         return files.queues.all()
     except RmqctlError:
@@ -348,9 +348,9 @@ def split_batches(
     """Batches of the split's messages that `chooser` means, none empty, in the log's order, with columns `names` of
     `rmqctl.store.scan.schema`.
 
-    Damaged spans are told to `on_damage` and passed. Bodies that do not unpack are given as stored, and told to
-    `on_body`. `views`: see `rmqctl.store.scan.scan.Scan`. `spans`: the only
-    ones to read, see `named.span_columns`; None: all is walked.
+    Damaged spans are reported to `on_damage` and skipped. Bodies that do not unpack are given as stored, and reported
+    to `on_body`. `views`: see `rmqctl.store.scan.scan.Scan`. `spans`: the only ones to read, see `named.span_columns`;
+    None: all is walked.
     """
     maker = BatchMaker(names, views, on_body)
     # a walk without any columns has no row numbers to choose by

@@ -1,4 +1,4 @@
-"""Work on Spark that somebody waits for: in a thread of its own, so that progress can be told and Ctrl-C answered.
+"""Runs Spark jobs in a thread of their own, so that progress can be shown and Ctrl-C answered.
 
 The thread that waits does not talk to the JVM meanwhile: Ctrl-C in the middle of a call would leave an answer behind
 that the next call of the same thread takes for its own. Calls that it has to make are `uninterrupted`.
@@ -38,8 +38,8 @@ def run_job(
 ) -> _Result:
     """`work` with all the Spark jobs that it starts; what it raises is raised here. `name` is for people.
 
-    `on_done` is told how many more tasks have ended well. `look` is called from time to time, in another thread; what
-    it raises is raised here, too. Then, and after Ctrl-C, the jobs are cancelled. EngineError if Spark is gone.
+    `on_done` gets how many more tasks have ended well. `look` is called from time to time, in another thread; what it
+    raises is raised here, too. Then, and after Ctrl-C, the jobs are cancelled. EngineError if Spark is gone.
     """
     try:
         return _run(session.sparkContext, name, work, on_done, look)
@@ -121,7 +121,7 @@ def completed_tasks(context: Any, group: str) -> int:
 
 
 class _Watch:
-    """Counts tasks, and looks whatever else there is to look at, in a thread of its own."""
+    """Counts tasks, and calls `look`, in a thread of its own."""
 
     def __init__(self, look: Callable[[], None] | None) -> None:
         self._look = look
@@ -150,7 +150,7 @@ class _Watch:
         self._thread = thread
 
     def end(self) -> None:
-        """No more looks, and none under way when this returns: whoever waited may be about to stop the session."""
+        """Stop all calls of `look`; none is running when this returns, because the caller may stop the session next."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join(_FAREWELL)
@@ -257,7 +257,7 @@ def session_options(session: SparkSession) -> str:
 
 
 def parse_storage_options(text: str) -> dict[str, dict[str, Any]]:
-    """The same of JSON: {"s3": {"endpoint_url": …}}. UsageError for what is none."""
+    """The same of JSON: {"s3": {"endpoint_url": …}}. UsageError for an invalid one."""
     try:
         found = json.loads(text)
     except ValueError:

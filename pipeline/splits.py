@@ -51,10 +51,9 @@ class PlannedFile(NamedTuple):
 class Split(NamedTuple):
     """The records of a store that start in [begin, end), physical offsets; `begin` need not be a record's start.
 
-    `store` is an absolute path, the same on every machine, or an address. `files` are those that somebody who reads the
-    split needs: the one that it begins in or behind, and those up to the one behind it; without any, the store is
-    listed again. `file_size`: what the log's files have as a rule. `listing`: in which listing of a server they were
-    seen. Picklable.
+    `store` is an absolute path, the same on every machine, or an address. `files` are those that a reader of the split
+    needs: the one that it begins in or after, and those up to the one after it; without any, the store is listed again.
+    `file_size`: what the log's files have as a rule. `listing`: in which listing of a server they were seen. Picklable.
     """
 
     store: str
@@ -132,8 +131,8 @@ def _planned(path: Path, size: int) -> PlannedFile:
 def _without_empty(files: StoreFiles, edges: list[int], starts: set[int]) -> list[int]:
     """The edges without those in the empty space at the end of the log, the beginnings of files apart.
 
-    To know that space to be empty, whoever comes to its beginning looks through all of it: others would only do so
-    once more. An edge too few makes one split larger and nothing wrong.
+    The task at the beginning of that space reads all of it to know that it is empty: others would only repeat that. An
+    edge too few makes one split larger and nothing wrong.
     """
     kept: list[int] = []
     for number, edge in reversed(list(enumerate(edges))):
@@ -162,7 +161,7 @@ def open_split(split: Split) -> StoreFiles:
 
 
 def open_in_task(store: str, config: StoreConfig, listing: str = "", planned: Sequence[PlannedFile] = ()) -> StoreFiles:
-    """A store that somebody else has opened before, opened for reading; NotAStoreError that names this machine where it
+    """Open a store for reading that another process has opened before; NotAStoreError that names this machine if it
     does not see the store.
 
     Of one on a server these files were seen in `listing`: what else is in the store is listed when it is asked for,
@@ -389,9 +388,10 @@ def _each(task: Callable[[StoreFiles, Split], Result], files: StoreFiles, splits
 
 
 def whole_files_at_need(split_size: int, work: Callable[[int, Events], Result], events: Events = Events()) -> Result:
-    """`work` of the split size; where a huge message hides decoys at an edge (SplitEdgeError), anew of WHOLE_FILES.
+    """Return `work` of the split size; if a huge message hides decoys at an edge (SplitEdgeError), again of
+    WHOLE_FILES.
 
-    `work` gets `events`, too. Of work that is done anew the opposite is reported first: less than nothing.
+    `work` gets `events`, too. Before work is done again its former progress is subtracted.
     """
     done = 0
 

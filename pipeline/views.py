@@ -92,15 +92,18 @@ TABLES: dict[str, Table] = {
         ),
     ),
     "index_entries": Table(
-        "entries of the key index; a file that is cut short gives those it has",
+        "entries of the key index, of its files and of `rocksdbstore/`; a file that is cut short gives those it has",
         _columns(
-            file=(STRING, "name of the index file"),
+            file=(STRING, "name of the index file, or rocksdbstore"),
             entry=(INT, "number of the entry in its file"),
             key_hash=(INT, "hash of TOPIC#KEY"),
-            slot=(INT, "slot that its chain begins at"),
+            slot=(INT, "slot that its chain begins at; null in RocksDB"),
             physical_offset=(BIGINT, "where its message begins in the commitlog"),
-            store_timestamp=(TIMESTAMP, "when its message was stored, to the second"),
-            previous_entry=(INT, "the next older entry of the slot; 0 for none"),
+            store_timestamp=(TIMESTAMP, "when its message was stored; in files to the second"),
+            previous_entry=(INT, "the next older entry of the slot; 0 for none, null in RocksDB"),
+            topic=(STRING, "in RocksDB only"),
+            key=(STRING, "in RocksDB only: a key, a unique key or tags"),
+            kind=(STRING, "in RocksDB only: K, U or T"),
         ),
     ),
     "consumer_offsets": Table(

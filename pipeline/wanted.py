@@ -44,7 +44,7 @@ def is_by_queue(text: str) -> bool:
 
 
 def queue_offsets(option: str, text: str) -> OffsetsByQueue:
-    """The offsets that an option says; UsageError for what is none. -2: the earliest one, -1: behind the last one."""
+    """Return the offsets of an option; UsageError if invalid. -2: the earliest one, -1: after the last one."""
     hint = f'write .option("{option}", \'{{"TopicA": {{"0": 23, "1": -2}}}}\')'
     try:
         content = json.loads(text)
@@ -65,9 +65,9 @@ def queue_offsets(option: str, text: str) -> OffsetsByQueue:
 
 
 def bounds_between(starting: OffsetsByQueue, ending: OffsetsByQueue) -> tuple[QueueBounds, ...]:
-    """What is meant of the queues that are named; of others, all. UsageError for an end before everything."""
+    """Return the bounds of the named queues; other queues are read whole. UsageError for an end before everything."""
     if _EARLIEST in ending.values():
-        raise UsageError("option ending_offset says -2, the earliest: nothing lies before it", hint="-1 is the end")
+        raise UsageError("option ending_offset is -2, the earliest: no message is before it", hint="use -1 for the end")
     begins = {_EARLIEST: 0, _LATEST: _QUEUE_BOUNDS_HIGHEST}
     ends = {_LATEST: _QUEUE_BOUNDS_HIGHEST}
     return tuple(
@@ -95,7 +95,7 @@ class Range(NamedTuple):
 
     @property
     def is_all(self) -> bool:
-        """Whether every number is meant."""
+        """Return whether it contains every number."""
         return self == Range()
 
     def narrowed(self, low: int, high: int) -> Range:
@@ -223,7 +223,7 @@ def _in_bounds(batch: MessageColumns, one: QueueBounds) -> Flags:
 
 
 class Comparison(NamedTuple):
-    """A column held against constants: texts, whole numbers, moments with a time zone, or whatever else.
+    """A column compared with constants: texts, whole numbers, moments with a time zone, or other values.
 
     `sign`: "=" and "in" for one and for any of the values; "<" and ">" for bounds, which may be reached.
     """
@@ -303,14 +303,14 @@ def _keys(texts: frozenset[str] | None) -> frozenset[str] | None:
 
 
 def _id_offsets(ids: frozenset[str]) -> Iterator[int]:
-    """The physical offsets that message ids speak of. What is no message id matches no message."""
+    """The physical offsets that message ids speak of. Invalid message ids match no message."""
     for text in ids:
         with contextlib.suppress(UsageError):
             yield parse_offset_message_id(text)[1]
 
 
 def _bounds(one: Comparison, bounds_of: Any) -> Range | None:
-    """The range that a comparison lets pass; None if it cannot be told."""
+    """Return the range that a comparison selects; None if unknown."""
     found = [bounds_of(value) for value in one.values]
     if not found or None in found:
         return None

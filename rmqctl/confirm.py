@@ -1,9 +1,8 @@
-"""The one place that asks. What takes something away says how much, asks on a terminal, and elsewhere needs --yes.
+"""Confirmation of losses: a command prints their size and prompts on a terminal, and needs --yes elsewhere.
 
-Something is: good messages that the store does not have afterwards, whether they are kept or not; anything that
-nothing is kept of (a change without a journal, files that `clean` removes, what a change kept, a file that is
-replaced); messages that a group has not read and is set behind. What is moved into a journal is not gone; nor are
-damaged bytes, of which nobody knows how many messages they were.
+Losses are valid messages that the store lacks afterwards, kept or not; data removed without undo (a change without a
+journal, files that `clean` removes, undo data, a file that is replaced); unread messages that a group skips. Data moved
+into a journal is not gone; nor are damaged bytes, whose number of messages is unknown.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqctl.formats.errors import RefusedError, counted
-from rmqctl.output.progress import aside
+from rmqctl.output.terminal import aside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,16 +23,16 @@ if TYPE_CHECKING:
 
 
 def agrees(what: str, *, yes: bool) -> bool:
-    """Whether a command may do `what`, such as "takes 3 messages away": `yes` says so already, else the person at the
-    terminal does. RefusedError where nobody can be asked."""
+    """Return whether a command may do `what`, such as "deletes 3 messages": at once with `yes`, else after a prompt.
+    RefusedError without a terminal to prompt on."""
     if yes:
         return True
     if not _is_terminal():
-        raise RefusedError(f"this {what}; there is no terminal to ask at", hint="add --yes")
+        raise RefusedError(f"this {what}; no terminal to prompt on", hint="confirm with --yes")
     from rmqctl.output.table import visible
 
     with aside():
-        return click.confirm(visible(f"This {what}. Go on?"), default=False, err=True)
+        return click.confirm(visible(f"This {what}. Continue?"), default=False, err=True)
 
 
 def _is_terminal() -> bool:
@@ -41,8 +40,8 @@ def _is_terminal() -> bool:
 
 
 def confirm_loss(yes: bool, unread: str = "that the group has not read") -> Callable[[Loss], None]:
-    """Return what asks whether a change may take so much away. `unread` describes the messages that it passes
-    over. click.Abort if the person at the terminal does not want it; RefusedError as `agrees`."""
+    """Return the callback that confirms a loss. `unread` describes the messages that a group skips. click.Abort if
+    the user declines; RefusedError as `agrees`."""
 
     def confirm(loss: Loss) -> None:
         if not agrees(_told(loss, unread), yes=yes):
@@ -56,17 +55,17 @@ def _told(loss: Loss, unread: str) -> str:
 
     told = []
     if loss.messages:
-        told.append(f"takes {counted(loss.messages, 'message')} away")
+        told.append(f"deletes {counted(loss.messages, 'message')}")
     if loss.skipped:
-        told.append(f"passes over {counted(loss.skipped, 'message')} {unread}")
+        told.append(f"skips {counted(loss.skipped, 'message')} {unread}")
     if loss.files:
         size = f"{human_size(loss.bytes)} in {counted(loss.files, 'file')}"
-        told.append(f"removes or overwrites {size} and keeps nothing of it")
+        told.append(f"removes or overwrites {size} without undo")
     return ", ".join(told)
 
 
 def require_agreed_file(path: Path, overwrite: bool, yes: bool) -> None:
-    """Before a file is written that may be there: whether that one may go. click.Abort and RefusedError as above."""
+    """Confirm that an existing file may be replaced. click.Abort and RefusedError as `agrees`."""
     from rmqctl.output.table import human_size
     from rmqctl.store.files.reading import is_file
 

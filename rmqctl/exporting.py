@@ -58,7 +58,7 @@ def _as_batches(
     compression: Compression = "zstd",
 ) -> ExportReport:
     from rmqctl.opening import selected_bytes
-    from rmqctl.output.progress import progress
+    from rmqctl.output.terminal import progress
 
     lines: JsonColumns | MessageLines | None = None
     if target.format == "jsonl":
@@ -89,7 +89,7 @@ def _plain_lines(
     from rmqctl.formats.message import unread_body_error
     from rmqctl.opening import selected_bytes
     from rmqctl.output.output import csv_lines, json_line
-    from rmqctl.output.progress import progress
+    from rmqctl.output.terminal import progress
 
     names = known_columns(names)
     shows_bodies = names is None or any(name.startswith("body") for name in names)
@@ -130,7 +130,7 @@ def export_on_spark(
     """Write what is selected as tasks of Spark, into a directory of files."""
     from rmqctl.flags.spark_options import job_engine
     from rmqctl.opening import selected_bytes
-    from rmqctl.output.progress import progress
+    from rmqctl.output.terminal import progress
     from rmqctl.pipeline.jobs.export import export_with
 
     require_pyarrow()

@@ -49,12 +49,16 @@ class Question(NamedTuple):
 
 def find_and_show(store: StoreLocation, output: Output, wanted: Question) -> int:
     """Find, show, and return the exit code; NotFoundError, CorruptError and what opening a store raises."""
-    with open_store(store, needs_messages=True) as opened:
+    with open_store(store) as opened:
         reader = opened.reader
+        lost = opened.files.lost_log()
+        if lost is not None:
+            raise lost
         try:
             return _found(reader, output, wanted)
-        except NotFoundError as error:
-            raise _in_unread_log(reader, wanted) or _with_nearest(reader, wanted, error) from None
+        except (NotFoundError, UncertainError) as error:
+            lost = _in_lost_queue(reader, wanted) if isinstance(error, NotFoundError) else None
+            raise lost or _in_unread_log(reader, wanted) or _with_nearest(reader, wanted, error) from None
         except CorruptError as error:
             raise _with_nearest(reader, wanted, error) from error.__cause__
 
@@ -66,6 +70,15 @@ def _with_nearest(reader: StoreReader, wanted: Question, error: RmqctlError) -> 
     from rmqctl.reports.dispatch_state import add_nearest
 
     return add_nearest(error, reader.files)
+
+
+def _in_lost_queue(reader: StoreReader, wanted: Question) -> CorruptError | None:
+    """Return the damage that the queue which is asked for has no files; None where it has them, or is not known."""
+    if wanted.topic is None or (wanted.at is None and wanted.queue_id is None):
+        return None
+    if wanted.offset is not None and reader.files.queues.find(wanted.topic, wanted.queue_id or 0) is not None:
+        return None
+    return next(iter(_behind(reader, wanted.topic, wanted.queue_id)), None)
 
 
 def _in_unread_log(reader: StoreReader, wanted: Question) -> UncertainError | None:
@@ -116,17 +129,14 @@ def _at_physical_offset(reader: StoreReader, output: Output, offset: int) -> int
 
 
 def _by_id(reader: StoreReader, output: Output, text: str, topic: str | None, scan: bool) -> int:
-    from rmqctl.output.progress import progress
+    from rmqctl.output.terminal import progress
 
     with progress("searching the commitlog", log_bytes(reader.files), "bytes") as bar:
-        result = reader.telling(Events(bar.advance)).find(text, topic, scan=scan)
-    if result.scanned:
-        output.talk("the index did not lead to it: searched the whole commitlog")
+        result = reader.telling(Events(bar.advance, note=output.talk)).find(text, topic, scan=scan)
     if not result.messages:
-        where = "in the commitlog" if result.scanned else f"in the index, of {counted(result.topics, 'topic')} asked"
+        where = "in the commitlog" if result.is_whole else f"in the index, of {counted(result.topics, 'topic')} asked"
         missing = NotFoundError(
-            f"no message has the id {text!r}: {_as_offset_id(text)}, and it is no unique key {where}",
-            hint=None if result.scanned else "--scan searches the commitlog itself",
+            f"no message has the id {text!r}: {_as_offset_id(text)}, and it is no unique key {where}"
         )
         raise _nothing_found(output, result.damaged, missing)
     if not output.is_json:
@@ -137,52 +147,46 @@ def _by_id(reader: StoreReader, output: Output, text: str, topic: str | None, sc
 def _as_offset_id(text: str) -> str:
     if not is_message_id(text):
         return "an offset id would have 32 or 56 hex digits"
-    return "there is none at the offset it names"
+    return "no message is at its offset"
 
 
 def _by_key(reader: StoreReader, output: Output, key: str, wanted: Question) -> int:
-    from rmqctl.output.progress import progress
-    from rmqctl.store.read.filter import known_topics, newest_first
+    from rmqctl.output.terminal import progress
+    from rmqctl.store.options import KeyChoice
+    from rmqctl.store.read.filter import TopicFilter, unmet_names
     from rmqctl.store.read.query import END_OF_TIME, START_OF_TIME
 
-    topic, limit = wanted.topic, wanted.limit or KEY_LIMIT
-    topics = [topic] if topic is not None else known_topics(reader.files)
-    if wanted.topics is not None:
-        topics = [name for name in topics if wanted.topics.matches(name)]
-        if not topics:
-            raise NotFoundError(
-                f"no topic goes by {', '.join(map(repr, wanted.topics.names)) or 'that'}",
-                hint="`rmqctl ls --topics` lists the topics",
-            )
-    messages: list[StoredMessage] = []
-    damaged: dict[str, CorruptError] = {}
-    indexed: tuple[int, int] | None = None
-    scanned = False
+    topics = wanted.topics or (TopicFilter() if wanted.topic is None else TopicFilter.of_one(wanted.topic))
+    unmet = unmet_names(reader.files, topics)
+    if wanted.topics is not None and topics.names and len(unmet) == len(topics.names):
+        raise NotFoundError(
+            f"no topic goes by {', '.join(map(repr, unmet))}", hint="`rmqctl ls --topics` lists the topics"
+        )
     begin = START_OF_TIME if wanted.begin is None else wanted.begin
     last = END_OF_TIME if wanted.end is None else wanted.end
+    choice = KeyChoice(tags=wanted.tags, grep=wanted.grep, scan=wanted.scan)
     with progress("searching the commitlog", log_bytes(reader.files), "bytes") as bar:
-        for name in topics:
-            result = reader.telling(Events(bar.advance)).query(
-                name,
-                key,
-                begin,
-                last,
-                limit,
-                tags=wanted.tags,
-                grep=wanted.grep,
-                scan=wanted.scan,
-            )
-            messages += result.messages
-            damaged.update({str(error): error for error in result.damaged})
-            indexed, scanned = result.indexed, scanned or result.scanned
-    if scanned:
-        output.talk(_scan_note(indexed, bool(damaged)))
-    messages = newest_first(messages)[:limit]
-    if not messages:
-        raise _nothing_found(output, list(damaged.values()), _no_key(reader, wanted, key, indexed, scanned))
+        told = reader.telling(Events(bar.advance, note=output.talk))
+        result = told.query(topics, key, begin, last, wanted.limit or KEY_LIMIT, **choice)
+    if not result.messages:
+        missing = _no_key(reader, wanted, key)
+        if (wanted.begin, wanted.end) != (None, None) and not result.damaged:
+            missing.hint = _at_other_times(reader, topics, key) or missing.hint
+        raise _nothing_found(output, result.damaged, missing)
     if wanted.traces:
-        return _show_traces(output, messages, list(damaged.values()), key)
-    return _show(output, messages, list(damaged.values()), many=True)
+        return _show_traces(output, result.messages, result.damaged, key)
+    return _show(output, result.messages, result.damaged, many=True)
+
+
+def _at_other_times(reader: StoreReader, topics: TopicFilter, key: str) -> str | None:
+    """Return where the index has messages with the key that -b and -e leave out."""
+    from rmqctl.formats.errors import format_time
+
+    times = [message.store_timestamp for message in reader.query(topics, key).messages]
+    if not times:
+        return None
+    span = f"from {format_time(min(times))} to {format_time(max(times))}"
+    return f"{counted(len(times), 'message')} with it, stored {span}: -b and -e leave out what is stored at other times"
 
 
 def _show_traces(output: Output, messages: Sequence[StoredMessage], damaged: list[CorruptError], key: str) -> int:
@@ -197,26 +201,13 @@ def _show_traces(output: Output, messages: Sequence[StoredMessage], damaged: lis
     return exit_codes.DAMAGE_OR_NOTHING if damaged else exit_codes.OK
 
 
-def _scan_note(indexed: tuple[int, int] | None, damaged: bool) -> str:
-    if indexed is None:
-        return "there is no index: searched the whole commitlog"
-    if damaged:
-        return "damage is in the way: searched the whole commitlog"
-    return f"the index covers offsets {indexed[0]} to {indexed[1]}: searched the rest of the commitlog"
-
-
-def _no_key(
-    reader: StoreReader, wanted: Question, key: str, indexed: tuple[int, int] | None, scanned: bool
-) -> NotFoundError:
+def _no_key(reader: StoreReader, wanted: Question, key: str) -> NotFoundError:
     topic = wanted.topic
     if topic is not None and reader.has_topic(topic) is False:
         return NotFoundError(f"the store has no topic {topic!r}", hint="`rmqctl ls --topics` lists the topics")
-    hint = None
-    if not scanned and indexed is not None:
-        hint = f"the index covers physical offsets {indexed[0]} to {indexed[1]}; --scan searches what it does not"
     of_topic = f" of topic {topic!r}" if topic is not None else ""
     chosen = "".join(f", {flag} {said!r}" for flag, said in (("--tag", wanted.tags), ("--grep", wanted.grep)) if said)
-    return NotFoundError(f"no message{of_topic} has the key {key!r}{chosen}", hint=hint)
+    return NotFoundError(f"no message{of_topic} has the key {key!r}{chosen}")
 
 
 def _by_queue_offset(reader: StoreReader, output: Output, topic: str, queue_id: int, offset: int, limit: int) -> int:
@@ -234,8 +225,37 @@ def _by_queue_offset(reader: StoreReader, output: Output, topic: str, queue_id: 
             f"queue {queue_id} of {topic!r} has nothing at offset {offset} ({result.status.value})",
             hint=f"the queue holds {holds}",
         )
-        raise _nothing_found(output, [unit.error for unit in result.damaged], missing)
+        damaged = [unit.error for unit in result.damaged]
+        # of one message `_in_log` says more than a look at the log's tail
+        behind = _behind(reader, topic, queue_id, looks_at_tail=False) if offset >= result.max_offset else []
+        has_slot = result.min_offset <= offset < result.max_offset and queue.unit(offset) is not None
+        if not damaged and not behind and not has_slot:
+            behind = _in_log(reader, topic, queue_id, offset)
+        raise _nothing_found(output, [*damaged, *behind], missing)
     return _show(output, result.messages, [unit.error for unit in result.damaged])
+
+
+def _in_log(reader: StoreReader, topic: str, queue_id: int, offset: int) -> list[CorruptError]:
+    """Return the damage that a queue lacks this message, which is in the log, after those that it has where its slot
+    is. A long log is not searched: that is for `where`."""
+    from rmqctl.store.answers.config_offsets import KnownNames
+    from rmqctl.store.answers.steps import Place, at_place
+    from rmqctl.store.read.by_key import UNASKED_BYTES
+
+    queue, log = reader.queue(topic, queue_id), reader.files.log
+    last = queue.unit(queue.max_offset - 1) if queue.max_offset else None
+    is_behind = last is not None and last.is_written and offset >= queue.max_offset
+    begin = last.physical_offset if is_behind and last is not None else max(log.min_offset, 0)
+    if log.written_end() - begin > UNASKED_BYTES:
+        return []
+    message = at_place(reader, Place(topic, queue_id, offset)).message
+    if message is None or message.physical_offset < begin:
+        return []
+    if last is None and KnownNames.of(reader.files).earlier_life()(topic, message.physical_offset):
+        return []
+    lacks = f"queue {queue_id} of {topic!r} lacks its message {offset}"
+    hint = f"`rmqctl recover` completes the queue, `rmqctl query -o {message.physical_offset}` shows the message"
+    return [CorruptError(lacks, file=queue.directory, physical_offset=message.physical_offset, hint=hint)]
 
 
 def _at_time(
@@ -258,7 +278,16 @@ def _at_time(
             }
         )
     output.rows(_AT_COLUMNS, rows)
-    return exit_codes.OK
+    behind = _behind(reader, topic, queue_id)
+    _tell(output, behind)
+    return exit_codes.DAMAGE_OR_NOTHING if behind else exit_codes.OK
+
+
+def _behind(reader: StoreReader, topic: str, queue_id: int | None, *, looks_at_tail: bool = True) -> list[CorruptError]:
+    from rmqctl.store.answers.undispatched import queues_behind
+    from rmqctl.store.read.filter import TopicFilter
+
+    return queues_behind(reader.files, TopicFilter.of_one(topic), queue_id, looks_at_tail=looks_at_tail)
 
 
 def _show(
@@ -293,10 +322,14 @@ def _nothing_found(output: Output, damaged: Sequence[CorruptError], missing: Not
     """Return the error to raise; where damage may hide what was asked for, name that damage first."""
     from rmqctl.output.outcome import hidden_by_damage
 
+    if len(damaged) == 1 and isinstance(damaged[0], UncertainError):
+        damaged[0].message = f"not found, but {damaged[0].message}"
+        return damaged[0]
     _tell(output, damaged)
-    return hidden_by_damage(len(damaged), missing) if damaged else missing
+    return hidden_by_damage(len(damaged), missing, damaged[0].hint) if damaged else missing
 
 
 def _tell(output: Output, damaged: Sequence[CorruptError]) -> None:
+    tell = exit_codes.ToldDamage(output)
     for error in damaged:
-        output.talk(f"damage: {error}")
+        tell(error)

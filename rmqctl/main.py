@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import click
 
+from rmqctl.opening import COMPLETION_VARIABLE
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.outcome import PROGRAM, concluded, wants_json, wrong_usage
 from rmqctl.output.output import output_failed, talk
-from rmqctl.output.pager import NO_PAGER, paged
-from rmqctl.quick import COMPLETION_VARIABLE
+from rmqctl.output.terminal import NO_PAGER, paged
 from rmqctl.store.status import version
 
 __all__ = [
@@ -25,6 +25,8 @@ __all__ = [
     "Verb",
     "VerbGroup",
     "cli",
+    "config_file",
+    "every_action",
     "main",
     "no_such_verb",
 ]
@@ -47,11 +49,13 @@ GROUPS: dict[str, str] = {
     "more": "More",
 }
 
+FILE_VARIABLE = "RMQCTL_CONFIG"
 # a shorter name is like many verbs: whoever writes `du` does not mean `dump`
 _SHORTEST_GUESSED = 3
 
 _VERBS: dict[str, dict[str, str]] = {
     "look": {
+        "doctor": "Report the state of a store and the next command to run.",
         "info": "Show what a store holds and what state it is in.",
         "ls": "List topics, queues or files.",
         "du": "Show disk usage by topic, log, queues and index.",
@@ -60,6 +64,11 @@ _VERBS: dict[str, dict[str, str]] = {
         "query": "Find messages by key, id, offset or time.",
         "predict": "Predict the next start of a broker.",
         "check": "Find all damage in a store.",
+        "watch": "Write numbers for Prometheus.",
+        "acl": "List users and what each may do.",
+        "report": "Write a page of HTML about stores.",
+        "browse": "Browse topics, queues and messages on the screen.",
+        "mcp": "Serve read-only tools to assistants (MCP).",
     },
     "consumers": {
         "where": "Trace a message: where it is, which groups have it.",
@@ -82,6 +91,7 @@ _VERBS: dict[str, dict[str, str]] = {
         "log": "List changes and their undo data.",
         "snapshot": "Copy a store with a manifest, or verify a copy.",
         "salvage": "Extract valid messages from any files.",
+        "twin": "Copy a store with all names and bodies replaced.",
     },
     "many": {
         "sql": "Query messages, queues, index and findings by SQL.",
@@ -99,6 +109,7 @@ _VERBS: dict[str, dict[str, str]] = {
     },
     "more": {
         "help": "Explain a verb; write manual pages.",
+        "config": "Show defaults from config.toml and the environment.",
         "completion": "Print a completion script for your shell.",
     },
 }
@@ -141,12 +152,14 @@ class VerbGroup(click.Group):
         for parameter in command.params:
             if parameter.type is click.STRING:
                 parameter.type = TEXT
+        if ctx.obj is not None:
+            _put_defaults(ctx, cmd_name, command)
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that `args` name; a usage error with the nearest verb if there is none."""
+        """Return the command of `args`; a usage error with the nearest verb without one."""
         name = args[0]
         if name in self.verbs or name.startswith("-") or ctx.resilient_parsing:
             found = super().resolve_command(ctx, args)
@@ -155,7 +168,8 @@ class VerbGroup(click.Group):
             if found[1] is not None and not ctx.resilient_parsing:
                 _refuse_misread(ctx, found[1], found[2])
             return found
-        raise no_such_verb(name, self.verbs, ctx)
+        more = f" `{ctx.command_path}` without an action lists." if isinstance(self, ListingGroup) else ""
+        raise no_such_verb(name, self.verbs, ctx, more)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The verbs under the headings of their groups."""
@@ -210,14 +224,54 @@ def actions_of(command: click.Command) -> list[click.Command]:
     return listing + [action for action in found if action is not None]
 
 
-def no_such_verb(name: str, verbs: Iterable[str], context: click.Context) -> click.UsageError:
-    """What to say of a verb that there is not, with the nearest one."""
+def every_action(group: VerbGroup) -> dict[str, click.Command]:
+    """Every command there is, by its verb, and where that has actions by verb and action."""
+    found: dict[str, click.Command] = {}
+    for name in group.verbs:
+        command = group.get_command(click.Context(group), name)
+        for action in [] if command is None else actions_of(command):
+            is_verb = action is command or (isinstance(command, ListingGroup) and action is command.listing)
+            found[name if is_verb else f"{name} {action.name}"] = action
+    return found
+
+
+def config_file() -> str:
+    """The path of config.toml, if any."""
+    variable = os.environ.get(FILE_VARIABLE)
+    if variable is not None:
+        return variable
+    folder = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return os.path.join(folder, PROGRAM, "config.toml")
+
+
+def _defaults(profile: str | None) -> Any:
+    """What config.toml gives (rmqctl.profiles.FileDefaults), or None."""
+    path = config_file()
+    if not path or not (profile or os.path.lexists(path)):
+        return None
+    from pathlib import Path
+
+    from rmqctl.profiles import read_defaults
+
+    return read_defaults(Path(path), profile)
+
+
+def _put_defaults(context: click.Context, name: str, command: click.Command) -> None:
+    """Let config.toml's defaults of a verb, or of an action of one, count where its command line is parsed."""
+    verb = name if context.parent is None else f"{context.info_name} {name}"
+    meant = command.listing if isinstance(command, ListingGroup) else command
+    given = context.obj.of(meant, verb)
+    context.default_map = {**(context.default_map or {}), name: {key: one.value for key, one in given.items()}}
+
+
+def no_such_verb(name: str, verbs: Iterable[str], context: click.Context, more: str = "") -> click.UsageError:
+    """What to say of a verb that there is not, with the nearest one and `more`."""
     from difflib import get_close_matches
 
     is_long = len(name) >= _SHORTEST_GUESSED
     nearest = get_close_matches(name.lower(), verbs, n=1, cutoff=0.5) if is_long else []
     advice = f" Did you mean '{nearest[0]}'?" if nearest else ""
-    return click.UsageError(f"there is no verb '{name}'.{advice}", context)
+    return click.UsageError(f"there is no verb '{name}'.{advice}{more}", context)
 
 
 def _refuse_misread(parent: click.Context, command: click.Command, arguments: list[str]) -> None:
@@ -237,6 +291,9 @@ def _refuse_misread(parent: click.Context, command: click.Command, arguments: li
     has_store = any(isinstance(one, click.Option) and "-s" in one.opts for one in command.params)
     if rest and has_store and (os.path.isdir(rest[0]) or "://" in rest[0]):
         raise click.UsageError(f"unexpected argument '{rest[0]}': a store is named with -s", context)
+    if rest and command.name == "query":
+        ways = f"`rmqctl query -k {rest[0]}` or `rmqctl where {rest[0]}`"
+        raise click.UsageError(f"unexpected argument '{rest[0]}': did you mean {ways}?", context)
 
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
@@ -244,6 +301,11 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool
         return
     click.echo(f"{PROGRAM} {version()}")
     ctx.exit()
+
+
+def _take_defaults(ctx: click.Context, _parameter: click.Parameter, profile: str | None) -> None:
+    if not ctx.resilient_parsing:
+        ctx.obj = _defaults(profile)
 
 
 cli = VerbGroup(
@@ -258,6 +320,10 @@ cli = VerbGroup(
         click.Option(
             ["--version"], is_flag=True, expose_value=False, is_eager=True, callback=_print_version,
             help="Print the version and exit.",
+        ),
+        click.Option(
+            ["--profile"], metavar="NAME", expose_value=False, is_eager=True, callback=_take_defaults,
+            help="A profile of config.toml: `rmqctl config`.",
         ),
         # understood before anything is parsed, wherever it stands
         click.Option([NO_PAGER], is_flag=True, expose_value=False, help="Do not use a pager."),
@@ -276,7 +342,7 @@ def main(arguments: list[str] | None = None, commands: click.Group = cli) -> int
 
 
 def _is_long(arguments: list[str]) -> bool:
-    """Whether a command line asks for a text that may be long: a look that nobody sits beside and watches."""
+    """Return whether a command line may print a long text without being watched."""
     if NO_PAGER in arguments or {"-f", "--follow"} & set(arguments) or os.environ.get(COMPLETION_VARIABLE):
         return False
     verb = next((VERBS[one] for one in arguments if one in VERBS), None)

@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from rmqctl.store.config.config import StoreConfig
     from rmqctl.store.message_store import MessageStore
     from rmqctl.store.read.select import Selection
+    from rmqctl.store.recover.report import RecoverReport
     from rmqctl.store.store_files import StoreFiles
 
 STORE_VARIABLE = "RMQCTL_STORE"
+COMPLETION_VARIABLE = "_RMQCTL_COMPLETE"
 # for file descriptors, which nothing frees in a process that only writes
 _PATIENCE_SECONDS = 5.0
 
@@ -28,7 +30,7 @@ class StoreLocation(NamedTuple):
 
 
 def locate_store(store_path: Path | None, config_path: Path | None) -> StoreLocation:
-    """Which store is meant: `store_path` (from -s or the environment), else the config's, else ~/store."""
+    """Return the store: `store_path` (from -s or the environment), else the config's, else ~/store."""
     if store_path is None and config_path is not None:
         from rmqctl.store.config.config import read_broker_conf
 
@@ -55,10 +57,9 @@ def selected_bytes(files: StoreFiles, selection: Selection) -> Callable[[], int]
     """Return what counts the bytes of the commitlog that `selection` leads through, up to the log's end."""
 
     def count() -> int:
-        from rmqctl.store.log.survey import written_end
         from rmqctl.store.read.select import walked_bytes
 
-        return walked_bytes(files.log, selection, written_end(files.log))
+        return walked_bytes(files.log, selection, files.log.written_end())
 
     return count
 
@@ -112,7 +113,7 @@ def broker_config(location: StoreLocation, tell: Callable[[str], None] = talk) -
     if path is None:
         return StoreConfig()
     from rmqctl.store.config.config import without_effect
-    from rmqctl.store.notices import notice
+    from rmqctl.store.options import notice
 
     properties = read_properties(path)
     config = config_from_properties(properties, str(path))
@@ -125,8 +126,8 @@ def broker_config(location: StoreLocation, tell: Callable[[str], None] = talk) -
 
 
 def listen(tell: Callable[[str], None] = talk) -> None:
-    """Have told what the store has to say beside answers."""
-    from rmqctl.store.notices import tell_notices
+    """Report notes of the store beside answers."""
+    from rmqctl.store.options import tell_notices
 
     tell_notices(tell)
 
@@ -146,7 +147,7 @@ def naming_create(path: Path, config: StoreConfig) -> Iterator[None]:
 
 
 def tell_if_open(store: MessageStore) -> None:
-    """Before a dry run: a store that somebody has open looks like one that was not closed."""
+    """Before a dry run: a store that a process has open looks like one that was not closed."""
     from rmqctl.store.files.lock import holder_name, lock_holder, users_of
 
     layout = store.files.layout
@@ -157,20 +158,52 @@ def tell_if_open(store: MessageStore) -> None:
         talk(f"{who} has the store open: it may write meanwhile, and the change itself would be refused")
 
 
-def open_store(
-    location: StoreLocation, tell: Callable[[str], None] = talk, *, needs_messages: bool = False
-) -> MessageStore:
+@contextlib.contextmanager
+def recovered(
+    files: StoreFiles, location: StoreLocation, tell: Callable[[str], None] = talk
+) -> Iterator[StoreLocation]:
+    """Yield where the store at `location`, opened as `files`, can be opened as `rmqctl recover` would leave it, and say
+    what differs. Errors as `recovered_view`."""
+    from rmqctl.output.terminal import progress
+    from rmqctl.store.files import io
+    from rmqctl.store.options import Events
+    from rmqctl.store.recover.view import recovered_view
+
+    with contextlib.ExitStack() as opened:
+        with progress("reading the commitlog", log_bytes(files), "bytes") as bar:
+            view = opened.enter_context(recovered_view(files, Events(bar.advance)))
+        tell(_differences(view.report))
+        config_path = location.config_path
+        if config_path is not None:
+            from rmqctl.store.config.config import read_properties
+
+            properties = read_properties(config_path)
+            config_path = view.root.parent / config_path.name
+            io.write_whole(config_path, view.broker_conf(properties))
+        yield StoreLocation(view.root, config_path)
+
+
+def _differences(report: RecoverReport) -> str:
+    from rmqctl.formats.errors import counted
+
+    parts = [
+        f"{counted(report.units_added, 'unit')} added and {report.units_removed} removed in "
+        f"{counted(report.queues_changed, 'queue')}",
+        f"{counted(report.index_files_rebuilt, 'index file')} rebuilt",
+        f"{counted(report.truncated_bytes, 'byte')} after the end of the log left out",
+    ]
+    if report.damaged:
+        parts.append(f"{counted(len(report.damaged), 'damaged span')} passed over")
+    return f"shown as recovered, in a temporary folder: {', '.join(parts)}; the store is unchanged"
+
+
+def open_store(location: StoreLocation, tell: Callable[[str], None] = talk) -> MessageStore:
     """Open the store for reading; NotAStoreError, UnreadableError or UsageError as they come, RefusedError where
-    standard output was led into it. `tell` takes what is to be said meanwhile and later. `needs_messages`: raise
-    UnsupportedError where all messages are in a DLedger log; where the later ones are, report it."""
+    standard output was led into it. `tell` takes what is to be said meanwhile and later."""
     from rmqctl.store.message_store import MessageStore
 
     listen(tell)
     # nothing is locked: what changes the store takes its lock by itself
     store = MessageStore.open(location.path, "r", broker_config(location, tell))
     refuse_place(store.files.layout)
-    if needs_messages:
-        store.files.require_log()
-        if store.files.dledger is not None:
-            tell(f"note: {store.files.dledger.said}; {store.files.dledger.hint}")
     return store

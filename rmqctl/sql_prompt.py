@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from rmqctl.formats.errors import RmqctlError, UsageError, counted
 from rmqctl.output.outcome import Terminated
 from rmqctl.output.output import FIRST_PAGE, Output, talk
-from rmqctl.output.progress import progress
 from rmqctl.output.table import csv_value, table_layout, visible, visible_json
+from rmqctl.output.terminal import progress
 from rmqctl.output.times import format_time
 from rmqctl.pipeline.views import TABLES, Table
 
@@ -311,7 +311,7 @@ _WORDS = (
 
 
 def prompt(run: Callable[[str], pa.Table], output: Output, attached: Iterable[str] = (), *, of_spark: bool) -> None:
-    """Ask for statements and answer them until there are no more; an error is told and does not end it. `attached`:
+    """Prompt for statements and answer them until there are no more; errors are printed and do not end it. `attached`:
     names of further stores; `of_spark`: whether Spark answers, whose texts have other quotes."""
     views = {**TABLES, **{f"{name}.{view}": table for name in attached for view, table in TABLES.items()}}
     further = "".join(f", {name}.{next(iter(TABLES))}, …" for name in attached)

@@ -1,4 +1,10 @@
-"""Where the process starts: the short way for a plain lookup, click for everything else."""
+"""Where the process starts: what guards the process, the short way for a plain lookup, click for everything else.
+
+The short way is a plain `rmqctl query` by id or physical offset, understood without click, whose import takes longer
+than the whole lookup. Only the flags of _WITH_VALUE are known here, each given once and with a plain value; everything
+else, every mistake included, is left to click. A test holds that what is understood here is exactly what click would
+have made of it.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +12,37 @@ import contextlib
 import gc
 import io
 import os
+import resource
 import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
 
-from rmqctl import quick
-from rmqctl.address_space import guard_imports, load_unwinder
+from rmqctl.finding import Question, find_and_show
+from rmqctl.formats.errors import ExhaustedError
+from rmqctl.opening import COMPLETION_VARIABLE, STORE_VARIABLE, locate_store
 from rmqctl.output.outcome import concluded
+from rmqctl.output.output import Output
+
+_VERB = "query"
+_JSON = "--json"
+_WITH_VALUE = {
+    "-s": "store",
+    "--store": "store",
+    "-i": "message_id",
+    "--id": "message_id",
+    "-o": "offset",
+    "--offset": "offset",
+    "-t": "topic",
+    "--topic": "topic",
+}
+# digits of the largest 64-bit integer, less one
+_LONGEST_OFFSET = 18
+_MIB = 1 << 20
+# free MiB of address space with which the library loads and works; with less its C code ends the process
+NEEDED_MIB = {"numpy": 96, "pyarrow": 384, "duckdb": 2300}
+_FEW_DESCRIPTORS = 64
 
 
 def main() -> int:
@@ -25,9 +57,9 @@ def main() -> int:
     _be_somewhere()
     guard_imports()
     load_unwinder()
-    short = quick.understood(sys.argv[1:])
+    short = understood(sys.argv[1:])
     if short is not None:
-        return leave(concluded(lambda: quick.run(short), as_json=short.as_json))
+        return leave(concluded(lambda: look_up(short), as_json=short.as_json))
     from rmqctl.main import main as run
 
     code = run()
@@ -38,8 +70,8 @@ def main() -> int:
 
 
 def _open_standard_files() -> None:
-    """Open /dev/null where standard input, output or error is closed: no file or socket of ours may get their numbers,
-    which C libraries write to. Python's own `sys.stdout` stays None, so that what is printed there fails."""
+    """Open /dev/null if standard input, output or error is closed: no other file or socket may get their numbers, which
+    C libraries write to. Python's own `sys.stdout` stays None, so that what is printed there fails."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -83,6 +115,100 @@ def leave(code: int) -> int:
     All output is flushed by then, and a lookup has no threads and nothing to be closed.
     """
     os._exit(code)
+
+
+# The short way.
+
+
+class Short(NamedTuple):
+    """A command line that was understood."""
+
+    store: str | None
+    wanted: Question
+    as_json: bool
+
+
+def understood(arguments: list[str]) -> Short | None:
+    """Return the meaning of a plain `query`; None for other command lines."""
+    if arguments[:1] != [_VERB] or os.environ.get(COMPLETION_VARIABLE):
+        return None
+    given: dict[str, str] = {}
+    as_json = False
+    rest = iter(arguments[1:])
+    for flag in rest:
+        if flag == _JSON:
+            as_json = True
+            continue
+        name = _WITH_VALUE.get(flag)
+        value = next(rest, "")
+        # what is not ASCII may be no text at all, which click tells
+        if name is None or name in given or not value or value.startswith("-") or not value.isascii():
+            return None
+        if name == "topic" and any(character in value for character in "*?["):
+            return None  # a pattern, which only a search by key takes
+        given[name] = value
+    wanted = _wanted(given.get("message_id"), given.get("offset"), given.get("topic"))
+    if wanted is None:
+        return None
+    return Short(given.get("store") or os.environ.get(STORE_VARIABLE) or None, wanted, as_json)
+
+
+def _wanted(message_id: str | None, offset: str | None, topic: str | None) -> Question | None:
+    if offset is None:
+        return None if message_id is None else Question(message_id=message_id, topic=topic)
+    if message_id is not None or topic is not None:
+        return None
+    is_plain = offset.isascii() and offset.isdigit() and len(offset) <= _LONGEST_OFFSET
+    return Question(offset=int(offset)) if is_plain else None
+
+
+def look_up(short: Short) -> int:
+    """Carry out the lookup and return the exit code."""
+    output = Output(short.as_json)
+    code = find_and_show(locate_store(None if short.store is None else Path(short.store), None), output, short.wanted)
+    output.flush()
+    return code
+
+
+# Libraries abort the process where its address space is limited (ulimit -v): they are not loaded then.
+
+
+def guard_imports() -> None:
+    """Check the free address space before each library of NEEDED_MIB is imported; nothing where it is unlimited."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY:
+        sys.meta_path.insert(0, _Guard(limit))
+
+
+def load_unwinder() -> None:
+    """Load what glibc needs where a thread ends, while there is a descriptor for it: without it, glibc aborts."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit != resource.RLIM_INFINITY and limit < _FEW_DESCRIPTORS:
+        import ctypes
+
+        with contextlib.suppress(OSError):  # another C library has no such file, and no need of it
+            ctypes.CDLL("libgcc_s.so.1")
+
+
+class _Guard:
+    """Find no module; raise where a library would not have the address space that it needs."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
+        """Return None; ExhaustedError where too little is free."""
+        needed = NEEDED_MIB.get(fullname)
+        if needed is None or self._limit - _used() >= needed * _MIB:
+            return
+        said = f"{fullname} needs {needed} MiB of address space, and {max(0, self._limit - _used()) // _MIB} are free"
+        raise ExhaustedError(said, hint="raise the limit of memory (ulimit -v)")
+
+
+def _used() -> int:
+    """Return the bytes of address space that the process has mapped."""
+    with open("/proc/self/statm", encoding="ascii") as fields:
+        return int(fields.read().split()[0]) * resource.getpagesize()
 
 
 if __name__ == "__main__":

@@ -3,15 +3,17 @@
 from rmqctl.store import Message, MessageStore
 with MessageStore.open("/data/store") as store: ...
 
-docs/library.md shows each method. Whoever imports one name, or one module of the store, pays for nothing else.
+docs/library.md shows each method. Importing one name, or one module of the store, loads only that.
 """
+
+# ruff: noqa: F401 - its imports are what it offers
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-import rmqctl.store.compiled  # noqa: F401 - how store/native is found, before anything of it is imported
+import rmqctl.store.compiled  # how store/native is found, before anything of it is imported
 
 if TYPE_CHECKING:
     from rmqctl.formats.errors import (
@@ -57,116 +59,51 @@ if TYPE_CHECKING:
     from rmqctl.store.status import GetStatus, PutStatus
     from rmqctl.store.write.put import PutResult
 
-__all__ = [
-    "MessageStore",
-    "StoreConfig",
-    "read_broker_conf",
-    # messages and what is asked of them
-    "Message",
-    "StoredMessage",
-    "Host",
-    "Criteria",
-    "TopicFilter",
-    "Target",
-    "ChangeOptions",
-    "Events",
-    "CleanOptions",
-    "EntryChange",
-    "ResetTo",
-    "DeadChoice",
-    # answers
-    "PutResult",
-    "PutStatus",
-    "GetResult",
-    "GetStatus",
-    "QueryResult",
-    "Prediction",
-    "Change",
-    "Loss",
-    "RecoverReport",
-    "RepairReport",
-    "RebuildReport",
-    "CleanReport",
-    "Forecast",
-    "Unread",
-    "OffsetsReport",
-    "Redrive",
-    "ExportReport",
-    "SnapshotReport",
-    "VerifyReport",
-    "SalvageReport",
-    # errors
-    "RmqctlError",
-    "UsageError",
-    "NotAStoreError",
-    "UnreadableError",
-    "UnreadPartError",
-    "RemovedError",
-    "CorruptError",
-    "HiddenByDamageError",
-    "UncertainError",
-    "ExhaustedError",
-    "NotFoundError",
-    "NotIndexedError",
-    "UnsupportedError",
-    "StoreInUseError",
-    "RefusedError",
-    "WriteFailedError",
-    "DiskFullError",
-]
-
-_ERRORS = "rmqctl.formats.errors"
-# where a name is that is none of these errors
-_HOMES = {
-    "MessageStore": "rmqctl.store.message_store",
-    "StoreConfig": "rmqctl.store.config.config",
-    "read_broker_conf": "rmqctl.store.config.config",
-    "Message": "rmqctl.formats.message",
-    "StoredMessage": "rmqctl.formats.message",
-    "Host": "rmqctl.formats.hosts",
-    "Criteria": "rmqctl.store.read.filter",
-    "TopicFilter": "rmqctl.store.read.filter",
-    "Target": "rmqctl.store.export.export",
-    "CleanOptions": "rmqctl.store.clean.options",
-    "EntryChange": "rmqctl.store.repair.entries",
-    "ResetTo": "rmqctl.store.offsets.change",
-    "DeadChoice": "rmqctl.store.answers.dead_letters",
-    "Redrive": "rmqctl.store.answers.dead_letters",
-    "OffsetsReport": "rmqctl.store.offsets.change",
-    "Forecast": "rmqctl.store.clean.forecast",
-    "Unread": "rmqctl.store.clean.cleaner",
-    "PutResult": "rmqctl.store.write.put",
-    "PutStatus": "rmqctl.store.status",
-    "GetResult": "rmqctl.store.read.get",
-    "GetStatus": "rmqctl.store.status",
-    "QueryResult": "rmqctl.store.read.query",
-    "NotIndexedError": "rmqctl.store.read.query",
-    "Prediction": "rmqctl.store.predict",
-    "Change": "rmqctl.store.journal.log",
-    "ChangeOptions": "rmqctl.store.options",
-    "Events": "rmqctl.store.options",
-    "Loss": "rmqctl.store.options",
-    "RecoverReport": "rmqctl.store.recover.report",
-    "RepairReport": "rmqctl.store.repair.repair",
-    "RebuildReport": "rmqctl.store.recover.rebuild",
-    "CleanReport": "rmqctl.store.clean.cleaner",
-    "ExportReport": "rmqctl.store.export.export",
-    "SnapshotReport": "rmqctl.store.snapshot.snapshot",
-    "VerifyReport": "rmqctl.store.snapshot.snapshot",
-    "SalvageReport": "rmqctl.store.salvage.write",
+# what is public, by its module
+_NAMES = {
+    "rmqctl.store.message_store": "MessageStore",
+    "rmqctl.store.config.config": "StoreConfig read_broker_conf",
+    "rmqctl.formats.message": "Message StoredMessage",
+    "rmqctl.formats.hosts": "Host",
+    "rmqctl.store.read.filter": "Criteria TopicFilter",
+    "rmqctl.store.export.export": "Target ExportReport",
+    "rmqctl.store.options": "ChangeOptions Events Loss",
+    "rmqctl.store.clean.options": "CleanOptions",
+    "rmqctl.store.repair.entries": "EntryChange",
+    "rmqctl.store.offsets.change": "ResetTo OffsetsReport",
+    "rmqctl.store.answers.dead_letters": "DeadChoice Redrive",
+    "rmqctl.store.write.put": "PutResult",
+    "rmqctl.store.status": "PutStatus GetStatus",
+    "rmqctl.store.read.get": "GetResult",
+    "rmqctl.store.read.query": "QueryResult NotIndexedError",
+    "rmqctl.store.predict": "Prediction",
+    "rmqctl.store.journal.log": "Change",
+    "rmqctl.store.recover.report": "RecoverReport",
+    "rmqctl.store.repair.repair": "RepairReport",
+    "rmqctl.store.recover.rebuild": "RebuildReport",
+    "rmqctl.store.clean.cleaner": "CleanReport Unread",
+    "rmqctl.store.clean.forecast": "Forecast",
+    "rmqctl.store.snapshot.snapshot": "SnapshotReport VerifyReport",
+    "rmqctl.store.salvage.write": "SalvageReport",
+    "rmqctl.formats.errors": (
+        "RmqctlError UsageError NotAStoreError UnreadableError UnreadPartError RemovedError CorruptError "
+        "HiddenByDamageError UncertainError ExhaustedError NotFoundError UnsupportedError StoreInUseError "
+        "RefusedError WriteFailedError DiskFullError"
+    ),
 }
-
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+__all__ = [*_HOMES]  # noqa: PLE0604 - these are names
 
 if not TYPE_CHECKING:  # so that type checkers see a name that is misspelt
 
     def __getattr__(name: str) -> object:
         # on first use only: whoever imports one module of the store must not pay for all of them
-        if name not in __all__:
+        if name not in _HOMES:
             raise AttributeError(f"module 'rmqctl.store' has no attribute {name!r}")
-        found: object = getattr(import_module(_HOMES.get(name, _ERRORS)), name)
+        found: object = getattr(import_module(_HOMES[name]), name)
         globals()[name] = found
         return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_HOMES})

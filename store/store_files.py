@@ -3,24 +3,44 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.formats.errors import NotAStoreError, UnreadableError, refuse_exhausted, told
-from rmqctl.formats.layouts import CHECKPOINT, CHECKPOINT_SIZE
+from rmqctl.formats.errors import (
+    CorruptError,
+    NotAStoreError,
+    UnreadableError,
+    UnsupportedError,
+    refuse_exhausted,
+    told,
+)
+from rmqctl.formats.layouts import CHECKPOINT, CHECKPOINT_SIZE, CONSUMEQUEUE_UNIT
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
-from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.files.layout import StoreLayout, is_file_name, is_safe_topic
 from rmqctl.store.files.lock import lock_holder
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.files.reading import STAND_IN, Descriptors, exists, is_directory, read_small_file, refuse_broken_link
+from rmqctl.store.files.reading import (
+    STAND_IN,
+    Descriptors,
+    exists,
+    is_directory,
+    listed,
+    named,
+    read_small_file,
+    refuse_broken_link,
+)
 from rmqctl.store.files.remote import address_of, is_address, reachable
 from rmqctl.store.files.remote_file_system import ONE_STORE, is_wild
 from rmqctl.store.index.index_service import IndexService, has_tag_entries, holds_rocksdb_data, is_of_5_4_or_later
-from rmqctl.store.log.unread_logs import DledgerLog, dledger_log
+from rmqctl.store.queues.consumequeue import sparse_units
 from rmqctl.store.queues.queue_table import QueueTable, has_rocksdb_queues, list_queues
+
+if TYPE_CHECKING:
+    from rmqctl.store.rocksdb.message_storage import MessageStorage
+
 
 # The checkpoint file: what was flushed up to which store time (docs/formats.md).
 
@@ -67,7 +87,7 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
 
 
 def checkpoint_bytes(checkpoint: Checkpoint) -> bytes:
-    """The whole page as it stands on disk."""
+    """The whole page as it is on disk."""
     return CHECKPOINT.struct.pack(*checkpoint).ljust(CHECKPOINT_SIZE, b"\0")
 
 
@@ -81,7 +101,7 @@ _MARKS = ("commitlog", "consumequeue", "batchconsumequeue", "index", "checkpoint
 
 
 class StoreFiles:
-    """A store as it lies on disk. Opening reads directory listings only, creates nothing and repairs nothing.
+    """A store as it is on disk. Opening reads directory listings only, creates nothing and repairs nothing.
 
     Parts are loaded on first use, so that a lookup by physical offset never opens a queue or an index.
     """
@@ -95,43 +115,49 @@ class StoreFiles:
         self.layout: StoreLayout = self.config.layout(root)
         self.descriptors = Descriptors()
         self.is_taken = False
-        """Whether this process holds the store's lock for a change, so that nobody writes while it looks."""
+        """Whether this process holds the store's lock for a change, so that no other process writes meanwhile."""
         self.descriptors.on_removed = self._tell_removed
         _require_store(self.layout)
 
     @classmethod
     def of_log(cls, root: Path, config: StoreConfig) -> StoreFiles:
-        """The same for who looks at the log again and again: of an address only that is listed, anew each time, and the
-        rest when it is asked for. No other store may be open there in this process."""
+        """The same for repeated reads of the log: of an address only the log is listed, again each time, and the rest
+        on demand. No other store may be open there in this process."""
         if not is_address(root):
             return cls(root, config)
         from rmqctl.store.files.remote_files import as_far_as_known, look_again
 
         look_again(address_of(root), log_only=True)
         with as_far_as_known():
-            return cls(root, config)
+            files = cls(root, config)
+        if any(end for directory in files.layout.commitlog for end in _ends(directory)):
+            # each look would list the whole store for a DLedger log beside the commitlog
+            files.dledger = None
+        return files
 
     def _tell_removed(self, _directory: Path) -> None:
-        from rmqctl.store.notices import notice
+        from rmqctl.store.options import notice
 
         notice(f"{self.root}: its oldest files were removed while it was read; reading goes on where it begins now")
 
     @cached_property
     def log(self) -> MappedFileQueue:
         """The commitlog's files."""
-        log = MappedFileQueue(self.layout.commitlog, self.config.mapped_file_size_commit_log, self.descriptors)
+        entries = [] if self.dledger is None else [self.dledger.folder]
+        log = self._new_log(self.config.mapped_file_size_commit_log, entries)
         log.load()
+        return log
+
+    def _new_log(self, file_size: int | None, entries: list[Path]) -> MappedFileQueue:
+        """Return the commitlog with no file yet; `entries`: the folder of the DLedger log that goes on at its end."""
+        log = MappedFileQueue([*self.layout.commitlog, *entries], file_size, self.descriptors)
+        log.entry_directories = frozenset(entries)
         return log
 
     @cached_property
     def dledger(self) -> DledgerLog | None:
-        """The DLedger log that holds the messages after the commitlog, or all of them; None if there is none."""
+        """The DLedger log that holds the messages after the commitlog, or all of them; None without one."""
         return dledger_log(self.layout)
-
-    def require_log(self) -> None:
-        """Raise UnsupportedError where messages are asked for and all of them are in a DLedger log."""
-        if self.dledger is not None and not self.log.files:
-            raise self.dledger.error()
 
     @cached_property
     def place(self) -> str:
@@ -148,13 +174,14 @@ class StoreFiles:
         return listing_of(self.root)
 
     def path_of(self, name: str) -> Path:
-        """Where a file lies here of which the name is known, as it begins with the `place` of its store."""
+        """Return the local path of a file with a known name, which begins with the `place` of its store."""
         place = self.place
         return self.root / name.removeprefix(place + "/") if name.startswith(place + "/") else Path(name)
 
     def take_log(self, listed: Iterable[tuple[Path, int]], file_size: int) -> None:
         """Have these files, of `file_size` bytes as a rule, for the commitlog instead of listing its directories."""
-        log = MappedFileQueue(self.layout.commitlog, file_size, self.descriptors)
+        listed = list(listed)
+        log = self._new_log(file_size, sorted({path.parent for path, _ in listed if is_of_dledger(path)}))
         log.take(listed)
         self.log = log
 
@@ -162,6 +189,10 @@ class StoreFiles:
     def queues(self) -> QueueTable:
         """The consume queues."""
         return QueueTable(self.layout, self.config, self.descriptors)
+
+    def use_queue_files(self) -> None:
+        """Have the queues in files from now on, not those of a RocksDB."""
+        self.__dict__["queues"] = QueueTable(self.layout, self.config, self.descriptors, of_files=True)
 
     @cached_property
     def index(self) -> IndexService:
@@ -176,11 +207,27 @@ class StoreFiles:
         index = self.__dict__.get("index") or self.index_to_mend
         return has_tag_entries(index, self.log, self.layout, self.config.index_tags)
 
+    @cached_property
+    def message_storage(self) -> MessageStorage | None:
+        """`rocksdbstore/` of RocketMQ 5.4 and later; None where it is not there or empty. CorruptError where nothing of
+        it can be read, UnreadableError."""
+        if not holds_rocksdb_data(self.layout):
+            return None
+        from rmqctl.store.rocksdb.message_storage import MessageStorage
+
+        return MessageStorage(self.layout.message_storage, self.descriptors)
+
     @property
     def has_keys_in_rocksdb_alone(self) -> bool:
-        """Whether no index file is there and `rocksdbstore/` holds data, which may be the keys (indexRocksDBEnable)."""
+        """Whether no index file is there and `rocksdbstore/` has the keys (indexRocksDBEnable), or may have them where
+        it is damaged."""
         index = self.__dict__.get("index") or self.index_to_mend
-        return not index.files and not index.problems and holds_rocksdb_data(self.layout)
+        if index.files or index.problems:
+            return False
+        try:
+            return self.message_storage is not None and self.message_storage.has_index()
+        except CorruptError:
+            return True
 
     @property
     def makes_index_files(self) -> bool:
@@ -205,7 +252,7 @@ class StoreFiles:
 
     @cached_property
     def index_to_mend(self) -> IndexService:
-        """The index for a change: a file that cannot be read is one of its problems, to be made anew."""
+        """The index for a change: a file that cannot be read is one of its problems, to be made again."""
         service = IndexService(self.layout.index, self.config, self.descriptors)
         service.load(is_to_be_mended=True)
         return service
@@ -214,6 +261,7 @@ class StoreFiles:
         """Take in what other processes added and removed since the store was opened. Files that are known stay the
         same objects, with the references that readers hold."""
         self.log.look_again()
+        self.__dict__.pop("message_storage", None)
         if not has_rocksdb_queues(self.layout):
             self.queues.look_again()
         self.index.look_again()
@@ -226,6 +274,12 @@ class StoreFiles:
         if not list_queues(self.layout.consumequeue) and not self.index.files:
             return None
         return f"there is no commitlog file below {self.layout.commitlog[0]}, but queues or index point into one"
+
+    def lost_log(self) -> CorruptError | None:
+        """Return the same as damage that hides every message."""
+        missing = self.missing_log()
+        hint = "bring it back, or name its place: -c broker.conf with storePathCommitLog"
+        return None if missing is None else CorruptError(missing, hint=hint)
 
     def checkpoint(self) -> Checkpoint | None:
         """The checkpoint as it is on disk now."""
@@ -257,7 +311,7 @@ class StoreFiles:
         return exists(self.layout.abort)
 
     def lock_holder(self) -> int | None:
-        """Process id of whoever holds the broker's lock."""
+        """Return the process id of the holder of the broker's lock."""
         return lock_holder(self.layout.lock)
 
     def close(self) -> None:
@@ -295,3 +349,145 @@ def _require_store(layout: StoreLayout) -> None:
         if place.name in (*_MARKS, "config"):
             hint = f"this folder is a part of a store: did you mean {place.parent}?"
         raise NotAStoreError("holds nothing of a RocketMQ store", file=root, hint=hint)
+
+
+# Logs of a store that are recognised and not read yet: DLedger, compacted topics, tiered storage.
+
+_DLEDGER = "dledger-"
+_TIERED = "tieredStoreMetadata.json"
+
+
+class DledgerLog(NamedTuple):
+    """The data folder of a DLedger log, the number and bytes of its files, and the offset that it begins at."""
+
+    folder: Path
+    files: int
+    bytes: int
+    begin: int
+
+    @property
+    def said(self) -> str:
+        """Return what there is, in words."""
+        return f"the commitlog is a DLedger log ({self.folder.parent.name}/data)"
+
+    @property
+    def hint(self) -> str:
+        """Return the way out."""
+        return f"`rmqctl salvage {self.folder.parent.parent} --to NEW` makes a plain store of it"
+
+    def error(self) -> UnsupportedError:
+        """Return what to raise where a change of the store is asked for."""
+        return UnsupportedError(
+            f"{self.said}, which only DLedger changes", file=self.folder.parent.parent, hint=self.hint
+        )
+
+
+def dledger_log(layout: StoreLayout) -> DledgerLog | None:
+    """Return the DLedger log that goes on where the commitlog ends, or is all of it; None without one.
+
+    One that begins before the commitlog's end is left over from an earlier configuration. UnreadableError.
+    """
+    found = max(_dledger_logs(layout.root), key=lambda log: log.begin + log.bytes, default=None)
+    if found is None:
+        return None
+    end = max((end for directory in layout.commitlog for end in _ends(directory)), default=0)
+    return found if found.begin >= end else None
+
+
+def is_of_dledger(path: Path) -> bool:
+    """Return whether a path is that of a file of a DLedger log, whose frames are the bodies of entries."""
+    return path.parent.name == "data" and path.parent.parent.name.startswith(_DLEDGER)
+
+
+def _dledger_logs(root: Path) -> Iterator[DledgerLog]:
+    for name in listed(root):
+        data = root / name / "data"
+        if name.startswith(_DLEDGER) and is_directory(data):
+            sizes = dict(_offset_files(data))
+            if any(sizes.values()):
+                yield DledgerLog(data, len(sizes), sum(sizes.values()), min(sizes))
+
+
+def _ends(directory: Path) -> Iterator[int]:
+    for start, size in _offset_files(directory):
+        if size:
+            yield start + size
+
+
+def _offset_files(directory: Path) -> Iterator[tuple[int, int]]:
+    """Yield start offset and size of the files in a folder of files named by their offsets."""
+    for name in listed(directory):
+        if is_file_name(name):
+            with named(directory / name):
+                size = os.stat(directory / name).st_size
+            yield int(name), size
+
+
+def refuse_dledger(layout: StoreLayout) -> None:
+    """Raise UnsupportedError for a store whose commitlog is a DLedger log: no change of it can be planned."""
+    log = dledger_log(layout)
+    if log is not None:
+        raise log.error()
+
+
+class UnreadCopy(NamedTuple):
+    """The copy that a queue has in another log. `kind`: compaction or tiered; offsets are queue offsets."""
+
+    kind: str
+    topic: str
+    queue_id: int
+    messages: int
+    min_offset: int
+    max_offset: int
+    folder: Path
+
+    def holds(self, queue_offset: int) -> bool:
+        """Return whether the copy may have the message at a queue offset."""
+        return self.min_offset <= queue_offset < self.max_offset
+
+
+def unread_copies(layout: StoreLayout, topic: str | None = None) -> list[UnreadCopy]:
+    """Return the copies of all queues, or of those of a topic. UnreadableError."""
+    found = [*_compacted(layout.root / "compaction", topic), *_tiered(layout.config / _TIERED, topic)]
+    return sorted(found, key=lambda copy: (copy.topic, copy.queue_id, copy.kind))
+
+
+def _compacted(folder: Path, topic: str | None) -> Iterator[UnreadCopy]:
+    """Yield the queues of compactionCq that lead to messages."""
+    queues = folder / "compactionCq"
+    for name in listed(queues) if topic is None else [topic] if is_safe_topic(topic) else []:
+        for queue_id in listed(queues / name):
+            if queue_id.isascii() and queue_id.isdigit():
+                folder_of_queue = queues / name / queue_id
+                files = [folder_of_queue / one for one in listed(folder_of_queue) if is_file_name(one)]
+                offsets = [unit.queue_offset for path in files for unit in sparse_units(path)]
+                if offsets:
+                    first, last = min(offsets), max(offsets)
+                    yield UnreadCopy("compaction", name, int(queue_id), len(offsets), first, last + 1, folder)
+
+
+def _tiered(path: Path, topic: str | None) -> Iterator[UnreadCopy]:
+    """Yield the queues that the table of tiered storage names. A damaged table names none: `check` reports it."""
+    from rmqctl.store.config.config_files import read_config
+
+    try:
+        content = read_config(path)
+    except CorruptError:
+        return
+    table = content.get("consumeQueueFileSegmentTable") if isinstance(content, dict) else None
+    for place, segments in (table if isinstance(table, dict) else {}).items():
+        _, name, queue_id = ["", "", *str(place).rsplit("/", 2)][-3:]
+        if topic in (None, name) and queue_id.isascii() and queue_id.isdigit() and isinstance(segments, dict):
+            begin, end = _bounds(segments)
+            if end > begin:
+                yield UnreadCopy("tiered", name, int(queue_id), end - begin, begin, end, path)
+
+
+def _bounds(segments: Mapping[Any, Any]) -> tuple[int, int]:
+    """Return the first queue offset of the segments of a queue, and the one after the last."""
+    bounds = []
+    for base, segment in segments.items():
+        size = segment.get("size") if isinstance(segment, dict) else None
+        if str(base).isdigit() and isinstance(size, int) and size > 0:
+            bounds += [int(base) // CONSUMEQUEUE_UNIT.size, (int(base) + size) // CONSUMEQUEUE_UNIT.size]
+    return min(bounds, default=0), max(bounds, default=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import runpy
 import signal
 import sys
 import tempfile
@@ -46,9 +47,12 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if not config.getoption("basetemp") and config.getoption("markexpr") != "interop":
         _write_to_memory()
+    if "FAKETIME" in os.environ:
+        _sleep_under_libfaketime()
     # folders of a run at another hour of this machine are not 3 days old: they were made by the real clock
     vars(_pytest.tmpdir)["LOCK_TIMEOUT"] += max(0, at_a_date.shifted_by())
     config.addinivalue_line("markers", "real_clock(reason): processes that these tests start have the real clock")
+    os.environ["RMQCTL_CONFIG"] = ""  # what whoever runs them has set counts for no test
     os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(SHORT_LIVED_JVM))
     quick.is_quick, quick.seed = config.getoption("quick"), config.getoption("draw")
     if quick.is_quick or quick.seed is not None:
@@ -57,6 +61,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[LEFT_OUT] = Counter()
     for mark, why in quick.LEFT_OUT.items():
         config.addinivalue_line("markers", f"{mark}: {why}")
+
+
+def _sleep_under_libfaketime() -> None:
+    """Let this process and those it starts sleep where libfaketime sets their clock."""
+    preload = str(Path(at_a_date.__file__).parent / "preload")
+    runpy.run_path(f"{preload}/sitecustomize.py")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (preload, os.environ.get("PYTHONPATH"))))
 
 
 def _write_to_memory() -> None:

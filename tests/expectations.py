@@ -85,6 +85,7 @@ def _info(store: Path) -> Answer:
     for part in ("commitlog", "consumequeue", "index"):
         row[part]["problems"] = len(row[part]["problems"])
     row["not_read"] = len(row["not_read"])
+    row["databases"] = len(row["databases"])
     return {"exit": code, **row}
 
 

@@ -244,3 +244,27 @@ def keys_of_servers(version: str) -> dict[str, list[str]]:
         server, key = line.split(" ")
         found.setdefault(server, []).append(key)
     return found
+
+
+@dataclass
+class LogGolden:
+    """A store of 5.5.0 with another log than a plain commitlog, and the lines of RocketMQ's truth of it."""
+
+    store: Path
+    lines: list[Row]
+
+    def rows(self, kind: str) -> list[Row]:
+        """The lines of a kind."""
+        return [row for row in self.lines if row["kind"] == kind]
+
+    def copied_to(self, target: Path) -> Path:
+        """Make a private copy, holes as holes."""
+        return Path(shutil.copytree(self.store, target, copy_function=_copy_sparsely))
+
+
+def log_golden(name: str, destination: Path) -> LogGolden:
+    """Unpack a store of golden/logs into `destination`."""
+    folder = FOLDER / "logs"
+    unpack(folder / f"{name}.tar.xz", destination)
+    with lzma.open(folder / f"{name}{TRUTH_SUFFIX}", "rt", encoding="utf-8") as file:
+        return LogGolden(destination / name, [json.loads(line) for line in file])

@@ -17,8 +17,8 @@ from tests import processes
 
 _PROGRAM = """
 import sys
-from rmqctl.output import progress
-progress.SHOWN_AFTER = progress.REFRESHED_EVERY = {delay}
+from rmqctl.output import terminal
+terminal.SHOWN_AFTER = terminal.REFRESHED_EVERY = {delay}
 from rmqctl.main import main
 sys.exit(main())
 """

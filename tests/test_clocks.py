@@ -14,7 +14,6 @@ from tests.test_tidy import FLOORS, modules
 DATES = {
     "network/broker/broker.py": "the clock of a broker: store times, due times, versions of configuration files",
     "network/clients/client.py": "a part of a client's id",
-    "network/clients/consumer.py": "the date at which a consumer started, which it reports",
     "network/clients/membership.py": "the version of a subscription, which is a date (SubscriptionData#subVersion)",
     "network/clients/push/member.py": "the date at which a consumer started, which it reports",
     "network/clients/push/process_queue.py": "the dates of pulls, locks and consumption that a consumer reports",
@@ -24,6 +23,7 @@ DATES = {
     "pipeline/spark/sink_record.py": "the date in a dataVersion",
     "rmqctl/demo.py": "the mtime of files, which makes them old",
     "rmqctl/output/times.py": "now, for times that are relative to it and for ages that are printed",
+    "rmqctl/testing.py": "the clock of a broker that tests move",
     "store/check/check.py": "the date at which a pass of check began",
     "store/check/log_findings.py": "store times in the future",
     "store/check/cross.py": "dates in the state of a check",

@@ -8,7 +8,10 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tomllib
+import zipfile
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +19,7 @@ import pytest
 
 from rmqctl.main import VERBS
 from rmqctl.output import outcome as exit_codes
-from rmqctl.store.status import FAST, REMOTE, SPARK, SQL, how_to_add
+from rmqctl.store.status import FAST, GRPC, MCP, REMOTE, REPORT, SPARK, SQL, TUI, WATCH, how_to_add
 from tests.goldens import GoldenStore, unpack
 from tests.processes import ROOT, run, start
 
@@ -39,8 +42,14 @@ class Call(NamedTuple):
 # in this order, on one store
 CALLS = [
     Call("info -s STORE"),
+    Call("doctor -s STORE"),
+    Call("watch -s STORE", REFUSED, WATCH),
+    Call("report -s STORE -o NEW/report.html", REFUSED, REPORT),
+    Call("browse -s STORE", REFUSED, TUI),
+    Call("mcp -s STORE", REFUSED, MCP),
     Call("ls -s STORE --queues"),
     Call("help du"),
+    Call("config", NOTHING),
     Call("help --man NEW/man"),
     Call("du -s STORE"),
     Call("cat -s STORE -n 3 --json"),
@@ -67,8 +76,10 @@ CALLS = [
     Call("rebuild -s STORE --queues"),
     Call("where -s STORE TopicTest 0 0"),
     Call("groups -s STORE", NOTHING),
+    Call("groups -s STORE --plot", REFUSED, TUI),
     Call("delays -s STORE", NOTHING),
     Call("halves -s STORE", NOTHING),
+    Call("acl -s STORE", NOTHING),
     Call("dlq list -s STORE"),
     Call("dlq redrive -s STORE -g GroupA --dry-run"),
     Call("offsets show -s STORE", NOTHING),
@@ -86,20 +97,32 @@ CALLS = [
     Call("truncate -s STORE --at 0 --dry-run"),
     Call("snapshot NEW/snapshot -s STORE"),
     Call("salvage STORE --to NEW/salvaged"),
+    Call("twin STORE NEW/twin --anonymise"),
     Call("completion bash"),
 ]
 
 
 def test_extras_are_named_as_the_project_has_them() -> None:
     extras: dict[str, list[str]] = PROJECT["optional-dependencies"]
-    for extra, said in (("fast", FAST), ("remote", REMOTE), ("spark", SPARK), ("sql", SQL)):
-        names = {re.split(r"[<>=]", one)[0]: one for one in extras[extra]}
-        told = re.findall(r"[a-z0-9]+", said.removeprefix("pip install ").partition(" (")[0])
+    for extra, said in (
+        ("fast", FAST),
+        ("remote", REMOTE),
+        ("spark", SPARK),
+        ("sql", SQL),
+        ("grpc", GRPC),
+        ("watch", WATCH),
+        ("report", REPORT),
+        ("tui", TUI),
+        ("mcp", MCP),
+    ):
+        names = {re.split(r"[<>=]", one)[0].replace("-", "_"): one for one in extras[extra]}
+        told = re.findall(r"[a-z0-9_]+", said.replace("-", "_").removeprefix("pip install ").partition(" (")[0])
         assert set(names) <= set(told)
         assert f"rmqctl[{extra}]" in said
-        assert all(how_to_add(f"{name}.part") is not None for name in names)
+        modules = {"grpcio": "grpc", "protobuf": "google"}
+        assert all(how_to_add(f"{modules.get(name, name)}.part") is not None for name in names)
         for name, wanted in names.items():  # a bound above is one that the newest release may not keep
-            assert "<" not in wanted or f"'{name}{wanted.removeprefix(name)}'" in said
+            assert "<" not in wanted or f"'{name}{wanted[len(name) :]}'" in said
     assert how_to_add("click") is how_to_add(None) is None
 
 
@@ -169,18 +192,33 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+FORMER = ("walk-00000000.abi3.so", "removed.py")
+PIP = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
+
+
 @pytest.fixture(scope="module")
-def bare(sources: Path, tools: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment of its own with the wheel and the base dependencies, nothing else."""
+def wheel(sources: Path, tools: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of these sources."""
     wheels = tmp_path_factory.mktemp("wheels")
-    pip = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
     built = tmp_path_factory.mktemp("built") / "rmqctl"  # building leaves things in the folder that is built from
     shutil.copytree(sources, built, symlinks=True)
-    worked([sys.executable, *pip, "wheel", "--no-deps", "-w", wheels, built], cwd=wheels)
+    # and what was built there before is no part of it
+    former = built / f"build/lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}/rmqctl/store/native"
+    former.mkdir(parents=True)
+    for name in FORMER:
+        (former / name).write_bytes(b"")
+    # optimizing takes three quarters of the time
+    worked(["env", "CFLAGS=-O0", sys.executable, *PIP, "wheel", "--no-deps", "-w", wheels, built], cwd=wheels)
+    (made,) = wheels.glob("*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
+def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment of its own with the wheel and the base dependencies, nothing else."""
     environment = tmp_path_factory.mktemp("environment")
     worked([sys.executable, "-m", "venv", environment])
-    (wheel,) = wheels.glob("*.whl")
-    worked([environment / "bin/python", *pip, "install", "-c", ROOT / "constraints.txt", wheel], cwd=wheels)
+    worked([environment / "bin/python", *PIP, "install", "-c", ROOT / "constraints.txt", wheel], cwd=environment)
     return environment
 
 
@@ -192,6 +230,8 @@ def test_a_wheel_has_one_name_and_the_one_that_spark_looks_for(bare: Path) -> No
     assert tops == {"rmqctl", "pyspark_rocketmq", record.parent.name}
     assert [floor for floor in FLOORS if (packages / floor).exists()] == []
     assert [floor for floor in FLOORS if (packages / "rmqctl" / floor).is_symlink()] == []
+    assert [name for name in FORMER if (packages / "rmqctl/store/native" / name).exists()] == []
+    assert len({path.name.partition(".")[0][-8:] for path in packages.glob("rmqctl/store/native/*.so")}) == 1
 
 
 @pytest.mark.thorough
@@ -224,6 +264,28 @@ def test_every_verb_works_with_the_base_alone_or_names_what_it_needs(
         assert "Traceback" not in refused.stderr
         served.terminate()
         assert served.wait(60) == 0
+
+
+@pytest.mark.thorough
+def test_one_file_works_where_nothing_is_installed(wheel: Path, golden_store: GoldenStore, tmp_path: Path) -> None:
+    made = tmp_path / "rmqctl.pyz"
+    worked([sys.executable, ROOT / "docs/deploy/build.py", "pyz", "-o", made, "--wheel", wheel])
+    assert made.with_name("rmqctl.pyz.sha256").read_text().split() == [sha256(made.read_bytes()).hexdigest(), made.name]
+    bill = json.loads(made.with_name("rmqctl.pyz.cdx.json").read_text())
+    with zipfile.ZipFile(made) as packed:
+        held = {name.split("/")[1] for name in packed.namelist() if ".dist-info/" in name}
+    described = [*bill["components"], bill["metadata"]["component"]]
+    assert {(one["name"], one["version"]) for one in described} == {
+        (name.lower().replace("_", "-").replace(".", "-"), version)
+        for name, _, version in (one.removesuffix(".dist-info").partition("-") for one in held)
+    }
+    assert [one["name"] for one in described if not one["licenses"]] == []
+    bare = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "SHIV_ROOT": str(tmp_path / "unpacked")}
+    python = Path(sys.base_prefix, "bin/python3")
+    store = golden_store("clean")
+    for verb in ("info --json", "doctor", "append -t T --body x"):
+        assert worked([python, "-I", made, *verb.split(), "-s", store], env=bare, cwd=tmp_path).stdout
+    assert list(tmp_path.glob(".*")) == []
 
 
 @pytest.mark.thorough

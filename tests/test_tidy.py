@@ -47,21 +47,25 @@ HOUSE = tuple(
     """
     rmqctl.formats rmqctl.store.native rmqctl.store.status rmqctl.store.options rmqctl.store.files
     rmqctl.store.rocksdb rmqctl.store.config rmqctl.store.queues
-    rmqctl.store.notices rmqctl.store.log rmqctl.store.index rmqctl.store.store_files rmqctl.store.compare
+    rmqctl.store.log rmqctl.store.index rmqctl.store.store_files rmqctl.store.compare
     rmqctl.store.read
     rmqctl.store.timer rmqctl.store.answers.config_offsets rmqctl.store.pop rmqctl.store.answers
     rmqctl.store.write.checks rmqctl.store.write.prepare
-    rmqctl.store.write.known rmqctl.store.scan rmqctl.store.log.survey rmqctl.store.journal rmqctl.store.clean
+    rmqctl.store.scan rmqctl.store.log.survey rmqctl.store.journal rmqctl.store.clean
     rmqctl.store.write.appenders rmqctl.store.recover rmqctl.store.write
     rmqctl.store.write.bulk rmqctl.store.offsets rmqctl.store.dump rmqctl.store.info
     rmqctl.store.check.catalogue rmqctl.store.check rmqctl.store.repair rmqctl.store.read.follow rmqctl.store.export
-    rmqctl.store.write.writer rmqctl.store.salvage rmqctl.store.snapshot rmqctl.store.predict
+    rmqctl.store.write.writer rmqctl.store.salvage rmqctl.store.snapshot rmqctl.store.twin rmqctl.store.predict
     rmqctl.store rmqctl.network.remoting rmqctl.network rmqctl.network.clients.channel
     rmqctl.network.clients.client rmqctl.network.clients.producing rmqctl.network.clients.hooks
     rmqctl.network.clients.producing.sender rmqctl.network.clients rmqctl.network.ha rmqctl.network.broker
-    rmqctl.network.clients.push rmqctl.network.watching rmqctl.network.serving rmqctl.network.testing
+    rmqctl.network.broker.pop rmqctl.network.broker.master_broker rmqctl.network.broker.transaction_services
+    rmqctl.network.broker.admin rmqctl.network.broker.maintenance rmqctl.network.broker.services
+    rmqctl.network.grpc rmqctl.network.clients.push rmqctl.network.clients.consumer rmqctl.network.watching
+    rmqctl.network.registration rmqctl.network.serving rmqctl.testing
     rmqctl.pipeline rmqctl.pipeline.jobs rmqctl.pipeline.sql.stores rmqctl.pipeline.spark rmqctl.pipeline.sql
-    rmqctl.output rmqctl.messages rmqctl.flags.types rmqctl.reports rmqctl rmqctl.commands rmqctl.flags
+    rmqctl.output rmqctl.messages rmqctl.flags.types rmqctl.reports rmqctl rmqctl.report rmqctl.browse rmqctl.commands
+    rmqctl.flags
     rmqctl.reports.changes rmqctl.commands.change rmqctl.commands.consumers rmqctl.commands.look rmqctl.exporting
     rmqctl.commands.many rmqctl.documents rmqctl.commands.more rmqctl.commands.wire
     """.split()

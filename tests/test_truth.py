@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError
+from rmqctl.formats.errors import CorruptError, NotFoundError
 from rmqctl.formats.layouts import MESSAGE_MAGIC_V1
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.log.walk import Damage, walk
@@ -148,10 +148,6 @@ def _is_comparable(name: str, row: Row, queue: AnyConsumeQueue | None) -> bool:
     return queue is None or all(unit.end <= summary["maxPhy"] for unit in queue.units(0))
 
 
-def _has_rocksdb(name: str) -> bool:
-    return (reader(name).files.layout.consumequeue / "CURRENT").exists()
-
-
 def _unit_hash(view: QueueView, name: str, units: list[QueueUnit]) -> str:
     text = ""
     for unit in units:
@@ -163,10 +159,6 @@ def _unit_hash(view: QueueView, name: str, units: list[QueueUnit]) -> str:
 
 @pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_queues(name: str) -> None:
-    if _has_rocksdb(name):
-        with pytest.raises(UnsupportedError, match="RocksDB"):
-            reader(name).queues()
-        return
     compared = 0
     look = reader(name)
     for row, queue in _queue_rows(name):
@@ -196,8 +188,6 @@ def test_queues(name: str) -> None:
 
 @pytest.mark.parametrize("name", goldens_of(GOLDENS))
 def test_every_unit_is_one_that_a_message_accounts_for(name: str) -> None:
-    if _has_rocksdb(name):
-        return
     known = known_messages(name)
     expected: set[tuple[str, int, int, int]] = set()
     for source in {base_of(name) or name, name}:
@@ -213,8 +203,6 @@ def test_every_unit_is_one_that_a_message_accounts_for(name: str) -> None:
 
 @pytest.mark.parametrize("name", goldens_of(GOLDENS, "innerbatch"))
 def test_offset_by_time(name: str) -> None:
-    if _has_rocksdb(name):
-        return
     compared = 0
     look = reader(name)
     for row, queue in _queue_rows(name):
@@ -275,7 +263,7 @@ def test_lookups(name: str) -> None:
 
 def test_the_rules_leave_something_to_compare() -> None:
     rows = [
-        (name, row) for name in GOLDENS if not _has_rocksdb(name) for row, queue in _queue_rows(name)
+        (name, row) for name in GOLDENS for row, queue in _queue_rows(name)
         if _is_comparable(name, row, queue)
     ]  # fmt: skip
     broken = {name for name, _ in rows if base_of(name) is not None}

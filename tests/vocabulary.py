@@ -17,15 +17,15 @@ ROOT = Path(__file__).resolve().parents[1]
 _PACKAGES = ("formats", "store", "network", "pipeline", "rmqctl")
 
 BANNED = re.compile(
-    r"\b(told|tells? of|anew|nobody|somebody|anybody|whoever|whatever|what is no|is none|is meant|so many|lies|stands"
-    r"|(?<!machine-)rooms?|houses?|floors?|by lot|given back|gave up|the matter|of ours|harmless"
+    r"\b(told|tells? of|anew|nobody|somebody|anybody|whoever|whatever|what is no|(?-i:is none)|is meant|so many"
+    r"|lies|stands|(?<!machine-)(?<!--)rooms?|houses?|floors?|by lot|given back|gave up|the matter|of ours|harmless"
     r"|behind (?:the|its|every) end)\b",
     re.IGNORECASE,
 )
 # a state of half messages in JSON, and names of files and identifiers, are no prose
 _CODE = re.compile(r"```.*?```|``.*?``|`[^`\n]*`", re.DOTALL)
 
-ALLOWED = {"document": 0, "help": 0, "finding": 0, "message": 99, "docstring": 770}
+ALLOWED = {"document": 0, "help": 0, "finding": 0, "message": 0, "docstring": 0}
 """Banned words by kind of text. Lower a number when texts of its kind were rewritten; never raise one."""
 
 
@@ -45,8 +45,7 @@ def hits() -> Iterator[Hit]:
     yield from _findings()
     for package in _PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
-            if not path.relative_to(ROOT).as_posix().startswith(("rmqctl/commands/", "store/check/catalogue/")):
-                yield from _source(path)
+            yield from _source(path)
 
 
 def found_in(kind: str, place: str, text: str) -> Iterator[Hit]:

@@ -15,6 +15,7 @@ from typing import Any
 
 _ROOT = f"{Path(__file__).parents[1]}{os.sep}"
 _OURS = ("rmqctl", "formats", "store", "network", "pipeline")
+_PULLS = 8
 _FUNCTION = 2
 """The flag CO_NEWLOCALS: code of a module has it not."""
 
@@ -79,10 +80,17 @@ def _pull(ways: Ways, store: Path) -> None:
     question = encode_frame(RemotingCommand(11, fields, b"", opaque=5))
     ways.on = False
     with serving_here(store, StoreConfig(), {}) as broker, _connected(broker.address) as connection:
-        for counted in (False, True):
-            ways.on = counted
+        least: Counter[str] | None = None
+        for _ in range(_PULLS):
+            ways.crossings, ways.on = Counter(), True
             connection.sendall(question)
             assert _answer(connection).body
+            # the way ends with the answer: what closes a broker is no part of it
+            ways.on = False
+            # what the broker does beside one of them is not in all of them
+            least = ways.crossings if least is None or len(ways.crossings) < len(least) else least
+        assert least is not None
+        ways.crossings = least
     ways.tell()
 
 

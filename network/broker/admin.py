@@ -26,7 +26,6 @@ from rmqctl.network.remoting.codec import (
     ResponseCode,
     bean,
     fastjson,
-    integer_of,
     objects,
     parse_body,
     text_of,
@@ -53,7 +52,7 @@ from rmqctl.store.config.config_tables import (
     topic_attributes,
 )
 from rmqctl.store.config.releases import DEFAULT_RELEASE
-from rmqctl.store.pop.records import RETRY_PREFIX
+from rmqctl.store.pop.records import pop_retry_topics
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 
 _DEFAULT_QUEUES = 16
@@ -146,8 +145,13 @@ def delete_topic(broker: MasterBroker, header: headers.TopicHeader, asked: Asked
     """Forget a topic and the offsets that groups have of it. What was sent to it stays in log and queues, which have to
     agree with each other."""
     name = _own_topic(broker, header.topic, deletes=True)
-    broker.topics.remove(name)
-    broker.offsets.remove(topic=name)
+    names = [name]
+    if broker.settings.clear_retry_topic_when_delete_topic and not broker.identity.release.is_of_4:
+        retries = [one for group in broker.offsets.groups_of(name) for one in pop_retry_topics(group, name)]
+        names += [one for one in retries if broker.topics.find(one) is not None]
+    for one in names:
+        broker.topics.remove(one, broker.log_end)
+        broker.offsets.remove(topic=one)
     return _when_written(broker.save_topics())
 
 
@@ -172,40 +176,6 @@ def _put_groups(broker: MasterBroker, groups: list[dict[str, Any]]) -> Reply:
     return _when_written(broker.save_groups())
 
 
-_REQUEST_MODES, _MODE_TABLE, _PULL = "messageRequestMode.json", "messageRequestModeMap", "PULL"
-
-
-def set_request_mode(broker: MasterBroker, header: Header, asked: Asked) -> Reply:
-    """Set how a group asks for the messages of a topic (QueryAssignmentProcessor#setMessageRequestMode)."""
-    content = parse_body(asked.request.body)
-    topic, group = text_of(content, "topic"), text_of(content, "consumerGroup")
-    if topic.startswith(RETRY_PREFIX):
-        raise RequestError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
-    if broker.topics.find(topic) is None:
-        raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
-    try:
-        broker.group(group)
-    except RequestError as error:
-        raise RequestError(error.code, "subscription group does not exist") from error
-    mode = text_of(content, "mode") or _PULL
-    if mode != _PULL:
-        raise RequestError(ResponseCode.SYSTEM_ERROR, f"mode {mode} is not served: consumers of this broker pull")
-    known = _known_modes(broker) if broker.request_modes is None else broker.request_modes
-    count = integer_of(content, "popShareQueueNum")
-    entry = bean(consumerGroup=group, mode=mode, popShareQueueNum=count, topic=topic)
-    broker.request_modes = modes = {**known, topic: {**known.get(topic, {}), group: entry}}
-    return _when_written(broker.saver.save(_REQUEST_MODES, lambda: {_MODE_TABLE: broker.request_modes or modes}))
-
-
-def _known_modes(broker: Broker) -> dict[str, dict[str, Any]]:
-    try:
-        content = read_config(broker.files.layout.config / _REQUEST_MODES)
-    except (CorruptError, UnreadableError) as error:
-        raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from error
-    table = content.get(_MODE_TABLE) if isinstance(content, dict) else None
-    return {str(topic): groups for topic, groups in (table or {}).items() if isinstance(groups, dict)}
-
-
 def _group_attributes(broker: MasterBroker, settings: dict[str, Any]) -> dict[str, Any]:
     """Return the attributes of a group after those of a request, which are changes."""
     change, known = settings.get("attributes"), broker.groups.find(text_of(settings, "groupName"))
@@ -227,7 +197,7 @@ def delete_group(broker: MasterBroker, header: headers.DeleteGroup, asked: Asked
 def reset_offset(broker: MasterBroker, header: headers.ResetOffset, asked: Asked) -> RemotingCommand:
     """Set a group to a time or an offset in a topic (AdminBrokerProcessor#resetOffset): its next pulls begin there."""
     name, group = header.topic, header.group
-    if broker.identity.release.is_of_4:
+    if broker.identity.release.is_of_4 or not broker.settings.use_server_side_reset_offset:
         _refuse_as_4(broker, name, group, header.timestamp)
     topic = broker.topic(name, f"Topic {name} does not exist")
     timestamp, only = header.timestamp, header.queue_id
@@ -257,8 +227,8 @@ def reset_offset(broker: MasterBroker, header: headers.ResetOffset, asked: Asked
 
 
 def _refuse_as_4(broker: MasterBroker, topic: str, group: str, timestamp: int) -> None:
-    """4.x has the members of a group set their offsets: mqadmin sets those of a group without members itself where it
-    is answered so (Broker2Client#resetOffset)."""
+    """4.x, and 5.x without useServerSideResetOffset, have the members of a group set their offsets: mqadmin sets those
+    of a group without members itself where it is answered so (Broker2Client#resetOffset)."""
     found = broker.topics.find(topic)
     if found is None:
         raise RequestError(
@@ -290,8 +260,8 @@ def clone_offsets(broker: MasterBroker, header: headers.CloneGroupOffset, asked:
 
 
 def update_broker_config(broker: MasterBroker, header: Header, asked: Asked) -> RemotingCommand:
-    """Go by other settings, all that are named or none. They are kept until the broker ends: a broker.conf belongs to
-    whoever wrote it."""
+    """Go by other settings, all that are named or none. They are kept until the broker ends: broker.conf belongs to its
+    author."""
     try:
         properties = parse_properties(bytes(asked.request.body))
         for key in properties:
@@ -306,7 +276,7 @@ def update_broker_config(broker: MasterBroker, header: Header, asked: Asked) -> 
 
 
 def _refuse_to_change(broker: MasterBroker, key: str) -> None:
-    if key in _BLACK_LIST:
+    if key in (*_BLACK_LIST, *broker.settings.config_black_list.split(";")):
         raise RequestError(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
     if not is_changeable(key):
         raise RequestError(
@@ -320,7 +290,7 @@ def _refuse_to_change(broker: MasterBroker, key: str) -> None:
 
 
 def _tell_members(broker: MasterBroker, topic: str, group: str) -> None:
-    """Have the members share the queues out anew, which lets them pull at once."""
+    """Have the members share out the queues again, which lets them pull at once."""
     members = broker.clients.consumer_group(group)
     command = request(
         RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, headers.ConsumerGroupHeader(consumer_group=group), oneway=True
@@ -368,7 +338,7 @@ def _all(content: dict[str, Any], broker: Broker, name: str, count: int) -> Remo
 
 
 def get_group_config(broker: Broker, header: headers.GroupHeader, asked: Asked) -> RemotingCommand:
-    """One group, which is created if that may be: a broker does so for whoever asks."""
+    """Return one group, created if allowed: a broker does so for any client."""
     try:
         return _body(broker.group(header.group))
     except RequestError as error:
@@ -406,11 +376,6 @@ def get_all_delay_offset(broker: Broker, header: Header, asked: Asked) -> Remoti
     except (CorruptError, UnreadableError) as error:
         raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from error
     return _body(content if isinstance(content, dict) else bean(dataVersion=NO_VERSION, offsetTable={}))
-
-
-def get_all_request_mode(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
-    """Which groups pop, as the store has it: slaves of 5.x ask."""
-    return _body({_MODE_TABLE: _known_modes(broker)})
 
 
 def get_broker_config(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import rmqctl.store.native.good_frames  # noqa: F401 - the first pull, and all others with it, would wait for it
 from rmqctl.formats.errors import UnreadableError, counted
 from rmqctl.formats.message import Message, StoredMessage
-from rmqctl.network.broker.members import ClientManager, QueueLocks, system_groups, system_topics
-from rmqctl.network.broker.settings import BrokerIdentity, Counts, TimerFigures, changed, settings_from_properties
-from rmqctl.network.broker.tables import ConfigSaver, ConsumerOffsets, GroupTable, TopicTable, is_system_topic
+from rmqctl.network.broker.members import ClientManager, ConsumerFilters, system_groups, system_topics
+from rmqctl.network.broker.settings import (
+    BrokerIdentity,
+    Counts,
+    TimerFigures,
+    changed,
+    settings_from_properties,
+    written_by,
+)
+from rmqctl.network.broker.tables import (
+    ConfigSaver,
+    ConsumerOffsets,
+    GroupTable,
+    QueueLocks,
+    TopicTable,
+    is_system_topic,
+)
 from rmqctl.network.ha.master import Slaves
 from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, ResponseCode
-from rmqctl.network.remoting.requests import FAQ, Caller, Promised, Reply, RequestError, Tell
+from rmqctl.network.remoting.requests import FAQ, Caller, Intercept, Promised, PutWait, Reply, RequestError, Tell
 from rmqctl.network.topic_config import UNIT_SUBSCRIPTION, TopicConfig, retry_topic
+from rmqctl.store.config.config_files import read_config
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.lock import lock_holder
 from rmqctl.store.files.mapped_file import monotonic_ms
@@ -34,7 +48,13 @@ from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.write.prepare import topic_in_log, wants_durability
 from rmqctl.store.write.put import PendingPut
 
+if TYPE_CHECKING:
+    from rmqctl.network.remoting.authentication import Guard
+
 _MOST_TOLD = 10_000
+# how often members hear of others where that is not done at once (DefaultConsumerIdsChangeListener)
+_NOTIFIED_MS = 15_000
+_FILTERS_SAVED_MS = 10_000
 # among these there is a message that a queue knows, unless its broker was killed or the queues are gone
 _LAST_BYTES = 64 * 1024
 
@@ -67,18 +87,25 @@ class Broker:
         Raises: UnsupportedError where the queues cannot be read.
         """
         self.files = files
+        files.config = written_by(identity.release, files.config)
         self.identity = identity
         self.tell = tell
         self.clock = clock
         self.elapsed = elapsed
         self.properties = dict(properties or {})
         self.started_at = clock()
-        self._begun = elapsed()
-        self.counts = Counts(identity.cluster, self._begun, self.started_at)
+        self._begun = self._notified_at = elapsed()
+        self.counts = Counts(identity.cluster, self._begun, self.started_at, of_users=not identity.release.is_of_4)
         self._system_topics: dict[str, bool] = {}
         self.slow_requests: Callable[[], int] = lambda: 0
         self.name_servers = ""
         """Addresses of the name servers that know this broker, separated by `;`."""
+        self.intercept: Intercept | None = None
+        """What requests go through first, if anything."""
+        self.guard: Guard | None = None
+        """Refuses requests and calls that are not permitted."""
+        self.bytes_behind: dict[tuple[int, str, str], int] = {}
+        """Bytes of the log that a group was behind at its last pull, by queue, topic and group, where that counts."""
         self.queues_of: Callable[[str], list[MessageQueue] | None] = self.own_queues_of
         """Return the queues of a topic in the whole cluster that can be read; None for an unknown topic."""
         self.reader = StoreReader(files)
@@ -117,6 +144,10 @@ class Broker:
         """Bytes of the log that were written and are not yet flushed to disk."""
         return 0
 
+    def delay_offsets(self) -> Any:
+        """Return what delayOffset.json has. Raises: CorruptError, UnreadableError."""
+        return read_config(self.files.layout.config / "delayOffset.json")
+
     def timer_figures(self) -> TimerFigures:
         """Return how far the timer is; no timer runs here."""
         return TimerFigures()
@@ -126,8 +157,9 @@ class Broker:
         self._log_end = max(self._log_end, end)
 
     def _last_unit_of_tail(self) -> QueueUnit | None:
-        """The unit of the last message that its queue knows; None if that is none of the last ones in the log. Almost
-        always it is the very last, and to ask every queue for its end takes as long as all else at the beginning."""
+        """Return the unit of the last message that its queue knows; None if that is not among the last ones in the log.
+        Almost always it is the very last, and to ask every queue for its end takes as long as all else at the
+        beginning."""
         log, delay_levels = self.files.log, self.files.config.delay_levels()
         messages: list[StoredMessage] = []
         try:
@@ -153,8 +185,8 @@ class Broker:
         return max(written, key=lambda unit: unit.end, default=None)
 
     def tell_of_unserved(self) -> None:
-        """Tell of messages behind the last one that a queue knows, as a broker that was killed leaves them: no consumer
-        gets them, and each would take that for the end. One that still runs is about to put them into their queues."""
+        """Report messages after the last one that a queue knows, as a killed broker leaves them: no consumer gets them,
+        and each would take that for the end. One that still runs is about to put them into their queues."""
         missing = self.files.missing_log()
         if missing is not None:
             self.tell(f"{missing}: no message can be given; -c broker.conf with storePathCommitLog names its place")
@@ -175,14 +207,14 @@ class Broker:
                 self.tell(
                     f"the last {counted(tail.end - record.physical_offset, 'byte')} of the log, from physical offset "
                     f"{record.physical_offset} on, are in no queue, as after a crash: no consumer gets the messages in "
-                    "them before `rmqctl recover`; `rmqctl cat` shows them"
+                    "them before `rmqctl recover`; `serve --as-recovered` serves them"
                 )
                 break
 
     # ---- what requests name
 
     def topic(self, name: str, remark: str | None = None) -> TopicConfig:
-        """The topic; RequestError, which says `remark`, if there is none."""
+        """Return the topic; RequestError with `remark` if it is missing."""
         found = self.topics.find(name)
         if found is None:
             remark = remark or f"topic[{name}] not exist, apply first please! \n{FAQ}"
@@ -190,13 +222,17 @@ class Broker:
         return found
 
     def queue(self, topic: str, queue_id: int) -> AnyConsumeQueue | None:
-        """The queue; None if it has no files, or nobody knows its topic."""
+        """Return the queue; None if it has no files, or its topic is unknown."""
         return self.files.queues.find(topic, queue_id) if self.topics.find(topic) is not None else None
 
     def frames(self, topic: str, queue_id: int, offset: int, limit: int, message_filter: MessageFilter) -> GetResult:
         """Messages of a queue from `offset` on with their frames as they are stored; see get_messages."""
         view = self.view(topic, queue_id)
-        return no_queue() if view is None else get_messages(view, offset, limit, message_filter, frames=True)
+        result = no_queue() if view is None else get_messages(view, offset, limit, message_filter, frames=True)
+        for unit in result.damaged:
+            place = (f"{topic}@{queue_id}", unit.queue_offset)
+            self.tell_once(place, f"a message is passed over, it is damaged: {unit.error}")
+        return result
 
     def view(self, topic: str, queue_id: int) -> QueueView | None:
         """A queue with all that is needed to read its messages; None as for `queue`."""
@@ -216,12 +252,21 @@ class Broker:
         return any(message_filter.may_match(view.resolved_code(unit)) for unit in view.queue.units(offset, end))
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Smallest and next offset of a queue, 0 and 0 if there is none."""
+        """Return the smallest and the next offset of a queue, 0 and 0 without one."""
         queue = self.queue(topic, queue_id)
         return (0, 0) if queue is None else (queue.min_offset(self.files.log.min_offset), queue.max_offset)
 
+    def is_young(self, topic: str, queue_id: int) -> bool:
+        """Whether the first message that a queue ever had is near the end of the log: within that part of the memory
+        (accessMessageInMemoryMaxRatio), where the system is likely to have it."""
+        queue = self.queue(topic, queue_id)
+        first = queue.unit(0) if queue is not None and queue.min_offset(self.files.log.min_offset) == 0 else None
+        if first is None or not first.is_written:
+            return False
+        return self.log_end - first.physical_offset <= self.settings.bytes_in_memory
+
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
-        """Store time (ms) of the message at a queue offset; 0 where there is none."""
+        """Return the store time (ms) of the message at a queue offset; 0 without one."""
         return 0 if self.queue(topic, queue_id) is None else max(0, self.reader.store_time(topic, queue_id, offset))
 
     def group(self, name: str) -> dict[str, Any]:
@@ -235,7 +280,12 @@ class Broker:
 
     def routes(self) -> Mapping[str, TopicConfig]:
         """All topics as name servers show them (BrokerController#registerBrokerAll)."""
-        return self.topics.routes(self.settings.broker_permission)
+        return {} if self.is_hidden else self.topics.routes(self.settings.broker_permission)
+
+    @property
+    def is_hidden(self) -> bool:
+        """Return whether the broker is not registered yet, and delivers no timed messages (disappearTimeAfterStart)."""
+        return max(0, self.running_ms) < self.settings.disappear_time_after_start
 
     def own_queues_of(self, topic: str) -> list[MessageQueue] | None:
         """Return the queues of a topic at this broker that can be read; None for a topic without a route."""
@@ -254,7 +304,7 @@ class Broker:
     # ---- what goes on
 
     def tell_once(self, place: tuple[str, int], line: str) -> None:
-        """Tell of damage when it is met first: clients come back to it again and again."""
+        """Report damage when it is met first: clients come back to it again and again."""
         if place not in self._told and len(self._told) < _MOST_TOLD:
             self._told.add(place)
             self.tell(line)
@@ -266,84 +316,22 @@ class Broker:
     def tick(self) -> None:
         """To be called every few seconds: sends silent clients away, and frees what they had for themselves."""
         self.counts.step(self.elapsed(), self.clock())
-        self.clients.notifies = self.settings.notify_consumer_ids_changed_enable
-        self.clients.expire(self.elapsed(), self.settings.channel_expired_timeout)
+        settings, now = self.settings, self.elapsed()
+        self.clients.notifies = settings.notify_consumer_ids_changed_enable
+        self.clients.at_once = settings.real_time_notify_consumer_change
+        self.clients.expire(now, settings.channel_expired_timeout)
+        self.clients.forget_pulls(now - settings.subscription_expired_timeout)
+        if now - self._notified_at >= _NOTIFIED_MS:
+            self._notified_at = now
+            self.clients.notify_changed()
         self.locks.expire(self.elapsed())
-
-
-# A put that is not answered before it is on disk, on slaves, or both; or it has waited for too long.
-
-
-class PutWait:
-    """What a put waits for, by the code that it is answered with if that does not come in time. Any thread may tell.
-
-    `code`: how it ended, once it is `done`; slaves that are late count more than a disk that is
-    (CommitLog#handleDiskFlushAndHA). `forget`: to be called when nobody waits any more. It is an Awaited: a Future
-    would take longer to be made and told than all the rest of a put.
-    """
-
-    __slots__ = ("_deadlines", "_is_over", "_lock", "_now", "_told", "code", "forget")
-
-    def __init__(self, now: int) -> None:
-        """`now`: ms of the monotonic clock."""
-        self.code = ResponseCode.SUCCESS
-        self.forget: Callable[[], None] = _nothing
-        self._is_over = False
-        self._told: Callable[[Any], object] | None = None
-        self._now = now
-        self._lock = threading.Lock()
-        self._deadlines: dict[ResponseCode, int] = {}
-
-    def done(self) -> bool:
-        """See Awaited."""
-        return self._is_over
-
-    def add_done_callback(self, told: Callable[[Any], object], /) -> None:
-        """See Awaited; there may be one."""
-        with self._lock:
-            if not self._is_over:
-                self._told = told
-                return
-        told(self)
-
-    def wait_for(self, late: ResponseCode, milliseconds: int) -> None:
-        """Wait so long for something more. To be said before anybody tells."""
-        self._deadlines[late] = self._now + milliseconds
-
-    def reached(self, late: ResponseCode) -> None:
-        """It is there."""
-        self._end(late, None)
-
-    def expire(self, now: int) -> None:
-        """Wait no more for what should be there by now (ms of the monotonic clock)."""
-        for late, deadline in list(self._deadlines.items()):
-            if deadline <= now:
-                self._end(late, late)
-
-    def _end(self, late: ResponseCode, code: ResponseCode | None) -> None:
-        with self._lock:
-            if self._deadlines.pop(late, None) is None:
-                return
-            if code is not None:
-                self.code = max(self.code, code)
-            if self._deadlines:
-                return
-            self._is_over = True
-            # not kept: who is told knows us, and such circles wait for a collection of garbage
-            told, self._told = self._told, None
-        if told is not None:
-            told(self)
-
-
-def _nothing() -> None:
-    """Nobody has to forget anything."""
 
 
 # The broker of a store that is open for writing: what its services share beside what every broker has.
 
 
 class WritableBroker(Broker):
-    """A store that messages are put to. Its tables belong to the thread that serves; whatever takes long runs beside.
+    """A store that messages are put to. Its tables belong to the thread that serves; slow work runs beside it.
 
     `steps`: what goes on by itself, each called by `step` with the time in ms.
     """
@@ -366,11 +354,16 @@ class WritableBroker(Broker):
         self.saver = ConfigSaver(store.files.layout.config, tell)
         self.request_modes: dict[str, dict[str, Any]] | None = None
         """Content of messageRequestMode.json: how groups ask for messages of topics, once one was set."""
+        self.wake: Callable[[Iterable[tuple[str, int]]], None] = lambda keys: None
+        """Answer what waits for these queues, if it has something now. In the thread that serves."""
         self.steps: list[Callable[[int], None]] = []
         self._put_waits: dict[PutWait, None] = {}
-        self._saved_at = elapsed()
+        self._saved_at = self._filters_saved_at = elapsed()
+        self.filters = ConsumerFilters(store.files, self.settings, tell, clock())
+        self.clients.subscribed = lambda group, wanted: self.filters.register(group, wanted, self.clock())
+        self.clients.gone = lambda group: self.filters.unregister(group, self.clock())
         self._add_system_topics()
-        for name in system_groups():
+        for name in system_groups() if self.settings.enable_create_sys_group else ():
             if self.groups.find(name) is None:
                 self.groups.put(name, {})
         for line in self.offsets.clamp(self.end_of):
@@ -398,13 +391,16 @@ class WritableBroker(Broker):
         return 0 if queue is None else queue.max_offset
 
     def _add_system_topics(self) -> None:
-        for topic in system_topics(self.identity, self.settings, has_timer=self.files.config.timer_wheel_enable):
-            if self.topics.find(topic.name) is None:
-                self.topics.put(topic)
+        timer = bool(self.files.config.timer_wheel_enable)
+        self._add_topics(system_topics(self.identity, self.settings, has_timer=timer))
+
+    def _add_topics(self, topics: Iterable[TopicConfig]) -> None:
+        for topic in (one for one in topics if self.topics.find(one.name) is None):
+            self.topics.put(topic)
 
     def change_settings(self, properties: Mapping[str, str]) -> None:
-        """Go by other settings from now on, until the broker ends; keys as `is_changeable` has them. UsageError for a
-        value that is none: then nothing changes."""
+        """Go by other settings from now on, until the broker ends; keys as `is_changeable` has them. UsageError for an
+        invalid value: then nothing changes."""
         self.settings, self.files.config = changed(self.settings, self.files.config, properties)
         known = {key.lower(): key for key in self.properties}
         self.properties |= {known.get(key.lower(), key): value for key, value in properties.items()}
@@ -421,11 +417,15 @@ class WritableBroker(Broker):
         if first.physical_offset is None:
             self.counts.failed_puts += 1
             return put
-        topic = topic_in_log(message)
-        size, spent = self._written_end() - first.physical_offset, self.elapsed() - begun
+        topic = topic_in_log(message, self.files.config)
+        size, spent = self.written_end - first.physical_offset, self.elapsed() - begun
         is_system = self.is_system_topic(topic)
         self.counts.put(topic, message.queue_id or 0, len(messages), size, spent, is_system=is_system)
         return put
+
+    def congestion(self, message: Message) -> str:
+        """Return why too many timed messages are due at once for one more; "" where they are not."""
+        return ""
 
     def is_waited_for(self, put: PendingPut) -> bool:
         """Whether `when_durable` may give anything but the answer at once."""
@@ -452,7 +452,7 @@ class WritableBroker(Broker):
             self.store.tell_when_on_disk(put.durable_at, lambda: wait.reached(ResponseCode.FLUSH_DISK_TIMEOUT))
         if wants_slaves and not is_alone:
             wait.forget = self.slaves.tell_when_acknowledged(
-                self._written_end(),
+                self.written_end,
                 self.settings.slaves_to_wait_for,
                 lambda: wait.reached(ResponseCode.FLUSH_SLAVE_TIMEOUT),
             )
@@ -465,18 +465,19 @@ class WritableBroker(Broker):
         return Promised(wait, answered)
 
     def _slaves_in_sync(self) -> int:
-        return self.slaves.keeping_up(self.log_end, self.settings.ha_max_gap_not_in_sync)
+        is_of_4, settings = self.identity.release.is_of_4, self.settings
+        gap = settings.ha_slave_fallbehind_max if is_of_4 else settings.ha_max_gap_not_in_sync
+        return self.slaves.keeping_up(self.log_end, gap)
 
-    def _written_end(self) -> int:
+    @property
+    def written_end(self) -> int:
         """Physical offset behind the last message, one that cannot be read yet included."""
-        last = self.files.log.files[-1]
-        return last.start_offset + last.wrote_position
+        last = next(reversed(self.files.log.files), None)
+        return 0 if last is None else last.start_offset + last.wrote_position
 
     def _end_wait(self, wait: PutWait) -> None:
         self._put_waits.pop(wait, None)
         wait.forget()
-
-    # ---- what is configured
 
     def group(self, name: str) -> dict[str, Any]:
         """As for every broker; a group that is new is written."""
@@ -500,9 +501,14 @@ class WritableBroker(Broker):
             self.save_topics()
         return found
 
+    def have_topics(self, topics: Iterable[TopicConfig]) -> None:
+        """Create the topics that are missing. Those of 4.x have no attributes."""
+        self._add_topics(one._replace(attributes={}) if self.identity.release.is_of_4 else one for one in topics)
+        self.save_topics()
+
     def see_to_topic(self, message: Message) -> None:
         """A message that waited has gone to its topic. A kill right after the first message to a topic may have come
-        before topics.json was written: nobody would see what is delivered, until the next start finds its queue."""
+        before topics.json was written: what is delivered would be invisible until the next start finds its queue."""
         name = message.topic
         if self.topics.find(name) is None and not self.topics.is_deleted(name):
             self.create_topic(name, max(message.queue_id + 1, self.settings.default_topic_queue_nums))
@@ -523,12 +529,19 @@ class WritableBroker(Broker):
 
     # ---- what goes on
 
+    def _save_filters(self) -> None:
+        if self.filters.take_change(self.clock()):
+            self.saver.save(self.filters.FILE, self.filters.content)
+
     def _save_offsets(self, now: int) -> None:
-        """Have the offsets written if it is time to; `now`, a date, does not say so."""
+        """Have offsets and filters written if it is time to; `now`, a date, does not say so."""
         now = self.elapsed()
         if self.offsets.has_changed and now - self._saved_at >= self.settings.flush_consumer_offset_interval:
             self._saved_at = now
             self.save_offsets()
+        if now - self._filters_saved_at >= _FILTERS_SAVED_MS:
+            self._filters_saved_at = now
+            self._save_filters()
 
     def step(self) -> None:
         """To be called some ten times a second: a little of all that goes on by itself."""
@@ -543,8 +556,9 @@ class WritableBroker(Broker):
             step(now)
 
     def close(self) -> None:
-        """Write what is not written yet. The store is closed by whoever opened it."""
+        """Write what is not written yet. The opener of the store closes it."""
         self.save_topics()
         self.save_groups()
         self.save_offsets()
+        self._save_filters()
         self.saver.close()

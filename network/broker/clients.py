@@ -19,7 +19,6 @@ from rmqctl.network.broker.members import (
     subscription_from_bean,
 )
 from rmqctl.network.broker.query import frame_at
-from rmqctl.network.clients.membership import BROADCASTING, CLUSTERING, Allocate, averagely, by_circle
 from rmqctl.network.remoting import headers
 from rmqctl.network.remoting.codec import (
     MessageQueue,
@@ -145,37 +144,6 @@ def query_subscription(broker: Broker, header: headers.GroupTopicHeader, asked: 
     return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(content))
 
 
-# Queues that the broker shares out among the members of a group (QueryAssignmentProcessor).
-
-_STRATEGIES: dict[str, Allocate] = {"AVG": averagely, "AVG_BY_CIRCLE": by_circle}
-_PULL = "PULL"
-
-
-def query_assignment(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
-    """The queues of a topic that a member of a group is to pull; no list where that is not known, as in RocketMQ. Modes
-    are those of groups that pull: POP is not offered."""
-    content = parse_body(asked.request.body)
-    topic, model = text_of(content, "topic"), text_of(content, "messageModel")
-    queues = broker.queues_of(topic)
-    if queues is not None and model == CLUSTERING and broker.settings.server_load_balancer_enable:
-        queues = _share(broker, content, queues)
-    elif model not in (CLUSTERING, BROADCASTING):
-        raise RequestError(ResponseCode.SYSTEM_ERROR, f"messageModel {model!r} is not known")
-    found = None if queues is None else [bean(messageQueue=queue, mode=_PULL) for queue in queues]
-    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(bean(messageQueueAssignments=found)))
-
-
-def _share(broker: Broker, content: dict[str, Any], queues: list[MessageQueue]) -> list[MessageQueue] | None:
-    """Return the share of one client; None where the group, the strategy or the client is not known."""
-    group = broker.clients.consumer_group(text_of(content, "consumerGroup"))
-    allocate = _STRATEGIES.get(text_of(content, "strategyName"))
-    client_id = text_of(content, "clientId")
-    if group is None or allocate is None or not client_id or not queues:
-        return None
-    members = sorted({channel.client_id for channel in list(group.channels.values())})
-    return allocate(sorted(queues), members, client_id)
-
-
 # What is asked of a broker and answered by one of its consumers (AdminBrokerProcessor#callConsumer).
 
 _ANSWERS_WITHIN_SECONDS = 10.0
@@ -188,7 +156,8 @@ def get_consumer_running_info(broker: Broker, header: headers.GetConsumerRunning
 
 
 def consume_message_directly(broker: Broker, header: headers.ConsumeMessageDirectly, asked: Asked) -> Reply:
-    """One consumer consumes the message of an offset id, whatever the group's offsets are, and says how that went."""
+    """Have one consumer consume the message of an offset id, independent of the group's offsets, and return the
+    result."""
     member = _member(broker, header)
     try:
         _, offset = parse_offset_message_id(header.msg_id)

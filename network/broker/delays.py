@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ from rmqctl.store.files.reading import exists, is_directory, is_file
 from rmqctl.store.queues.consumequeue import QueueUnit
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.read.get import QueueView, units_ahead
-from rmqctl.store.timer.recovered import WaitingMessages, first_to_read
+from rmqctl.store.timer.recovered import WaitingMessages, first_to_read, refuse_waiting_in_rocksdb
 from rmqctl.store.timer.wheel import (
     CHECKPOINT_FILE,
     LOG_FOLDER,
@@ -36,6 +36,7 @@ from rmqctl.store.timer.wheel import (
     TimerCheckpoint,
     TimerUnit,
     read_timer_checkpoint,
+    roll_window_ms,
 )
 
 # A message whose time has come: put into its topic, or told why that cannot be yet.
@@ -64,7 +65,7 @@ def delivered(stored: StoredMessage, properties: Mapping[str, str], *, as_stored
 
 
 def is_put(broker: WritableBroker, message: Message) -> bool:
-    """Put a message; False, and the reason told once a topic, where it has to wait on."""
+    """Put a message; return False, and report the reason once a topic, if it has to wait."""
     try:
         result = broker.put([message]).results[0]
     except (UsageError, WriteFailedError) as error:
@@ -268,8 +269,6 @@ _AT_LEAST = 200
 _STEP_SECONDS = 0.02
 _LOOK_AFTER = 20
 _PRECISION_MS = 1000
-# timerFlushIntervalMs
-_SAVE_MS = 1000
 # what is due when, and the offset in the timer's queue, in one number, so that many may wait
 _OFFSET_BITS = 40
 _OFFSET_MASK = (1 << _OFFSET_BITS) - 1
@@ -278,15 +277,21 @@ _OFFSET_MASK = (1 << _OFFSET_BITS) - 1
 class TimerService:
     """What waits for its time, by its offset in the timer's queue."""
 
-    def __init__(self, broker: WritableBroker) -> None:
-        """Goes on where the checkpoint says. CorruptError and UnreadableError for a damaged one."""
+    def __init__(self, broker: WritableBroker, found_waiting: Callable[[StoredMessage], None]) -> None:
+        """Goes on where the checkpoint says. CorruptError and UnreadableError for a damaged one; RefusedError where the
+        messages wait in a RocksDB. `found_waiting` gets each message that waits since before the broker began."""
+        refuse_waiting_in_rocksdb(broker.files)
         self._broker = broker
+        self._found_waiting = found_waiting
         layout = broker.files.layout
         self._checkpoint = found = read_timer_checkpoint(layout.config)
         first, end = broker.bounds(TIMER_TOPIC, 0)
         self._offset = first_to_read(found, first)
-        self._messages = WaitingMessages(found, end)
+        self._messages = WaitingMessages(found, end, roll_window_ms(broker.files.config))
+        self._begun_at = end
         self._due: list[int] = []
+        # by their times, once that is asked
+        self._at: Counter[int] | None = None
         self._has_changed = False
         self.is_behind = False
         """Whether there is more to take than one step could."""
@@ -322,6 +327,18 @@ class TimerService:
             dequeue_tps=counts.per_second(TIMER_DEQUEUE, TIMER_TOPIC, broker.elapsed()),
         )
 
+    def due_at(self, out: int) -> int:
+        """Return how many messages wait for a time (ms)."""
+        if self._at is None:
+            self._at = Counter(self._messages.due.values())
+        return self._at[out]
+
+    def _count(self, out: int, change: int) -> None:
+        if self._at is not None:
+            self._at[out] += change
+            if not self._at[out]:
+                del self._at[out]
+
     def waiting_by_topic(self) -> dict[str, int]:
         """Return how many messages wait for each topic. It reads all of them."""
         view = self._broker.view(TIMER_TOPIC, 0)
@@ -339,15 +356,22 @@ class TimerService:
     def step(self, now: int) -> None:
         """Take new messages, deliver what is due at `now` (ms); save from time to time."""
         view = self._broker.view(TIMER_TOPIC, 0)
-        if view is None:
+        if view is None or self._broker.is_hidden:
             return
         settings = self._broker.settings
         if not settings.timer_stop_enqueue:
             self._read(view)
         if not settings.timer_stop_dequeue:
             self._deliver(view, now)
-        if self._has_changed and self._knows_all and self._broker.elapsed() - self._saved_at >= _SAVE_MS:
+        is_due = self._broker.elapsed() - self._saved_at >= settings.timer_flush_interval_ms
+        if self._has_changed and self._knows_all and is_due:
             self._save(TimerState(self._current(now)))
+
+    def delivered_until(self, now: int) -> int:
+        """Return the time (ms) before which all that was due is delivered; 0 where that is not known yet."""
+        if self.is_behind or self._offset < self._begun_at:
+            return 0
+        return min(now, self._due[0] >> _OFFSET_BITS) if self._due else now
 
     # ---- what waits
 
@@ -362,8 +386,12 @@ class TimerService:
                 self.is_behind = True
                 return
             try:
-                out = self._messages.take(unit.queue_offset, view.frame_of(unit, ahead)[1])
+                message = view.frame_of(unit, ahead)[1]
+                out = self._messages.take(unit.queue_offset, message)
                 if out is not None:
+                    self._count(out, 1)
+                    if unit.queue_offset < self._begun_at:
+                        self._found_waiting(message)
                     heapq.heappush(self._due, out << _OFFSET_BITS | unit.queue_offset)
                     self._broker.counts.add(TIMER_ENQUEUE, TIMER_TOPIC, 1)
             except (CorruptError, NotFoundError) as error:
@@ -383,6 +411,7 @@ class TimerService:
                 if not self._is_delivered(view, offset, out, now):
                     return
                 del self._messages.due[offset]
+                self._count(out, -1)
                 self._broker.counts.add(TIMER_DEQUEUE, TIMER_TOPIC, 1)
                 self._has_changed = True
                 count += 1
@@ -457,8 +486,8 @@ class TimerService:
             self._save(TimerState(checkpoint._replace(master_timer_queue_offset=self._offset), units))
 
     def _units(self, checkpoint: TimerCheckpoint) -> list[TimerUnit] | None:
-        """The log of what waits, in the order of the queue; None where it cannot be made. Its last unit tells a broker
-        where to go on in the queue: if need be a message that is delivered, in a slot that nobody reads any more."""
+        """The log of what waits, in the order of the queue; None where it cannot be made. Its last unit shows a broker
+        where to continue in the queue: if need be a delivered message, in a slot that is never read."""
         if not self._messages.due:
             return []
         view = self._broker.view(TIMER_TOPIC, 0)

@@ -100,7 +100,7 @@ def refuse_static_topic(broker: Broker, header: Header, asked: Asked) -> Remotin
 
 
 def get_timer_checkpoint(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
-    """How far the timer has come, as the store's timercheck has it; zeros where there is none yet."""
+    """Return the progress of the timer, as the store's timercheck has it; zeros without one."""
     if not broker.files.config.timer_wheel_enable:
         raise RequestError(ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
     path = broker.files.layout.config / CHECKPOINT_FILE

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from rmqctl.formats.checksums import murmur3
 from rmqctl.formats.errors import UsageError
 from rmqctl.network.broker.settings import BrokerIdentity, BrokerSettings
-from rmqctl.network.broker.tables import DEFAULT_TOPIC
+from rmqctl.network.broker.tables import DEFAULT_TOPIC, config_table
 from rmqctl.network.remoting.codec import (
-    MessageQueue,
     RequestCode,
     ResponseCode,
     bean,
@@ -20,15 +22,15 @@ from rmqctl.network.remoting.codec import (
     text_of,
 )
 from rmqctl.network.remoting.headers import ConsumerGroupHeader, request
-from rmqctl.network.remoting.requests import Caller, RequestError
+from rmqctl.network.remoting.requests import Caller, RequestError, Tell
 from rmqctl.network.topic_config import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig
+from rmqctl.store.answers.groups import FILTER_FILE, FILTER_TABLE
 from rmqctl.store.config.config_files import ROCKSDB_TOPICS
+from rmqctl.store.pop.records import REVIVE_PREFIX
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
-from rmqctl.store.read.filter import MessageFilter, TagFilter, sql_filter
+from rmqctl.store.read.filter import SQL92, TAG, MessageFilter, TagFilter, sql_filter
+from rmqctl.store.store_files import StoreFiles
 
-EXPIRED_AFTER_MS = 120_000
-"""Without a heartbeat for so long a client is gone (CHANNEL_EXPIRED_TIMEOUT)."""
-TAG, SQL92 = "TAG", "SQL92"
 ACTIVELY = "CONSUME_ACTIVELY"
 # of one heartbeat and of all; no client comes near, and whoever does is not remembered
 _MOST_SUBSCRIPTIONS = 10_000
@@ -188,7 +190,7 @@ def subscription_from_bean(content: dict[str, Any]) -> Subscription:
 
 
 class ClientManager:
-    """Clients by group. Whoever calls says what time it is (ms)."""
+    """Clients by group. The caller gives the time (ms)."""
 
     def __init__(self) -> None:
         self._consumers: dict[str, ConsumerGroup] = {}
@@ -198,8 +200,16 @@ class ClientManager:
         self._consumes: dict[Caller, set[str]] = {}
         self._memberships = 0
         self.notifies = True
-        """Whether members hear at once that others came or went."""
+        """Whether members hear that others came or went."""
+        self.at_once = True
+        """Whether they hear it at once (realTimeNotifyConsumerChange)."""
+        self._changed: set[str] = set()
+        self._subscribed_at: dict[tuple[str, str], int] = {}
         self._by_id: dict[str, Caller] = {}
+        self.subscribed: Callable[[str, tuple[Subscription, ...]], None] = lambda group, wanted: None
+        """Called with what a member of a group subscribes, each time that it says so."""
+        self.gone: Callable[[str], None] = lambda group: None
+        """Called with a group whose last member has left."""
 
     def consumer_group(self, name: str) -> ConsumerGroup | None:
         """The members of a group that are there; None if there are none."""
@@ -228,8 +238,8 @@ class ClientManager:
     # ---- coming and going
 
     def heard(self, caller: Caller, heartbeat: Heartbeat, language: str, version: int, now: int) -> None:
-        """A client says what it is and wants; the others of a group that changes are told so. RequestError where more
-        are there already than are remembered."""
+        """Register a client with its groups; the other members of a group that changes are notified. RequestError where
+        more are there already than are remembered."""
         self._require_room(caller, heartbeat)
         channel = ClientChannel(heartbeat.client_id, language, version, now)
         for name in heartbeat.producers:
@@ -244,6 +254,8 @@ class ClientManager:
             group.message_model = message_model
             group.consume_from_where = consume_from_where
             has_changed = not heartbeat.is_without_subscriptions and group.subscribe(subscriptions)
+            if not heartbeat.is_without_subscriptions:
+                self.subscribed(name, subscriptions)
             if is_new or has_changed:
                 self._notify(name)
 
@@ -288,8 +300,8 @@ class ClientManager:
         for name in sorted(self._consumes.get(caller, ())):
             self._leave_consumers(caller, name)
 
-    def expire(self, now: int, after: int = EXPIRED_AFTER_MS) -> None:
-        """Send away who has been silent for more than `after` ms."""
+    def expire(self, now: int, after: int) -> None:
+        """Send away who has been silent for more than `after` ms (channelExpiredTimeout)."""
         members = list(self._producers.values())
         members += [group.channels for group in self._consumers.values()]
         silent = {
@@ -297,6 +309,29 @@ class ClientManager:
         }
         for caller in silent:
             self.lost(caller)
+
+    def notify_changed(self) -> None:
+        """Notify members of groups that changed since the last call, where that is not done at once."""
+        changed, self._changed = self._changed, set()
+        for name in changed & self._consumers.keys():
+            self._send_change(name)
+
+    # ---- subscriptions that come with pulls alone (ConsumerManager#compensateSubscribeData)
+
+    def pulls_with(self, group: str, topic: str, now: int) -> None:
+        """Note that a member names its subscription of a topic in a pull."""
+        if len(self._subscribed_at) < _MOST_MEMBERSHIPS or (group, topic) in self._subscribed_at:
+            self._subscribed_at[group, topic] = now
+
+    def forget_pulls(self, before: int) -> None:
+        """Forget such subscriptions that no pull has named since."""
+        self._subscribed_at = {key: at for key, at in self._subscribed_at.items() if at >= before}
+
+    def subscribes(self, group: str, topic: str) -> bool:
+        """Return whether a group whose members say what they subscribe has this topic, by heartbeats or pulls."""
+        members = self._consumers.get(group)
+        known = members is not None and bool(members.subscriptions)
+        return not known or topic in self._consumers[group].subscriptions or (group, topic) in self._subscribed_at
 
     def _leave_producers(self, caller: Caller, name: str) -> None:
         if self._part(self._produces, caller, name):
@@ -315,65 +350,21 @@ class ClientManager:
                 self._notify(name)
             else:
                 del self._consumers[name]
+                self.gone(name)
 
     def _notify(self, name: str) -> None:
-        """Tell every member to share the queues out anew."""
-        if not self.notifies:
-            return
+        """Have every member share out the queues again."""
+        if self.notifies and self.at_once:
+            self._send_change(name)
+        elif self.notifies:
+            self._changed.add(name)
+
+    def _send_change(self, name: str) -> None:
         command = request(
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ConsumerGroupHeader(consumer_group=name), oneway=True
         )
         for caller in list(self._consumers[name].channels):
             caller.send(command)
-
-
-# Which client of a group has a queue for itself, as consumers in order want it (RebalanceLockManager).
-
-LOCKS_EXPIRED_AFTER_MS = 60_000
-"""A lock that is not renewed for so long is free (rocketmq.broker.rebalance.lockMaxLiveTime)."""
-
-_MOST_LOCKS = 100_000
-
-
-class _Lock(NamedTuple):
-    client_id: str
-    renewed_at: int
-
-
-class QueueLocks:
-    """Locks by group and queue. Whoever calls says what time it is (ms)."""
-
-    def __init__(self) -> None:
-        self._locks: dict[tuple[str, MessageQueue], _Lock] = {}
-
-    def lock(self, group: str, queue: MessageQueue, client_id: str, now: int) -> bool:
-        """Give the queue to a client, or leave it to the one that has it; whether the client has it now."""
-        held = self._locks.get((group, queue))
-        if held is not None and held.client_id != client_id and now - held.renewed_at <= LOCKS_EXPIRED_AFTER_MS:
-            return False
-        if held is None and len(self._locks) >= _MOST_LOCKS:
-            return False
-        self._locks[group, queue] = _Lock(client_id, now)
-        return True
-
-    def unlock(self, group: str, queue: MessageQueue, client_id: str) -> None:
-        """Take the queue back from the client that has it."""
-        held = self._locks.get((group, queue))
-        if held is not None and held.client_id == client_id:
-            del self._locks[group, queue]
-
-    def is_held(self, group: str, now: int) -> bool:
-        """Whether any client of `group` has a queue for itself."""
-        return any(
-            other == group and now - held.renewed_at <= LOCKS_EXPIRED_AFTER_MS
-            for (other, _), held in self._locks.items()
-        )
-
-    def expire(self, now: int) -> None:
-        """Forget locks that nobody renewed."""
-        old = [key for key, held in self._locks.items() if now - held.renewed_at > LOCKS_EXPIRED_AFTER_MS]
-        for key in old:
-            del self._locks[key]
 
 
 # Topics and groups that every broker has (TopicConfigManager#init, SubscriptionGroupManager#init).
@@ -389,7 +380,7 @@ _GROUPS = (
 
 
 def system_topics(identity: BrokerIdentity, settings: BrokerSettings, *, has_timer: bool) -> list[TopicConfig]:
-    """Return those of a broker of the named version, without those of services that are not offered (POP)."""
+    """Return those of a broker of the named version."""
     cluster, name = identity.cluster, identity.name
     single = (
         "SELF_TEST_TOPIC",
@@ -402,6 +393,9 @@ def system_topics(identity: BrokerIdentity, settings: BrokerSettings, *, has_tim
         *(ROCKSDB_TOPICS if identity.release.has_lite_topics else []),
     )
     topics = [TopicConfig(topic, 1, 1) for topic in single]
+    if not identity.release.is_of_4:
+        queues = settings.revive_queue_num
+        topics.append(TopicConfig(f"{REVIVE_PREFIX}{cluster}", queues, queues))
     topics += [
         TopicConfig("BenchmarkTest", _BENCHMARK_QUEUES, _BENCHMARK_QUEUES),
         TopicConfig("SCHEDULE_TOPIC_XXXX", _SCHEDULE_QUEUES, _SCHEDULE_QUEUES),
@@ -422,3 +416,148 @@ def _inherited(is_enabled: bool) -> int:
 def system_groups() -> list[str]:
     """Groups that tools and the broker itself use."""
     return _GROUPS.split()
+
+
+# The SQL92 filters of consumer groups, as brokers keep them in config/consumerFilter.json (ConsumerFilterManager).
+
+_BYTE = 8
+# a group of which a broker does not know when it was last there
+_DEAD_BEFORE_START_MS = 30_000
+# what clients may make us remember
+_MOST_FILTERS = 10_000
+
+
+class BloomFilter(NamedTuple):
+    """Which bits a group has in the bit maps of ext units: `hashes` of `bits`."""
+
+    bits: int
+    hashes: int
+
+    @staticmethod
+    def of(settings: BrokerSettings) -> BloomFilter:
+        """Return the one for an error rate and a number of consumers (BloomFilter#createByFn)."""
+        rate = settings.max_error_rate_of_bloom_filter / 100
+        consumers = settings.expect_consumer_num_use_filter
+        if not 0.01 <= rate < 1 or consumers < 1:
+            raise UsageError("maxErrorRateOfBloomFilter is from 1 to 99, expectConsumerNumUseFilter 1 or more")
+        bits = math.ceil(consumers * (math.log(1 / rate) / math.log(2)) * (math.log(math.e) / math.log(2)))
+        return BloomFilter(-(-bits // _BYTE) * _BYTE, math.ceil(math.log(rate) / math.log(0.5)))
+
+    def bean_of(self, group: str, topic: str) -> dict[str, Any]:
+        """Return the bits of a group, with Java's overflows (BloomFilter#calcBitPositions)."""
+        hashed = murmur3(f"{group}#{topic}".encode("utf-8", "surrogatepass"))
+        low, high = hashed & 0xFFFFFFFF, hashed >> 32
+        positions = []
+        for number in range(1, self.hashes + 1):
+            combined = (low + number * high) & 0xFFFFFFFF
+            positions.append((combined if combined < 1 << 31 else combined ^ 0xFFFFFFFF) % self.bits)
+        return bean(bitNum=self.bits, bitPos=positions)
+
+    def fits(self, data: object) -> bool:
+        """Return whether bits in a file are of this filter (BloomFilter#isValid)."""
+        positions = data.get("bitPos") if isinstance(data, dict) else None
+        return isinstance(positions, list) and len(positions) == self.hashes and data["bitNum"] == self.bits  # type: ignore[index]
+
+
+class ConsumerFilters:
+    """Filters by topic and group, as objects of consumerFilter.json. Times in ms since 1970.
+
+    A filter whose group has left is dead, and forgotten after filterDataCleanTimeSpan (24 h).
+    """
+
+    FILE = FILTER_FILE
+
+    def __init__(self, files: StoreFiles, settings: BrokerSettings, tell: Tell, now: int) -> None:
+        """CorruptError and UnreadableError for a damaged file."""
+        rows, _, _ = config_table(files, FILTER_FILE, FILTER_TABLE, tell, "no filters are known", is_written=True)
+        self._bloom = BloomFilter.of(settings)
+        self._keep_ms = settings.filter_data_clean_time_span
+        self._has_changed = False
+        self._rows: dict[str, dict[str, dict[str, Any]]] = {}
+        self._load(rows, now)
+
+    def _load(self, rows: dict[Any, Any], now: int) -> None:
+        loaded: dict[str, dict[str, dict[str, Any]]] = {}
+        for topic, by_group in rows.items():
+            groups = by_group.get("groupFilterData") if isinstance(by_group, dict) else None
+            for group, found in (groups or {}).items():
+                if not isinstance(found, dict) or not isinstance(found.get("expression"), str):
+                    continue
+                if not self._bloom.fits(found.get("bloomFilterData")):
+                    return  # as a broker, which ignores all of them
+                row = {"expressionType": SQL92, "clientVersion": 0, "bornTime": 0, **found}
+                dead = row.get("deadTime") or max(now - _DEAD_BEFORE_START_MS, row["bornTime"])
+                loaded.setdefault(str(topic), {})[str(group)] = {**row, "deadTime": dead, "dead": True}
+        self._rows = loaded
+
+    def register(self, group: str, subscriptions: Iterable[Subscription], now: int) -> None:
+        """A member of a group subscribes. Invalid expressions have no filter: pulls are refused then."""
+        topics = set()
+        for one in subscriptions:
+            topics.add(one.topic)
+            if not one.is_tags and one.expression:
+                self._register(group, one, now)
+        for topic, by_group in self._rows.items():
+            if topic not in topics and group in by_group:
+                self._end(by_group[group], now)
+
+    def _register(self, group: str, wanted: Subscription, now: int) -> None:
+        by_group = self._rows.get(wanted.topic, {})
+        old = by_group.get(group)
+        if old is not None and wanted.version <= old["clientVersion"]:
+            if wanted.version == old["clientVersion"]:
+                self._revive(old)
+            return
+        said = wanted.expression, wanted.expression_type
+        if old is not None and (old["expression"], old["expressionType"]) == said:
+            old["clientVersion"] = wanted.version
+            self._has_changed = True
+            self._revive(old)
+            return
+        try:
+            filter_of(wanted.expression_type, wanted.expression)
+        except UsageError:
+            self._has_changed |= by_group.pop(group, None) is not None
+            return
+        if old is None and sum(map(len, self._rows.values())) >= _MOST_FILTERS:
+            return
+        self._rows.setdefault(wanted.topic, {})[group] = bean(
+            bloomFilterData=self._bloom.bean_of(group, wanted.topic), bornTime=now, clientVersion=wanted.version,
+            consumerGroup=group, dead=False, deadTime=0, expression=wanted.expression,
+            expressionType=wanted.expression_type, topic=wanted.topic,
+        )  # fmt: skip
+        self._has_changed = True
+
+    def unregister(self, group: str, now: int) -> None:
+        """The last member of a group has left."""
+        for by_group in self._rows.values():
+            if group in by_group:
+                self._end(by_group[group], now)
+
+    def _end(self, row: dict[str, Any], now: int) -> None:
+        if not row["dead"]:
+            row["deadTime"], row["dead"], self._has_changed = now, now >= row["bornTime"], True
+
+    def _revive(self, row: dict[str, Any]) -> None:
+        if row["dead"]:
+            row["deadTime"], row["dead"], self._has_changed = 0, False, True
+
+    def take_change(self, now: int) -> bool:
+        """Return whether the file is to be written, which is to follow then. What is dead for too long is forgotten."""
+        for topic, by_group in list(self._rows.items()):
+            for group, row in list(by_group.items()):
+                if row["dead"] and now - row["deadTime"] >= self._keep_ms:
+                    del by_group[group]
+                    self._has_changed = True
+            if not by_group:
+                del self._rows[topic]
+        has_changed, self._has_changed = self._has_changed, False
+        return has_changed
+
+    def content(self) -> dict[str, Any]:
+        """Return what consumerFilter.json is to hold. May be called in another thread."""
+        table = {
+            topic: {"groupFilterData": {group: dict(row) for group, row in sorted(by_group.items())}, "topic": topic}
+            for topic, by_group in sorted(self._rows.items())
+        }
+        return {FILTER_TABLE: table}

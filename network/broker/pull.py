@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.network.broker.broker import Broker
-from rmqctl.network.broker.members import ACTIVELY, TAG, filter_of, refuse_disabled_filter
+from rmqctl.network.broker.members import ACTIVELY, filter_of, refuse_disabled_filter
 from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode
 from rmqctl.network.remoting.headers import PullMessage
 from rmqctl.network.remoting.requests import FAQ, Asked, Caller, Reply, RequestError, Suspended
 from rmqctl.network.topic_config import PERM_READ, TopicConfig
-from rmqctl.store.read.filter import MessageFilter
+from rmqctl.store.read.filter import TAG, MessageFilter
 from rmqctl.store.read.get import GetResult
 from rmqctl.store.status import GetStatus
 
@@ -37,6 +38,13 @@ _CODES = {
 }
 
 
+# statuses of which a slave corrects no offset
+_CORRECTED = (
+    GetStatus.OFFSET_FOUND_NULL,
+    GetStatus.OFFSET_OVERFLOW_BADLY,
+    GetStatus.OFFSET_TOO_SMALL,
+    GetStatus.NO_MESSAGE_IN_QUEUE,
+)
 # statuses of pulls that looked at units of the queue
 _LOOKED_AT = (
     GetStatus.FOUND,
@@ -91,7 +99,7 @@ def pull_message(broker: Broker, header: PullMessage, asked: Asked) -> Reply:
         news = _News(broker, topic_name, queue_id, result.max_offset, message_filter)
         return Suspended(
             wait / 1000,
-            (topic_name, queue_id),
+            ((topic_name, queue_id),),
             lambda: _answer(broker, topic, settings, _read(broker, pull), pull),
             news.have_come,
         )
@@ -159,6 +167,7 @@ def _subscribed(
     topic = header.topic
     if flags & _SUBSCRIPTION:
         expression, kind = header.subscription or "", header.expression_type or TAG
+        broker.clients.pulls_with(group, topic, broker.elapsed())
     else:
         members = broker.clients.consumer_group(group)
         if members is None:
@@ -209,14 +218,13 @@ def _read(broker: Broker, pull: _Pull) -> GetResult:
     if reset is not None:
         return GetResult(GetStatus.OFFSET_RESET, reset, *broker.bounds(topic, queue_id))
     result = broker.frames(topic, queue_id, offset, limit, message_filter)
-    for unit in result.damaged:
-        broker.tell_once(
-            (f"{topic}@{queue_id}", unit.queue_offset), f"a message is passed over, it is damaged: {unit.error}"
-        )
     pieces = result.frames
     is_system = broker.is_system_topic(topic)
     broker.counts.got(group, topic, sum(map(_messages_in, pieces)), sum(map(len, pieces)), is_system=is_system)
     broker.offsets.note_pull(group, topic, queue_id, result.next_offset)
+    settings = broker.settings
+    if settings.disable_consume_if_consumer_read_slowly and settings.disk_fall_recorded:
+        broker.bytes_behind[queue_id, topic, group] = _bytes_behind(broker, result, pull)
     return result
 
 
@@ -233,8 +241,14 @@ def _answer(
     broker: Broker, topic: TopicConfig, settings: dict[str, Any], result: GetResult, pull: _Pull
 ) -> RemotingCommand:
     is_found = result.status is GetStatus.FOUND
+    code = _FOUND if is_found else _code(result, pull.offset)
+    if broker.files.config.is_slave and not broker.settings.offset_check_in_slave and not is_found:
+        # a slave may lack what its master has: it sends nobody elsewhere (nextOffsetCorrection)
+        if result.status in _CORRECTED:
+            result = replace(result, next_offset=pull.offset)
+        code = ResponseCode.PULL_RETRY_IMMEDIATELY if code == ResponseCode.PULL_OFFSET_MOVED else code
     return RemotingCommand(
-        _FOUND if is_found else _code(result, pull.offset),
+        code,
         {
             "suggestWhichBrokerId": str(_suggested(broker, settings, result, pull)),
             "nextBeginOffset": str(result.next_offset),
@@ -253,17 +267,19 @@ def _suggested(broker: Broker, settings: dict[str, Any], result: GetResult, pull
     messages that are in memory and for older ones (composeResponseHeader)."""
     if not broker.settings.slave_read_enable:
         return broker.identity.broker_id
-    return int(settings["whichBrokerWhenConsumeSlowly" if _is_slow(broker, result, pull) else "brokerId"])
+    # as old as that it is not in memory (isSuggestPullingFromSlave)
+    is_slow = _bytes_behind(broker, result, pull) > broker.settings.bytes_in_memory
+    return int(settings["whichBrokerWhenConsumeSlowly" if is_slow else "brokerId"])
 
 
-def _is_slow(broker: Broker, result: GetResult, pull: _Pull) -> bool:
-    """Return whether the last message that was looked at is too old to be in memory (isSuggestPullingFromSlave)."""
+def _bytes_behind(broker: Broker, result: GetResult, pull: _Pull) -> int:
+    """Return the bytes of the log from the last message that was looked at on; 0 where none was."""
     if result.status not in _LOOKED_AT:
-        return False
+        return 0
     queue = broker.queue(pull.topic, pull.queue_id)
     unit = None if queue is None else queue.unit(result.next_offset - 1)
     last = 0 if unit is None else unit.physical_offset
-    return broker.log_end - last > broker.settings.bytes_in_memory
+    return broker.log_end - last
 
 
 def _finds_nothing(result: GetResult, offset: int) -> bool:

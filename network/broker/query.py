@@ -12,8 +12,6 @@ from rmqctl.formats.errors import CorruptError, NotFoundError, UnreadableError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.settings import (
-    BROKER_GET_NUMS_OF_USERS,
-    BROKER_PUT_NUMS_OF_USERS,
     GROUP_GET_NUMS,
     TIME_NAMES,
     TOPIC_PUT_NUMS,
@@ -24,7 +22,6 @@ from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, Respons
 from rmqctl.network.remoting.requests import Asked, RequestError
 from rmqctl.network.remoting.server import Limits
 from rmqctl.store.clean.options import used_percent
-from rmqctl.store.config.config_files import read_config
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.queues.offset_by_time import Boundary
 from rmqctl.store.read.frames import store_time_at
@@ -36,8 +33,8 @@ _MOST_UNITS = 800
 
 
 def query_message(broker: Broker, header: headers.QueryMessage, asked: Asked) -> RemotingCommand:
-    """Messages of a topic with a key, oldest first. Damage in the way is no absence: it is told, and where nothing else
-    is found it is the answer."""
+    """Messages of a topic with a key, oldest first. Damage is not absence: it is reported, and without any match it is
+    the answer."""
     wanted = broker.settings.default_query_max_num if header.unique_key_query else header.max_num
     limit = min(max(wanted, 1), broker.settings.max_msgs_num_batch)
     begin, end = header.begin_timestamp, header.end_timestamp
@@ -45,7 +42,7 @@ def query_message(broker: Broker, header: headers.QueryMessage, asked: Asked) ->
     if broker.identity.release.has_tag_queries and header.index_type == _TAGS:
         found = messages_with_tag(broker.reader, topic, key, begin, end, limit)
     else:
-        found = broker.reader.query(topic, key, begin, end, limit)
+        found = broker.reader.indexed(topic, key, begin, end, limit)
     for error in found.damaged:
         broker.tell_once((error.file or "", error.physical_offset or 0), f"in the way of a query by key: {error}")
     if not found.messages:
@@ -83,7 +80,7 @@ def view_message(broker: Broker, header: headers.ViewMessage, asked: Asked) -> R
 
 
 def frame_at(broker: Broker, offset: int) -> bytes:
-    """The frame at a physical offset as it is stored. RequestError where there is none, or a damaged one."""
+    """The frame at a physical offset as it is stored. RequestError without one, or for a damaged one."""
     try:
         message = broker.reader.lookup(offset)
     except NotFoundError as error:
@@ -122,7 +119,7 @@ def query_consume_queue(broker: Broker, header: headers.QueryConsumeQueue, asked
 
 
 def _filter_data(broker: Broker, group: str | None, topic: str) -> tuple[dict[str, Any] | None, str | None]:
-    """Return what a group subscribes of a topic, and the text that stands for its compiled filter: SQL has one."""
+    """Return what a group subscribes of a topic, and the text that represents its compiled filter: SQL has one."""
     if group is None:
         return None, None
     members = broker.clients.consumer_group(group)
@@ -142,12 +139,12 @@ def _offset(offset: int) -> RemotingCommand:
 
 
 def get_max_offset(broker: Broker, header: headers.QueueHeader, asked: Asked) -> RemotingCommand:
-    """The offset of a queue's next message; 0 for a queue that nobody knows."""
+    """Return the offset of a queue's next message; 0 for an unknown queue."""
     return _offset(broker.bounds(header.topic, header.queue_id)[1])
 
 
 def get_min_offset(broker: Broker, header: headers.QueueHeader, asked: Asked) -> RemotingCommand:
-    """The offset of a queue's first message; 0 for a queue that nobody knows."""
+    """Return the offset of a queue's first message; 0 for an unknown queue."""
     return _offset(broker.bounds(header.topic, header.queue_id)[0])
 
 
@@ -170,7 +167,8 @@ def get_earliest_store_time(broker: Broker, header: headers.QueueHeader, asked: 
 
 
 def query_consumer_offset(broker: Broker, header: headers.QueryConsumerOffset, asked: Asked) -> RemotingCommand:
-    """Where a group is in a queue. A group without an offset there is told so, and its own policy says where it begins.
+    """Where a group is in a queue. A group without an offset there gets an answer that says so, and its own policy
+    decides where it begins.
 
     A broker that writes says 0 in its place as long as the queue's first message is young, as RocketMQ's does
     (ConsumerManageProcessor#queryConsumerOffset): a group that comes late to a new topic misses nothing.
@@ -180,7 +178,7 @@ def query_consumer_offset(broker: Broker, header: headers.QueryConsumerOffset, a
     offset = broker.offsets.find(group, topic, queue_id)
     is_of_4 = broker.identity.release.is_of_4
     is_zero_wanted = is_of_4 or header.set_zero_if_not_found
-    if offset is None and broker.is_writable and is_zero_wanted and _is_young(broker, topic, queue_id):
+    if offset is None and broker.is_writable and is_zero_wanted and broker.is_young(topic, queue_id):
         offset = 0
     if offset is None and broker.is_writable and is_of_4 and broker.bounds(topic, queue_id)[1] == 0:
         # 4.x looks at the first offset alone, which is 0 where there is no queue
@@ -191,18 +189,6 @@ def query_consumer_offset(broker: Broker, header: headers.QueryConsumerOffset, a
             why = "do not set to zero, maybe this group boot first"
         raise RequestError(ResponseCode.QUERY_NOT_FOUND, f"Not found, {why}")
     return _offset(offset)
-
-
-def _is_young(broker: Broker, topic: str, queue_id: int) -> bool:
-    """Whether the first message that a queue ever had is near the end of the log: within that part of the memory
-    (accessMessageInMemoryMaxRatio), where the system is likely to have it."""
-    queue = broker.queue(topic, queue_id)
-    first = queue.unit(0) if queue is not None and queue.min_offset(broker.files.log.min_offset) == 0 else None
-    return (
-        first is not None
-        and first.is_written
-        and broker.log_end - first.physical_offset <= broker.settings.bytes_in_memory
-    )
 
 
 def update_consumer_offset(broker: Broker, header: headers.UpdateConsumerOffset, asked: Asked) -> RemotingCommand:
@@ -286,8 +272,8 @@ def _timer(broker: Broker) -> dict[str, str]:
 
 
 def _queues(broker: Broker) -> dict[str, str]:
-    """Requests that wait, by kind. Those of most kinds are answered as they come: none waits, and a broker's own
-    capacity stands beside that. Slow ones wait for one thread."""
+    """Requests that wait, by kind. Those of most kinds are answered as they come: none waits, and they do not count
+    against a broker's own capacity. Slow ones wait for one thread."""
     sizes = {pool: (0, capacity) for pool, capacity in _POOLS.items()}
     # this request is one of those, and waits no longer
     sizes["query"] = (max(0, broker.slow_requests() - 1), Limits().slow_requests)
@@ -302,6 +288,7 @@ def _queues(broker: Broker) -> dict[str, str]:
 def _counts(counts: Counts) -> dict[str, str]:
     """What was put and got since the broker began."""
     puts = counts.puts
+    put_now, got_now = counts.totals()
     return counts.rates() | {
         "putMessageTimesTotal": str(puts),
         "putMessageFailedTimes": str(counts.failed_puts),
@@ -316,10 +303,10 @@ def _counts(counts: Counts) -> dict[str, str]:
         "putLatency999": f"{counts.put_percentile(0.999):.2f}",
         "msgPutTotalYesterdayMorning": str(counts.put_mornings[0]),
         "msgPutTotalTodayMorning": str(counts.put_mornings[1]),
-        "msgPutTotalTodayNow": str(counts.of_users(BROKER_PUT_NUMS_OF_USERS)),
+        "msgPutTotalTodayNow": str(put_now),
         "msgGetTotalYesterdayMorning": str(counts.get_mornings[0]),
         "msgGetTotalTodayMorning": str(counts.get_mornings[1]),
-        "msgGetTotalTodayNow": str(counts.of_users(BROKER_GET_NUMS_OF_USERS)),
+        "msgGetTotalTodayNow": str(got_now),
     }
 
 
@@ -331,7 +318,7 @@ def _running_time(milliseconds: int) -> str:
 
 
 def _disk(broker: Broker) -> dict[str, str]:
-    """How full the disks are, as ratios of 1; -1.0 where that cannot be told (DefaultMessageStore#getRuntimeInfo)."""
+    """Return the usage of the disks, as ratios of 1; -1.0 if unknown (DefaultMessageStore#getRuntimeInfo)."""
     layout = broker.files.layout
     logs = {directory: _disk_ratio(directory) for directory in layout.commitlog}
     table = {f"commitLogDiskRatio_{directory}": str(ratio) for directory, ratio in logs.items()}
@@ -364,7 +351,7 @@ def _readable(size: int) -> str:
 def _delays(broker: Broker) -> dict[str, str]:
     """By delay level, what is delivered and what there is; nothing where the store's own file is damaged."""
     try:
-        content = read_config(broker.files.layout.config / "delayOffset.json")
+        content = broker.delay_offsets()
     except (CorruptError, UnreadableError) as error:
         broker.tell_once(("delayOffset.json", 0), f"delivered delay levels are not known: {error}")
         return {}
@@ -420,11 +407,7 @@ def _consume_stats(broker: Broker, group: str, topics: Iterable[str]) -> dict[Me
 
 def _topics_of(broker: Broker, group: str) -> list[str]:
     """Topics of a group: those with offsets, of a group that is there only those it still subscribes."""
-    topics = broker.offsets.topics_of(group)
-    members = broker.clients.consumer_group(group)
-    if members is None or not members.subscriptions:
-        return topics
-    return [topic for topic in topics if topic in members.subscriptions]
+    return [topic for topic in broker.offsets.topics_of(group) if broker.clients.subscribes(group, topic)]
 
 
 def get_consume_stats(broker: Broker, header: headers.GetConsumeStats, asked: Asked) -> RemotingCommand:

@@ -131,8 +131,8 @@ def recall_message(broker: WritableBroker, header: RecallMessage, asked: Asked) 
         error.fields = {**always, **error.fields}
         raise
     now = broker.clock()
-    # 5.5.0 has appendTopicForTimerDeleteKey=false, 5.3.3 knows no other way than both
-    is_key_alone = broker.identity.release.recalls_by_key
+    # 5.3.3 knows no other way than both
+    is_key_alone = broker.identity.release.recalls_by_key and not broker.settings.append_topic_for_timer_delete_key
     properties = {
         names.TAGS: _TAG,
         names.TIMER_DELETE_UNIQUE_KEY: handle.unique_key if is_key_alone else f"{handle.topic}+{handle.unique_key}",

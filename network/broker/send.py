@@ -95,6 +95,9 @@ def put_and_answer(
 ) -> Reply:
     """Put, and answer with the fields that `answer` makes of the results once the message is as durable as it wants to
     be. `always`: fields of answers of any kind. RequestError where it is not stored."""
+    congestion = broker.congestion(messages[0])
+    if congestion:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, congestion, always)
     try:
         put = broker.put(messages, batch=batch)
     except ExhaustedError as error:
@@ -139,7 +142,7 @@ class RecallHandle(NamedTuple):
 
 
 def parse_handle(text: str) -> RecallHandle:
-    """Return what a handle says; RequestError for a text that is none."""
+    """Return the fields of a handle; RequestError for an invalid one."""
     try:
         padded = text + "=" * (-len(text) % 4)
         version, *parts = base64.b64decode(padded, b"-_", validate=True).decode("utf-8").split(" ")
@@ -203,7 +206,7 @@ def checked_topic(broker: WritableBroker, header: SendMessage) -> TopicConfig:
 
 
 def _created(broker: WritableBroker, header: SendMessage) -> TopicConfig:
-    """A topic that is made because somebody sends to it (TopicConfigManager#createTopicInSendMessageMethod)."""
+    """Create a topic for a send (TopicConfigManager#createTopicInSendMessageMethod)."""
     name = header.topic
     is_retry = name.startswith(RETRY_PREFIX)
     default = broker.topics.find(header.default_topic)
@@ -332,8 +335,8 @@ def parsed_properties(text: str) -> dict[str, str]:
 
 
 def without_real_place(properties: Mapping[str, str]) -> Mapping[str, str]:
-    """Properties of a message that is going to be delayed anew: where an earlier delay was to end is no matter now, and
-    would say that it was delivered already."""
+    """Return properties of a message that is delayed again, without the target of an earlier delay, which would mark it
+    as delivered."""
     if _number(properties.get(names.DELAY)) <= 0:
         return properties
     return {name: value for name, value in properties.items() if name not in (names.REAL_TOPIC, names.REAL_QUEUE_ID)}

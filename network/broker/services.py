@@ -7,6 +7,7 @@ from typing import Any
 
 from rmqctl.network.broker import admin, clients, maintenance, pull, query, reply, send, transaction_services
 from rmqctl.network.broker.broker import Broker
+from rmqctl.network.broker.pop import acks, assignment, requests
 from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode
 from rmqctl.network.remoting.headers import Header
 from rmqctl.network.remoting.requests import Asked, RequestError, Service, WhenReadOnly
@@ -14,7 +15,7 @@ from rmqctl.store.config.releases import DEFAULT_RELEASE, Release
 
 
 def refuse_to_write(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
-    """Whatever would store a message; oneway requests are dropped."""
+    """Refuse requests that would store a message; oneway requests are dropped."""
     raise RequestError(
         ResponseCode.SERVICE_NOT_AVAILABLE, f"the broker[{broker.identity.name}] serves its store for reading only"
     )
@@ -72,7 +73,9 @@ SERVICES: dict[int, Service[Any]] = {
     ),
     RequestCode.QUERY_TOPICS_BY_CONSUMER: Service(query.query_topics_by_consumer, "topics that a group has offsets of"),
     RequestCode.QUERY_ASSIGNMENT: Service(
-        clients.query_assignment, "a member's share of the queues, by AVG or AVG_BY_CIRCLE; mode PULL", is_slow=True
+        assignment.query_assignment,
+        "a member's queues, by AVG or AVG_BY_CIRCLE, and its mode",
+        is_slow=True,
     ),
     RequestCode.HEART_BEAT: Service(
         clients.heart_beat, "remembered for 120 s; the other members of a group are notified (40)"
@@ -122,8 +125,8 @@ SERVICES: dict[int, Service[Any]] = {
         admin.update_group, "a group, answered when it is written", when_read_only=UNKNOWN
     ),
     RequestCode.SET_MESSAGE_REQUEST_MODE: Service(
-        admin.set_request_mode,
-        "a group pulls a topic (mode PULL), answered when it is written; POP is refused",
+        assignment.set_request_mode,
+        "how a group gets messages of a topic, PULL or POP, answered when it is written",
         when_read_only=UNKNOWN,
     ),
     RequestCode.DELETE_SUBSCRIPTIONGROUP: Service(
@@ -146,7 +149,7 @@ SERVICES: dict[int, Service[Any]] = {
     RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: Service(admin.get_group_config, "one group"),
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Service(admin.get_all_group_config, "all groups"),
     RequestCode.GET_ALL_CONSUMER_OFFSET: Service(admin.get_all_consumer_offset, "offsets of all groups, as in memory"),
-    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: Service(admin.get_all_request_mode, "groups that pop, as in the store"),
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: Service(assignment.get_all_request_mode, "how groups get messages"),
     RequestCode.GET_BROKER_CONFIG: Service(
         admin.get_broker_config, "every key of the version, with the values that count"
     ),
@@ -203,6 +206,36 @@ SERVICES: dict[int, Service[Any]] = {
         reply.send_back,
         "again after a delay that grows, among the dead letters when it was tried often enough",
         when_read_only=REFUSED,
+    ),
+    RequestCode.POP_MESSAGE: Service(
+        requests.pop_message,
+        "messages for a time, and a checkpoint stored first; without messages the answer waits",
+        when_read_only=REFUSED,
+    ),
+    RequestCode.PEEK_MESSAGE: Service(
+        requests.peek_message, "messages that a pop would find; they stay", when_read_only=REFUSED
+    ),
+    RequestCode.NOTIFICATION: Service(
+        requests.notification, "whether a pop would find messages; without any the answer waits", when_read_only=REFUSED
+    ),
+    RequestCode.POLLING_INFO: Service(
+        requests.polling_info, "the number of pops that wait for a queue", when_read_only=REFUSED
+    ),
+    RequestCode.ACK_MESSAGE: Service(
+        acks.ack_message,
+        "stored, if the handle is of a message in flight; else nothing changes",
+        when_read_only=REFUSED,
+    ),
+    RequestCode.BATCH_ACK_MESSAGE: Service(
+        acks.batch_ack_message, "the same for many messages", when_read_only=REFUSED
+    ),
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: Service(
+        acks.change_invisible_time,
+        "a new checkpoint, then the old one acknowledged; 208 for a handle of no message in flight",
+        when_read_only=REFUSED,
+    ),
+    RequestCode.POP_ROLLBACK: Service(
+        maintenance.accept, "nothing: kvStore/ was moved at the start", when_read_only=REFUSED
     ),
     RequestCode.END_TRANSACTION: Service(
         transaction_services.end_transaction,

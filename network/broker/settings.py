@@ -4,7 +4,6 @@ be changed while it runs.
 
 from __future__ import annotations
 
-import os
 import time
 from bisect import bisect_left
 from collections import deque
@@ -16,6 +15,7 @@ from rmqctl.network.remoting.requests import Caller
 from rmqctl.store.clean.options import options_from_config
 from rmqctl.store.config.config import CLEANING, KEYS, StoreConfig, config_from_properties
 from rmqctl.store.config.releases import DEFAULT_RELEASE, Release
+from rmqctl.store.read.get import physical_memory
 
 
 class BrokerSettings(NamedTuple):
@@ -69,6 +69,45 @@ class BrokerSettings(NamedTuple):
     timer_stop_enqueue: bool = False
     timer_stop_dequeue: bool = False
     enable_register_producer: bool = True
+    revive_queue_num: int = 8
+    pop_from_retry_probability: int = 20
+    pop_from_retry_probability_for_priority: int = 0
+    use_separate_retry_queue: bool = False
+    clear_retry_topic_when_delete_topic: bool = True
+    pop_polling_size: int = 1024
+    max_pop_polling_size: int = 100_000
+    pop_response_return_actual_retry_topic: bool = False
+    enable_pop_message_threshold: bool = False
+    pop_inflight_message_threshold: int = 10_000
+    enable_skip_long_awaiting_ack: bool = False
+    retrieve_message_from_pop_retry_topic_v1: bool = True
+    priority_order_asc: bool = True
+    use_message_filter_for_notification: bool = True
+    max_message_filter_num_for_notification: int = 64
+    enable_notify_after_pop_order_lock_release: bool = True
+    enable_create_sys_group: bool = True
+    config_black_list: str = "configBlackList;brokerConfigPath"
+    append_topic_for_timer_delete_key: bool = False
+    revive_ack_wait_ms: int = 180_000
+    init_pop_offset_by_check_msg_in_mem: bool = True
+    default_message_request_mode: str = "PULL"
+    default_pop_share_queue_num: int = -1
+    expect_consumer_num_use_filter: int = 32
+    max_error_rate_of_bloom_filter: int = 20
+    filter_data_clean_time_span: int = 86_400_000
+    real_time_notify_consumer_change: bool = True
+    disable_consume_if_consumer_read_slowly: bool = False
+    consumer_fallbehind_threshold: int = 17_179_869_184
+    disk_fall_recorded: bool = True
+    disappear_time_after_start: int = -1
+    ha_flow_control_enable: bool = False
+    max_ha_transfer_byte_in_second: int = 104_857_600
+    ha_slave_fallbehind_max: int = 268_435_456
+    timer_congest_num_each_slot: int = 2_147_483_647
+    timer_flush_interval_ms: int = 1000
+    use_server_side_reset_offset: bool = True
+    subscription_expired_timeout: int = 600_000
+    offset_check_in_slave: bool = False
 
     @property
     def slaves_to_wait_for(self) -> int:
@@ -78,10 +117,7 @@ class BrokerSettings(NamedTuple):
     @property
     def bytes_in_memory(self) -> int:
         """Bytes at the end of the log that are taken to be in memory (estimateInMemByCommitOffset)."""
-        return _PHYSICAL_MEMORY * self.access_message_in_memory_max_ratio // 100
-
-
-_PHYSICAL_MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return physical_memory() * self.access_message_in_memory_max_ratio // 100
 
 
 _NAMES = {name.replace("_", ""): name for name in BrokerSettings._fields}
@@ -95,11 +131,12 @@ def settings_from_properties(properties: Mapping[str, str]) -> BrokerSettings:
         if name is None:
             continue
         default = getattr(BrokerSettings(), name)
+        digits = text.removeprefix("-") if default == -1 else text
         if isinstance(default, bool) and text.lower() in ("true", "false"):
             values[name] = text.lower() == "true"
         elif isinstance(default, str) and text.isprintable():
             values[name] = text
-        elif not isinstance(default, bool) and text.isascii() and text.isdigit():
+        elif not isinstance(default, bool) and digits.isascii() and digits.isdigit():
             values[name] = int(text)
         else:
             raise UsageError(f"{key}={text} is no {type(default).__name__}")
@@ -108,6 +145,9 @@ def settings_from_properties(properties: Mapping[str, str]) -> BrokerSettings:
 
 # looked at once, when a broker begins
 _ONCE = {
+    "expectconsumernumusefilter",
+    "maxerrorrateofbloomfilter",
+    "filterdatacleantimespan",
     "defaulttopicqueuenums",
     "clustertopicenable",
     "brokertopicenable",
@@ -120,6 +160,12 @@ _ONCE = {
     "mappedfilesizetimerlog",
     "cleanresourceinterval",
     "diskspacewarninglevelratio",
+    "revivequeuenum",
+    "enablecreatesysgroup",
+    "configblacklist",
+    "disappeartimeafterstart",
+    "haflowcontrolenable",
+    "maxhatransferbyteinsecond",
 }
 
 
@@ -136,7 +182,7 @@ def is_changeable(key: str) -> bool:
 def changed(
     settings: BrokerSettings, config: StoreConfig, properties: Mapping[str, str]
 ) -> tuple[BrokerSettings, StoreConfig]:
-    """Both with what `properties` say, whose keys are changeable. UsageError for a value that is none."""
+    """Both with what `properties` say, whose keys are changeable. UsageError for an invalid value."""
     told, stored = settings_from_properties(properties), config_from_properties(properties, "the request", refuses=True)
     options_from_config(stored)  # which refuses what no rule can be made of
     names = {key.lower() for key in properties}
@@ -203,6 +249,7 @@ GROUP_GET_NUMS, GROUP_GET_SIZE = "GROUP_GET_NUMS", "GROUP_GET_SIZE"
 BROKER_PUT_NUMS, BROKER_GET_NUMS = "BROKER_PUT_NUMS", "BROKER_GET_NUMS"
 BROKER_PUT_NUMS_OF_USERS = "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC"
 BROKER_GET_NUMS_OF_USERS = "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC"
+_OF_USERS = BROKER_PUT_NUMS_OF_USERS, BROKER_GET_NUMS_OF_USERS
 SNDBCK_PUT_NUMS, DLQ_PUT_NUMS = "SNDBCK_PUT_NUMS", "DLQ_PUT_NUMS"
 TIMER_ENQUEUE, TIMER_DEQUEUE = "TIMER_ENQUEUE", "TIMER_DEQUEUE"
 
@@ -240,6 +287,13 @@ class TimerFigures(NamedTuple):
     dequeue_tps: float = 0.0
 
 
+def written_by(release: Release, config: StoreConfig) -> StoreConfig:
+    """Return the configuration with which a broker of that version writes its store, and any that it takes over."""
+    if release.has_tag_queries and config.index_tags is None:
+        config = config._replace(index_tags=True)
+    return config._replace(timer_wheel_enable=None) if release.is_of_4 else config
+
+
 class _Item:
     """One count with its notes, each a time (ms), the number of calls and the value."""
 
@@ -263,8 +317,10 @@ class _Item:
 class Counts:
     """Counts since the broker began. For the thread that serves; others may read."""
 
-    def __init__(self, cluster: str, now: int, date: int) -> None:
+    def __init__(self, cluster: str, now: int, date: int, *, of_users: bool = True) -> None:
+        """`of_users`: the totals of a broker leave out system topics, as since 5.0 (BrokerStats)."""
         self._cluster = cluster
+        self._of_users = of_users
         self._items: dict[tuple[str, str], _Item] = {}
         self._noted_at = [now] * len(_SAMPLINGS)
         self._rated_at = now
@@ -344,15 +400,17 @@ class Counts:
                     notes.append((now, item.times, item.value))
         if _day_of(date) != self._day:
             self._day = _day_of(date)
-            self.put_mornings = self.put_mornings[1], self.of_users(BROKER_PUT_NUMS_OF_USERS)
-            self.get_mornings = self.get_mornings[1], self.of_users(BROKER_GET_NUMS_OF_USERS)
+            puts, gets = self.totals()
+            self.put_mornings, self.get_mornings = (self.put_mornings[1], puts), (self.get_mornings[1], gets)
 
     # ---- figures
 
-    def of_users(self, name: str) -> int:
-        """Return a count of the whole broker since it began."""
-        item = self._items.get((name, self._cluster))
-        return 0 if item is None else item.value
+    def totals(self) -> tuple[int, int]:
+        """Return the messages that were put and got since the broker began, as its version counts them."""
+        if not self._of_users:
+            return self.puts, self.transferred
+        put, got = (self._items.get((name, self._cluster)) for name in _OF_USERS)
+        return 0 if put is None else put.value, 0 if got is None else got.value
 
     def figures(self, name: str, key: str, now: int) -> tuple[Figures, Figures, Figures] | None:
         """Return a count over the last minute, hour and day; None for one that was never counted."""

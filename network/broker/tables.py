@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, RmqctlError, UnreadableError
-from rmqctl.network.remoting.codec import ResponseCode, bean
+from rmqctl.network.remoting.codec import MessageQueue, ResponseCode, bean
 from rmqctl.network.remoting.requests import FAQ, RequestError, Tell
 from rmqctl.network.topic_config import DEFAULT_TOPIC, PERM_READ, PERM_WRITE, TopicConfig, retry_topic, topic_from_bean
 from rmqctl.store.answers.config_offsets import LMQ_TABLE, OFFSET_TABLE, light_offsets, offset_key, offsets_of
@@ -29,6 +29,7 @@ from rmqctl.store.config.config_files import (
 from rmqctl.store.config.releases import DEFAULT_RELEASE, Release
 from rmqctl.store.pop.records import RETRY_PREFIX
 from rmqctl.store.queues.dispatch import LMQ_PREFIX
+from rmqctl.store.queues.queue_table import is_of_deleted
 from rmqctl.store.store_files import StoreFiles
 
 # One of the broker's configured tables: what a file of config/ says by name, and the version of its data.
@@ -48,8 +49,8 @@ class ConfigTable(NamedTuple):
 def config_table(
     files: StoreFiles, file: str, table: str, tell: Tell, without: str, *, is_written: bool = False
 ) -> ConfigTable:
-    """The field `table` of config/`file`. A damaged file holds none, which is told with what follows: `without`; but
-    where it is going to be written, that raises CorruptError or UnreadableError, and UnsupportedError where the broker
+    """The field `table` of config/`file`. A damaged file holds none, which is reported with the consequence, `without`;
+    but if it is going to be written, that raises CorruptError or UnreadableError, and UnsupportedError if the broker
     has the table in a RocksDB."""
     if is_written:
         refuse_database(files.layout.config / file)
@@ -57,7 +58,7 @@ def config_table(
         content = read_config(files.layout.config / file)
     except (CorruptError, UnreadableError) as error:
         if is_written:
-            error.hint = "mend the file or move it away: it would be written anew"
+            error.hint = "fix the file or move it away: otherwise it would be overwritten"
             raise
         tell(f"{without}: {error}")
         content = None
@@ -80,7 +81,7 @@ class TopicTable:
     FILE = "topics.json"
 
     def __init__(self, files: StoreFiles, tell: Tell, *, is_written: bool = False) -> None:
-        """UnsupportedError where the queues cannot be read. A damaged topics.json is told, and its topics are then
+        """UnsupportedError where the queues cannot be read. A damaged topics.json is reported, and its topics are then
         those of the queues. `is_written`: topics are created here; a damaged file is a CorruptError then."""
         found = config_table(
             files,
@@ -92,28 +93,30 @@ class TopicTable:
         )
         table, self.data_version, self._content = found
         self._is_written = is_written
-        self._deleted = deleted_in(self._content) if is_written else set()
+        self._deleted = deleted_in(self._content) if is_written else {}
         self._topics: dict[str, TopicConfig] = {
             name: topic_from_bean(name, one)
             for name, one in table.items()
             if isinstance(name, str) and isinstance(one, dict)
         }
         self._routes: tuple[int, dict[str, TopicConfig]] | None = None
+        # whether they have messages is looked at when a route is asked for: to read every queue takes long
+        self._default_queues = files.queues.of_topics(DEFAULT_TOPIC.__eq__)
         self._widen(files)
 
     def _widen(self, files: StoreFiles) -> None:
         queues: dict[str, int] = defaultdict(int)
         for queue in files.queues.all():
+            if is_of_deleted(self._deleted, queue) and queue.topic not in self._topics:
+                continue
             queues[queue.topic] = max(queues[queue.topic], queue.queue_id + 1)
         for name, count in queues.items():
-            if name in self._deleted and name not in self._topics:
-                continue
             topic = self._topics.get(name) or TopicConfig(name, count, count)
             if not self._is_written or name not in self._topics:
                 self._topics[name] = topic._replace(read_queue_nums=max(topic.read_queue_nums, count))
 
     def find(self, name: str) -> TopicConfig | None:
-        """The topic; None if there is none of that name."""
+        """Return the topic; None if none has that name."""
         return self._topics.get(name)
 
     def add_retry_topics(self, groups: Iterable[str]) -> None:
@@ -143,7 +146,7 @@ class TopicTable:
         return {
             name: topic._replace(perm=topic.perm & ~PERM_WRITE)
             for name, topic in self._topics.items()
-            if name != DEFAULT_TOPIC
+            if name != DEFAULT_TOPIC or any(queue.max_offset > 0 for queue in self._default_queues)
         }
 
     # ---- where topics are created
@@ -154,18 +157,18 @@ class TopicTable:
             raise RequestError(ResponseCode.SYSTEM_ERROR, f"no more than {_MOST_TOPICS} topics are remembered")
         self._topics[topic.name] = topic
         self._routes = None
-        self._deleted.discard(topic.name)
+        self._deleted.pop(topic.name, None)
         return topic
 
     def is_deleted(self, name: str) -> bool:
-        """Whether somebody wants nobody to see it, and not only nobody knows it."""
+        """Return whether the topic was deleted, not only unknown."""
         return name in self._deleted
 
-    def remove(self, name: str) -> None:
-        """Forget a topic, although there may be queues of it."""
+    def remove(self, name: str, log_end: int) -> None:
+        """Forget a topic, although there may be queues of it. `log_end`: what the log holds after it was sent since."""
         self._routes = None
         if self._topics.pop(name, None) is not None and len(self._deleted) < _MOST_TOPICS:
-            self._deleted.add(name)
+            self._deleted[name] = log_end
 
     def content(self, now: int) -> dict[str, Any]:
         """What topics.json is to hold, as a new version of `now` (ms)."""
@@ -173,7 +176,7 @@ class TopicTable:
         table = {topic.name: topic.as_bean() for topic in self.all()}
         content = {name: value for name, value in self._content.items() if name != DELETED_TOPICS}
         content |= {"dataVersion": self.data_version, "topicConfigTable": table}
-        return {**content, DELETED_TOPICS: sorted(self._deleted)} if self._deleted else content
+        return {**content, DELETED_TOPICS: dict(sorted(self._deleted.items()))} if self._deleted else content
 
 
 def is_system_topic(name: str, cluster: str, broker_name: str) -> bool:
@@ -199,12 +202,15 @@ __all__ = [
 # The consumer groups of a store: those configured, and any other as a broker would create it.
 
 _MOST_GROUPS = 100_000
-# MixAll#isSysConsumerGroup
-_SYSTEM_PREFIX = "CID_RMQ_SYS_"
+
+
+def is_system_group(name: str) -> bool:
+    """Return whether a broker has the group for itself (MixAll#isSysConsumerGroup)."""
+    return name.startswith("CID_RMQ_SYS_")
 
 
 def default_group(name: str) -> dict[str, Any]:
-    """The settings of a group that nobody configured (SubscriptionGroupConfig)."""
+    """Return the default settings of a group (SubscriptionGroupConfig)."""
     return bean(
         attributes={},
         brokerId=0,
@@ -237,8 +243,8 @@ class GroupTable:
         may_create: bool = True,
         release: Release = DEFAULT_RELEASE,
     ) -> None:
-        """A damaged subscriptionGroup.json is told, and its groups are then as if nobody had configured them; but where
-        it `is_written` it is a CorruptError. `may_create`: clients may come with groups that nobody has heard of."""
+        """A damaged subscriptionGroup.json is reported, and its groups then have default settings; but if it
+        `is_written` it is a CorruptError. `may_create`: groups that clients name for the first time are created."""
         found = config_table(
             files,
             self.FILE,
@@ -263,7 +269,7 @@ class GroupTable:
         }
 
     def find(self, name: str) -> dict[str, Any] | None:
-        """Settings of a group; None if nobody has heard of it."""
+        """Return settings of a group; None if it is unknown."""
         return self._groups.get(name)
 
     def find_or_default(self, name: str) -> dict[str, Any]:
@@ -272,7 +278,7 @@ class GroupTable:
         found = self._groups.get(name)
         if found is None:
             is_legal = self._release.is_of_4 or brokers_group_problem(name, self._release) is None
-            may_create = self.may_create or name.startswith(_SYSTEM_PREFIX)
+            may_create = self.may_create or is_system_group(name)
             if not may_create or not is_legal or len(self._groups) >= _MOST_GROUPS:
                 remark = f"subscription group [{name}] does not exist, \n{FAQ}"
                 raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
@@ -330,8 +336,8 @@ class ConsumerOffsets:
     """Offsets by topic, group and queue: of the next message to be consumed. Negative ones are none."""
 
     def __init__(self, files: StoreFiles, tell: Tell, *, is_written: bool = False) -> None:
-        """Starts with what consumerOffset.json holds, or lmqConsumerOffset.json where the broker uses that one; if that
-        is damaged it is told, and no group has come anywhere; a CorruptError where it `is_written`."""
+        """Starts with consumerOffset.json, or lmqConsumerOffset.json if the broker uses that one. A damaged one is
+        reported, and no group has an offset; a CorruptError if it `is_written`."""
         home = offsets_home(files.layout.config, files.config)
         if home.note:
             tell(home.note)
@@ -440,7 +446,7 @@ class ConsumerOffsets:
         return (group, topic, queue_id) in self._resets
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Where the next pull of a group has to begin, once; None if nobody has set it."""
+        """Return where the next pull of a group has to begin, once; None without a reset."""
         return self._resets.pop((group, topic, queue_id), None)
 
     def remove(self, *, topic: str | None = None, group: str | None = None) -> None:
@@ -450,8 +456,8 @@ class ConsumerOffsets:
             self.has_changed = True
 
     def content(self, now: int, end: Callable[[str, int], int]) -> dict[str, Any]:
-        """What consumerOffset.json is to hold, as a new version of `now` (ms). No offset beyond the `end` of its queue,
-        whatever clients commit."""
+        """What consumerOffset.json is to hold, as a new version of `now` (ms). No offset exceeds the `end` of its
+        queue, even if clients commit one."""
         self.data_version = next_version(self.data_version, now)
         self.has_changed = False
         table: dict[str, Any] = {}
@@ -471,6 +477,55 @@ class ConsumerOffsets:
             content[LMQ_TABLE] = {key: table[key].get(0, 0) for key in light}
             content[OFFSET_TABLE] = {key: queues for key, queues in content["offsetTable"].items() if key not in light}
         return content
+
+
+# Which client of a group has a queue for itself, as consumers in order want it (RebalanceLockManager).
+
+LOCKS_EXPIRED_AFTER_MS = 60_000
+"""A lock that is not renewed for so long is free (rocketmq.broker.rebalance.lockMaxLiveTime)."""
+
+_MOST_LOCKS = 100_000
+
+
+class _Lock(NamedTuple):
+    client_id: str
+    renewed_at: int
+
+
+class QueueLocks:
+    """Locks by group and queue. The caller gives the time (ms)."""
+
+    def __init__(self) -> None:
+        self._locks: dict[tuple[str, MessageQueue], _Lock] = {}
+
+    def lock(self, group: str, queue: MessageQueue, client_id: str, now: int) -> bool:
+        """Give the queue to a client, or leave it to the one that has it; whether the client has it now."""
+        held = self._locks.get((group, queue))
+        if held is not None and held.client_id != client_id and now - held.renewed_at <= LOCKS_EXPIRED_AFTER_MS:
+            return False
+        if held is None and len(self._locks) >= _MOST_LOCKS:
+            return False
+        self._locks[group, queue] = _Lock(client_id, now)
+        return True
+
+    def unlock(self, group: str, queue: MessageQueue, client_id: str) -> None:
+        """Take the queue back from the client that has it."""
+        held = self._locks.get((group, queue))
+        if held is not None and held.client_id == client_id:
+            del self._locks[group, queue]
+
+    def is_held(self, group: str, now: int) -> bool:
+        """Whether any client of `group` has a queue for itself."""
+        return any(
+            other == group and now - held.renewed_at <= LOCKS_EXPIRED_AFTER_MS
+            for (other, _), held in self._locks.items()
+        )
+
+    def expire(self, now: int) -> None:
+        """Forget locks that were not renewed."""
+        old = [key for key, held in self._locks.items() if now - held.renewed_at > LOCKS_EXPIRED_AFTER_MS]
+        for key in old:
+            del self._locks[key]
 
 
 # Writes the broker's tables to config/, one after the other in a thread of its own: no client waits for a disk.
@@ -494,10 +549,10 @@ class ConfigSaver:
         write: Callable[[Path, Any], None] | None = None,
     ) -> Future[None]:
         """Have what `content` gives then written to the file `name`, as soon as what is being written is; `before` is
-        called in between. Both are called in a thread of ours, and so is `write`, where the file is no JSON. However
-        often a file is to be saved, it waits once.
+        called in between. Both are called in a thread of the saver, and so is `write`, for files other than JSON.
+        However often a file is to be saved, it waits once.
 
-        The future is done when the file is on disk, or could not be written, which is told.
+        The future is done when the file is on disk, or could not be written, which is reported.
         """
         with self._lock:
             waiting = self._waiting.get(name)

@@ -49,7 +49,7 @@ def end_transaction(broker: MasterBroker, header: EndTransaction, asked: Asked) 
 
 
 def _half_message(broker: MasterBroker, header: EndTransaction) -> StoredMessage:
-    """The half message that is meant; RequestError where there is none, or another one."""
+    """Return the half message of the request; RequestError without one, or for another one."""
     offset = header.commit_log_offset
     try:
         half = message_at(broker.files.log, offset)
@@ -68,7 +68,7 @@ def _half_message(broker: MasterBroker, header: EndTransaction) -> StoredMessage
 
 
 def _require_time(broker: MasterBroker, header: EndTransaction, half: StoredMessage) -> None:
-    """Whoever asked for a time without checks must end the transaction within it."""
+    """A transaction with a time without checks must end within it."""
     seconds = half.properties().get(half_topics.IMMUNITY, "")
     if header.from_transaction_check or not seconds.isdecimal() or len(seconds) > 9:
         return

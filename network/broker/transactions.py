@@ -89,9 +89,9 @@ _PASSED_AT_ONCE = 10_000
 class OpenTransactions:
     """The half queue from the first half message without an end on, and which of those behind it have one.
 
-    How far it is stands among the consumer offsets, under a group of the broker's own; ends are in the op topic: so a
-    restart goes on where it was. A half message whose producer was asked is copied behind the others, and the copy
-    takes its place.
+    Its progress is among the consumer offsets, under a group of the broker's own, and ends are in the op topic: so a
+    restart continues. A half message whose producer was asked is copied behind the others, and the copy takes its
+    place.
     """
 
     def __init__(self, broker: WritableBroker) -> None:

@@ -23,7 +23,7 @@ from rmqctl.network.remoting.codec import (
 )
 
 Answered = RemotingCommand | Future[RemotingCommand] | None
-"""An answer to a request of the server, at once or later; None where there is none."""
+"""An answer to a request of the server, at once or later; None for no answer."""
 
 OnRequest = Callable[[RemotingCommand], Answered]
 """Takes a request that the server sends, and returns the answer; in a thread of the channel, so it must not wait for
@@ -37,7 +37,7 @@ class AddressError(RemoteError):
 
 
 class Channel(Protocol):
-    """A connection to a server, or what stands for one in the same process."""
+    """A connection to a server, or its substitute in the same process."""
 
     @property
     def is_open(self) -> bool:
@@ -47,7 +47,7 @@ class Channel(Protocol):
         """Send a command as it is. RemoteError if the server is gone."""
 
     def close(self) -> None:
-        """End it; whoever waits for an answer gets a RemoteError."""
+        """End it; pending requests get a RemoteError."""
 
 
 Dial = Callable[[str, "Answers"], Channel]
@@ -85,7 +85,7 @@ class Answers:
             future.set_result(command)
 
     def forget(self, opaque: int) -> None:
-        """Nobody waits for that answer any more."""
+        """Discard a pending answer."""
         with self._lock:
             self._waiting.pop(opaque, None)
 
@@ -183,7 +183,7 @@ _CHUNK = 1 << 18
 
 
 class EncryptedSocket:
-    """Reads and writes through a TLS connection. Whoever writes does so one at a time, as with a plain socket.
+    """Reads and writes through a TLS connection. Writers take turns, as with a plain socket.
 
     The library's own TLS sockets may not be used by two threads at once; here nothing is locked while a peer is waited
     for.
@@ -273,7 +273,7 @@ class SocketChannel:
     """One TCP connection."""
 
     def __init__(self, address: str, answers: Answers, tls: ssl.SSLContext | None = None) -> None:
-        """RemoteError where nobody listens, or, with `tls`, where nobody shows the certificate that it asks for."""
+        """RemoteError if no server listens, or, with `tls`, if no server shows the required certificate."""
         self._address = address
         self._answers = answers
         self._sending = threading.Lock()
@@ -320,7 +320,7 @@ class SocketChannel:
         except OSError as error:
             reason = f"the connection is lost: {error}"
         except CorruptError as error:
-            reason = f"the answer is none of RocketMQ's: {error.message}"
+            reason = f"not an answer of RocketMQ: {error.message}"
         finally:
             self._lose(reason)
 

@@ -9,7 +9,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -44,6 +44,7 @@ from rmqctl.network.unique_ids import own_address
 from rmqctl.store.answers.dead_letters import DLQ_PREFIX
 from rmqctl.store.config.config_files import is_brokers_own
 from rmqctl.store.pop.records import RETRY_PREFIX
+from rmqctl.store.read.filter import expression_type
 
 # Where the queues of a topic are, as a name server says (TopicRouteData).
 
@@ -125,30 +126,9 @@ def pull_request(
     header = PullMessage(
         consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, queue_offset=offset, max_msg_nums=count,
         sys_flag=flags, commit_offset=commit, sub_version=0, suspend_timeout_millis=_SUSPEND_MS,
-        expression_type="TAG", subscription=subscription, broker_name=queue.broker_name,
+        expression_type=expression_type(subscription), subscription=subscription, broker_name=queue.broker_name,
     )  # fmt: skip
     return request(RequestCode.PULL_MESSAGE, header)
-
-
-class Pull(NamedTuple):
-    """A pull that waits for its answer: asked for messages from `offset` on, at a monotonic time in s."""
-
-    address: str
-    offset: int
-    asked_at: float
-    answer: Future[RemotingCommand]
-    is_at_slave: bool = False
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it is answered, or not waited for any more."""
-        return self.answer.done() or time.monotonic() - self.asked_at > PULL_LOST_SECONDS
-
-    def result(self) -> RemotingCommand:
-        """Return the answer of a pull that is over. RemoteError without one, BrokerError for a failure."""
-        if not self.answer.done():
-            raise RemoteError(f"{self.address}: a pull is not answered")
-        return pull_answer(self.address, self.answer.result())
 
 
 def pull_answer(address: str, answer: RemotingCommand) -> RemotingCommand:
@@ -273,8 +253,8 @@ class Client:
         instance: str = "",
         unit: str = "",
     ) -> None:
-        """`namesrv`: as for `name_server_addresses`. `instance`: the instanceName, process and time where there
-        is none; `unit`: the unitName. Both are part of the client id (ClientConfig#buildMQClientId)."""
+        """`namesrv`: as for `name_server_addresses`. `instance`: the instanceName, by default process and time; `unit`:
+        the unitName. Both are part of the client id (ClientConfig#buildMQClientId)."""
         Client._count += 1
         instance = instance or f"{os.getpid()}#{time.time_ns()}{Client._count}"
         parts = own_address() or "127.0.0.1", instance, unit
@@ -350,7 +330,7 @@ class Client:
         return answer
 
     def ask_runtime_info(self, address: str) -> RemotingCommand:
-        """What a broker tells of itself; errors as of `ask`.
+        """Return a broker's runtime info; errors as of `ask`.
 
         A broker of RocketMQ answers with a NoSuchElementException until it has counted what it stores for the first
         time, a second or more after it began to listen (StoreStatsService#getPutTps of an empty list): it is asked
@@ -370,7 +350,7 @@ class Client:
     def route(self, topic: str, *, anew: bool = False) -> Route | None:
         """Return where a topic is; None if no name server knows it. It is looked up every 30 s, or `anew`.
 
-        Where it is not looked up anew, name servers that are away or have forgotten it leave the route as it was.
+        If it is not looked up again, name servers that are away or have forgotten it leave the route as it was.
         """
         found = self._routes.get(topic)
         if found is None or anew:

@@ -8,13 +8,12 @@ import threading
 import time
 import traceback
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from rmqctl.formats.checksums import java_hash
 from rmqctl.formats.errors import RefusedError, RemoteError, UsageError, counted
-from rmqctl.network.clients.channel import Dial
-from rmqctl.network.clients.client import Client, Route, Warn, Where, log_warning
+from rmqctl.network.clients.client import BrokerError, Client, Route, Where
 from rmqctl.network.remoting.codec import (
     MessageQueue,
     RemotingCommand,
@@ -28,37 +27,14 @@ from rmqctl.network.remoting.codec import (
     text_of,
 )
 from rmqctl.network.remoting.headers import ConsumerGroupHeader
-from rmqctl.network.topic_config import retry_topic
 from rmqctl.store.pop.records import RETRY_PREFIX
-from rmqctl.store.read.filter import SUBSCRIBE_ALL, TagFilter
+from rmqctl.store.read.filter import SUBSCRIBE_ALL, TAG, BySql, client_filter, expression_type
 
 CLUSTERING, BROADCASTING = "CLUSTERING", "BROADCASTING"
-_TAG = "TAG"
 _POPS = "CONSUME_POP"
 _OFFLINE = (int(ResponseCode.CONSUMER_NOT_ONLINE),)
 _MOST_NAMED = 3
 _CLIENT_VERSION = "V5_3_3"
-
-
-class ConsumerOptions(TypedDict, total=False):
-    """How a member of a group consumes. `begin`: where it begins in queues without an offset of the group, else at
-    their end. `commit` (the default): commit offsets. `allocate`: how queues are shared out; averagely. `joins`: be a
-    member, else look on. `force`: join although live members subscribe otherwise. `warn` takes lines. `namespace`,
-    `unit_name`, `unit_mode`: as of RocketMQ's clients. `failing_seconds`: when a broker that fails is an error; None:
-    never. `client_version`: of the client whose groups are legal."""
-
-    begin: Where
-    commit: bool
-    allocate: Allocate
-    joins: bool
-    force: bool
-    warn: Warn
-    dial: Dial
-    namespace: str
-    unit_name: str
-    unit_mode: bool
-    failing_seconds: float | None
-    client_version: str
 
 
 _FROM = {"first": "FIRST_OFFSET", "last": "LAST_OFFSET"}
@@ -72,19 +48,19 @@ def consumer_heartbeat(
     *,
     unit_mode: bool = False,
 ) -> dict[str, Any]:
-    """Return the heartbeat of a push consumer (HeartbeatData): `subscriptions` are tag expressions by topic.
+    """Return the heartbeat of a push consumer (HeartbeatData): `subscriptions` are expressions by topic.
 
     The hashes of the tags are part of it: brokers select by them for every member of the group.
     """
     version = time.time_ns() // 1_000_000
     wanted = []
     for topic, expression in subscriptions.items():
-        tags = sorted(TagFilter(expression).tags)
+        tags = sorted(client_filter(expression).tags)
         wanted.append(
             bean(
                 classFilterMode=False,
                 codeSet=sorted({java_hash(tag) for tag in tags}),
-                expressionType=_TAG,
+                expressionType=expression_type(expression),
                 subString=expression,
                 subVersion=version,
                 tagsSet=tags,
@@ -131,8 +107,11 @@ class LiveGroup(NamedTuple):
             return f"they consume as {self.message_model}, not as {message_model}"
         if self.consume_type == _POPS:
             return "they consume by POP"
-        own = {topic: (_TAG, frozenset(TagFilter(tags).tags)) for topic, tags in wanted.items()}
-        theirs = {name: _comparable(*one) for name, one in self.subscriptions.items()}
+        own = {topic: (expression_type(one), _comparable(one)) for topic, one in wanted.items()}
+        theirs = {
+            name: (kind, _comparable(expression if kind == TAG else BySql(expression)))
+            for name, (kind, expression) in self.subscriptions.items()
+        }
         if theirs in ({}, own):
             return None
         said = ", ".join(f"{name} {expression!r}" for name, (_, expression) in sorted(self.subscriptions.items()))
@@ -140,11 +119,20 @@ class LiveGroup(NamedTuple):
         return f"they subscribe {said}; this one subscribes {ours}"
 
 
-def _comparable(kind: str, expression: str) -> tuple[str, object]:
-    if kind != _TAG:
-        return kind, expression
-    is_all = expression.strip() in ("", SUBSCRIBE_ALL)
-    return kind, frozenset() if is_all else frozenset(map(str.strip, expression.split("||")))
+def _comparable(subscription: str) -> object:
+    if expression_type(subscription) != TAG:
+        return str(subscription)
+    is_all = subscription.strip() in ("", SUBSCRIBE_ALL)
+    return frozenset() if is_all else frozenset(map(str.strip, subscription.split("||")))
+
+
+def check_filters(client: Client, address: str, group: str, announced: Iterable[Mapping[str, Any]]) -> None:
+    """Ask a broker whether it understands the SQL92 subscriptions of a heartbeat. BrokerError where it filters by tags
+    alone (enablePropertyFilter), or takes an expression for invalid (MQClientInstance#checkClientInBroker)."""
+    for one in announced:
+        if one["expressionType"] != TAG:
+            body = bean(clientId=client.client_id, group=group, subscriptionData=one)
+            client.ask(address, RequestCode.CHECK_CLIENT_CONFIG, body=fastjson(body))
 
 
 def group_members(client: Client, route: Route, group: str) -> list[str]:
@@ -192,7 +180,7 @@ def live_group(client: Client, addresses: set[str], group: str) -> LiveGroup:
         table = content.get("subscriptionTable")
         for topic, one in table.items() if isinstance(table, dict) else ():
             if isinstance(one, dict) and not str(topic).startswith(RETRY_PREFIX):
-                subscriptions[str(topic)] = (text_of(one, "expressionType") or _TAG, text_of(one, "subString"))
+                subscriptions[str(topic)] = (text_of(one, "expressionType") or TAG, text_of(one, "subString"))
     if problems and len(problems) == len(addresses):
         raise problems[-1]
     return found._replace(client_ids=tuple(sorted(client_ids)), subscriptions=subscriptions)
@@ -208,8 +196,16 @@ def look_at_others(
     is_broadcast: bool = False,
 ) -> tuple[str, bool]:
     """Return the line about live members of a group that a member joins, empty without any, and whether they subscribe
-    otherwise than `wanted` (tags by topic). That is a RefusedError unless `force`; RemoteError as of `live_group`."""
-    others = live_group(client, addresses, group)
+    otherwise than `wanted` (tags by topic). That is a RefusedError unless `force`; RemoteError as of `live_group`.
+
+    A user that may consume need not be allowed to ask for the members (GET of the group), and consumes all the same.
+    """
+    try:
+        others = live_group(client, addresses, group)
+    except BrokerError as error:
+        if error.answer_code != ResponseCode.NO_PERMISSION:
+            raise
+        return f"whether group {group!r} has other members is not known: {error.message}", False
     has = f"group {group!r} has {others.members}"
     conflict = others.conflict(wanted, BROADCASTING if is_broadcast else CLUSTERING)
     if conflict is not None and not force:
@@ -222,114 +218,6 @@ def look_at_others(
     if is_broadcast or not others.client_ids:
         return "", False
     return f"{has}: a share of their queues, those of retries included, is consumed here until this ends", False
-
-
-class Share(NamedTuple):
-    """Queues that are for a member, and where it begins in new ones; `not_before`: store times (ms) of the first
-    messages there. `problem`: why others are missing. `is_complete`: all topics are routed."""
-
-    mine: set[MessageQueue]
-    starts: dict[MessageQueue, int]
-    not_before: dict[MessageQueue, int]
-    problem: RemoteError | None
-    is_complete: bool
-
-
-class Joining:
-    """How a member without a callback takes part in its group. One thread at a time asks."""
-
-    def __init__(self, client: Client, group: str, own: tuple[str, str], options: ConsumerOptions) -> None:
-        """`own`: the topic and its tags."""
-        self._client = client
-        self._group = group
-        self._topic, tags = own
-        self._joins = options.get("joins", True)
-        self.subscribed = {**({retry_topic(group): SUBSCRIBE_ALL} if self._joins else {}), self._topic: tags}
-        """Tags by topic, the retry topic included."""
-        self._begin: Where = options.get("begin", "last")
-        self._allocate = options.get("allocate", averagely)
-        self._force = options.get("force", False)
-        self._unit_mode = options.get("unit_mode", False)
-        self._warn = options.get("warn", log_warning)
-        self._warned: set[str] = set()
-        self.has_joined = False
-        self.announced: list[Any] = []
-        """Subscriptions as in the heartbeats."""
-
-    def share(self, known: frozenset[MessageQueue]) -> Share:
-        """Join, and ask which queues are for this member, and where it begins in those that are not `known`.
-        RefusedError or RemoteError."""
-        routes = self._routes(known)
-        if self._joins:
-            self._look_at_others(routes)
-            content = consumer_heartbeat(self._group, self.subscribed, self._begin, unit_mode=self._unit_mode)
-            self.announced = content["consumerDataSet"][0]["subscriptionDataSet"]
-            self._client.start_heartbeats(content)
-            if not self.has_joined:
-                # the broker makes the retry topic of a group when its first member comes
-                self.has_joined = True
-                routes = self._routes(known)
-        mine: set[MessageQueue] = set()
-        for route in routes.values():
-            mine |= set(self._share_of(route))
-        share = Share(mine, {}, {}, None, len(routes) == len(self.subscribed))
-        away: set[str] = set()
-        for queue in sorted(mine - known):
-            if queue.broker_name not in away:
-                try:
-                    self._begin_in(queue, share)
-                except RemoteError as error:
-                    # the other brokers' queues are not kept back
-                    away.add(queue.broker_name)
-                    share = share._replace(problem=error)
-        return share
-
-    def _routes(self, known: frozenset[MessageQueue]) -> dict[str, Route]:
-        """Return the routes of what is subscribed, without a retry topic that no name server knows yet."""
-        routes: dict[str, Route] = {}
-        for topic in self.subscribed:
-            route = self._looked_up(topic, has_queues=bool(known))
-            if route is not None and route.readable:
-                routes[topic] = route
-            elif topic == self._topic:
-                raise unrouted(topic)
-        return routes
-
-    def _looked_up(self, topic: str, *, has_queues: bool) -> Route | None:
-        """Return the route of a topic. A member that has queues goes on without name servers, and where they have
-        forgotten the topic, as after their restart."""
-        known = self._client.known_route(topic) if has_queues else None
-        try:
-            return self._client.route(topic, anew=True) or known
-        except RemoteError:
-            if not has_queues:
-                raise
-            return known
-
-    def _look_at_others(self, routes: Mapping[str, Route]) -> None:
-        """Refuse to take queues away from live members that this one would not read, and warn of the others."""
-        addresses = {address for route in routes.values() for address in route.addresses.values()}
-        force, wanted = self.has_joined or self._force, {self._topic: self.subscribed[self._topic]}
-        line, has_conflict = look_at_others(self._client, addresses, self._group, wanted, force=force)
-        if line and line not in self._warned and (has_conflict or not self.has_joined):
-            self._warned.add(line)
-            self._warn(line)
-
-    def _share_of(self, route: Route) -> list[MessageQueue]:
-        if not self._joins:
-            return list(route.readable)
-        return share_of(self._client, route, self._group, self._allocate)
-
-    def _begin_in(self, queue: MessageQueue, share: Share) -> None:
-        """Note where to begin: at the group's offset, or as `begin` says (computePullFromWhere)."""
-        offset = self._client.group_offset(self._group, queue) if self._joins else None
-        if offset is None:
-            # no retry that is to come again may be left out
-            begin = self._begin if queue.topic == self._topic else "first"
-            if isinstance(begin, int):
-                share.not_before[queue] = begin
-            offset = self._client.first_offset(queue, begin)
-        share.starts[queue] = offset
 
 
 def unrouted(topic: str) -> RemoteError:
@@ -348,7 +236,7 @@ def not_committed(queue: MessageQueue, offset: int, error: RemoteError) -> str:
 
 
 def not_a_member(command: RemotingCommand, group: str) -> RemotingCommand:
-    """Return the answer to a request that needs a member of its group with a callback, where there is none."""
+    """Return the answer to a request that needs a member of its group with a callback, without such a member."""
     asked = command.fields.get("consumerGroup", group)
     return RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=f"The Consumer Group <{asked}> not exist in this consumer")
 
@@ -372,23 +260,6 @@ def status_answer(command: RemotingCommand, group: str, offsets: Mapping[Message
     is_own, topic = command.fields.get("group") == group, command.fields.get("topic", "")
     found = {queue: offset for queue, offset in sorted(offsets.items()) if is_own and queue.topic == topic}
     return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(bean(consumerTable={}, messageQueueTable=found)))
-
-
-def pulled_queue_info(offset: int) -> dict[str, Any]:
-    """Return the state of a queue of which nothing is held but one answer (ProcessQueueInfo)."""
-    zeros = (
-        "cachedMsgMinOffset", "cachedMsgMaxOffset", "cachedMsgCount", "cachedMsgSizeInMiB", "transactionMsgMinOffset",
-        "transactionMsgMaxOffset", "transactionMsgCount", "tryUnlockTimes", "lastLockTimestamp",
-    )  # fmt: skip
-    now = time.time_ns() // 1_000_000
-    return bean(
-        commitOffset=offset,
-        **dict.fromkeys(zeros, 0),
-        locked=False,
-        droped=False,
-        lastPullTimestamp=now,
-        lastConsumeTimestamp=now,
-    )
 
 
 def running_info_answer(
@@ -462,13 +333,13 @@ STRATEGY_NAMES: dict[Allocate, str] = {averagely: "AVG", by_circle: "AVG_BY_CIRC
 
 
 def by_config(mine: Collection[MessageQueue]) -> Allocate:
-    """Those that are named, whoever else is there (AllocateMessageQueueByConfig)."""
+    """Return the configured queues, independent of other members (AllocateMessageQueueByConfig)."""
     return lambda queues, members, who: list(mine)
 
 
 def by_machine_room(rooms: Collection[str]) -> Allocate:
-    """Queues of brokers of these rooms, which are named `room@broker`, in stretches; what is left over goes to one
-    after the other (AllocateMessageQueueByMachineRoom)."""
+    """Return queues of brokers in these zones, which are named `zone@broker`, in stretches; the rest goes to one after
+    the other (AllocateMessageQueueByMachineRoom)."""
 
     def allocate(queues: Sequence[MessageQueue], members: Sequence[str], who: str) -> list[MessageQueue]:
         if who not in members:
@@ -484,8 +355,8 @@ def by_machine_room(rooms: Collection[str]) -> Allocate:
 
 
 def by_machine_room_nearby(room_of: Callable[[str], str], within: Allocate = averagely) -> Allocate:
-    """Queues of brokers in the member's own room, shared out `within` the room; those of rooms without members are
-    shared by all (AllocateMachineRoomNearby). `room_of`: the room of a broker's name or of a client id."""
+    """Return queues of brokers in the member's own zone, shared out `within` the zone; those of zones without members
+    are shared by all (AllocateMachineRoomNearby). `room_of`: the zone of a broker's name or of a client id."""
 
     def allocate(queues: Sequence[MessageQueue], members: Sequence[str], who: str) -> list[MessageQueue]:
         if who not in members:
@@ -508,7 +379,7 @@ def by_machine_room_nearby(room_of: Callable[[str], str], within: Allocate = ave
 def _known_room(name: str, room_of: Callable[[str], str]) -> str:
     room = room_of(name)
     if not room:
-        raise UsageError(f"{name!r} is in no machine room", hint="name the room of every broker and member")
+        raise UsageError(f"{name!r} has no zone", hint="name the zone of every broker and member")
     return room
 
 

@@ -1,7 +1,7 @@
 """What a whole cluster says of itself: its topics, its groups, its brokers (topicList, consumerProgress, clusterList).
 
-Every request is bounded in time, and a broker that did not answer once is not asked again: what it would have said is
-told as missing, and the rest is given.
+Every request is bounded in time, and a broker that did not answer once is not asked again: its part is reported as
+missing, and the rest is given.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class GroupAt(NamedTuple):
     `in_flight`: those of them that were pulled already. `last_consumed_timestamp`: store time (ms) of the message
     before `offset`. A queue that the group has no offset of counts as offset 0, which is how brokers count it.
 
-    `client_ids`: the group's members that are connected. None is what nobody knows; `detail` says why.
+    `client_ids`: the group's members that are connected. None is unknown; `detail` has the reason.
     """
 
     group: str
@@ -106,11 +106,11 @@ class _Asked:
     def ask(
         self, address: str, code: int, header: Header | None = None, allowed: tuple[int, ...] = ()
     ) -> RemotingCommand | RemoteError:
-        """The answer, or why there is none."""
+        """Return the answer, or why it is missing."""
         return self._answer(address, lambda: self._client.ask(address, code, header, allowed=allowed))
 
     def ask_runtime_info(self, address: str) -> RemotingCommand | RemoteError:
-        """What a broker tells of itself, or why it does not."""
+        """Return a broker's runtime info, or why it is missing."""
         return self._answer(address, lambda: self._client.ask_runtime_info(address))
 
     def _answer(self, address: str, request: Callable[[], RemotingCommand]) -> RemotingCommand | RemoteError:
@@ -268,7 +268,7 @@ def brokers_at(client: Client, missing: Missing) -> Iterator[BrokerAt]:
 
 
 def _first(info: Mapping[str, Any], name: str) -> float | None:
-    """The first of the numbers in a text: rates are told over 10, 60 and 600 s."""
+    """Return the first of the numbers in a text: rates are given over 10, 60 and 600 s."""
     words = text_of(info, name).split()
     try:
         return float(words[0]) if words else None
@@ -286,7 +286,7 @@ _NOT_KNOWN = int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
 
 class EntryAt(NamedTuple):
-    """An entry on one master, `before` and `after` the change; None where there is none.
+    """An entry on one master, `before` and `after` the change; None if missing.
 
     `state`: planned, done, unchanged, failed; `detail`: why it failed.
     """

@@ -1,4 +1,4 @@
-"""Hands the commitlog on to slaves: a thread for each, so that none of them waits for another, and nobody for them."""
+"""Sends the commitlog to slaves: a thread for each, so that slaves delay neither one another nor the broker."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class LogSource:
         return LogStretch(offset, file.start_offset, offset - file.start_offset, min(size, most))
 
     def open(self, stretch: LogStretch) -> int | None:
-        """A descriptor of a stretch's file, which whoever asks for it closes: what is removed meanwhile can be read to
-        its end. None where it is removed already. UnreadableError."""
+        """Return a descriptor of a stretch's file, which the caller closes: a file that is removed meanwhile can be
+        read to its end. None where it is removed already. UnreadableError."""
         file = self._log.find(stretch.physical_offset)
         try:
             return None if file is None else self._log.descriptors.duplicate(file.path)
@@ -94,7 +94,7 @@ def encode_report(offset: int) -> bytes:
 
 
 def encode_transfer_head(physical_offset: int, size: int) -> bytes:
-    """What stands before `size` bytes of the log."""
+    """Encode the head before `size` bytes of the log."""
     return TRANSFER_HEAD.pack(physical_offset, size)
 
 
@@ -173,8 +173,8 @@ class SlaveSession:
         return self._beats > (0 if self._has_body else 1)
 
     def report(self, offset: int | None = None) -> bytes:
-        """What is to be sent first, and every few seconds from then on. As it stands it asks for the log and says
-        nothing else; with `offset` it says that all before that is on disk here."""
+        """What is to be sent first, and every few seconds from then on. Without `offset` it asks for the log and
+        reports nothing; with `offset` it confirms that everything before it is on disk here."""
         return encode_report(self._request if offset is None else max(offset, self._request))
 
     def received(self, data: bytes) -> list[Transfer]:
@@ -219,7 +219,7 @@ class Slave:
         self._rate = 0
 
     def bytes_per_second(self) -> int:
-        """Bytes of the log a second, over the last few seconds before somebody asked."""
+        """Bytes of the log a second, over the last few seconds before the call."""
         (at, sent), now = self._before, time.monotonic()
         if now - at >= _RATE_SECONDS:
             self._rate = round((self.sent - sent) / (now - at))
@@ -259,7 +259,7 @@ class Slaves:
             return list(self._slaves)
 
     def keeping_up(self, log_end: int, most: int = IN_SYNC_BYTES) -> int:
-        """How many are here, and less than `most` bytes behind the end of the log: such are waited for."""
+        """Number of connected slaves less than `most` bytes from the end of the log: the master waits for such."""
         return sum(log_end - slave.acknowledged < most for slave in self.all() if slave.acknowledged >= 0)
 
     def acknowledge(self, slave: Slave, offset: int) -> None:
@@ -275,7 +275,8 @@ class Slaves:
         return sum(slave.acknowledged >= wait.offset for slave in self._slaves) >= wait.slaves
 
     def tell_when_acknowledged(self, offset: int, slaves: int, told: Callable[[], None]) -> Callable[[], None]:
-        """Call `told` when so many slaves have all before `offset`, which may be now. Gives what ends the waiting."""
+        """Call `told` when `count` slaves have everything before `offset`, which may be now. Gives what ends the
+        waiting."""
         wait = _Wait(offset, slaves, told)
         with self._lock:
             is_due = self._is_due(wait)
@@ -298,14 +299,16 @@ _JOIN_SECONDS = 10.0
 
 class SlaveLimits(NamedTuple):
     """`connections`: slaves at the same time; `batch`: bytes in a frame (haTransferBatchSize). Seconds: `heartbeat`
-    after the last frame (haSendHeartbeatInterval); `silence` of a slave that is taken for gone
-    (haHousekeepingInterval); `look` for what was put, unless somebody waits for it."""
+    after the last frame (haSendHeartbeatInterval); `silence` of a slave that counts as gone (haHousekeepingInterval);
+    `look` for new messages, unless a put waits for it. `rate`: most bytes a second for a slave
+    (maxHaTransferByteInSecond), None without haFlowControlEnable."""
 
     connections: int = 16
     batch: int = BATCH
     heartbeat: float = 5.0
     silence: float = 20.0
     look: float = 0.1
+    rate: int | None = None
 
 
 class MasterServer:
@@ -314,7 +317,7 @@ class MasterServer:
     def __init__(
         self, taken: socket.socket, source: LogSource, slaves: Slaves, tell: Tell, limits: SlaveLimits | None = None
     ) -> None:
-        """`slaves` is told of all that come and go, and how far they are."""
+        """`slaves` records connections and progress of slaves."""
         self.address = taken.getsockname()[:2]
         self.limits = limits or SlaveLimits()
         self.source = source
@@ -406,6 +409,7 @@ class SlaveConnection:
         self._head = b""
         self._stretch: LogStretch | None = None
         self._file: tuple[int, int] | None = None
+        self._second, self._sent_since = 0.0, 0
         self._is_closing = False
         self.thread = threading.Thread(target=self._run, name=f"rmqctl-slave-{remote}", daemon=True)
 
@@ -496,12 +500,20 @@ class SlaveConnection:
     def _prepare(self, is_beat_due: bool) -> None:
         """The next frame, if there is one; a heartbeat where it is time for one."""
         slave, source = self._slave, self._server.source
-        stretch = source.stretch(slave.next_offset, self._server.limits.batch)
+        stretch = source.stretch(slave.next_offset, most) if (most := self._allowed()) else None
         if stretch is not None and self._open(stretch):
+            self._sent_since += stretch.size
             self._stretch = stretch
             self._head = encode_transfer_head(stretch.physical_offset, stretch.size)
         elif is_beat_due:
             self._head = encode_transfer_head(slave.next_offset, 0)
+
+    def _allowed(self) -> int:
+        """Return the bytes that may go now (FlowMonitor)."""
+        limits, now = self._server.limits, time.monotonic()
+        if now - self._second >= 1.0:
+            self._second, self._sent_since = now, 0
+        return limits.batch if limits.rate is None else max(0, min(limits.batch, limits.rate - self._sent_since))
 
     def _open(self, stretch: LogStretch) -> bool:
         if self._file is not None and self._file[0] == stretch.start_offset:

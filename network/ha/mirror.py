@@ -1,4 +1,4 @@
-"""Follows a master: connects, takes its log, and comes back after every break, until somebody ends it."""
+"""Follows a master: connects, takes its log, and reconnects after every break, until it is stopped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CHUNK = 1 << 20
 
 
 class SlaveLink(Protocol):
-    """A connection to a master, or what stands for one."""
+    """A connection to a master, or its substitute."""
 
     def send(self, data: bytes) -> None:
         """Send all of it. RemoteError if the master is gone."""
@@ -48,7 +48,7 @@ class SocketLink:
     """One TCP connection."""
 
     def __init__(self, host: str, port: int) -> None:
-        """RemoteError where nobody listens."""
+        """RemoteError if no server listens."""
         self._name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             self._socket = socket.create_connection((host, port), _CONNECT_SECONDS)
@@ -90,9 +90,9 @@ _UNFLUSHED = 64 * 1024 * 1024
 
 
 class Timings(NamedTuple):
-    """Seconds. `keep_alive`: between two reports (haSendHeartbeatInterval); `silence`: of a master that is taken for
-    gone (haHousekeepingInterval); `retry`: before it is tried again; `give_up`: without a master, then the mirror ends;
-    `flush`: between two flushes (flushIntervalCommitLog); `look`: how often somebody may end it."""
+    """Seconds. `keep_alive`: between two reports (haSendHeartbeatInterval); `silence`: of a master that counts as gone
+    (haHousekeepingInterval); `retry`: before it is tried again; `give_up`: without a master, then the mirror ends;
+    `flush`: between two flushes (flushIntervalCommitLog); `look`: between two checks for a stop."""
 
     keep_alive: float = 5.0
     silence: float = 20.0
@@ -103,10 +103,10 @@ class Timings(NamedTuple):
 
 
 class Following(NamedTuple):
-    """What a mirror is asked for. `start`: the first report of a log that is to begin, None for WHOLE_LOG where nobody
-    knows whether the master still has that. `master_begin`: where its log begins, 0 where nobody knows. `stop_at`: end
-    with all before this offset; `stop_when_quiet`: end when the master has nothing more. `acknowledges`: tell the
-    master what is on disk here."""
+    """What a mirror is asked for. `start`: the first report of a new log, None for WHOLE_LOG if it is unknown whether
+    the master still has that. `master_begin`: where its log begins, 0 if unknown. `stop_at`: end with all before this
+    offset; `stop_when_quiet`: end when the master has nothing more. `acknowledges`: tell the master what is on disk
+    here."""
 
     start: int | None = None
     master_begin: int = 0
@@ -118,8 +118,8 @@ class Following(NamedTuple):
 
 class Mirror:
     """One mirror on its way. `received`: new bytes; `connections`: how many it has had. `is_confirmed`: whether the
-    master has sent all of the end again that was here before. `lost`: why it ended before somebody ended it, None if it
-    did not."""
+    master has sent all of the end again that was here before. `lost`: why it ended without a stop, None if it did
+    not."""
 
     def __init__(
         self,
@@ -268,14 +268,14 @@ def ahead_error(master_end: int, end: int) -> RefusedError:
         f"the master has nothing behind {master_end}, and the mirror has",
         physical_offset=end,
         hint="it is another broker, it has lost its end, or it removed files that are not here yet: keep this "
-        "directory, which may have messages that nobody else has, and begin a new mirror in another one",
+        "directory, which may have the only copy of some messages, and start a new mirror in another one",
     )
 
 
 # A mirror from beginning to end: what its master is, the log followed, and a store that a broker starts with.
 
 BarMaker = Callable[[str, int | None], contextlib.AbstractContextManager[Progress]]
-"""bar(label, total): something that is told how many bytes more are done."""
+"""bar(label, total): a callback that gets the number of bytes done since the last call."""
 
 
 class MirrorWish(NamedTuple):

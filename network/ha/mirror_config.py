@@ -39,7 +39,7 @@ _OF_TOPICS = ("dataVersion", "topicConfigTable")
 
 
 class MasterFacts(NamedTuple):
-    """The commitlog's bounds just now, and the broker's configuration as it told it."""
+    """The commitlog's current bounds, and the broker's configuration as reported by it."""
 
     min_offset: int
     max_offset: int

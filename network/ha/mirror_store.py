@@ -19,7 +19,7 @@ from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors, end_of_nonzero, is_directory, is_file, is_there, named
-from rmqctl.store.journal.change import take_for_change
+from rmqctl.store.journal.log import take_for_change
 from rmqctl.store.log.search import MAXIMUM_FRAME_SIZE, FrameSearch
 from rmqctl.store.log.walk import Progress, walk_file
 from rmqctl.store.message_store import MessageStore
@@ -33,8 +33,8 @@ _HEAD = BLANK_FRAME.size
 
 
 class Trail:
-    """Where records begin, going by their sizes alone. `next_record`: physical offset of the next one, None where the
-    bytes are no records, so that nobody knows until `begin` is called again."""
+    """Where records begin, going by their sizes alone. `next_record`: physical offset of the next one, None if the
+    bytes are no records; then it is unknown until `begin` is called again."""
 
     def __init__(self) -> None:
         self.next_record: int | None = None
@@ -111,12 +111,12 @@ DEFAULT_FILE_SIZE = 1 << 30
 _COMPARED = 64 * 1024
 _OTHER_HISTORY = (
     "the mirror's last messages are not in the master's log: it is another broker, or it has lost its own end. Keep "
-    "this directory, which may have messages that nobody else has, and begin a new mirror in another one"
+    "this directory, which may have the only copy of some messages, and start a new mirror in another one"
 )
 
 
 class MirrorLog:
-    """A commitlog that grows as its master's. Nobody else writes to it.
+    """A commitlog that grows as its master's. It has no other writer.
 
     `begin`: physical offset of its first byte, None for a log that is to begin. `end`: behind the last byte that is
     known to be the master's; what a killed mirror has left behind it is kept as far as the master says the same.
@@ -124,8 +124,8 @@ class MirrorLog:
     """
 
     def __init__(self, log: MappedFileQueue, file_size: int | None, progress: Progress | None = None) -> None:
-        """`log` is as it lies on disk; `file_size`: that of the master's files, None if it is not known. Reads the last
-        file. RefusedError for files that are no log that could go on."""
+        """`log` is as on disk; `file_size`: that of the master's files, None if unknown. Reads the last file.
+        RefusedError for files that are no log that could go on."""
         _require_whole(log, file_size)
         self._log = log
         self.is_size_known = file_size is not None or len(log.files) > 1
@@ -140,7 +140,7 @@ class MirrorLog:
         self._look_at_the_end(progress)
 
     def _look_at_the_end(self, progress: Progress | None) -> None:
-        """Find out up to where the last file is whole, and what stands behind that."""
+        """Find out up to where the last file is whole, and what follows."""
         file = self._log.last_with_data()
         if file is None:
             self._trail.begin(self.end)
@@ -156,7 +156,7 @@ class MirrorLog:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether a whole message that was here before stands behind `end`: the master has not sent it again."""
+        """Return whether a whole message from before follows `end`: the master has not sent it again."""
         return self._written_end > self.end and self._has_record_behind()
 
     def _has_record_behind(self) -> bool:
@@ -182,7 +182,7 @@ class MirrorLog:
         return max(begin, min(last, self.end - _COMPARED))
 
     def start_at(self, offset: int) -> None:
-        """A new log begins here. RefusedError for what is no beginning of a file."""
+        """A new log begins here. RefusedError unless it is the beginning of a file."""
         if offset % self.file_size:
             raise RefusedError(
                 f"the master's log begins at {offset}, where no file of {self.file_size} bytes begins",
@@ -207,8 +207,8 @@ class MirrorLog:
         return new
 
     def _check(self, offset: int, part: bytes) -> None:
-        """RefusedError where what stands here is not what the master has. Before `end` every byte is; behind it there
-        may be zeros, which are pages that a power cut has taken."""
+        """RefusedError if these bytes differ from the master's. Before `end` every byte is; behind it there may be
+        zeros, which are pages that a power cut has taken."""
         known = min(max(self._written_end - offset, 0), len(part))
         if not known:
             return
@@ -247,7 +247,7 @@ class MirrorLog:
             self.flush()
 
     def _open(self, start: int) -> None:
-        """Go on in the file of `start`, a new one where there is none. What was written before is on disk by then."""
+        """Continue in the file of `start`, created if necessary. What was written before is on disk by then."""
         self.flush()
         if self._descriptor is not None:
             os.close(self._descriptor)
@@ -260,7 +260,7 @@ class MirrorLog:
         self._descriptor, self._place = io.open_for_writing(path), start
 
     def _learn_size(self, start: int, blank_end: int) -> None:
-        """A blank frame ends its file. RefusedError where that is not where a file of ours ends."""
+        """A blank frame ends its file. RefusedError if that is not the end of a file here."""
         size = blank_end - start
         if size == self.file_size:
             self.is_size_known = True
@@ -408,7 +408,9 @@ def complete(root: Path, config: StoreConfig, tell: Tell, progress: Progress | N
     if _has_log(layout):
         with MessageStore.open(root, "r", config) as store:
             try:
-                report = store.recover(change=ChangeOptions(keep_undo=False, progress=progress))
+                # what goes is sent again
+                change = ChangeOptions(keep_undo=False, progress=progress, below_confirm=True)
+                report = store.recover(change=change)
                 done.messages, done.truncated_bytes = report.messages, report.truncated_bytes
                 done.queues_changed, done.units_added = report.queues_changed, report.units_added
                 done.index_files_rebuilt = report.index_files_rebuilt

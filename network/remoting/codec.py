@@ -69,7 +69,7 @@ class RemotingCommand(NamedTuple):
 
 
 def decode_command(header: bytes, serialize_type: int, body: bytes) -> RemotingCommand:
-    """The command of a frame's header and body; CorruptError for a header that is none."""
+    """Decode the command of a frame's header and body; CorruptError for an invalid header."""
     if len(header) > LARGEST_HEADER:
         raise CorruptError(f"a header of {len(header)} bytes is larger than any of RocketMQ")
     if serialize_type == SerializeType.JSON:
@@ -307,6 +307,14 @@ class RequestCode(enum.IntEnum):
     SEND_REPLY_MESSAGE = 324
     SEND_REPLY_MESSAGE_V2 = 325
     PUSH_REPLY_MESSAGE_TO_CLIENT = 326
+    POP_MESSAGE = 200_050
+    ACK_MESSAGE = 200_051
+    PEEK_MESSAGE = 200_052
+    CHANGE_MESSAGE_INVISIBLETIME = 200_053
+    NOTIFICATION = 200_054
+    POLLING_INFO = 200_055
+    POP_ROLLBACK = 200_056
+    BATCH_ACK_MESSAGE = 200_151
 
 
 class ResponseCode(enum.IntEnum):
@@ -335,6 +343,9 @@ class ResponseCode(enum.IntEnum):
     INVALID_PARAMETER = 29
     CONSUMER_NOT_ONLINE = 206
     CONSUME_MSG_TIMEOUT = 207
+    NO_MESSAGE = 208
+    POLLING_FULL = 209
+    POLLING_TIMEOUT = 210
     ILLEGAL_OPERATION = 604
 
 
@@ -399,12 +410,12 @@ def queue_of_key(key: Any) -> MessageQueue | None:
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
-    """The objects in a list of a body; whatever else stands there is left out, as is a value that is no list."""
+    """Return the objects in a list of a body, without other values; empty for a value that is not a list."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def text_of(content: Mapping[str, Any], name: str) -> str:
-    """A text of a parsed body; empty where there is none."""
+    """Return a text of a parsed body; empty without one."""
     value = content.get(name)
     return value if isinstance(value, str) else ""
 
@@ -495,7 +506,7 @@ class FrameDecoder:
         if _WORD.size <= length <= self._largest_frame - _WORD.size:
             return
         if length < _WORD.size:
-            raise CorruptError(f"a frame of {length} bytes has no room for its header's length")
+            raise CorruptError(f"a frame of {length} bytes is too short for the length of its header")
         if self._buffer.startswith(_TLS_HANDSHAKE):
             raise CorruptError("the client speaks TLS, which is not offered here")
         raise CorruptError(f"a frame of {length} bytes is larger than the {self._largest_frame} that are allowed")

@@ -103,7 +103,7 @@ class Header:
         return header
 
     def encode(self) -> dict[str, str]:
-        """Its fields as texts; a field that is None is left out."""
+        """Encode its fields as texts, without those that are None."""
         values = ((field.name, getattr(self, field.attribute)) for field in self.FIELDS)
         return {
             name: str(value).lower() if isinstance(value, bool) else str(value)

@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import functools
 import math
+import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -47,11 +49,11 @@ class Caller(Protocol):
         """The address at which the caller reached us."""
 
     def send(self, command: RemotingCommand) -> None:
-        """Send the caller a request of ours that wants no answer."""
+        """Send the caller a request that needs no answer."""
 
     def ask(self, command: RemotingCommand, seconds: float) -> Future[RemotingCommand | None]:
-        """Send the caller a request of ours: the future has its answer, None where none comes in `seconds`.
-        RequestError where it has too many to answer already."""
+        """Send the caller a request: the future has its answer, None if none comes within `seconds`. RequestError where
+        it has too many to answer already."""
 
 
 FAQ = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
@@ -65,17 +67,23 @@ def _always() -> bool:
     return True
 
 
-class Suspended(NamedTuple):
-    """An answer that may wait for `seconds`: then, or when there is news, `answer` is asked for it.
+def _nothing() -> None:
+    """Do nothing."""
 
-    `key` says what news it waits for; a broker that nobody writes to has none. `is_news`: whether there is any for it,
-    asked when the key has some.
+
+class Suspended(NamedTuple):
+    """An answer that may wait for `seconds`: then, or when there is news, `answer` is asked for it, which may be to
+    wait on.
+
+    `keys`: topics and queues whose news it waits for, ANY_QUEUE for all of a topic; a broker without writers has none.
+    `is_news`: whether there is any for it, asked when a key has some. `on_end`: called when it waits no longer.
     """
 
     seconds: float
-    key: tuple[str, int]
-    answer: Callable[[], RemotingCommand]
+    keys: tuple[tuple[str, int], ...]
+    answer: Callable[[], Any]
     is_news: Callable[[], bool] = _always
+    on_end: Callable[[], None] = _nothing
 
 
 class Awaited(Protocol):
@@ -85,7 +93,7 @@ class Awaited(Protocol):
         """Whether it has."""
 
     def add_done_callback(self, told: Callable[[Any], object], /) -> None:
-        """Call `told` with it when it has ended, in whatever thread; at once where it has."""
+        """Call `told` with it when it has ended, in any thread; at once if it has."""
 
 
 class Promised(NamedTuple):
@@ -96,6 +104,8 @@ class Promised(NamedTuple):
     answer: Callable[[], RemotingCommand]
 
 
+ANY_QUEUE = -1
+"""All queues of a topic, in the key of an answer that waits."""
 Reply = RemotingCommand | Suspended | Promised
 
 
@@ -120,7 +130,7 @@ class WhenReadOnly(enum.Enum):
 
 class Service(NamedTuple, Generic[Context_contra]):
     """One kind of request: what answers it and, in a line, what is given. `is_slow`: it may take longer than other
-    clients should have to wait. `is_refusal`: whatever the request holds."""
+    clients should have to wait. `is_refusal`: for every content of the request."""
 
     handler: Handler[Context_contra]
     about: str
@@ -129,7 +139,31 @@ class Service(NamedTuple, Generic[Context_contra]):
     when_read_only: WhenReadOnly = WhenReadOnly.SERVED
 
 
+class HeaderFields(Mapping[str, str]):
+    """The fields of a header in this process, encoded when they are first read."""
+
+    def __init__(self, header: Header) -> None:
+        self.header = header
+
+    @functools.cached_property
+    def _texts(self) -> dict[str, str]:
+        return self.header.encode()
+
+    def __getitem__(self, name: str) -> str:
+        return self._texts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+
 Services = Mapping[int, Service[Any]]
+
+
+Intercept = Callable[[RemotingCommand, Callable[[], Reply | None]], Reply | None]
+"""Gets a request and what serves it; returns what is answered."""
 
 
 class Processor(Generic[Context_contra]):
@@ -146,6 +180,10 @@ class Processor(Generic[Context_contra]):
         self.services = services
         self._tell = tell
         self._is_of_4 = release.is_of_4
+        self.intercept: Intercept | None = None
+        """What requests go through first, which tests use for faults."""
+        self.guard: Callable[[RemotingCommand, Caller], None] | None = None
+        """Raises RequestError for requests that are not permitted."""
 
     def is_slow(self, request: RemotingCommand) -> bool:
         """Whether `request` should be answered beside the others."""
@@ -153,17 +191,33 @@ class Processor(Generic[Context_contra]):
         return service is not None and service.is_slow
 
     def reply(self, request: RemotingCommand, caller: Caller) -> Reply | None:
-        """The answer, which may be suspended or promised; None for a oneway request and what is none. Never raises."""
+        """Return the answer, which may be suspended or promised; None for a oneway request and an invalid one. Never
+        raises."""
+        if self.intercept is not None:
+            return self.intercept(request, lambda: self._served(request, caller))
+        return self._served(request, caller)
+
+    def _served(self, request: RemotingCommand, caller: Caller) -> Reply | None:
         if request.is_response:
             return None
         service = self.services.get(request.code)
         if service is None:
             remark = f" request type {request.code} not supported"
             return answered(request, RemotingCommand(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark))
-        try:
-            header = (Header if service.is_refusal else HEADERS.get(request.code, Header)).decode(request.fields)
-        except CorruptError as error:
-            return answered(request, RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=error.message))
+        fields = request.fields
+        # a request made in this process, for a call of gRPC, was permitted where the call came in
+        if self.guard is not None and not isinstance(fields, HeaderFields):
+            try:
+                self.guard(request, caller)
+            except RequestError as error:
+                return answered(request, self._failed(request, error))
+        if isinstance(fields, HeaderFields):
+            header = fields.header
+        else:
+            try:
+                header = (Header if service.is_refusal else HEADERS.get(request.code, Header)).decode(fields)
+            except CorruptError as error:
+                return answered(request, RemotingCommand(ResponseCode.SYSTEM_ERROR, remark=error.message))
         try:
             reply = service.handler(self.context, header, Asked(request, caller))
         except Exception as error:  # noqa: BLE001 - see _failed
@@ -175,16 +229,19 @@ class Processor(Generic[Context_contra]):
         answer = reply.answer
         return reply._replace(answer=lambda: self.now(request, answer))
 
-    def now(self, request: RemotingCommand, answer: Callable[[], RemotingCommand]) -> RemotingCommand:
-        """The answer of a request that was suspended or promised."""
+    def now(self, request: RemotingCommand, answer: Callable[[], Reply]) -> Any:
+        """The answer of a request that was suspended or promised, which may have to wait on."""
         try:
             reply = answer()
         except Exception as error:  # noqa: BLE001 - see _failed
             reply = self._failed(request, error)
-        return _tied(reply, request)
+        if isinstance(reply, RemotingCommand):
+            return _tied(reply, request)
+        again = reply.answer
+        return reply._replace(answer=lambda: self.now(request, again))
 
     def _failed(self, request: RemotingCommand, error: Exception) -> RemotingCommand:
-        """What is answered where a handler raised: whatever it is, it must not end the service of all others."""
+        """Return the answer after any error of a handler, which must not end the service of other clients."""
         if isinstance(error, RequestError):
             code, remark = error.code, error.remark
             if self._is_of_4:
@@ -245,7 +302,7 @@ class HandOver:
 # Answers that wait: until there is news for them, or until they may wait no longer (PullRequestHoldService).
 
 WaitKey = tuple[str, int]
-Deliver = Callable[[RemotingCommand], None]
+Deliver = Callable[[Any], None]
 
 
 # answers whose time ends within one of these go together: a timer of the loop's for each would cost as much as the
@@ -256,12 +313,13 @@ _TICK_SECONDS = 0.1
 class HeldReply:
     """One answer that waits, where it goes, and the tick at which it may wait no longer."""
 
-    __slots__ = ("deliver", "reply", "tick")
+    __slots__ = ("deliver", "is_over", "reply", "tick")
 
     def __init__(self, reply: Suspended, deliver: Deliver, tick: int) -> None:
         self.reply = reply
         self.deliver = deliver
         self.tick = tick
+        self.is_over = False
 
 
 class Waiting:
@@ -288,28 +346,34 @@ class Waiting:
             ending = self._ending[tick] = {}
             loop.call_at(tick * _TICK_SECONDS, self._end, loop, tick)
         ending[held] = None
-        self._held.setdefault(reply.key, {})[held] = None
+        for key in reply.keys:
+            self._held.setdefault(key, {})[held] = None
         self.count += 1
         return held
 
     def wake(self, keys: Iterable[WaitKey]) -> None:
-        """There is something new for whatever waits for one of `keys`."""
+        """Wake requests that wait for one of `keys`."""
         for key in keys:
-            for held in list(self._held.get(key, ())):
-                if held.reply.is_news():
-                    self._give(held)
+            for one in (key, (key[0], ANY_QUEUE)):
+                for held in list(self._held.get(one, ())):
+                    # what was given to one may have ended another
+                    if not held.is_over and held.reply.is_news():
+                        self._give(held)
 
     def forget(self, held: HeldReply) -> None:
-        """Nobody wants the answer any more; nothing happens if it was delivered."""
-        those = self._held.get(held.reply.key, {})
-        if held not in those:
-            return
-        del those[held]
-        if not those:
-            del self._held[held.reply.key]
-        self.count -= 1
+        """Discard the answer; nothing happens if it was delivered."""
         # its tick comes, whether anything ends there or not
+        if held.is_over:
+            return
+        held.is_over = True
+        for key in held.reply.keys:
+            those = self._held[key]
+            del those[held]
+            if not those:
+                del self._held[key]
+        self.count -= 1
         self._ending[held.tick].pop(held, None)
+        held.reply.on_end()
 
     def _end(self, loop: asyncio.AbstractEventLoop, tick: int) -> None:
         ending = self._ending[tick]
@@ -388,15 +452,18 @@ class Session:
             self._give(reply)
         elif isinstance(reply, Promised):
             self._promise(reply)
+        elif self._is_closed:
+            reply.on_end()
         elif self._shared.waiting.is_full:
+            reply.on_end()
             self._give(answered(request, _busy("too many pulls are waiting for messages")))
-        elif not self._is_closed:
-            self._suspend(reply)
+        else:
+            self._suspend(request, reply)
 
-    def _suspend(self, reply: Suspended) -> None:
-        def deliver(answer: RemotingCommand) -> None:
+    def _suspend(self, request: RemotingCommand, reply: Suspended) -> None:
+        def deliver(answer: Reply) -> None:
             self._held.pop(held, None)
-            self._give(answer)
+            self._deliver(request, answer)
 
         held = self._shared.waiting.hold(self._loop, reply, deliver)
         self._held[held] = None
@@ -417,3 +484,67 @@ class Session:
 
 def _busy(remark: str) -> RemotingCommand:
     return RemotingCommand(ResponseCode.SYSTEM_BUSY, remark=remark)
+
+
+# A put that is not answered before it is on disk, on slaves, or both; or it has waited for too long.
+
+
+class PutWait:
+    """What a put waits for, by the code that it is answered with if that does not come in time. Any thread may tell.
+
+    `code`: how it ended, once it is `done`; slaves that are late count more than a disk that is
+    (CommitLog#handleDiskFlushAndHA). `forget`: to be called when the answer is not needed any more. It is an Awaited:
+    creating and completing a Future would take longer than all the rest of a put.
+    """
+
+    __slots__ = ("_deadlines", "_is_over", "_lock", "_now", "_told", "code", "forget")
+
+    def __init__(self, now: int) -> None:
+        """`now`: ms of the monotonic clock."""
+        self.code = ResponseCode.SUCCESS
+        self.forget: Callable[[], None] = _nothing
+        self._is_over = False
+        self._told: Callable[[Any], object] | None = None
+        self._now = now
+        self._lock = threading.Lock()
+        self._deadlines: dict[ResponseCode, int] = {}
+
+    def done(self) -> bool:
+        """See Awaited."""
+        return self._is_over
+
+    def add_done_callback(self, told: Callable[[Any], object], /) -> None:
+        """See Awaited; there may be one."""
+        with self._lock:
+            if not self._is_over:
+                self._told = told
+                return
+        told(self)
+
+    def wait_for(self, late: ResponseCode, milliseconds: int) -> None:
+        """Wait so long for something more. Call this before any notification."""
+        self._deadlines[late] = self._now + milliseconds
+
+    def reached(self, late: ResponseCode) -> None:
+        """It is there."""
+        self._end(late, None)
+
+    def expire(self, now: int) -> None:
+        """Wait no more for what should be there by now (ms of the monotonic clock)."""
+        for late, deadline in list(self._deadlines.items()):
+            if deadline <= now:
+                self._end(late, late)
+
+    def _end(self, late: ResponseCode, code: ResponseCode | None) -> None:
+        with self._lock:
+            if self._deadlines.pop(late, None) is None:
+                return
+            if code is not None:
+                self.code = max(self.code, code)
+            if self._deadlines:
+                return
+            self._is_over = True
+            # not kept: who is told knows us, and such circles wait for a collection of garbage
+            told, self._told = self._told, None
+        if told is not None:
+            told(self)

@@ -28,7 +28,7 @@ from rmqctl.network.remoting.tls import Admission, Listener
 # What went through a server since it began: for the line that a person watches, and for the page of metrics.
 
 OTHER = -1
-"""Stands for all codes that are none of RocketMQ's: what a client sends must not make new ones."""
+"""Counts codes that RocketMQ does not define: what a client sends must not make new ones."""
 _CODES = {int(code): int(code) for code in RequestCode}
 
 
@@ -83,12 +83,25 @@ class Limits(NamedTuple):
     idle_seconds: float = 120.0
 
 
-def bound(host: str, port: int) -> socket.socket:
-    """A socket that has taken an address, for `RemotingServer.listen_on`. RefusedError where it cannot be had."""
+def bound(host: str, port: int, *, listens: bool = True) -> socket.socket:
+    """A socket that has taken an address, for `RemotingServer.listen_on`. RefusedError where it cannot be had.
+
+    One that does not listen keeps the address for a library that takes no sockets: close it just before.
+    """
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = found[0]
-        return socket.create_server((str(address[0]), port), family=family, backlog=100)
+        if listens:
+            return socket.create_server((str(address[0]), port), family=family, backlog=100)
+        taken = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            # a listening socket has the address to itself all the same
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            taken.bind((str(address[0]), port))
+        except OSError:
+            taken.close()
+            raise
+        return taken
     except OSError as error:
         # what asyncio and sockets add to it names the address once more
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
@@ -249,11 +262,11 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._server.on_lost(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where bytes that come may be put: taken from there before anybody else's come."""
+        """Return the buffer for received bytes: they are taken from there before those of other connections."""
         return self._server.incoming
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many came."""
+        """Take `nbytes` received bytes."""
         self._last_active = self._loop.time()
         self._server.traffic.bytes_in += nbytes
         self._decoder.feed(self._server.incoming[:nbytes])
@@ -300,7 +313,7 @@ class PeerConnection(asyncio.BufferedProtocol):
     # ---- what goes out
 
     def send(self, command: RemotingCommand) -> None:
-        """Send the client a request of ours; one that went meanwhile misses it."""
+        """Send the client a request; one that is disconnected meanwhile misses it."""
         self._opaque = (self._opaque + 1) & 0x7FFFFFFF
         self._write(command._replace(opaque=self._opaque))
 

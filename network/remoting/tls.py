@@ -101,12 +101,14 @@ def server_context(certificate: Path, key: Path | None) -> ssl.SSLContext:
             f"{names} cannot be used for TLS: {error.strerror if isinstance(error, OSError) else error}",
             hint="a certificate and its key in PEM, the key without a password",
         ) from error
+    # clients of gRPC ask for it; those of remoting for none
+    context.set_alpn_protocols(["h2"])
     return context
 
 
 def client_context(authorities: Path | None, *, check_name: bool = False) -> ssl.SSLContext:
     """What a client asks for: with `authorities` (PEM) a certificate that they have signed; without, any
-    (tls.client.authServer=false). UsageError for a file that is none.
+    (tls.client.authServer=false). UsageError for an invalid file.
 
     Whose name it bears is asked with `check_name` only, because RocketMQ's own clients never ask
     (TlsHelper#buildSslContext sets no endpoint identification), and brokers are known by addresses that name servers

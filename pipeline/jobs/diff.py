@@ -53,7 +53,6 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import is_directory
 from rmqctl.store.log.column_walk import walk_columns
 from rmqctl.store.log.columns import MessageColumns
-from rmqctl.store.log.survey import written_end
 from rmqctl.store.log.walk import Blank, Damage, Record
 from rmqctl.store.native.tables import Columns
 from rmqctl.store.options import Events
@@ -122,9 +121,9 @@ def diff(
     """Compare two stores; the same for any engine and any split size.
 
     `content`: compare what producers said only, not what a broker adds (store time and host, and the like). `limit`:
-    differences that are kept with their places. `progress` is told bytes, in all as many as `work_of` says.
-    UnsupportedError without duckdb, errors of reading as of `split_columns`. Damage is counted and told as such, never
-    raised.
+    differences that are kept with their places. `progress` gets bytes, in all as many as `work_of` returns.
+    UnsupportedError without duckdb, errors of reading as of `split_columns`. Damage is counted and reported as such,
+    never raised.
     """
     require_duckdb("comparing stores")
 
@@ -135,13 +134,13 @@ def diff(
 
 
 def work_of(a: StoreFiles, b: StoreFiles) -> int:
-    """How many bytes a diff will tell of: those that one of the logs has, or both, once for each pass."""
+    """Return how many bytes a diff will report: those that one of the logs has, or both, once for each pass."""
     return _PASSES * _length(a, b, plan_pairs(a, b, SPLIT_SIZE))
 
 
 def _length(a: StoreFiles, b: StoreFiles, pairs: Sequence[Pair]) -> int:
     """Return the bytes of the stretches, without the zeros of files that were made ahead."""
-    end = max(written_end(a.log), written_end(b.log))
+    end = max(a.log.written_end(), b.log.written_end())
     return sum(max(0, min(pair.end, end) - pair.begin) for pair in pairs)
 
 
@@ -291,7 +290,7 @@ _OWN_FIELDS = ("property_bytes", "physical_offset", "total_size")
 
 
 def diff_summary(found: Diff, a: StoreFiles, b: StoreFiles) -> _Row:
-    """Everything about a diff; the stores are read for what stands at the places that it names."""
+    """Return the whole result of a diff; the stores are read at the places that it names."""
     counts = found.matched.counts
     row: _Row = {"same": found.is_same}
     for side, seen, files in zip(SIDES, (found.a, found.b), (a, b), strict=True):

@@ -18,10 +18,10 @@ from rmqctl.formats.layouts import FRAME_HEADS, SYS_FLAG_STORE_HOST_V6
 from rmqctl.pipeline.splits import Split, open_split, plan_splits, split_columns
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.log.columns import Bytes, Flags, Int32s, Int64s, MessageColumns, TopicIds
+from rmqctl.store.log.property_columns import Texts
 from rmqctl.store.log.walk import Blank, Damage
 from rmqctl.store.native.tables import Columns
 from rmqctl.store.queues.consumequeue import QueueKey
-from rmqctl.store.scan.property_columns import Texts
 from rmqctl.store.store_files import StoreFiles
 
 _CHUNK = 4 * 1024 * 1024
@@ -89,7 +89,7 @@ def plan_pairs(a: StoreFiles, b: StoreFiles, split_size: int) -> list[Pair]:
 
 
 def _part(splits: Sequence[Split], begin: int, end: int) -> Split | None:
-    """What of the splits lies in [begin, end), which none of their edges lies within."""
+    """Return the part of the splits in [begin, end), which contains none of their edges."""
     low, high = 0, len(splits)
     while low < high:
         middle = (low + high) // 2
@@ -109,7 +109,7 @@ class _Seen:
 
 
 def compare(pair: Pair) -> Compared:
-    """Walk a stretch of both logs, every checksum checked. Damage is told, never raised."""
+    """Walk a stretch of both logs, every checksum checked. Damage is reported, never raised."""
     if pair.a is None or pair.b is None:
         seen = [_one_side(split) for split in (pair.a, pair.b)]
         return Compared(seen[0].side, seen[1].side, None, False, None)
@@ -211,7 +211,7 @@ def _frames_are_same(a: MappedFileQueue, b: MappedFileQueue, seen: _Seen, begin:
 
 
 def _last_same(a: MappedFileQueue, b: MappedFileQueue, seen_a: _Seen, seen_b: _Seen) -> int | None:
-    """The last message of one log that stands in the other, too, at its place."""
+    """Return the last message of one log that the other also has at the same place."""
     places, rows_a, rows_b = np.intersect1d(seen_a.places, seen_b.places, assume_unique=True, return_indices=True)
     sizes = seen_a.sizes[rows_a]
     alike = sizes == seen_b.sizes[rows_b]

@@ -27,9 +27,9 @@ from rmqctl.pipeline.jobs.diff_compare import (
 from rmqctl.pipeline.splits import Split, open_split, split_columns
 from rmqctl.pipeline.tables import open_tables, pack, unpack
 from rmqctl.store.log.columns import Int32s, Int64s, MessageColumns, TopicIds
+from rmqctl.store.log.property_columns import PropertyParts, property_columns
 from rmqctl.store.native.tables import Columns
 from rmqctl.store.queues.consumequeue import QueueKey
-from rmqctl.store.scan.property_columns import PropertyParts, property_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,8 +50,8 @@ ROW = np.dtype(
         ("side", "<i4"),
     ]
 )
-"""A message: the digest of what is compared, that of its unique key (zeros without one), where it stands. `side`: 0 of
-log a, 1 of b."""
+"""A message: the digest of what is compared, that of its unique key (zeros without one), its place. `side`: 0 of log a,
+1 of b."""
 Rows = np.ndarray[tuple[int], np.dtype[np.void]]
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -221,8 +221,8 @@ SAME, CHANGED, REPLACED, MOVED = "same", "changed", "replaced", "moved"
 """At the same place of the queue: the same; the same unique key (or none) with something else stored; another message.
 Elsewhere: moved."""
 CLEANED, BEHIND, DAMAGED, ABSENT = "cleaned", "behind", "damaged", "absent"
-"""Why a message has none over there: its place lies before the other log's first message, or behind its last, or where
-that log is damaged; else it should be there and is not."""
+"""Why a message is missing in the other log: its place is before that log's first message, or after its last, or in
+damage; else it should be there."""
 REASONS = (CLEANED, BEHIND, DAMAGED, ABSENT)
 SIDES = ("a", "b")
 

@@ -64,7 +64,7 @@ class ExportOrder(NamedTuple):
 
 
 class MadeFile(NamedTuple):
-    """A complete file: `attempt` is where it lies in the scratch folder, `path` where it belongs in the target."""
+    """A complete file: `attempt` is its place in the scratch folder, `path` that in the target."""
 
     attempt: str
     path: str
@@ -269,7 +269,7 @@ def _compacted(
 
 
 SUCCESS = "_SUCCESS"
-"""An empty file that says, to whoever reads such a directory, that all of it is there."""
+"""An empty file that marks such a directory as complete for its readers."""
 
 SPLIT_SIZE = 256 * 1024 * 1024
 """Bytes of the log a task, and so a file: larger than elsewhere, because every file costs its writers and readers."""

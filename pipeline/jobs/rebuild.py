@@ -1,4 +1,4 @@
-"""Makes queues and index anew by tasks: one pass over the log, one over what it implies, then a swap."""
+"""Rebuilds queues and index by tasks: one pass over the log, one over what it implies, then a swap."""
 
 from __future__ import annotations
 
@@ -350,7 +350,7 @@ def rebuild_with(
 ) -> RebuildReport:
     """The `rebuild` of store/recover with the work done by tasks: the same arguments, errors, journal and bytes.
 
-    What is staged lies beside the store, in a folder that all machines have to see. A dry run is done in this process.
+    Staged files are beside the store, in a folder that all machines have to see. A dry run is done in this process.
     """
     work = _Rebuild(engine, split_size)
     return rebuild_in_process(files, change, queues=queues, index=index, topics=topics, work=work)
@@ -427,7 +427,7 @@ class _Rebuild:
 
 
 def key_ranges(asides: Sequence[tuple[str, int]], per_file: int) -> Iterator[list[KeyRange]]:
-    """For each index file the keys that it gets, of splits that have put aside so many: prefix sums, cut."""
+    """Return for each index file the keys that it gets, from the numbers of keys of the splits: prefix sums, cut."""
     ranges: list[KeyRange] = []
     room = per_file
     for aside, keys in asides:

@@ -108,7 +108,7 @@ class _Part(NamedTuple):
 class Stats:
     """The statistics of a log as rows of statements: see `sql`. `groups`: by the dimensions asked for, d0, d1, …
 
-    `duplicates` is None where they were not asked for.
+    `duplicates` is None if not requested.
     """
 
     dimensions: tuple[str, ...]
@@ -127,8 +127,8 @@ def stats(
 ) -> Stats:
     """The statistics of a store; the same for any engine and any split size.
 
-    `progress` is told bytes of the log. UsageError for a dimension there is none of, UnsupportedError without duckdb,
-    and errors of reading as `split_columns` has them. Damage is counted, never raised.
+    `progress` gets bytes of the log. UsageError for an unknown dimension, UnsupportedError without duckdb, and errors
+    of reading as `split_columns` has them. Damage is counted, never raised.
     """
     require_duckdb("counting")
     for name in request.dimensions:
@@ -334,11 +334,12 @@ _NAMES = {
     "queue": "queue_id",
     "tag": "tag",
     "host": "producer_host",
+    "minute": "minute_timestamp",
     "hour": "hour_timestamp",
     "day": "day_timestamp",
 }
 # groups of these follow one another; all others come largest first
-_IN_ORDER = ("queue", "hour", "day")
+_IN_ORDER = ("queue", "minute", "hour", "day")
 
 
 def dimensions_of(names: Iterable[str]) -> tuple[str, ...]:
@@ -355,7 +356,7 @@ def key_names(dimensions: Sequence[str]) -> list[str]:
 def group_rows(found: Stats) -> list[_Row]:
     """A row a group.
 
-    By queue, hour or day in that order, else the group with the most bytes first. Sizes in bytes, delays in ms.
+    By queue, minute, hour or day in that order, else the group with the most bytes first. Sizes in bytes, delays in ms.
     `missing_offsets` and `repeated_offsets` are there by topic and by queue only: no other group has its own offsets.
     """
     return _rows(found, found.groups, found.dimensions)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-_HOUR, _DAY = 3_600_000, 86_400_000
+_MINUTE, _HOUR, _DAY = 60_000, 3_600_000, 86_400_000
 
 
 def _number_of(unit: int) -> str:
-    """The number of the hour or day of a store time: the beginning of one may be beyond 64 bits."""
+    """The number of the minute, hour or day of a store time: the beginning of one may be beyond 64 bits."""
     # `//` rounds towards zero
     rest = f"case when store_timestamp < 0 then {unit - 1}::hugeint else 0 end"
     return f"((store_timestamp - {rest}) // {unit})::bigint"
@@ -23,12 +23,13 @@ DIMENSIONS = {
     "queue": "queue_id",
     "tag": "tags",
     "host": r"regexp_replace(born_host, ':\d+$', '')",
+    "minute": _number_of(_MINUTE),
     "hour": _number_of(_HOUR),
     "day": _number_of(_DAY),
 }
-"""What messages can be grouped by; the last two are of the store time, UTC."""
+"""What messages can be grouped by; the last three are of the store time, UTC."""
 
-UNITS = {"hour": _HOUR, "day": _DAY}
+UNITS = {"minute": _MINUTE, "hour": _HOUR, "day": _DAY}
 """What the numbers of these dimensions count, in ms."""
 
 # no checksum covers a queue offset: what damage made of one must not run over the edge of 64 bits

@@ -51,9 +51,9 @@ _PROCESS_DIGITS = 32
 def settled(root: Path, config: StoreConfig) -> WriteRecord:
     """The record of the store at `root`, of which no write is unfinished any more.
 
-    All that a write puts stands behind where the log ended before, so cutting the log there takes it back; where all of
-    it was on disk already, it only lacked its end. RefusedError where something else used the store meanwhile, whose
-    messages may stand there too; and as `rmqctl truncate` and `rmqctl recover`.
+    Everything that a write puts follows the former end of the log, so cutting the log there undoes it; if all of it was
+    on disk already, it only lacked its end. RefusedError where something else used the store meanwhile, whose messages
+    may stand there too; and as `rmqctl truncate` and `rmqctl recover`.
     """
     layout = config.layout(root)
     record = read_record(layout)
@@ -66,11 +66,11 @@ def settled(root: Path, config: StoreConfig) -> WriteRecord:
         take_back(root, config, begun.begin)
     elif begun.begin is not None and log_end(root, config, begun.begin) > begun.begin:
         raise RefusedError(
-            "a write from Spark was killed, and the store was recovered or used since: a part of what was to be "
-            "written stands behind this offset, perhaps with other messages behind it",
+            "a write from Spark was killed, and the store was recovered or used since: part of its "
+            "messages follow this offset, perhaps with other messages after them",
             file=root,
             physical_offset=begun.begin,
-            hint=f"`rmqctl truncate --at {begun.begin}` cuts off all that stands behind it",
+            hint=f"`rmqctl truncate --at {begun.begin}` removes everything after it",
         )
     return forget_write(layout, record)
 
@@ -86,7 +86,7 @@ def take_back(root: Path, config: StoreConfig, begin: int | None) -> None:
 
 
 def log_end(root: Path, config: StoreConfig, begin: int) -> int:
-    """Where the messages of the store at `root` end, physical; `begin` if there is none behind it."""
+    """Return the physical end of the messages of the store at `root`; `begin` without later ones."""
     with StoreFiles(root, config) as files:
         return end_of_messages(files.log, begin)
 
@@ -135,8 +135,8 @@ def _brought_to_its_end(root: Path, config: StoreConfig, record: WriteRecord, be
 
 
 def _is_as_left(layout: StoreLayout, begun: BegunWrite) -> bool:
-    """Whether nobody has used the store since the write was killed: its `abort` is that of the write, and no broker has
-    started, which writes into `lock` (DefaultMessageStore#start)."""
+    """Return whether the store was not used since the write was killed: its `abort` is that of the write, and no broker
+    has started, which writes into `lock` (DefaultMessageStore#start)."""
     if not is_file(layout.abort) or read_small_file(layout.abort, _PROCESS_DIGITS).strip() != b"%d" % begun.process:
         return False
     return begun.lock_time is None or lock_time(layout) == begun.lock_time
@@ -152,7 +152,7 @@ Note = Callable[[BegunWrite], None]
 
 
 class Written(NamedTuple):
-    """What a write did: so many messages at physical offsets [begin, end); none if it was `stored_before`."""
+    """Result of a write: `messages` messages at physical offsets [begin, end); none if it was `stored_before`."""
 
     messages: int
     begin: int = 0
@@ -192,9 +192,9 @@ def write_staged(
 ) -> Written:
     """Put the rows of `tasks` into the store at `target`, by number of task and in the order of their rows.
 
-    `batch`: the micro-batch that this is; one that the store has already is not put again.
-    UsageError names task and row of a message that cannot be stored; as of MessageStore.open and put_columns. Whatever
-    is raised, the store is as it was, or is so again when the next write begins.
+    `batch`: the micro-batch that this is; one that the store has already is not put again. UsageError names task and
+    row of a message that cannot be stored; as of MessageStore.open and put_columns. After any error, the store is as it
+    was, or is so again when the next write begins.
     """
     tasks = sorted(task for task in tasks if task.rows)
     if not tasks:

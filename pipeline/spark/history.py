@@ -56,8 +56,8 @@ def stands(log: MappedFileQueue, mark: Mark) -> bool:
 
 
 def mark_before(log: MappedFileQueue, position: int, final: int, most: int = _LARGEST_WINDOW) -> Mark | None:
-    """The last good frame that begins before `position` and ends at or before `final`, behind which frames may still
-    be changing. None if there is none in the last `most` bytes of either of the two files there."""
+    """The last good frame that begins before `position` and ends at or before `final`, behind which frames may still be
+    changing. None without one in the last `most` bytes of either of the two files there."""
     before = [file for file in log.files if file.start_offset < position]
     for file in before[:-3:-1]:
         found = _last_in(file, position, final, most)
@@ -134,8 +134,8 @@ def _window(distance: float) -> int:
 
 
 def behind_blank(log: MappedFileQueue, position: int, final: int) -> int:
-    """The end of the blank frame that `position` is inside of, else `position`: files whose messages were all read may
-    be removed, so nobody is to stand there."""
+    """Return the end of the blank frame that contains `position`, else `position`: files whose messages were all read
+    may be removed, so no position may stay in them."""
     mark = mark_before(log, position, final)
     file = log.find(position)
     if mark is None or file is None or mark.end >= position:
@@ -180,8 +180,8 @@ class Position(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """Where reading goes on. Behind the last message and not at the position, where a blank frame or damage lies
-        between: a broker that starts may put messages there."""
+        """Where reading goes on. After the last message and not at the position, if a blank frame or damage is between:
+        a broker that starts may put messages there."""
         return min(self.physical_offset, self.marks[0].end) if self.marks else self.physical_offset
 
     def as_json(self) -> dict[str, Any]:
@@ -209,9 +209,9 @@ def position_from_json(content: Mapping[str, Any]) -> Position:
 
 
 def offset_since(log: MappedFileQueue, time: int, end: int) -> int:
-    """Physical offset behind the last message before `end` that was stored before `time`, in ms; the log's beginning if
-    there is none. Halves the log again and again, so it goes by store times that rise, as they do unless a clock is set
-    back."""
+    """Return the physical offset after the last message before `end` that was stored before `time`, in ms; else the
+    log's beginning. Halves the log again and again, so it goes by store times that rise, as they do unless a clock is
+    set back."""
     low, high = max(log.min_offset, 0), end
     while low < high:
         middle = (low + high + 1) // 2
@@ -250,7 +250,7 @@ def offset_behind(log: MappedFileQueue, begin: int, count: int, end: int) -> tup
 
 
 def _frame(data: bytes, at: int, physical_offset: int) -> tuple[int, bool]:
-    """Bytes of the frame whose head is byte `at` of the data, and whether it is a message; 0 for what is no frame."""
+    """Return the bytes of the frame whose head is byte `at` of the data, and whether it is a message; 0 if invalid."""
     if len(data) - at >= _HEAD and data[at + _MAGIC_AT : at + _MAGIC_AT + 4] in _MAGICS:
         # size and place stand where they do in every head
         head = FrameHead._make(FRAME_HEADS[0].unpack_from(data, at))
@@ -338,7 +338,7 @@ def _parted(log: MappedFileQueue, position: Position, marks: list[Mark]) -> Stre
 # Where a query over several stores stands: a position for each, by the path under which it was read.
 
 ONLY = ""
-"""The name of the position of a query over one store: that is what it is called, under whatever path it is read."""
+"""The name of the position of a query over one store, independent of the path."""
 
 _STORES = "stores"
 

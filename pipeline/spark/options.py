@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.formats.errors import UsageError
 from rmqctl.formats.properties import split_keys
@@ -18,6 +18,9 @@ from rmqctl.store.config.config import StoreConfig, read_broker_conf
 from rmqctl.store.files.remote import absolute_place
 from rmqctl.store.files.remote_file_system import use_storage_options
 
+if TYPE_CHECKING:
+    from pyspark.sql import types as spark
+
 OPTIONS: dict[str, str] = {
     "path": "the store's directory, seen under this path by driver and executors (also: store, or load(PATH)); "
     "several: a list in JSON (also: load([A, B])) or a pattern with *, ?, [] and {a,b}",
@@ -25,8 +28,8 @@ OPTIONS: dict[str, str] = {
     "store_columns": "whether rows have the columns store and broker_name, too; true where several stores may be read",
     "view": f"which table: {', '.join(TABLES)}; messages if not given",
     "columns": "only these columns, separated by commas: Spark does not tell a Python source which ones a query needs",
-    "push_filters": "whether conditions leave out what need not be read; only for a DataFrame of one query used once; "
-    "Spark takes what it planned with a condition for whatever is asked of that DataFrame next; false",
+    "push_filters": "let conditions leave out parts of the log; only for a DataFrame that one query uses once, because "
+    "Spark reuses the conditions for its next query; false",
     "split_size": "bytes of commitlog a task, as 134217728 or 128m; 0: one task a file",
     "clock_tolerance": "how far the broker's clock was ever set back, as 90s or 1h: a filter by store_timestamp skips "
     "parts of the log that lie further away; none: it skips nothing",
@@ -43,7 +46,7 @@ OPTIONS: dict[str, str] = {
     "messages are, as far as it reaches; off, the log is walked",
     "storage_options": "how servers with stores are reached, as fsspec has it, in JSON by kind of server: "
     '{"s3": {"endpoint_url": "http://..."}}; pyspark_rocketmq.storage_options(spark) has what the session knows',
-    "min_partitions": "about so many tasks at least: makes split_size smaller",
+    "min_partitions": "about this many tasks at least: makes split_size smaller",
     "max_bytes": "streams: bytes of commitlog a micro-batch, as 512m, of all stores together; if not given, all",
     "max_messages": "streams: messages a micro-batch at most, those of other topics counted, too; as max_bytes",
     "new_stores": "streams: where to begin with a store that the checkpoint does not know: earliest (or at "
@@ -118,7 +121,7 @@ class SourceOptions(NamedTuple):
             use_storage_options(parse_storage_options(self.storage))
 
     def store_config(self) -> StoreConfig:
-        """Settings of the broker.conf, RocketMQ's defaults without. Read where it lies: on the driver."""
+        """Settings of the broker.conf, RocketMQ's defaults without. Read where it is: on the driver."""
         return read_broker_conf(Path(self.config)) if self.config else StoreConfig()
 
     def stores(self) -> list[SourceOptions]:
@@ -254,7 +257,9 @@ def _starting_offset(text: str) -> str | int:
     if text.lower() in ("earliest", "latest"):
         return text.lower()
     if not (text.isascii() and text.isdigit()):
-        raise UsageError(f"option starting_offset={text!r} is none", hint="write earliest, latest or a physical offset")
+        raise UsageError(
+            f"option starting_offset={text!r} is invalid", hint="use earliest, latest or a physical offset"
+        )
     return int(text)
 
 
@@ -262,7 +267,7 @@ def _ending_offset(text: str) -> int | None:
     if text.lower() == "latest":
         return None
     if not (text.isascii() and text.isdigit()):
-        raise UsageError(f"option ending_offset={text!r} is none", hint="write latest or a physical offset")
+        raise UsageError(f"option ending_offset={text!r} is invalid", hint="use latest or a physical offset")
     return int(text)
 
 
@@ -292,7 +297,7 @@ def _count(option: str, text: str | None) -> int | None:
 
 def _one_of(option: str, text: str, known: tuple[str, ...]) -> str:
     if text.lower() not in known:
-        raise UsageError(f"option {option}={text!r} is none", hint=f"write {', '.join(known)}")
+        raise UsageError(f"option {option}={text!r} is invalid", hint=f"use one of: {', '.join(known)}")
     return text.lower()
 
 
@@ -308,3 +313,29 @@ def is_true(option: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise UsageError(f"option {option}={text!r} is neither true nor false")
     return text.lower() == "true"
+
+
+_TYPES = {
+    "string": "StringType",
+    "int": "IntegerType",
+    "bigint": "LongType",
+    "boolean": "BooleanType",
+    "timestamp": "TimestampType",
+    "binary": "BinaryType",
+}
+
+
+def view_schema(view: str, names: Sequence[str] | None = None) -> spark.StructType:
+    """Columns of a view and of its store, None: all of the view; each with its meaning as its comment."""
+    from pyspark.sql import types as spark
+
+    kinds: dict[str, spark.DataType] = {kind: getattr(spark, name)() for kind, name in _TYPES.items()}
+    kinds["array<string>"] = spark.ArrayType(kinds["string"])
+    kinds["map<string,string>"] = spark.MapType(kinds["string"], kinds["string"])
+    columns = {**TABLES[view].columns, **STORE_COLUMNS}
+    return spark.StructType(
+        [
+            spark.StructField(name, kinds[columns[name].kind], True, {"comment": columns[name].about})
+            for name in (names if names is not None else TABLES[view].columns)
+        ]
+    )

@@ -7,13 +7,14 @@ frames that are known to be there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqctl.formats.checksums import key_hash, tag_key
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT, INDEX_ENTRY
 from rmqctl.pipeline.pruning import (
     Indexed,
@@ -36,6 +37,7 @@ from rmqctl.store.log.column_walk import ByteSpan
 from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, BatchConsumeQueue, ConsumeQueue
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.query import unindexed_spans
+from rmqctl.store.rocksdb.message_storage import OF_TAG, OF_UNIQUE_KEY, IndexRow
 from rmqctl.store.scan.arrays import number_array
 from rmqctl.store.store_files import StoreFiles
 
@@ -228,7 +230,7 @@ _SECOND = 1000
 
 
 class QueueRange(NamedTuple):
-    """The slots [begin, end) of a queue; all units of a batch queue, whatever they say."""
+    """The slots [begin, end) of a queue; all units of a batch queue, with any values."""
 
     topic: str
     queue_id: int
@@ -340,8 +342,10 @@ def queue_sums(queue: AnyConsumeQueue, minimum: int) -> QueueSums:
 
 
 def index_parts(files: StoreFiles) -> list[str]:
-    """Names of the index files; what cannot be an index file is left out."""
-    return [file.path.name for file in files.index.files]
+    """Names of index files, and of the folder of a RocksDB with entries; what cannot be an index file is left out."""
+    storage = files.message_storage
+    in_rocksdb = [storage.folder.name] if storage is not None and storage.has_index() else []
+    return [file.path.name for file in files.index.files] + in_rocksdb
 
 
 def entry_columns(files: StoreFiles, name: str) -> Iterator[Mapping[str, pa.Array]]:
@@ -349,6 +353,9 @@ def entry_columns(files: StoreFiles, name: str) -> Iterator[Mapping[str, pa.Arra
     for file in files.index.files:
         if file.path.name == name:
             yield from _entries(file)
+    storage = files.message_storage
+    if storage is not None and storage.folder.name == name:
+        yield from _entries_in_rocksdb(name, storage.index_rows())
 
 
 def _entries(file: IndexFile) -> Iterator[Mapping[str, pa.Array]]:
@@ -371,8 +378,33 @@ def _entries(file: IndexFile) -> Iterator[Mapping[str, pa.Array]]:
             "physical_offset": number_array(entries["physical_offset"].astype(np.int64), pa.int64()),
             "store_timestamp": number_array(times, pa.timestamp("ms", "UTC")),
             "previous_entry": number_array(entries["previous_entry"].astype(np.int32), pa.int32()),
+            **dict.fromkeys(("topic", "key", "kind"), pa.nulls(rows, pa.string())),
         }
         number += rows
+
+
+def _entries_in_rocksdb(name: str, rows: Iterator[IndexRow]) -> Iterator[Mapping[str, pa.Array]]:
+    number = 1
+    while chunk := list(islice(rows, _CHUNK_ENTRIES)):
+        keys = [one.unique_key if one.kind == OF_UNIQUE_KEY else one.key for one in chunk]
+        hashed = [
+            key_hash(one.topic, tag_key(key) if one.kind == OF_TAG else key)
+            for one, key in zip(chunk, keys, strict=True)
+        ]
+        none = pa.nulls(len(chunk), pa.int32())
+        yield {
+            "file": pa.repeat(name, len(chunk)),
+            "entry": pa.array(range(number, number + len(chunk)), pa.int32()),
+            "key_hash": pa.array(hashed, pa.int32()),
+            "slot": none,
+            "physical_offset": pa.array([one.physical_offset for one in chunk], pa.int64()),
+            "store_timestamp": pa.array([one.store_timestamp for one in chunk], pa.timestamp("ms", "UTC")),
+            "previous_entry": none,
+            "topic": pa.array([one.topic for one in chunk], pa.string()),
+            "key": pa.array(keys, pa.string()),
+            "kind": pa.array([one.kind for one in chunk], pa.string()),
+        }
+        number += len(chunk)
 
 
 # Makes record batches exactly what Spark expects of a source: its types, its field names, no dictionaries.
@@ -400,7 +432,7 @@ def fitted(arrays: Mapping[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def labelled(arrays: Mapping[str, pa.Array], labels: Mapping[str, str | None], rows: int) -> dict[str, pa.Array]:
-    """Arrays of so many rows, and beside them those of columns that hold the same text in every row."""
+    """Return arrays of `count` rows, and beside them those of columns that hold the same text in every row."""
     return {**arrays, **{name: pa.repeat(pa.scalar(text, pa.string()), rows) for name, text in labels.items()}}
 
 

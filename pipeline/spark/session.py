@@ -61,7 +61,7 @@ class Java(NamedTuple):
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Java:
-    """The Java to use; UnsupportedError with one clear sentence if there is none that is new enough."""
+    """Return the Java to use; UnsupportedError with one clear sentence without one that is new enough."""
     environment = os.environ if environment is None else environment
     tried: list[str] = []
     for origin, home in _candidates(environment):
@@ -71,7 +71,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Java:
         tried.append(f"{origin} has {'none that runs' if version is None else f'version {version}'}")
     found = f" ({'; '.join(tried)})" if tried else ""
     raise UnsupportedError(
-        f"Spark needs Java {OLDEST_JAVA} or newer, and there is none here{found}",
+        f"Spark needs Java {OLDEST_JAVA} or newer; none was found{found}",
         hint=f"{SPARK} brings Spark and a Java of its own; or set JAVA_HOME to a Java {OLDEST_JAVA}+",
     )
 
@@ -284,7 +284,7 @@ def environment(chosen: Mapping[str, str], folder: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _temporary_files_in(folder: Path) -> Iterator[None]:
-    """What Spark's launcher waits for stands in a folder of its own, which it would leave where it is killed."""
+    """Put the launcher's temporary files into a folder of its own, because a killed launcher leaves them."""
     before, tempfile.tempdir = tempfile.tempdir, str(folder)
     try:
         yield
@@ -336,7 +336,7 @@ def _end_jvm(gateway: Any) -> None:
 
 
 def _require_listener(master: str) -> None:
-    """EngineError at once where nobody listens at spark://host:port,…; Spark itself would try for a minute."""
+    """EngineError at once if no server listens at spark://host:port,…; Spark itself would try for a minute."""
     if not master.startswith("spark://"):
         return
     reason = "no host:port"

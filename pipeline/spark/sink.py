@@ -60,21 +60,20 @@ class SinkOptions(NamedTuple):
     checkpoint: str | None = None
 
     def store_config(self) -> StoreConfig:
-        """Settings of the broker.conf, RocketMQ's defaults without. Read where it lies: on the driver."""
+        """Settings of the broker.conf, RocketMQ's defaults without. Read where it is: on the driver."""
         return read_broker_conf(Path(self.config)) if self.config else StoreConfig()
 
     def query_name(self) -> str:
         """Under what the store remembers the micro-batches of this query. UsageError if nothing says so.
 
         Without a name it is the id that Spark keeps in the checkpoint: with a new checkpoint micro-batches are counted
-        from 0 again, and these are others. Where the checkpoint lies on no file system of this machine, its address has
-        to do.
+        from 0 again, and these are others. If the checkpoint is on no file system of this machine, its address is used.
         """
         if self.query:
             return self.query
         if not self.checkpoint:
             raise UsageError(
-                "nothing says which query this is, so a micro-batch that comes again could not be told from another",
+                "the query has no name, so a repeated micro-batch cannot be recognised",
                 hint='give .option("checkpointLocation", DIR), or .option("query", NAME)',
             )
         return _id_of_query(Path(self.checkpoint.removeprefix("file://").removeprefix("file:"))) or self.checkpoint

@@ -1,4 +1,4 @@
-"""What a store remembers of writes: the one that has begun, and the last micro-batch of each query. It lies in the
+"""What a store remembers of writes: the one that has begun, and the last micro-batch of each query. It is in the
 store's config folder, so that it is copied and moved with the store; brokers do not read it.
 """
 
@@ -82,7 +82,7 @@ class WriteRecord(NamedTuple):
 
 
 def record_path(layout: StoreLayout) -> Path:
-    """Where the record of a store lies."""
+    """Return the path of a store's record."""
     return layout.config / FILE
 
 
@@ -227,8 +227,8 @@ def require_topics(layout: StoreLayout) -> None:
 
 
 def add_topics(files: StoreFiles, queues: Mapping[str, int]) -> None:
-    """See to it that topics.json has these topics with so many queues at least. What is configured stays but for that;
-    topics that every broker has are as it makes them. WriteFailedError, and as `require_topics`."""
+    """Ensure that topics.json has these topics with at least these numbers of queues. What is configured stays but for
+    that; topics that every broker has are as it makes them. WriteFailedError, and as `require_topics`."""
     content = _content(files.layout)
     batch_topics = {queue.topic for queue in files.queues.all() if isinstance(queue, BatchConsumeQueue)}
     table = content.get(_TABLE)
@@ -271,7 +271,7 @@ _AS_LETTERS = str.maketrans("0123456789", "ghijklmnop")
 
 
 class StagedRows(NamedTuple):
-    """What one task wrote. `path` is None if it had no row; `partition`: the task's number."""
+    """What one task wrote. Rows of one task; `path` is None without rows; `partition`: the task's number."""
 
     partition: int
     rows: int
@@ -296,8 +296,8 @@ def staging_folder(target: Path, write: str) -> Path:
 
 
 def write_attempt(folder: Path, partition: int, batches: Iterable[pa.RecordBatch]) -> StagedRows:
-    """Put batches of one schema into a file of their own. WriteFailedError, also where the folder is gone, because the
-    write was given up: no task makes it anew."""
+    """Put batches of one schema into a file of their own. WriteFailedError, also if the folder is gone, because the
+    write was abandoned: no task creates it again."""
     path = attempt(folder, f"task-{partition}")
     output: OutputFile | None = None
     writer: pa.RecordBatchStreamWriter | None = None

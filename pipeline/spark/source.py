@@ -27,10 +27,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.pipeline.spark.options import SourceOptions, parse_options
+from rmqctl.pipeline.spark.options import SourceOptions, parse_options, view_schema
 from rmqctl.pipeline.spark.planning import asked_stores, fitted, labelled, plan_tasks
-from rmqctl.pipeline.spark.split_reading import SplitPartition, read_split, subscribed
-from rmqctl.pipeline.spark.types import view_schema
+from rmqctl.pipeline.spark.readers import SplitPartition, read_split, subscribed
 from rmqctl.pipeline.splits import open_in_task
 from rmqctl.pipeline.sql.stores import sentence_first
 from rmqctl.pipeline.views import CHEAPEST, STORE_COLUMNS, TABLES
@@ -149,9 +148,9 @@ class MessageReader(DataSourceReader):
 class PushingMessageReader(MessageReader):
     """The same for a session that hands filters over (spark.sql.python.filterPushdown.enabled=true).
 
-    Spark keeps what such a reader has planned at the DataFrame that was loaded, and takes it for whatever is asked of
-    that DataFrame next, even without any filter (PythonDataSourceV2#setReadInfo). So whoever wants it says that there
-    is one query only: the option `push_filters`.
+    Spark keeps the plan of such a reader with the loaded DataFrame, and uses it for later queries of that DataFrame,
+    even without any filter (PythonDataSourceV2#setReadInfo). So the user confirms that there is one query only: the
+    option `push_filters`.
     """
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802

@@ -42,7 +42,7 @@ from rmqctl.pipeline.spark.history import (
 )
 from rmqctl.pipeline.spark.options import SourceOptions
 from rmqctl.pipeline.spark.planning import LogTask, split_size
-from rmqctl.pipeline.spark.split_reading import SplitPartition, read_split, subscribed
+from rmqctl.pipeline.spark.readers import SplitPartition, read_split, subscribed
 from rmqctl.pipeline.splits import Split, files_between, plan_splits
 from rmqctl.pipeline.sql.stores import sentence_first
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
@@ -77,7 +77,7 @@ class Backlog(NamedTuple):
     """What of a log a micro-batch may have: from `reached` up to `stop` at most, physical offsets.
 
     `begin`: where reading begins, which is `reached` or the end of the last message before it; `final`: where the
-    messages end. `position`: where the query stands, None where it has not read this log yet; `loss`: what is missing
+    messages end. `position`: the position of the query, None if it has not read this log yet; `loss`: what is missing
     there.
     """
 
@@ -90,7 +90,7 @@ class Backlog(NamedTuple):
 
 
 class StreamedLog:
-    """A store that a stream reads, opened; `say` is told what the query's user ought to know."""
+    """A store that a stream reads, opened; `say` gets notes for the query's user."""
 
     def __init__(self, options: SourceOptions, say: Callable[[str], str]) -> None:
         """NotAStoreError, UnreadableError as `StoreFiles`."""
@@ -113,7 +113,7 @@ class StreamedLog:
 
     def first(self, wanted: str | int) -> Position:
         """Where a query begins that does not know this log; `wanted`: earliest, which is at the time that the options
-        name if they do, latest or a physical offset. UsageError for an offset behind the end of the log."""
+        name if they do, latest or a physical offset. UsageError for an offset past the end of the log."""
         log, first = self.files.log, self.minimum
         since = self.options.starting_timestamp
         if wanted == EARLIEST and since is None:
@@ -124,7 +124,7 @@ class StreamedLog:
         offset = wanted if isinstance(wanted, int) else end
         if offset > end:
             raise UsageError(
-                f"starting_offset={offset} lies behind the end of the log, {end}: begin there with "
+                f"starting_offset={offset} is beyond the end of the log, {end}: start at the end with "
                 '.option("starting_offset", "latest")',
                 file=self.options.path,
             )
@@ -137,7 +137,7 @@ class StreamedLog:
         return Backlog(begin, begin, final, final, None)
 
     def backlog(self, position: Position, target: int | None) -> Backlog:
-        """What there is for a query that stands at `position`, before physical offset `target` if there is one.
+        """Return what is new for a query at `position`, before physical offset `target` if given.
 
         UnreadableError where the log is not the one that was read up to there, or lacks what comes then, unless the
         options say how to go on.
@@ -169,8 +169,8 @@ class StreamedLog:
             return Position(end, marks, backlog.begin, said)
         if before.marks is None:
             self._say(
-                f"the checkpoint is an older one and does not say to which log its offset {backlog.begin} belongs; "
-                "it does from now on, and until now nobody knows whether that log was cut back"
+                f"the checkpoint is from an older version and does not identify the log of its offset {backlog.begin}: "
+                "whether that log was cut back is unknown. From now on the checkpoint identifies it"
             )
         return Position(end, marks, backlog.begin if is_found_again else None)
 
@@ -228,7 +228,7 @@ class StreamedLog:
             raise UnreadableError(
                 f"{loss.reason}. Go on at {loss.resume} with "
                 '.option("on_changed_log", "fork"): messages between there and the cut come again; with "latest" only '
-                "what comes from now on; or begin anew with another checkpoint",
+                "new messages; or start again with another checkpoint",
                 file=options.path,
             )
         if how == LATEST:
@@ -322,7 +322,7 @@ _NOTHING = Position(0)
 
 
 class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads messages as they come. Each call looks anew which stores there are and what they hold."""
+    """Reads messages as they come. Each call lists the stores and reads their content again."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -333,7 +333,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @sentence_first
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where a query without a checkpoint begins. UsageError for an offset behind the end of the log."""
+        """Where a query without a checkpoint begins. UsageError for an offset past the end of the log."""
         with ExitStack() as stack:
             wanted = self._options.starting_offset
             return self._as_json({path: log.first(wanted) for path, log in self._logs(stack).items()})
@@ -445,7 +445,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise told from error
 
     def _paths(self, positions: Mapping[str, Position], logs: Mapping[str, StreamedLog]) -> dict[str, str]:
-        """By the name of each position the path of its store now; without those that nobody names any more.
+        """Return the current path of the store of each position; without those that are not named any more.
 
         UsageError for a checkpoint of one store, of several in which it is not found.
         """
@@ -458,8 +458,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise UsageError(
                 f"the checkpoint is of a query over one store, and of the {len(logs)} that are named now none, or more "
                 f"than one, has the last message before {missing[ONLY].physical_offset}",
-                hint="start the query with that store alone, which says what is wrong with it; or begin anew with "
-                "another checkpoint",
+                hint="start the query with that store alone to see its error, or start again with another checkpoint",
             )
         return {name: name for name in positions if name in logs} | found
 

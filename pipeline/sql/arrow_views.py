@@ -58,8 +58,7 @@ def message_batches(
     on_body: OnDamage | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The columns `names` of good messages that pass a filter, in the log's order. `schema`: of all columns, and those
-    that tell stores apart. `on_body` is told bodies that do not unpack: those that were filtered are told again where
-    they are given."""
+    that tell stores apart. `on_body` gets bodies that do not unpack: filtered ones again where they are given."""
     said = understood(expression)
     wanted = wanted_by(said.comparisons)
     looked_at = [name for name in schema.names if said.fields is None or name in said.fields] or [CHEAPEST[MESSAGES]]
@@ -174,7 +173,7 @@ _TYPES = {
 
 
 def _nobody(_: int) -> None:
-    """Is told how many bytes were read."""
+    """Ignore the number of bytes read."""
 
 
 class Interrupted(Exception):  # noqa: N818 - ends what nobody waits for any more
@@ -191,18 +190,18 @@ class Reading:
         self._bodies: dict[tuple[str, int | None], CorruptError] = {}
 
     def begin(self, advance: Progress | None) -> None:
-        """Another query; `advance` is told the bytes of the log that are read for it, in any thread."""
+        """Begin another query; `advance` gets the bytes of the log that are read for it, in any thread."""
         self._stopped.clear()
         self.error = None
         self._bodies.clear()
         self._advance = advance or _nobody
 
     def stop(self) -> None:
-        """The query is not wanted any more: whatever reads for it ends soon."""
+        """Cancel the query: its readers end soon."""
         self._stopped.set()
 
     def passed(self, size: int) -> None:
-        """So many bytes more of the log; raises Interrupted in whoever reads in vain."""
+        """Count `size` more bytes of the log; raises Interrupted after `stop`."""
         if self._stopped.is_set():
             raise Interrupted
         self._advance(size)
@@ -229,7 +228,7 @@ class Reading:
 
 
 class StoreView(arrow_dataset.Dataset):  # type: ignore[misc]  # pyarrow has no types
-    """A view of the stores that `options` name, read anew by every query, one after the other."""
+    """A view of the stores that `options` name, read again by every query, one after the other."""
 
     def __init__(self, view: str, options: SourceOptions, reading: Reading) -> None:
         self._view = view

@@ -1,8 +1,8 @@
 """SQL over stores in this process, by DuckDB: the same views, columns and types as on Spark.
 
 DuckDB plans a query and asks the views (`views.py`) for the columns that it needs and the rows that can be in the
-answer. It gets at nothing else: no file, no extension, no setting, and of its statements those that only ask. What does
-not fit into its share of the memory lies in a temporary folder meanwhile.
+answer. It gets at nothing else: no file, no extension, no setting, and of its statements those that only ask. Data
+beyond its share of the memory is in a temporary folder.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqctl.formats.errors import CorruptError, EngineError, RmqctlError
 from rmqctl.pipeline.spark.options import SourceOptions, parse_options
-from rmqctl.pipeline.sql.errors import QueryError
-from rmqctl.pipeline.sql.stores import MAIN, options_by_schema
+from rmqctl.pipeline.sql.stores import MAIN, QueryError, options_by_schema
 from rmqctl.pipeline.tables import MEMORY, SETTINGS, require_duckdb
 from rmqctl.pipeline.views import TABLES
 from rmqctl.store.files.outputs import temporary_folder
@@ -88,7 +87,7 @@ _DIALECT = "SQL is DuckDB's here, and Spark's with --master: docs/sql.md has wha
 
 
 def said_of(error: Exception) -> RmqctlError:
-    """The error that an exception of DuckDB stands for: QueryError for a mistake in the query, else EngineError."""
+    """Return the error for an exception of DuckDB: QueryError for a mistake in the query, else EngineError."""
     text = str(error)
     match = _KIND.match(text)
     kind = match[1] if match is not None else ""
@@ -213,7 +212,7 @@ class EmbeddedSql:
             rows.project(", ".join(f'"{name}"' for name in columns)).create_view(view)
 
     def answer(self, statement: str, advance: Progress | None = None) -> pa.Table:
-        """The rows of the answer to a statement, in its order. `advance` is told bytes of the log that were read.
+        """The rows of the answer to a statement, in its order. `advance` gets bytes of the log that were read.
 
         QueryError, with one sentence, for one that cannot be answered; EngineError; what reading the store raises.
         Ctrl-C interrupts it.

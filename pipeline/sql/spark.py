@@ -15,13 +15,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from rmqctl.pipeline.spark.options import parse_options
+from rmqctl.pipeline.spark.options import parse_options, view_schema
 from rmqctl.pipeline.spark.planning import fitted, labelled
 from rmqctl.pipeline.spark.readers import finding_rows, row_columns
-from rmqctl.pipeline.spark.types import view_schema
 from rmqctl.pipeline.splits import WHOLE_FILES, SplitEdgeError
-from rmqctl.pipeline.sql.errors import QueryError, query_error
-from rmqctl.pipeline.sql.stores import MAIN, absolute, options_by_schema
+from rmqctl.pipeline.sql.stores import MAIN, QueryError, absolute, options_by_schema, query_error
 from rmqctl.pipeline.views import CHEAPEST, TABLES
 from rmqctl.store.store_files import StoreFiles
 
@@ -37,7 +35,7 @@ _ABOUT = {"ExplainCommand": "logicalPlan", "DescribeQueryCommand": "plan"}
 
 
 class Leaf(NamedTuple):
-    """A relation of a plan, and the attributes that what stands above it looks at; None: at all."""
+    """A relation of a plan, and the attributes that the nodes above use; None: all."""
 
     columns: list[Any]
     references: list[Any] | None
@@ -67,7 +65,7 @@ def leaves(plan: Any, above: list[Any] | None = None) -> Iterator[Leaf]:
 
 
 def nodes(plan: Any, parent: Any = None) -> Iterator[tuple[Any, Any]]:
-    """A plan and all plans in it, each with the one that it stands in."""
+    """Yield a plan and all plans in it, each with its parent."""
     yield plan, parent
     if kind_of(plan) in _ABOUT:
         yield from nodes(getattr(plan, _ABOUT[kind_of(plan)])(), plan)
@@ -214,7 +212,7 @@ def _changes(session: SparkSession, node: Any) -> bool:
 
 
 def _require_no_calls(session: SparkSession, plan: Any) -> None:
-    """QueryError where the statement calls methods of Java, under whatever name. Only understood, not carried out: even
+    """QueryError if the statement calls methods of Java, under any name. Only understood, not carried out: even
     planning a query computes what it can."""
     jvm: Any = session.sparkContext._jvm
     mode = jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
@@ -241,7 +239,7 @@ _VIEW = "rmqctl.view"
 
 
 class _View(NamedTuple):
-    """A view of a store: which one, and what the data source is to be told of the store."""
+    """A view of a store: which one, and the options of the data source for it."""
 
     table: str
     options: dict[str, str]
@@ -259,8 +257,8 @@ def query(
     """What `question` makes of a view of a store, of several or of those of a pattern, reading only the columns that
     it needs: it is asked about an empty frame first, whose plan says which.
 
-    `options`: of the data source; with `push_filters="true"` its conditions leave out what need not be read, if the
-    view stands in one place only: then nothing else may be asked of the answer. Errors as of `spark.read`.
+    `options`: of the data source; with `push_filters="true"` its conditions leave out parts of the log, if the view is
+    used in one place only: then the answer may be used for one query only. Errors as of `spark.read`.
     """
     given = {**options, "path": absolute(path)}
     parsed = parse_options({**given, "view": view})
@@ -348,8 +346,8 @@ class StoreSql:
     def _planned(
         self, statement: str, needs: Mapping[str, set[str]], pushing: Set[str], made: Mapping[str, DataFrame]
     ) -> DataFrame:
-        """The answer to a statement over the stores themselves. `pushing`: views that are told the filters on them;
-        `made`: views that are there already."""
+        """The answer to a statement over the stores themselves. `pushing`: views that get the filters on them; `made`:
+        views that exist already."""
         try:
             for name, columns in needs.items():
                 frame = made.get(name)
@@ -423,7 +421,7 @@ def _places(plan: Any) -> Counter[str]:
 
 
 def _view_of(leaf: Leaf) -> str | None:
-    """The name of the view that a relation is, or stands in for; None where it is none of them."""
+    """Return the name of the view that a relation is, or replaces; None for other relations."""
     metadata = leaf.columns[0].metadata() if leaf.columns else None
     return str(metadata.getString(_VIEW)) if metadata is not None and metadata.contains(_VIEW) else None
 

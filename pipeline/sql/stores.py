@@ -13,7 +13,17 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
-from rmqctl.formats.errors import NotAStoreError, RmqctlError, UnreadableError, UsageError, counted, refuse_exhausted
+from rmqctl.formats import errors
+from rmqctl.formats.errors import (
+    EngineError,
+    NotAStoreError,
+    RmqctlError,
+    UnreadableError,
+    UsageError,
+    counted,
+    refuse_exhausted,
+)
+from rmqctl.pipeline.splits import SplitEdgeError
 from rmqctl.store.config.config import config_from_properties, read_properties
 from rmqctl.store.files.layout import KEPT
 from rmqctl.store.files.reading import exists, is_directory
@@ -33,7 +43,7 @@ class NamedStore(NamedTuple):
 
 
 def path_list(text: str) -> tuple[str, ...] | None:
-    """The paths of a list in JSON, which is how Spark hands over `load([a, b])`; None for what is none."""
+    """Return the paths of a list in JSON, which is how Spark passes `load([a, b])`; None for other texts."""
     if not text.startswith("["):
         return None
     try:
@@ -45,7 +55,7 @@ def path_list(text: str) -> tuple[str, ...] | None:
 
 
 def is_pattern(text: str) -> bool:
-    """Whether a path stands for all that match it: it has *, ?, [ or { in it, and nothing is really called so."""
+    """Return whether a path is a pattern: it has *, ?, [ or { in it, and is not the name of an existing file."""
     return is_wild(text) and (is_address(text) or not exists(text))
 
 
@@ -95,14 +105,14 @@ def _require_common(path: str) -> None:
     config = config_from_properties(read_properties(Path(path)), path)
     if config.store_path_commit_log or config.read_only_commit_log_store_paths:
         raise UsageError(
-            "this broker.conf says where the commitlog of one store lies, and several are read",
+            "this broker.conf sets the commitlog directory of one store, but several stores are read",
             file=path,
             hint='give each store its own: .option("config", \'["a.conf", "b.conf"]\')',
         )
 
 
 def _matching(pattern: str) -> Iterator[str]:
-    """The directories that a pattern stands for, in the order of their names. {a,b} is either of the two."""
+    """Return the directories that match a pattern, in the order of their names. {a,b} is either of the two."""
     braces = _BRACES.search(pattern)
     if braces is not None:
         for one in braces[1].split(","):
@@ -197,7 +207,7 @@ _TAKEN = frozenset(
 
 
 def attached_stores(given: Sequence[str]) -> dict[str, str]:
-    """Paths by name, of texts NAME=PATH; UsageError for what is none, and for a name that is taken."""
+    """Return paths by name, of texts NAME=PATH; UsageError for other texts, and for a name that is taken."""
     found: dict[str, str] = {}
     for text in given:
         name, separator, path = text.partition("=")
@@ -225,7 +235,8 @@ def absolute(path: str | Sequence[str]) -> str:
 def options_by_schema(
     path: str | Sequence[str], options: Mapping[str, str], attached: Mapping[str, str]
 ) -> dict[str, dict[str, str]]:
-    """What the data source is told of each store, by the name of its schema. A broker.conf is about `path` alone."""
+    """Return the options of the data source for each store, by the name of its schema. A broker.conf is about `path`
+    alone."""
     further = {name: value for name, value in options.items() if name != "config"}
     return {
         MAIN: {**options, "path": absolute(path)},
@@ -263,3 +274,101 @@ def sentence_first(method: _Method) -> _Method:
 
 def _sentence(error: RmqctlError) -> RmqctlError:
     return RmqctlError(f"{error}; {error.hint}" if error.hint else str(error))
+
+
+# What went wrong with a query, as one error of the family: a sentence for people, no stack trace of the JVM.
+
+_LONGEST = 600
+_FAMILY: dict[str, type[RmqctlError]] = {
+    f"{kind.__module__}.{kind.__qualname__}": kind
+    for kind in (SplitEdgeError, *vars(errors).values())
+    if isinstance(kind, type) and issubclass(kind, RmqctlError)
+}
+"""Name of an rmqctl error as a traceback prints it -> its class."""
+# the last line of a traceback in a Python worker
+_RAISED = re.compile(rf"^({'|'.join(map(re.escape, _FAMILY))}): (.*)$", re.MULTILINE)
+_CONDITION = re.compile(r"^\[[A-Z0-9_.]+\] ")
+_STATE = re.compile(r"\s*SQLSTATE: \w{5}")
+_PLACE = re.compile(r"\(?line (\d+),? pos(?:ition)? (\d+)\)?")
+_TOO_LARGE = re.compile(r"Total size of serialized results of .* is bigger than spark\.driver\.maxResultSize")
+
+
+class QueryError(UsageError):
+    """A query that cannot be answered as it is written."""
+
+
+def query_error(error: BaseException) -> RmqctlError | None:
+    """The rmqctl error that represents an exception of Spark; None for an exception that is not Spark's.
+
+    QueryError for what is wrong with the query itself, what a task raised where it was one of the family, EngineError
+    for the rest.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    if isinstance(error, RmqctlError):
+        return error
+    if not isinstance(error, PySparkException | Py4JError):
+        return None
+    text = str(error)
+    raised = _raised_by_a_task(text)
+    if raised is not None:
+        return raised
+    if _TOO_LARGE.search(text):
+        return EngineError(
+            "the result is larger than the driver is allowed to take",
+            hint="allow more with --conf spark.driver.maxResultSize=4g, or write messages with `rmqctl export`",
+        )
+    condition = _condition(error)
+    if condition is not None and not _is_failure(condition, text):
+        return QueryError(_spark_sentence(text), hint=_hint(condition))
+    return EngineError(
+        f"Spark could not carry out the query: {_spark_sentence(text)}", hint="RMQCTL_DEBUG=1 shows what it said"
+    )
+
+
+def _raised_by_a_task(text: str) -> RmqctlError | None:
+    found = _RAISED.findall(text)
+    if not found:
+        return None
+    name, message = found[-1]
+    return _FAMILY[name](message)
+
+
+def _condition(error: Any) -> str | None:
+    """Spark's name for the kind of error; None where it has none, as for a lost executor."""
+    try:
+        condition = error.getCondition()
+    except Exception:  # noqa: BLE001 - it asks the JVM, which may be what is gone
+        return None
+    return condition if isinstance(condition, str) and condition else None
+
+
+def _is_failure(condition: str, text: str) -> bool:
+    """Whether not the query is at fault but what carries it out."""
+    return condition.startswith(("INTERNAL_ERROR", "PYTHON_DATA_SOURCE", "PYTHON_STREAMING")) or "Traceback (" in text
+
+
+def _hint(condition: str) -> str | None:
+    if condition.startswith("TABLE_OR_VIEW_NOT_FOUND"):
+        from rmqctl.pipeline.views import TABLES
+
+        return f"the views of a store are {', '.join(TABLES)}"
+    return None
+
+
+def _spark_sentence(text: str) -> str:
+    """The first sentences of what Spark says, on one line, with the place in the query."""
+    place = _PLACE.search(text)
+    first = text.strip().partition("\n== SQL")[0].partition("\n\tat ")[0]
+    # what follows are plans and advice about Spark's settings
+    first = re.split(r";\s*(?:line \d+ pos \d+;?)?\s*\n|\n\n|\nSearch path:|\nTo tolerate the error", first)[0]
+    first = first.partition(' If necessary set "spark.sql.ansi.enabled"')[0]
+    first = _PLACE.sub("", _STATE.sub("", _CONDITION.sub("", first))).rstrip(" ;.\n")
+    sentence = " ".join(first.split())[:_LONGEST]
+    return sentence + (f" (line {place[1]}, position {int(place[2]) + _first_column(text)})" if place else "")
+
+
+def _first_column(text: str) -> int:
+    """What to add to Spark's positions, so that the first character of a line is number one."""
+    return 0 if "== SQL (line" in text else 1

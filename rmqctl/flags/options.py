@@ -1,7 +1,7 @@
 """The flags that verbs share: one spelling, one help text and one meaning each, as users of mqadmin know them.
 
-Each is a decorator. `@topic_option` adds the flag as it stands; `@topic_option.but(required=True)` changes what
-click is told about it. `store_options` and `output_options` add several flags and hand the command one object.
+Each is a decorator. `@topic_option` adds the flag unchanged; `@topic_option.but(required=True)` changes what click gets
+of it. `store_options` and `output_options` add several flags and hand the command one object.
 """
 
 from __future__ import annotations
@@ -17,12 +17,23 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rmqctl.flags.types import COUNT, COUNT_FROM_AN_END, JAVA_INT, OFFSET, PEM, QUEUE_ID, TIME, InputFile, keep_zone
+from rmqctl.flags.types import (
+    COUNT,
+    COUNT_FROM_AN_END,
+    INDEX_SIZE,
+    JAVA_INT,
+    OFFSET,
+    PEM,
+    QUEUE_FILE_SIZE,
+    QUEUE_ID,
+    TIME,
+    InputFile,
+    keep_zone,
+)
 from rmqctl.formats.errors import UsageError
 from rmqctl.opening import STORE_VARIABLE, StoreLocation, locate_store
 from rmqctl.output.output import FORMATS, Output
-from rmqctl.output.pager import NO_PAGER
-from rmqctl.output.span import INDEX_SIZE, QUEUE_FILE_SIZE
+from rmqctl.output.terminal import NO_PAGER
 from rmqctl.store.config.releases import VERSIONS
 
 if TYPE_CHECKING:
@@ -232,6 +243,7 @@ journal_option = Flag(
     metavar="DIR",
     help="Keep undo data below DIR, for example on another disk.",
 )
+plot_option = Flag("--plot", "is_plot", is_flag=True, help="Draw the table as bars, with a time as a line.")
 dry_run_option = Flag("--dry-run", is_flag=True, help="Print the plan and change nothing.")
 
 namesrv_option = Flag(
@@ -240,8 +252,7 @@ namesrv_option = Flag(
     envvar="NAMESRV_ADDR",
     metavar="HOST:PORT",
     required=True,
-    help="Name servers, separated by semicolons; else $NAMESRV_ADDR, as for mqadmin. "
-    "http://MQ_INST_USER_NAME.HOST:PORT names a namespace, too.",
+    help="Name servers, separated by semicolons; else $NAMESRV_ADDR.",
 )
 
 source_option = Flag(
@@ -297,6 +308,24 @@ def store_options(command: Command) -> Command:
     return _store_option(config_option(resolved))  # type: ignore[return-value]
 
 
+def as_recovered_option(command: Command) -> Command:
+    """Add --as-recovered below `store_options`: the command gets the store as a recovery would leave it."""
+
+    @functools.wraps(command)
+    def viewing(*args: Any, as_recovered: bool, store: StoreLocation, **options: Any) -> Any:
+        if not as_recovered:
+            return command(*args, store=store, **options)
+        if not str(options.get("master") or "local").startswith("local"):
+            raise click.UsageError("--as-recovered reads a temporary folder of this machine: leave out --master")
+        from rmqctl.opening import open_store, recovered
+
+        with open_store(store) as opened, recovered(opened.files, store) as view:
+            return command(*args, store=view, **options)
+
+    flag = Flag("--as-recovered", is_flag=True, help="Read the store as `rmqctl recover` would leave it.")
+    return flag(viewing)  # type: ignore[return-value]
+
+
 def change_options(*flags: Flag, unread: str = "that the group has not read") -> Callable[[Command], Command]:
     """Add --dry-run, `flags` (--no-journal, --journal) and -y/--yes; the command gets `change: ChangeOptions`. `unread`
     describes the messages that the change passes over, where it asks."""
@@ -327,11 +356,13 @@ def change_options(*flags: Flag, unread: str = "that the group has not read") ->
 
 
 def tls_options(command: Command) -> Command:
-    """Add --tls, --tls-ca and --tls-check-name; the command gets `dial`, the way to reach servers
+    """Add --tls, --tls-ca, --tls-check-name and --credentials; the command gets `dial`, the way to reach servers
     (rmqctl.network.clients.channel)."""
 
     @functools.wraps(command)
-    def dialling(*args: Any, tls: bool, tls_ca: Path | None, tls_check_name: bool, **options: Any) -> Any:
+    def dialling(
+        *args: Any, tls: bool, tls_ca: Path | None, tls_check_name: bool, credentials: Path | None, **options: Any
+    ) -> Any:
         if tls_check_name and tls_ca is None:
             raise click.UsageError("--tls-check-name goes with --tls-ca")
         if options.get("namesrv", "") is None:
@@ -342,12 +373,21 @@ def tls_options(command: Command) -> Command:
 
         is_encrypted = tls or tls_ca is not None
         encrypted = dial_encrypted(client_context(tls_ca, check_name=tls_check_name)) if is_encrypted else None
-        return command(*args, dial=encrypted or SocketChannel, **options)
+        dial = encrypted or SocketChannel
+        if credentials is not None:
+            from rmqctl.network.clients.signing import dial_signed, read_credentials
+
+            dial = dial_signed(dial, read_credentials(credentials))
+        return command(*args, dial=dial, **options)
 
     flag = Flag("--tls", is_flag=True, help="Use TLS without verifying certificates.")
-    signed = Flag("--tls-ca", type=PEM, metavar="FILE", help="Use TLS and verify certificates with this CA file.")
+    by_ca = Flag("--tls-ca", type=PEM, metavar="FILE", help="Use TLS and verify certificates with this CA file.")
     name = Flag("--tls-check-name", is_flag=True, help="Also verify the host name in the certificate.")
-    return flag(signed(name(dialling)))  # type: ignore[return-value]
+    user = Flag(
+        "--credentials", type=PEM, envvar="RMQCTL_CREDENTIALS", metavar="FILE",
+        help="Sign requests: a file like tools.yml, with accessKey and secretKey. [env: RMQCTL_CREDENTIALS]",
+    )  # fmt: skip
+    return flag(by_ca(name(user(dialling))))  # type: ignore[return-value]
 
 
 def message_options(command: Command) -> Command:
@@ -455,7 +495,7 @@ def time_options(command: Command) -> Command:
     @functools.wraps(command)
     def ordered(*args: Any, begin: int | None, end: int | None, **options: Any) -> Any:
         if begin is not None and end is not None and begin > end:
-            raise click.BadParameter("it lies before --begin", param_hint="'-e' / '--end'")
+            raise click.BadParameter("it is before --begin", param_hint="'-e' / '--end'")
         return command(*args, begin=begin, end=end, **options)
 
     return begin_option(end_option(zone_option(ordered)))  # type: ignore[return-value]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from rmqctl.flags.options import Command, Flag
-from rmqctl.output.span import SPAN
+from rmqctl.flags.types import SPAN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +30,7 @@ conf_option = Flag("--conf", "conf", metavar="NAME=VALUE", multiple=True, help="
 
 
 class SparkChoice(NamedTuple):
-    """What the command line said about Spark. `master` is None where it said nothing and the verb needs none."""
+    """What the command line said about Spark. `master` is None if the command line has none and the verb needs none."""
 
     master: str | None
     conf: dict[str, str]
@@ -65,7 +65,7 @@ def spark_options(command: Command) -> Command:
 @contextlib.contextmanager
 def told_spark_session(spark: SparkChoice, *, only_jobs: bool = False) -> Iterator[SparkSession]:
     """A session, with a word to the user while it starts (some seconds). `only_jobs`: see `spark_session`."""
-    from rmqctl.output.progress import waiting
+    from rmqctl.output.terminal import waiting
     from rmqctl.pipeline.spark.session import spark_session as open_session
 
     with contextlib.ExitStack() as opened:
@@ -78,7 +78,7 @@ def told_spark_session(spark: SparkChoice, *, only_jobs: bool = False) -> Iterat
 def job_engine(spark: SparkChoice, processes: int | None = None) -> Iterator[Engine]:
     """The engine for jobs: Spark's where --master was given and is not IN_PROCESS, else processes of this machine.
 
-    Spark starts with the first job, so that whatever is wrong with the store or the command is said at once.
+    Spark starts with the first job, so that errors of the store or the command appear at once.
     """
     from rmqctl.formats.errors import UnsupportedError
     from rmqctl.pipeline.engine import LocalEngine, SparkEngine

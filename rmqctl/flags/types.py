@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import sys
 from dataclasses import dataclass
 from itertools import islice
@@ -13,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl.formats.errors import RefusedError, UnreadableError, UsageError
-from rmqctl.output.span import SPAN
-from rmqctl.output.times import parse_time, parse_zone
+from rmqctl.output.times import parse_span, parse_time, parse_zone
 
 if TYPE_CHECKING:
     from rmqctl.formats.errors import RefusedError
@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     _TimeParameter = click.ParamType[int]
     _TextParameter = click.ParamType[str]
     _PlaceParameter = click.ParamType[ResetTo]
+    _AddressParameter = click.ParamType[tuple[str, int]]
 else:
-    _TimeParameter = _TextParameter = _PlaceParameter = click.ParamType  # older releases of click cannot be subscripted
+    _TimeParameter = _TextParameter = _PlaceParameter = _AddressParameter = (
+        click.ParamType
+    )  # older releases of click cannot be subscripted
 
 # in ms of 2001; no queue holds so many messages
 _SMALLEST_TIME = 10**12
@@ -66,7 +69,7 @@ class TimeType(_TimeParameter):
 
 
 class TextType(_TextParameter):
-    """Text as it will be stored or looked for: UTF-8, whatever the locale says of the command line."""
+    """Text to store or to search for: UTF-8, in any locale of the command line."""
 
     name = "text"
 
@@ -220,7 +223,7 @@ def decide_sizes(
 
     if index_size is not None:
         _take_index(files, index_size)
-    has_queue_files = not has_rocksdb_queues(files.layout)
+    has_queue_files = files.queues.of_files or not has_rocksdb_queues(files.layout)
     if queue_file_size is not None and has_queue_files:
         _take(files, queue_file_size)
     keep_interrupted_sizes(files)
@@ -296,7 +299,7 @@ def _tell_queues(files: StoreFiles) -> None:
 
 
 def tell_index_size(is_assumed: bool, made: int, *, dry_run: bool) -> None:
-    """Say of index files that were `made`, or would be, how large they are where nothing told it."""
+    """Report the size of index files that were, or would be, `made` with a default size."""
     from rmqctl.output.output import talk
     from rmqctl.store.index.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS
 
@@ -306,3 +309,94 @@ def tell_index_size(is_assumed: bool, made: int, *, dry_run: bool) -> None:
             f"{DEFAULT_SLOTS} slots and {DEFAULT_ENTRIES} entries, RocketMQ's default; -c broker.conf (maxHashSlotNum, "
             "maxIndexNum) says it otherwise"
         )
+
+
+if TYPE_CHECKING:
+    _NumberParameter = click.ParamType[int]
+    _NumbersParameter = click.ParamType[tuple[int, int]]
+else:
+    _NumberParameter = _NumbersParameter = click.ParamType  # older releases of click cannot be subscripted
+
+
+class SpanType(_NumberParameter):
+    """A length of time, in milliseconds."""
+
+    name = "span"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Milliseconds; a usage error that names the option if `value` is no length of time."""
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_span(value)
+        except UsageError as error:
+            self.fail(f"{error.message}: {error.hint}", param, ctx)
+
+
+SPAN = SpanType()
+
+
+class QueueFileSize(_NumberParameter):
+    """Bytes of a consume queue file, or `default` for RocketMQ's own."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        """What was written as a number of bytes, at least one unit."""
+        from rmqctl.store.queues.consumequeue import DEFAULT_FILE_SIZE, UNIT_SIZE
+
+        if value == "default":
+            return DEFAULT_FILE_SIZE
+        size = click.IntRange(UNIT_SIZE, 0x7FFFFFFF).convert(value, param, ctx)
+        return -(-int(size) // UNIT_SIZE) * UNIT_SIZE
+
+
+QUEUE_FILE_SIZE = QueueFileSize()
+
+
+class IndexSize(_NumbersParameter):
+    """Slots and entries of an index file, or `default` for RocketMQ's own."""
+
+    name = "sizes"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, int]:
+        """Return both numbers of `SLOTS,ENTRIES`."""
+        from rmqctl.store.index.index_file import DEFAULT_ENTRIES, DEFAULT_SLOTS, LARGEST_FILE, Geometry
+
+        if value == "default":
+            return DEFAULT_SLOTS, DEFAULT_ENTRIES
+        parts: list[Any] = str(value).split(",")
+        if len(parts) != 2:
+            self.fail(f"{value!r} is not SLOTS,ENTRIES, such as {DEFAULT_SLOTS},{DEFAULT_ENTRIES}", param, ctx)
+        slots, entries = (
+            int(click.IntRange(least, LARGEST_FILE).convert(one, param, ctx))
+            for one, least in zip(parts, (1, 2), strict=True)
+        )
+        if Geometry(slots, entries).file_size > LARGEST_FILE:
+            self.fail(f"an index file of this size would have more than {LARGEST_FILE} bytes", param, ctx)
+        return slots, entries
+
+
+INDEX_SIZE = IndexSize()
+
+
+_HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+):([0-9]{1,5})")
+_LARGEST_PORT = 65535
+
+
+class AddressType(_AddressParameter):
+    """HOST:PORT, an IPv6 address in brackets."""
+
+    name = "address"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+        """Host and port; a usage error that names the option if `value` is no address."""
+        if isinstance(value, tuple):
+            return value
+        match = _HOST_AND_PORT.fullmatch(value)
+        if match is None or int(match[2]) > _LARGEST_PORT:
+            self.fail(f"{value!r} is no address: write it as 127.0.0.1:10911, with port 0 for any free one", param, ctx)
+        return match[1].strip("[]"), int(match[2])
+
+
+ADDRESS = AddressType()

@@ -223,7 +223,7 @@ class MessagePiece(NamedTuple):
     identify: Callable[[UniqueIds], None] | None = None
 
     def without(self, places: dict[int, str]) -> MessagePiece:
-        """The piece without what stands at these places, which become errors."""
+        """Return the piece without the lines at these places, which become errors."""
         if not places:
             return self
         left = [place for place in range(len(self.numbers)) if place not in places]

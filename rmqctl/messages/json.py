@@ -9,7 +9,7 @@ from typing import Any
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.compression import is_plain
-from rmqctl.formats.errors import CorruptError, UnsupportedError, UsageError
+from rmqctl.formats.errors import CorruptError, UnsupportedError, UsageError, format_time
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.properties import (
     TRANSACTION_NAMES,
@@ -19,7 +19,6 @@ from rmqctl.formats.properties import (
     transaction_type,
 )
 from rmqctl.messages.traces import TRACE_TOPIC, trace_text
-from rmqctl.output.times import format_time
 
 # what a table shows; JSON and CSV have more
 TABLE_COLUMNS = (
@@ -201,7 +200,7 @@ def column_list(text: str | None) -> list[str] | None:
 
 
 def known_columns(names: Sequence[str] | None) -> list[str] | None:
-    """The fields asked for; UsageError for a name that is none, or that comes twice."""
+    """Return the requested fields; UsageError for an unknown or repeated one."""
     known = (*ALL_COLUMNS, *EXACT_COLUMNS)
     if names is None:
         return None

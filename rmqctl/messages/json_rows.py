@@ -32,8 +32,8 @@ from rmqctl.store.native.json_in import (
 from rmqctl.store.native.tables import HOST_TABLE, Frame, FrameSpan
 from rmqctl.store.native.uncompiled import views
 from rmqctl.store.write.bulk.bulk_rows import BulkRows
-from rmqctl.store.write.known import packed_host
 from rmqctl.store.write.prepare import UNUSUAL_PROPERTIES
+from rmqctl.store.write.put import packed_host
 
 _INT, _LONG = (1 << 31) - 1, (1 << 63) - 1
 # the column of a number, the least, the most, and whether null means that there is none

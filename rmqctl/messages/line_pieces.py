@@ -34,7 +34,7 @@ _SEARCHED = 1 << 16
 
 def pieces_of_lines(stream: IO[bytes], as_stored: bool, needs_ids: bool = False) -> Iterator[MessagePiece]:
     """The messages of all lines that are not blank, in pieces. UsageError for a line of more than 64 MiB. With
-    `needs_ids` those that are new have room for unique ids."""
+    `needs_ids` new ones have space for unique ids."""
     passed = 0
     # what is behind in a pipe may still have to be written: nothing there is read ahead
     ahead = _THREADS if stream.seekable() else 0
@@ -84,7 +84,8 @@ def blocks_of_lines(stream: IO[bytes]) -> Iterator[tuple[int, memoryview]]:
 
 
 def _with_room(begun: Bytes, wanted: int) -> Bytes:
-    """What there is of a line, and room for as much and for `wanted` bytes more: a long line is not copied often."""
+    """Return the beginning of a line, with space for as much and for `wanted` bytes more: a long line is not copied
+    often."""
     grown = np.empty(2 * len(begun) + wanted, np.uint8)
     grown[: len(begun)] = begun
     return grown

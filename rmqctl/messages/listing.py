@@ -139,8 +139,8 @@ def in_batches(messages: Iterable[StoredMessage], size: int = FIRST_PAGE) -> Ite
 def print_log(listing: Listing, store: MessageStore, selection: Selection, limit: int | None, events: Events) -> int:
     """Print the first `limit` messages of a selection (None: all) in order of the log; how many there were.
 
-    JSON is made from columns where that is compiled, CSV of many where there is pyarrow. Damage is told in its place
-    and passed.
+    JSON is made from columns where that is compiled, CSV of many where there is pyarrow. Damage is reported in its
+    place and skipped.
     """
     log = store.files.log
     # traces are decoded message by message
@@ -277,7 +277,7 @@ _ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
 _PART = re.compile(r"%(?P<token>.?)|\\x(?P<hex>[0-9a-fA-F]{1,2})|\\(?P<escape>.?)|(?P<text>[^%\\]+)", re.DOTALL)
 
 TOKENS_HELP = ", ".join(f"%{token} {meaning}" for token, (meaning, _) in _TOKENS.items())
-"""What each token stands for."""
+"""Meaning of each token."""
 
 
 class FormatString:

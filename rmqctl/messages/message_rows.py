@@ -221,7 +221,7 @@ def _joined(batches: list[Any]) -> Any:
 
 
 def _paths(file: Any) -> list[str]:
-    """Where each column stands in the schema of a Parquet file."""
+    """Return the place of each column in the schema of a Parquet file."""
     schema = file.metadata.schema
     return [schema.column(place).path for place in range(len(schema))]
 
@@ -241,7 +241,7 @@ def _rows_at_a_time(group: Any, is_wanted: list[bool]) -> int:
 
 
 def _checked(schema: Any) -> list[str]:
-    """The columns that count; UsageError where a file is not of ours."""
+    """Return the columns that count; UsageError for a file with other columns."""
     for name in schema.names:
         if name not in COLUMNS:
             raise UsageError(f"there is no column {name!r}", hint="the columns are those that `export` writes")

@@ -1,4 +1,4 @@
-"""What `append --from` reads: JSON Lines, or a Parquet or Arrow file, told apart by how it begins."""
+"""Input of `append --from`: JSON Lines, or a Parquet or Arrow file, recognised by the first bytes."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from rmqctl.output.times import format_time
 from rmqctl.store.scan.arrays import fixed_texts
 
 Escape = Callable[[str], str]
-"""One value as it stands in the text."""
+"""One value as in the text."""
 
 _DAY = 24 * 60 * 60 * 1000
 # what format_time writes as a date: from the year 1 to the end of 9999, in ms
@@ -36,7 +36,7 @@ _to_base64 = functools.partial(binascii.b2a_base64, newline=False)
 
 
 def _unclean(characters: str) -> NDArray[np.bool_]:
-    """By byte: what is no printable ASCII, or one of these characters."""
+    """By byte: other than printable ASCII, or one of these characters."""
     table = np.ones(256, np.bool_)
     table[0x20:0x7F] = False
     table[list(characters.encode("ascii"))] = True
@@ -47,7 +47,7 @@ _JSON_UNCLEAN, _CSV_UNCLEAN = _unclean('"\\'), _unclean('",')
 
 
 def _json_in_csv(value: str) -> str:
-    """A text as it stands between quotes of JSON in a list or object that is a quoted field of CSV."""
+    """Return a text as between quotes of JSON in a list or object that is a quoted field of CSV."""
     return visible(encode_basestring(value)[1:-1]).replace('"', '""')
 
 
@@ -198,7 +198,7 @@ class _Messages:
 
     @cached_property
     def plain_body(self) -> pa.Array:
-        """Bodies that are texts. One that could not be unpacked is none, whatever its bytes look like."""
+        """Bodies that are texts. A body that could not be unpacked does not count, even if its bytes look like text."""
         body = utf8_texts(self.column("body"))
         failed = self.column("body_error").is_valid()
         return pc.if_else(failed, None, body) if failed.true_count else body

@@ -62,7 +62,7 @@ MEANINGS: dict[int, str] = {
     IN_USE: "the store is in use by a broker or another writer",
     REFUSED: "refused: it needs a flag, a decision or something that is not here; or the format is not supported",
     WRITE_FAILED: "an I/O error while writing; or too few file descriptors, too little memory, no thread",
-    DAMAGE_IN_THE_WAY: "a lookup cannot be answered: damage may hide what was asked for",
+    DAMAGE_IN_THE_WAY: "a lookup cannot be answered: damage or an unread part may hide it",
     BUG: "a bug of rmqctl",
     HUNG_UP: "ended because its terminal was closed (SIGHUP)",
     INTERRUPTED: "interrupted by Ctrl-C",
@@ -72,7 +72,6 @@ MEANINGS: dict[int, str] = {
 EXIT_CODES: dict[type[RmqctlError], int] = {
     CorruptError: DAMAGE_IN_THE_WAY,
     NotFoundError: DAMAGE_OR_NOTHING,
-    UncertainError: DAMAGE_OR_NOTHING,
     UsageError: USAGE,
     NotAStoreError: UNREADABLE,
     UnreadableError: UNREADABLE,
@@ -106,7 +105,8 @@ _ENDING = {signal.SIGTERM: TERMINATED, signal.SIGHUP: HUNG_UP}
 
 
 def ending_signals() -> tuple[signal.Signals, ...]:
-    """What ends a command that goes on until it is told to; SIGHUP not where nohup has it ignored, and means it."""
+    """Return the signals that end a command without an end of its own; SIGHUP not if nohup has it ignored on
+    purpose."""
     hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
     return (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hangs_up else []))
 
@@ -157,8 +157,8 @@ def concluded(command: Callable[[], int], *, as_json: bool = False) -> int:
 @contextlib.contextmanager
 def _terminable() -> Iterator[list[signal.Signals]]:
     """SIGTERM, and SIGHUP of a closed terminal, end a command as Ctrl-C does: what it began is tidied up, and it says
-    how far it came. Yields where such a signal is noted. One that somebody handles already, or ignores as nohup does,
-    stays as it is."""
+    how far it came. Yields where such a signal is noted. A signal that already has a handler, or is ignored as by
+    nohup, stays as it is."""
     noted: list[signal.Signals] = []
 
     def stop(number: int, _frame: object) -> None:
@@ -199,6 +199,9 @@ def _heard(noted: list[signal.Signals]) -> Iterator[None]:
         sys.unraisablehook = before
         for timer in again:
             timer.cancel()
+            # what it has sent already is raised here, where the command is over: later it would end the process
+            with contextlib.suppress(KeyboardInterrupt):
+                timer.join()
 
 
 def _concluded(command: Callable[[], int], as_json: bool) -> int:
@@ -254,13 +257,7 @@ def say_error(error: RmqctlError, as_json: bool, exit_code: int | None = None, u
     """Print an error on stderr, as JSON on one line, and return its exit code; `usage` is of a wrong command line."""
     code = exit_code_of(error) if exit_code is None else exit_code
     if as_json:
-        fields = {"file": error.file, "physical_offset": error.physical_offset, "hint": error.hint, "usage": usage}
-        known = {name: value for name, value in fields.items() if value is not None}
-        talk(
-            json_line(
-                {"error": error.code, "exit_code": code, "message": error.message, **known, **error.details}
-            ).rstrip("\n")
-        )
+        talk(error_line(error, code, usage))
         return code
     talk(f"{PROGRAM}: {error}")
     if error.hint:
@@ -270,6 +267,15 @@ def say_error(error: RmqctlError, as_json: bool, exit_code: int | None = None, u
     if usage:
         talk(usage, keep_newlines=True)
     return code
+
+
+def error_line(error: RmqctlError, exit_code: int | None = None, usage: str | None = None) -> str:
+    """Return an error as a JSON object on one line, without its end; `exit_code` is by default that of its class."""
+    code = exit_code_of(error) if exit_code is None else exit_code
+    fields = {"file": error.file, "physical_offset": error.physical_offset, "hint": error.hint, "usage": usage}
+    known = {name: value for name, value in fields.items() if value is not None}
+    row = {"error": error.code, "exit_code": code, "message": error.message, **known, **error.details}
+    return json_line(row).rstrip("\n")
 
 
 def wrong_usage(message: str, as_json: bool, usage: str | None) -> int:
@@ -312,7 +318,7 @@ def _show_traceback(error: Exception) -> bool:
 
 
 def _closed_pipe(as_json: bool) -> int:
-    """Nobody reads stdout any more, which is how `| head` ends: no error, and the interpreter must not flush again.
+    """Handle a closed stdout, which is how `| head` ends: no error, and the interpreter must not flush again.
 
     A change whose result went unread is named: the caller must not make it twice. It is done, so the exit code is 0.
     """
@@ -351,12 +357,14 @@ _TOLD = 20
 
 
 class ToldDamage:
-    """Report damage as it is met, and what makes an answer uncertain once each, and count both."""
+    """Report damage as it is met, once where it has no place, and what makes an answer uncertain once each; count
+    both."""
 
     def __init__(self, output: Output) -> None:
         self.count = 0
         self._output = output
         self._uncertain: set[str] = set()
+        self._placeless: set[str] = set()
 
     @property
     def is_uncertain(self) -> bool:
@@ -368,6 +376,10 @@ class ToldDamage:
         if isinstance(error, UncertainError):
             self._report_uncertain(error)
             return
+        if error.physical_offset is None:
+            if str(error) in self._placeless:
+                return
+            self._placeless.add(str(error))
         self.count += 1
         if isinstance(error, UnreadPartError):
             self._output.talk(f"not read: {error}{_hint(error)}")
@@ -434,12 +446,12 @@ def tell_answer(
     return DAMAGE_OR_NOTHING if damage.count or damage.is_uncertain else OK
 
 
-def hidden_by_damage(places: int, otherwise: NotFoundError) -> HiddenByDamageError:
-    """Return the error for a lookup without a result in a store with damaged `places`."""
+def hidden_by_damage(places: int, otherwise: NotFoundError, hint: str | None = None) -> HiddenByDamageError:
+    """Return the error for a lookup without a result in a store with damaged `places`. `hint`: a way past it."""
     found = counted(places, "damaged place")
     return HiddenByDamageError(
         f"not found, but {found} may hide it: {otherwise.message}",
-        hint="`rmqctl check` lists the damage" if otherwise.hint is None else otherwise.hint,
+        hint=hint or otherwise.hint or "`rmqctl check` lists the damage",
     )
 
 
@@ -454,7 +466,7 @@ class Unanswered:
         self._told: set[str] = set()
 
     def __call__(self, error: RemoteError) -> None:
-        """Tell of a server, once."""
+        """Report a server, once."""
         if error.message not in self._told:
             self._told.add(error.message)
             self._output.talk(error.message)

@@ -17,13 +17,12 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path, PurePath
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from rmqctl.formats.errors import WriteFailedError, counted
-from rmqctl.output.pager import running
-from rmqctl.output.progress import aside
+from rmqctl.formats.errors import UsageError, WriteFailedError, counted
 from rmqctl.output.table import (
     GAP,
     TableLayout,
@@ -38,10 +37,12 @@ from rmqctl.output.table import (
     visible_json,
     width_of,
 )
+from rmqctl.output.terminal import aside, running
 
 if TYPE_CHECKING:
     from json import JSONEncoder
 
+    from rmqctl.output.plot import Plot
     from rmqctl.store.files.layout import StoreLayout
 
 # Keeps what a command has done by now, so that an output that cannot be written does not hide it.
@@ -166,7 +167,7 @@ class Output:
         digits: bool = False,
         stream: IO[str] | None = None,
     ) -> None:
-        """`json` wins over `format`; `digits`: sizes in tables as numbers of bytes; `stream` stands in for stdout.
+        """`json` wins over `format`; `digits`: sizes in tables as numbers of bytes; `stream` replaces stdout.
 
         Raises: WriteFailedError where stdout is closed, before the command does anything."""
         if stream is None and sys.stdout is None:
@@ -174,6 +175,7 @@ class Output:
         self.digits = digits
         self.keeps_all = False
         """Whether a table has all columns even where a terminal is too narrow for them."""
+        self._plot: Plot | None = None
         self._left_out: dict[str, None] = {}
         self.format: OutputFormat = "json" if json else format
         self._stream = stream
@@ -206,6 +208,8 @@ class Output:
             return self._json_lines(rows)
         if self.format == "csv":
             return self._csv(all_columns or columns, rows)
+        if self._plot is not None:
+            return self._plotted(self._plot, list(rows))
         return self._table(columns, rows, droppable)
 
     def batches(
@@ -237,6 +241,13 @@ class Output:
                     self._write(layout.line(row) + "\n")
             self.flush()
         return count
+
+    def draw(self, plot: Plot) -> None:
+        """Have lists drawn. Raises: UsageError with --json and --format; ModuleNotFoundError without plotext."""
+        if self.format != "table":
+            raise UsageError("--plot draws for people: it goes without --json and --format")
+        import_module("plotext")
+        self._plot = plot
 
     def raw(self, data: bytes) -> None:
         """Print bytes as they are, which is for programs: on a terminal they have to be sanitised before."""
@@ -291,7 +302,7 @@ class Output:
         talk(line)
 
     def flush(self) -> None:
-        """Hand everything printed to the system. BrokenPipeError if nobody reads, WriteFailedError if it cannot be."""
+        """Hand everything printed to the system. BrokenPipeError without a reader, WriteFailedError if it fails."""
         stream = self._stream or sys.stdout
         if stream is not None:
             _guarded(stream.flush)
@@ -345,6 +356,12 @@ class Output:
             count += 1
         return count
 
+    def _plotted(self, plot: Plot, rows: list[Row]) -> int:
+        width = self._terminal_width() if self.is_terminal else plot.width
+        for line in plot.lines(rows, width, getattr(self._stream or sys.stdout, "encoding", None)) if rows else ():
+            self.text(line)
+        return len(rows)
+
     def _layout(self, columns: Sequence[str], page: Sequence[Row], droppable: Sequence[str]) -> TableLayout:
         """The layout of a table with these first rows; its header is printed."""
         available = self._terminal_width() if self.is_terminal else None
@@ -397,7 +414,7 @@ def refuse_place(read: StoreLayout | None = None) -> None:
 
 
 def talk(line: str, *, keep_newlines: bool = False) -> None:
-    """One sanitised line on stderr; where that cannot be written there is nobody left to be told."""
+    """Write one sanitised line to stderr; errors of stderr are ignored."""
     if sys.stderr is None:
         return
     pager = running()
@@ -483,7 +500,8 @@ _LAST_SECONDS = 1.0
 
 
 class Beside:
-    """Writes what any thread says, in order. A context: in the end what waits is written, if anybody reads it soon."""
+    """Writes what any thread says, in order. A context: in the end pending lines are written, if stderr is read
+    soon."""
 
     def __init__(self, write: Callable[[str], None], most_waiting: int = _MOST_WAITING) -> None:
         """`write` puts a line on stderr."""
@@ -533,7 +551,7 @@ class Beside:
             if self._waiting:
                 return self._waiting.popleft()
             left_out, self._left_out = self._left_out, 0
-            return f"{counted(left_out, 'line')} left out: nobody read them" if left_out else None
+            return f"{counted(left_out, 'line')} dropped: stderr was not read" if left_out else None
 
 
 def _poll_of_stderr() -> select.poll | None:
@@ -543,3 +561,32 @@ def _poll_of_stderr() -> select.poll | None:
         poll.register(sys.stderr.fileno(), select.POLLOUT)
         return poll
     return None
+
+
+# Paragraphs: a line as it is into a pipe, wrapped to the width of a terminal.
+
+_NARROWEST = 40
+
+
+def print_paragraph(output: Output, line: str, indent: str = "", *, style: str | None = None) -> None:
+    """Print to stdout, on a terminal in this style; lines after the first one begin with `indent`."""
+    for part in wrapped(line, indent, is_terminal=sys.stdout is not None and sys.stdout.isatty()):
+        output.text(part, style=style)
+
+
+def talk_paragraph(output: Output, line: str, indent: str = "") -> None:
+    """The same on stderr."""
+    for part in wrapped(line, indent, is_terminal=sys.stderr is not None and sys.stderr.isatty()):
+        output.talk(part)
+
+
+def wrapped(line: str, indent: str, *, is_terminal: bool) -> list[str]:
+    """The lines of a paragraph, sanitised before they are measured; one line if it is for no terminal."""
+    line = visible(line)
+    if not is_terminal:
+        return [line]
+    import shutil
+    import textwrap
+
+    width = max(shutil.get_terminal_size().columns, _NARROWEST)
+    return textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False) or [""]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.formats.errors import lasting_in_short, told
-from rmqctl.output.times import format_time
+from rmqctl.formats.errors import format_time, lasting_in_short, told
+
+if TYPE_CHECKING:
+    pass
+
 
 # Law 7: text from a store, made visible before it meets a terminal.
 #
@@ -90,8 +93,8 @@ def _escape_for_json(match: re.Match[str]) -> str:
 def visible(text: str, *, keep_newlines: bool = False) -> str:
     """`text` with every code point that a terminal would obey or hide written as an escape.
 
-    Newline and tab are escaped too; `keep_newlines` keeps the newlines (texts of several lines that are ours). A store
-    on a server is told by its address.
+    Newline and tab are escaped too; `keep_newlines` keeps the newlines (texts of several lines that are ours). A remote
+    store is named by its address.
     """
     text = told(text)
     if text.isascii() and text.isprintable():
@@ -123,7 +126,7 @@ GAP = "  "
 _AND_MORE = ELLIPSIS + " and {} more characters: --json has all"
 # white space and NULs, which stand for nothing to see: from so many on only their number is told
 _LONG_BLANK = 16
-_BLANKS = re.compile(rf"[\s\0]{{{_LONG_BLANK},}}")
+_BLANKS = rf"[\s\0]{{{_LONG_BLANK},}}"
 
 
 def width_of(text: str) -> int:
@@ -156,8 +159,9 @@ def shown(text: str, longest: int) -> str:
     """`text` sanitised, in about `longest` characters: of long blanks only their number, and of the rest too."""
     parts: list[str] = []
     position = 0
+    long_blank = re.compile(_BLANKS)
     while position < len(text) and longest > 0:
-        blanks = _BLANKS.search(text, position, position + longest + _LONG_BLANK)
+        blanks = long_blank.search(text, position, position + longest + _LONG_BLANK)
         piece = fitting = text[position : blanks.start() if blanks else position + longest]
         while len(visible(fitting)) > longest:
             fitting = fitting[: len(fitting) * longest // len(visible(fitting))]
@@ -167,7 +171,7 @@ def shown(text: str, longest: int) -> str:
         if len(fitting) < len(piece):
             break
         if blanks is not None:
-            end = _BLANKS.match(text, position)
+            end = long_blank.match(text, position)
             count = 0 if end is None else len(end[0])
             parts.append(f"{ELLIPSIS}{count} blanks{ELLIPSIS}")
             longest -= len(parts[-1])
@@ -377,12 +381,17 @@ def _may_cut(column: Column) -> bool:
     return not column.right and not column.name.endswith("_timestamp") and column.name not in _WHOLE
 
 
-def _column(name: str, page: Sequence[Mapping[str, Any]], digits: bool, *, as_given: bool = False) -> Column:
-    title = name if as_given else name.removesuffix("_timestamp")
+def title_of(name: str, *, digits: bool = False) -> str:
+    """Return the heading of a column."""
+    title = name.removesuffix("_timestamp")
     if not digits and title.endswith(SPAN):
         # beside the number of messages that a group is behind
         title = "lag time" if title == "lag_ms" else title.removesuffix(SPAN)
-    title = title if as_given else title.replace("_", " ")
+    return title.replace("_", " ")
+
+
+def _column(name: str, page: Sequence[Mapping[str, Any]], digits: bool, *, as_given: bool = False) -> Column:
+    title = name if as_given else title_of(name, digits=digits)
     width = max(width_of(title), *(width_of(cell(row.get(name), name, digits=digits)) for row in page))
     return Column(name, title, width, _is_numeric(name, page), False, False, digits)
 

@@ -84,8 +84,8 @@ def _local_zone() -> str:
 def parse_time(text: str, now: int | None = None, zone: tzinfo = UTC) -> int:
     """Milliseconds since 1970 of a time as described above; `now` (ms) is what spans count from, by default the clock.
 
-    UsageError with what would be understood if `text` is none of these, or a time of day that `zone` does not have or
-    has twice, where clocks are set forward or back. Fractions below a millisecond are dropped.
+    UsageError with accepted forms if `text` is invalid, or a time of day that `zone` does not have or has twice, where
+    clocks are set forward or back. Fractions below a millisecond are dropped.
     """
     cleaned = text.strip().lower()
     if cleaned.isascii() and cleaned.isdigit():
@@ -125,7 +125,7 @@ def _of_day(day: str, time_of_day: str | None, base: int, zone: tzinfo, text: st
 
 
 def parse_span(text: str) -> int:
-    """Milliseconds of a length of time such as `72h` or `1d12h`; UsageError if `text` is none."""
+    """Return the milliseconds of a length of time such as `72h` or `1d12h`; UsageError for other texts."""
     try:
         return _parse_span(text.strip().lower(), text)
     except UsageError as error:
@@ -149,8 +149,8 @@ def _parse_span(span: str, text: str) -> int:
 
 
 def _number(number: int) -> int:
-    """Milliseconds of a bare number: what is seconds of these centuries is meant so, no message is as old as it would
-    be in milliseconds."""
+    """Return the milliseconds of a bare number: seconds if they are of these centuries, because no message is as old as
+    the number would be in milliseconds."""
     return number * 1000 if _SECONDS.start <= number < _SECONDS.stop else number
 
 
@@ -178,8 +178,8 @@ def _in_zone(moment: datetime, zone: tzinfo, text: str) -> datetime:
             hint=f"say which one: with {offsets[0]} or {offsets[1]} at its end",
         )
     raise UsageError(
-        f"'{text}' is not there in {zone}, where clocks are set forward then",
-        hint=f"write it with the offset that is meant, {offsets[0]} or {offsets[1]}, at its end",
+        f"'{text}' does not exist in {zone}: clocks are set forward at that time",
+        hint=f"add the UTC offset: {offsets[0]} or {offsets[1]}",
     )
 
 

@@ -54,6 +54,7 @@ def tell_deleted(messages: int, output: Output) -> None:
     if messages:
         of_topics = counted(messages, "message belongs", "messages belong")
         output.talk(f"{of_topics} to a topic that was deleted and created again since: in no queue any more")
+        output.talk("If its queue files were lost instead, `rmqctl rebuild --queues -t TOPIC` makes them from the log.")
 
 
 def print_operations(operations: list[dict[str, Any]], output: Output) -> None:
@@ -119,15 +120,13 @@ def _for_people(
         messages = counted(report.unplaceable_messages, "message has a topic", "messages have topics")
         output.talk(f"{messages} that cannot be a directory name: in no queue")
     if report.journal:
-        output.talk(
-            f"what was taken out or overwritten is kept in {report.journal}; {undo_advice(store)} brings it back"
-        )
+        output.talk(f"removed and overwritten data is kept in {report.journal}; {undo_advice(store)} restores it")
     elif report.dry_run:
         pass
     elif not operations:
-        output.talk("nothing had to be changed")
+        output.talk("nothing to change")
     elif no_journal:
-        output.talk("nothing of what was removed is kept: this cannot be undone")
+        output.talk("removed data is not kept: this cannot be undone")
 
 
 # How a cleaning is told beforehand: what groups lose unread, when each file goes, and who uses files.
@@ -238,7 +237,7 @@ _SHOWN = 5
 
 def tell_left_behind(output: Output, *directories: Path) -> None:
     """Say on stderr which unfinished files and folders lie in `directories` whose processes are gone. Nothing is
-    removed: whoever made them may want to know first."""
+    removed: the user may want to know first."""
     from rmqctl.store.files.outputs import left_behind
 
     found = [path for directory in dict.fromkeys(directories) for path in left_behind(directory)]

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.formats.errors import counted
-from rmqctl.output.output import BAD, DOUBTFUL, GOOD, OF_SEVERITY
-from rmqctl.output.paragraph import print_paragraph
+from rmqctl.output.output import BAD, DOUBTFUL, GOOD, OF_SEVERITY, print_paragraph
 from rmqctl.store.check.catalogue import catalogue
 
 if TYPE_CHECKING:
@@ -47,6 +46,19 @@ def command_on(store: Path | str, verb: str, *flags: str, config: Path | None = 
     return " ".join(["rmqctl", verb, *flags, *named, *settings])
 
 
+def fix_on(store: Path, fix: str | None, config: Path | None) -> str | None:
+    """The command that fixes a finding, with the store it is for, as it can be run; None without a fix."""
+    if fix is None:
+        return None
+    named = shlex.quote(str(store))
+    _, verb, *flags = fix.split()
+    if verb != "salvage":
+        return command_on(store, verb, *flags, config=config)
+    # it only reads its store, and needs a place for the new one
+    settings = [] if config is None else ["-c", shlex.quote(str(config))]
+    return " ".join(["rmqctl", verb, named, "--to", shlex.quote(f"{store}.salvaged"), *flags, *settings])
+
+
 def of_info(row: dict[str, Any], config: Path | None) -> Opening:
     """Return the verdict on a store by what `info` found."""
     from rmqctl.store.files.lock import holder_name
@@ -67,7 +79,7 @@ def of_info(row: dict[str, Any], config: Path | None) -> Opening:
         return Opening(f"{counted(problems, 'problem')} that a broker would stop at or trip over; {held}.", check, BAD)
     if not row["clean_shutdown"]:
         command = command_on(path, "predict", config=config)
-        return Opening(f"Not closed cleanly, and nobody has it open: {held}.", command, DOUBTFUL)
+        return Opening(f"Not closed cleanly, and no process has it open: {held}.", command, DOUBTFUL)
     if not log["files"] and row["not_read"]:
         return Opening(f"Closed cleanly, but {row['not_read'][0]}.", check)
     if not log["files"]:
@@ -144,7 +156,8 @@ _COLUMNS = ("severity", "code", "file", "physical_offset", "message")
 _ALL_COLUMNS = (
     "code severity file physical_offset topic queue_id expected found bytes messages data_lost message fix".split()
 )
-_SEVERITIES = ("error", "warning", "notice")
+SEVERITIES = ("error", "warning", "notice")
+"""The worst first."""
 _INDENT = "    "
 # so many of each code are shown unless all are asked for
 _FIRST = 5
@@ -156,6 +169,19 @@ _NOWHERE = ("RMQ-CQ-008", "RMQ-CQ-015")
 _TIMES = ("RMQ-TIME-001", "RMQ-TIME-002")
 # a topic can be as long as a message; --json has all of it
 _LONGEST_PLACE = 160
+
+
+def finding_row(finding: Finding, root: Path, config_path: Path | None) -> dict[str, Any]:
+    """Return a finding as `rmqctl check --json` prints it: its file relative to the store if it is inside, and the
+    whole command that fixes it."""
+    return {**finding.row(), "file": _place(finding, root), "fix": fix_on(root, finding.fix, config_path)}
+
+
+def _place(finding: Finding, root: Path) -> str | None:
+    file = finding.file
+    if file is None:
+        return None
+    return str(file.relative_to(root) if file.is_relative_to(root) else file)
 
 
 class CheckReport:
@@ -177,13 +203,14 @@ class CheckReport:
         self._output = output
         self._root = root
         self._config_path = config_path
-        self._shown = _SEVERITIES[: _SEVERITIES.index(least_severity) + 1]
+        self._shown = SEVERITIES[: SEVERITIES.index(least_severity) + 1]
         self._shows_all = shows_all
         self._last_code = ""
         self._has_overlap = False
         self._groups: dict[str, list[Finding]] = {}
         self._counts: Counter[str] = Counter()
         self._fixes: dict[str, dict[str, int]] = {}
+        self._actions: dict[str, str] = {}
 
     def findings(self, findings: Iterable[Finding]) -> None:
         """Take them one by one, and print them as they come where nothing is kept for the end."""
@@ -197,10 +224,12 @@ class CheckReport:
     def _take(self, finding: Finding) -> None:
         self._has_overlap |= finding.code == _OVERLAP
         self._counts[finding.code] += 1
-        command = self._command(finding.fix)
+        command = fix_on(self._root, finding.fix, self._config_path)
         if command is not None:
             codes = self._fixes.setdefault(command, {})
             codes[finding.code] = codes.get(finding.code, 0) + 1
+        elif finding.severity != "notice":
+            self._actions[finding.code] = finding.kind.action
         if self._shows_all:
             self._block(finding)
         elif self._counts[finding.code] <= _FIRST:
@@ -208,7 +237,7 @@ class CheckReport:
 
     def groups(self) -> None:
         """Print the first findings of each code that were kept so far, the worst codes first."""
-        kept = sorted(self._groups.values(), key=lambda group: _SEVERITIES.index(str(group[0].severity)))
+        kept = sorted(self._groups.values(), key=lambda group: SEVERITIES.index(str(group[0].severity)))
         for group in kept:
             for finding in group:
                 self._block(finding)
@@ -220,27 +249,7 @@ class CheckReport:
     def _rows(self, findings: Iterable[Finding]) -> Iterator[dict[str, Any]]:
         for finding in findings:
             if finding.severity in self._shown:
-                yield {**finding.row(), "file": self._place(finding.file), "fix": self._command(finding.fix)}
-
-    def _place(self, file: Path | None) -> str | None:
-        if file is None:
-            return None
-        return str(file.relative_to(self._root) if file.is_relative_to(self._root) else file)
-
-    def _command(self, fix: str | None) -> str | None:
-        """The command that fixes it with the store it is for: as it can be run."""
-        if fix is None:
-            return None
-        store = shlex.quote(str(self._root))
-        program, verb, *flags = fix.split()
-        # salvage only reads its store, and needs a place for the new one
-        named = (
-            [store, "--to", shlex.quote(f"{self._root}.salvaged"), *flags]
-            if verb == "salvage"
-            else [*flags, "-s", store]
-        )
-        config = [] if self._config_path is None else ["-c", shlex.quote(str(self._config_path))]
-        return " ".join([program, verb, *named, *config])
+                yield finding_row(finding, self._root, self._config_path)
 
     def _block(self, finding: Finding) -> None:
         """The heading of its kind, once for neighbours of one kind, and a paragraph."""
@@ -248,7 +257,7 @@ class CheckReport:
             self._last_code = finding.code
             heading = f"{finding.severity:<7} {finding.code}  {finding.kind.title}"
             print_paragraph(self._output, heading, _INDENT, style=OF_SEVERITY[str(finding.severity)])
-        place = self._place(finding.file) or finding.topic or ""
+        place = _place(finding, self._root) or finding.topic or ""
         if len(place) > _LONGEST_PLACE:
             place = place[:_LONGEST_PLACE] + "…"
         if finding.physical_offset is not None and finding.code not in _NOWHERE:
@@ -287,6 +296,11 @@ class CheckReport:
                 # in one line, so that it can be copied
                 output.text(f"{_INDENT}{command}")
                 self._text(f"{_INDENT * 2}{named}", _INDENT * 2)
+        if self._actions:
+            output.text("")
+            output.text("No command fixes this:")
+            for code, action in self._actions.items():
+                self._text(f"{_INDENT}{code}: {action}", _INDENT * 2)
         if with_record:
             if output.format == "table":
                 output.text("")
@@ -301,10 +315,10 @@ class CheckReport:
         if self._has_overlap:
             return None
         worst = {
-            command: min(_SEVERITIES.index(str(catalogue()[code].severity)) for code in codes)
+            command: min(SEVERITIES.index(str(catalogue()[code].severity)) for code in codes)
             for command, codes in self._fixes.items()
         }
-        alarms = [command for command in worst if _SEVERITIES[worst[command]] != "notice"]
+        alarms = [command for command in worst if SEVERITIES[worst[command]] != "notice"]
         return min(alarms, key=worst.__getitem__, default=None)
 
 

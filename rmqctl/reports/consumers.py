@@ -1,4 +1,4 @@
-"""How the whereabouts of messages are told: to people a sentence and a line for each piece of evidence."""
+"""The printed whereabouts of messages: a sentence and a line for each piece of evidence."""
 
 from __future__ import annotations
 
@@ -9,17 +9,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.errors import CorruptError, NotFoundError
 from rmqctl.messages.traces import EVENTS, record_fields
 from rmqctl.output import outcome as exit_codes
+from rmqctl.output.outcome import tell_answer
 from rmqctl.output.table import visible
+from rmqctl.output.times import now_ms
 from rmqctl.store.answers.config_offsets import is_own_group
+from rmqctl.store.answers.steps import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
     from rmqctl.formats.message import StoredMessage
     from rmqctl.network.clients.tracing import TraceBean, TraceRecord
+    from rmqctl.output.outcome import AnswerRow
     from rmqctl.output.output import Output
     from rmqctl.store.answers.steps import Step, Whereabouts
+    from rmqctl.store.message_store import MessageStore
+    from rmqctl.store.options import Events
+
 
 _COLUMNS = (
     "asked",
@@ -50,12 +60,14 @@ def tell_whereabouts(output: Output, found: Sequence[Whereabouts], damaged: int,
         for number, one in enumerate(found):
             if number:
                 output.text("")
-            for line in _lines(one):
+            width = max(_NARROWEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else sys.maxsize
+            for line in whereabouts_lines(one, width):
                 output.text(line)
     else:
         output.rows(_COLUMNS, map(whereabouts_json, found))
     is_there = any(one.msg_id is not None for one in found)
-    if damaged and not is_there:
+    is_unknown = is_uncertain and any(one.state is Verdict.UNKNOWN for one in found)
+    if not is_there and (damaged or is_unknown):
         return exit_codes.DAMAGE_IN_THE_WAY
     is_certain = not damaged and not is_uncertain
     return exit_codes.OK if is_there and is_certain else exit_codes.DAMAGE_OR_NOTHING
@@ -67,8 +79,8 @@ def whereabouts_json(one: Whereabouts) -> dict[str, Any]:
     return {**one._asdict(), "groups": groups, "evidence": [step._asdict() for step in one.evidence]}
 
 
-def _lines(one: Whereabouts) -> list[str]:
-    width = max(_NARROWEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else sys.maxsize
+def whereabouts_lines(one: Whereabouts, width: int) -> list[str]:
+    """Return the sentence about a message and its evidence as sanitised lines of `width` columns."""
     head = [one.sentence]
     if one.msg_id is not None:
         known = {"id": one.msg_id, "unique key": one.unique_key, "keys": one.keys, "tags": one.tags}
@@ -147,8 +159,9 @@ def _matches(name: str | None, wanted: str | None) -> bool:
 def by_topic(rows: Iterable[_Row]) -> list[_Row]:
     """Return one row for each group and topic, the largest lag first.
 
-    `queues` counts the queues, `lag` sums what is known of them, `lag_ms` is that of the latest queue. `state` and
-    `detail` are those of the queue in the gravest state.
+    `queues` counts the queues, `lag` sums what is known of them, `lag_ms` is that of the latest queue, and
+    `first_unread_timestamp` of the oldest unread message. `state` and `detail` are those of the queue in the gravest
+    state.
     """
     found: dict[tuple[Any, ...], list[_Row]] = {}
     for row in rows:
@@ -173,6 +186,8 @@ def _joined(rows: list[_Row]) -> _Row:
         joined[name] = sum(known) if known else None
     for name in ("lag_ms", "clients"):
         joined[name] = max((row[name] for row in rows if row.get(name) is not None), default=None)
+    unread = (row["first_unread_timestamp"] for row in rows if row.get("first_unread_timestamp") is not None)
+    joined["first_unread_timestamp"] = min(unread, default=None)
     return {**joined, "state": worst["state"], "detail": detail}
 
 
@@ -221,3 +236,34 @@ def _row(record: TraceRecord, message: StoredMessage) -> dict[str, Any]:
     first = {name: fields.pop(name) for name in ("trace_timestamp", "event", "group")}
     client = str(message.born_host).rpartition(":")[0]
     return {**first, "client": client, **fields, "physical_offset": message.physical_offset}
+
+
+_GROUP_COLUMNS = (
+    "group", "topic", "way", "in_flight", "overdue", "acknowledged", "lost", "first_visible_timestamp",
+    "again_at_restart", "retry_topic", "retries", "detail",
+)  # fmt: skip
+_DROPPABLE = ("detail", "acknowledged", "retry_topic", "lost", "way")
+_MESSAGE_COLUMNS = (
+    "group", "topic", "queue_id", "queue_offset", "state", "popped_timestamp", "visible_timestamp", "attempt",
+    "next_topic", "again_at_restart", "record", "detail",
+)  # fmt: skip
+_DROPPABLE_OF_MESSAGES = ("detail", "record", "popped_timestamp", "next_topic", "again_at_restart")
+
+
+def tell_popped(opened: MessageStore, output: Output, wanted: WantedGroups) -> int:
+    """Print groups that consume by POP, or each message of one that is named; return the exit code."""
+    is_one = wanted.group is not None and not is_pattern(wanted.group)
+    columns, droppable = (_MESSAGE_COLUMNS, _DROPPABLE_OF_MESSAGES) if is_one else (_GROUP_COLUMNS, _DROPPABLE)
+    hidden: set[str] = set()
+
+    def ask(events: Events) -> Iterator[dict[str, Any]]:
+        state = opened.pop(now=now_ms(), events=events)
+        group, topic = exact(wanted.group), exact(wanted.topic)
+        found: Iterable[AnswerRow] = state.groups()
+        if is_one:
+            found = state.messages(lambda owner, of: group == owner and topic in (None, of))
+        yield from wanted.chosen((row._asdict() for row in found), hidden)
+
+    hint = "`rmqctl groups` shows the offsets of all groups"
+    nothing = NotFoundError("no message is in flight by POP", hint=hint)
+    return tell_answer(output, columns, ask, nothing, droppable)

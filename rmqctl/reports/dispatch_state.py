@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def dispatch_problems(reader: StoreReader, message: StoredMessage) -> list[str]:
     """Return a sentence for each reason why a broker, or a queue, does not lead to a message; empty for none."""
-    from rmqctl.store.log.refused import unreadable_number
+    from rmqctl.store.log.walk import unreadable_number
 
     refused = unreadable_number(message)
     if refused:
@@ -83,7 +83,7 @@ def add_nearest(error: RmqctlError, files: StoreFiles) -> RmqctlError:
     """Add to an error at a physical offset which valid messages are nearest; as it is where that cannot be read."""
     if error.physical_offset is None or error.physical_offset < 0:
         return error
-    from rmqctl.store.log.neighbours import REACH, neighbours
+    from rmqctl.store.log.resync import REACH, neighbours
 
     try:
         found = neighbours(files.log, error.physical_offset)

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from rmqctl.formats.checksums import whole_number
 from rmqctl.formats.errors import CorruptError, UncertainError, UnreadableError, UnreadPartError
@@ -25,6 +25,7 @@ from rmqctl.store.config.config_files import (
     why_unknown,
 )
 from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.log.sampled import END, ends_seen
 from rmqctl.store.log.walk import message_if_any
 from rmqctl.store.options import UNHEARD, Events
 from rmqctl.store.queues.dispatch import LMQ_PREFIX
@@ -41,8 +42,8 @@ GROUP_TABLE = "subscriptionGroupTable"
 """In subscriptionGroup.json: the groups that a broker knows."""
 # what a broker and its tools consume with (SubscriptionGroupManager#init, MixAll#isPredefinedGroup); users name their
 # groups CID_… too
-_OWN_PREFIX = "CID_RMQ_SYS_"
-_OWN_GROUPS = frozenset(
+OWN_GROUP_PREFIX = "CID_RMQ_SYS_"
+OWN_GROUPS = frozenset(
     "TOOLS_CONSUMER FILTERSRV_CONSUMER SELF_TEST_C_GROUP SCHEDULE_CONSUMER __MONITOR_CONSUMER CID_ONS-HTTP-PROXY "
     "CID_ONSAPI_PULL CID_ONSAPI_PERMISSION CID_ONSAPI_OWNER CID_DefaultHeartBeatSyncerTopic".split()
 )
@@ -71,7 +72,8 @@ def offset_key(key: object) -> OffsetKey | None:
 
 
 def offsets_of(table: Mapping[Any, Any]) -> dict[int, int]:
-    """Offsets by queue id or delay level; what is no number is left out. Negative ones are none, and are kept."""
+    """Return offsets by queue id or delay level, without values that are not numbers. Negative ones are none, and are
+    kept."""
     return {
         int(number): offset
         for number, offset in table.items()
@@ -86,7 +88,7 @@ def is_queue_id(text: str) -> bool:
 
 def is_own_group(name: str) -> bool:
     """Return whether a group is one of the broker's own, or of its tools."""
-    return name in _OWN_GROUPS or name.startswith(_OWN_PREFIX)
+    return name in OWN_GROUPS or name.startswith(OWN_GROUP_PREFIX)
 
 
 def in_one(*details: str | None) -> str:
@@ -97,11 +99,11 @@ def in_one(*details: str | None) -> str:
 def no_unit(queue: AnyConsumeQueue, queue_offset: int) -> CorruptError:
     """What to say of a unit that should be there."""
     place = f"unit {queue_offset} of {queue.topic!r} queue {queue.queue_id}"
-    return CorruptError(f"{place} lies in no file of the queue", file=queue.directory)
+    return CorruptError(f"{place} is in no file of the queue", file=queue.directory)
 
 
 def table_in(path: Path, name: str, events: Events) -> dict[Any, Any] | None:
-    """Return the table `name` of a config file, or of its backup, which a note says; None where there is none.
+    """Return the table `name` of a config file, or of its backup with a note; None without one.
 
     A file that is damaged or cannot be read is reported. Without either file nothing is reported.
     """
@@ -140,8 +142,8 @@ def unread_part(error: UnreadableError) -> UnreadPartError:
 
 
 class ConsumerTable(NamedTuple):
-    """Offsets of consumer groups by `topic@group` and queue; `table` is None where they are not known, and `missing`
-    says why. `path`: the file that a broker keeps them in. `stale`: whose offsets a file has that the broker no longer
+    """Offsets of consumer groups by `topic@group` and queue; `table` is None if they are unknown, and `missing` is the
+    reason. `path`: the file that a broker keeps them in. `stale`: whose offsets a file has that the broker no longer
     uses, where the RocksDB that has them cannot be read: these groups may well exist, where they are is not known."""
 
     path: Path
@@ -253,13 +255,13 @@ def _read_queues(content: Any) -> dict[str, int]:
 @dataclass(frozen=True)
 class KnownNames:
     """Names that the configuration has; None where a file is missing, damaged or names nothing, so that no name can be
-    called unknown. `deleted`: topics that topics.json records as deleted, which are known to be absent without the
-    others."""
+    called unknown. `deleted`: topics that topics.json records as deleted, with the log's end at that time; they are
+    known to be absent without the others."""
 
     files: StoreFiles
     groups: set[str] | None
     topics: dict[str, int] | None
-    deleted: frozenset[str] = frozenset()
+    deleted: Mapping[str, int] = field(default_factory=dict)
     data_version: Mapping[Any, Any] = field(default_factory=dict)
     """That of topics.json."""
 
@@ -271,7 +273,7 @@ class KnownNames:
             content = read_config(files.layout.config / TOPICS)
         except (CorruptError, UnreadableError):
             content = None
-        return cls(files, groups, _read_queues(content) or None, frozenset(deleted_in(content)), _version_in(content))
+        return cls(files, groups, _read_queues(content) or None, deleted_in(content), _version_in(content))
 
     def why_unknown(self) -> str:
         """Return which of the two files names nothing, and why; only where one of them does."""
@@ -300,10 +302,17 @@ class KnownNames:
         still hold its messages. The broker's own topics never are. UnreadableError."""
         return not is_brokers_own(topic) and self.lacks_topic(topic)
 
-    def earlier_life(self) -> Callable[[str, int], bool]:
+    def earlier_life(self, lives: QueueLives | None = None) -> Callable[[str, int], bool]:
         """Return a judge of queues without files: whether the message of a topic at a physical offset may be from
-        before the topic was deleted, and perhaps created again. See `_EarlierLife`."""
-        return _EarlierLife(self).holds
+        before the topic was deleted, and perhaps created again. See `_EarlierLife`.
+
+        `lives`: what the log holds of each queue; by default as far as a short look shows.
+        """
+        return _EarlierLife(self, lives).holds
+
+    def may_be_lost(self, topic: str) -> bool:
+        """Return whether queues without files of a topic that `earlier_life` takes for deleted may be lost instead."""
+        return topic in (self.topics or {}) and topic not in self.deleted
 
     def is_unconfigured(self, topic: str) -> bool:
         """Return whether topics.json certainly does not name a topic that is not the broker's own or a light one."""
@@ -318,30 +327,60 @@ class KnownNames:
         return UNKNOWN_TOPIC if self.lacks_topic(owner.topic) else None
 
 
+QueueLives: TypeAlias = Mapping[tuple[str, int], tuple[int, int]]
+"""Physical offsets of the first and the last message of the last life of queues, by topic and queue."""
+
+
 class _EarlierLife:
     """Messages of queues without files that need no unit: the topic was deleted, and perhaps created again.
 
     A broker that deletes a topic removes all of its queues; a new topic makes a queue with the queue's first message.
     So these were not deleted after a message: a topic that has a unit of an earlier message, one whose topics.json was
     last changed before, and one with an offset of a group in a queue without files, which 5.x deletes with the topic.
-    UnreadableError.
+    Nor was a topic deleted between two messages of a queue whose offsets go on. UnreadableError.
     """
 
-    def __init__(self, names: KnownNames) -> None:
+    def __init__(self, names: KnownNames, lives: QueueLives | None) -> None:
         self._names = names
+        self._lives = lives
         self._begins = functools.cache(self._find_begin)
 
     def holds(self, topic: str, physical_offset: int) -> bool:
         """Return whether the message of the topic may belong to an earlier life."""
-        names, begin = self._names, self._begins(topic)
-        if physical_offset >= begin:
-            return False
+        return physical_offset < self._begins(topic) and self._is_old(topic, physical_offset)
+
+    def _is_old(self, topic: str, physical_offset: int) -> bool:
+        """Return whether the configuration has the topic deleted or changed after the message."""
+        names = self._names
+        if topic in names.deleted:
+            return physical_offset < names.deleted[topic]
         if topic not in (names.topics or {}):
             return True
         changed, stored = names.data_version.get("timestamp"), store_time_at(names.files.log, physical_offset)
         return isinstance(changed, int) and stored is not None and stored <= changed
 
     def _find_begin(self, topic: str) -> int:
+        """Return the physical offset from which on messages of the topic certainly belong to its last life."""
+        begin = self._first_unit(topic)
+        if not begin or topic not in (self._names.topics or {}):
+            return begin
+        queues = self._names.files.queues.of_topics(topic.__eq__)
+        there = {queue.queue_id for queue in queues if queue.files.files}
+        lives = [life for (name, number), life in self._all_lives.items() if name == topic and number not in there]
+        while begins := [
+            first for first, last in lives if first < begin and (last >= begin or not self._is_old(topic, last))
+        ]:
+            begin = min(begins)
+        return begin
+
+    @functools.cached_property
+    def _all_lives(self) -> QueueLives:
+        if self._lives is not None:
+            return self._lives
+        ends = ends_seen(self._names.files.log, END)
+        return {key: (first[0], last[0]) for key, (first, last) in ends.items()}
+
+    def _first_unit(self, topic: str) -> int:
         """Return before which physical offset no unit of the topic leads to a message."""
         names = self._names
         if names.is_removed(topic):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 from rmqctl.formats import properties as names
-from rmqctl.formats.checksums import whole_number
+from rmqctl.formats.checksums import parse_long, whole_number
 from rmqctl.formats.errors import CorruptError, NotFoundError, counted, format_time, lasting
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.answers.config_offsets import (
     DELAY_FILE,
+    GROUP_TABLE,
     OFFSET_TABLE,
+    UNKNOWN_GROUP,
     consumer_table,
     offset_key,
     offsets_of,
@@ -19,7 +22,7 @@ from rmqctl.store.answers.config_offsets import (
 )
 from rmqctl.store.answers.delays import unknown_level
 from rmqctl.store.answers.evidence import ACKNOWLEDGED, IN_FLIGHT, LOST, POPPED, UNACKNOWLEDGED, Popping
-from rmqctl.store.answers.groups import FILTER_FILE, FILTER_TABLE, GROUP_FILE, GROUP_TABLE, KnownFilters
+from rmqctl.store.answers.groups import FILTER_FILE, FILTER_TABLE, GROUP_FILE, KnownFilters
 from rmqctl.store.answers.steps import (
     Family,
     GroupVerdict,
@@ -32,7 +35,14 @@ from rmqctl.store.answers.steps import (
     role_of,
     step_at,
 )
-from rmqctl.store.answers.undispatched import CHECK_TIMES, OP_TOPIC, PRODUCER_GROUP, ended_offsets
+from rmqctl.store.answers.undispatched import (
+    CHECK_TIMES,
+    OP_TOPIC,
+    PRODUCER_GROUP,
+    ROCKSDB_HALF_TOPIC,
+    ROCKSDB_OP_TOPIC,
+    ended_offsets,
+)
 from rmqctl.store.config.config_files import why_unknown
 from rmqctl.store.options import Events
 from rmqctl.store.pop.records import POP_SEPARATORS, RETRY_PREFIX, pop_retry_topics
@@ -57,7 +67,7 @@ NOT_DELIVERED = "not-delivered"
 
 
 class HeldBack:
-    """Tells of single messages what `delays` and `halves` tell of all."""
+    """Explain single messages as `delays` and `halves` explain all."""
 
     def __init__(self, reader: StoreReader, now: int) -> None:
         self._reader = reader
@@ -138,10 +148,15 @@ class HeldBack:
         out = step.timestamp
         if timer is None or out is None or message.physical_offset in timer.linked["physical_offset"]:
             return self._still(step, f"it waits in the timer for {target}, due {when}")
+        if timer.storage is not None and out >= timer.delivered_ms:
+            key = message.properties().get(names.UNIQUE_KEY, "")
+            rows = timer.storage.timers(out, self._reader.events.damaged)
+            if any(one.unique_key == key for one in itertools.takewhile(lambda one: one.out == out, rows)):
+                return self._still(step, f"it waits in rocksdbstore/ for {target}, due {when}")
         if message.queue_offset >= timer.queue_offset:
             detail = f"it waits for the timer, which puts it on its wheel for {target} when a broker starts, due {when}"
             return self._still(step, detail)
-        if out < timer.checkpoint.last_read_time_ms:
+        if out < max(timer.checkpoint.last_read_time_ms, timer.delivered_ms):
             detail = f"the timer has passed its time ({when}), but no delivered copy is in {target}"
             return step._replace(state=UNKNOWN, detail=f"{detail}: expired, lost or discarded")
         detail = f"the timer has passed it and has it on no slot of its wheel, due {when} for {target}"
@@ -187,7 +202,7 @@ class HeldBack:
                 detail = f"committed: it is in {family.topic} as {committed[half.physical_offset].queue_offset}"
                 steps.append(step_at(Stage.HALF, COMMITTED, detail, half))
             elif ended := self._is_ended(half):
-                steps.append(step_at(Stage.HALF, *self._ended(family), half))
+                steps.append(step_at(Stage.HALF, *self._ended(family, half), half))
             elif half is not last:
                 folded.append(half)
             else:
@@ -201,8 +216,8 @@ class HeldBack:
             steps.append(step_at(Stage.HALF, GAVE_UP, detail, family.given_up[-1]))
         return sorted(steps, key=lambda step: step.physical_offset or 0)
 
-    def _ended(self, family: Family) -> tuple[str, str]:
-        by = f"a mark in {OP_TOPIC} ends it"
+    def _ended(self, family: Family, half: StoredMessage) -> tuple[str, str]:
+        by = f"a mark in {ROCKSDB_OP_TOPIC if half.topic == ROCKSDB_HALF_TOPIC else OP_TOPIC} ends it"
         if family.sent:
             return COMMITTED, f"{by}: the commit of another copy of it is in {family.topic}"
         if self._reader.files.log.min_offset > 0:
@@ -215,8 +230,16 @@ class HeldBack:
         asked = "the producers were not asked yet"
         if checks:
             asked = f"producers of {properties.get(PRODUCER_GROUP)} were asked {counted(checks, 'time')}"
+        if half.topic == ROCKSDB_HALF_TOPIC and ended is False:
+            checks, is_dropped = self._in_rocksdb(half)
+            if is_dropped:
+                return step_at(
+                    Stage.HALF, GAVE_UP, "the broker asked too often, and dropped it from rocksdbstore/", half
+                )
+            if checks:
+                asked = f"producers of {properties.get(PRODUCER_GROUP)} were asked {counted(checks, 'time')}"
         if family.given_up:
-            detail = f"the broker gave it up ({family.given_up[-1].topic}): {asked}, and nobody said how it ended"
+            detail = f"the broker stopped asking ({family.given_up[-1].topic}): {asked}, and no producer answered"
             return step_at(Stage.HALF, GAVE_UP, detail, half)
         if ended is None:
             return step_at(Stage.HALF, UNKNOWN, f"marks that may end it cannot be read; {asked}", half)
@@ -228,19 +251,33 @@ class HeldBack:
 
     def _is_ended(self, half: StoredMessage) -> bool | None:
         """Whether a mark behind the half message names it; None where marks cannot be read."""
+        in_rocksdb = half.topic == ROCKSDB_HALF_TOPIC
         try:
-            view = self._view(OP_TOPIC, half.queue_id)
+            view = self._view(ROCKSDB_OP_TOPIC if in_rocksdb else OP_TOPIC, half.queue_id)
         except CorruptError:
             return None
         if view is None:
             return False
         damaged: list[CorruptError] = []
         for mark in _messages(view, view.queue.min_offset(half.physical_offset), Events(damage=damaged.append)):
-            if half.queue_offset in ended_offsets(mark.body):
+            if in_rocksdb and parse_long(mark.properties().get(names.TRANS_OFFSET, "")) == half.physical_offset:
+                return True
+            if not in_rocksdb and half.queue_offset in ended_offsets(mark.body):
                 return True
         for error in damaged:
             self._reader.events.damaged(error)
         return None if damaged else False
+
+    def _in_rocksdb(self, half: StoredMessage) -> tuple[int | None, bool]:
+        """How often the producers of an open half message were asked, and whether the broker dropped it."""
+        try:
+            storage = self._reader.files.message_storage
+            checks = None if storage is None else storage.checks_of(half.physical_offset)
+            reached = None if storage is None else storage.transactions_to()
+        except CorruptError as error:
+            self._reader.events.damaged(error)
+            return None, False
+        return checks, checks is None and reached is not None and reached >= half.physical_offset
 
     def _view(self, topic: str, queue_id: int) -> QueueView | None:
         queue = self._reader.files.queues.find(topic, queue_id)
@@ -280,7 +317,7 @@ class Consumers:
     """Offsets and filters of all groups, read once."""
 
     def __init__(self, reader: StoreReader, now: int, tags: str | None = None) -> None:
-        """`now` in ms; `tags`: what whoever asks says the groups take."""
+        """`now` in ms; `tags`: the tag expression that the caller gives for the groups."""
         self._reader = reader
         config = reader.files.layout.config
         self._offsets: dict[str, dict[str, dict[int, int]]] = {}
@@ -326,11 +363,13 @@ class Consumers:
         return offset if offset is not None and offset >= 0 else None
 
     def reached(self, group: str, topic: str, queue_id: int, queue_offset: int) -> Step:
-        """How a group's offset lies to a place of a queue."""
+        """Position of a group's offset relative to a place of a queue."""
         step = Step(Stage.GROUP, UNKNOWN, "", topic, queue_id, queue_offset, group=group)
         offset = self.offset(group, topic, queue_id)
         if offset is None:
             why = self.missing or "no offset of this queue is kept: it has not consumed, or keeps its offsets itself"
+            if not self.missing and self.configured and group.removesuffix(BROADCAST) not in self.configured:
+                why = f"no offset of this queue is kept, and {UNKNOWN_GROUP}"
             return step._replace(detail=f"{group}: {why}")
         step = step._replace(group_offset=offset, distance=queue_offset - offset)
         if (in_order := self._popping.said_in_order(group, topic, queue_id, queue_offset)) is not None:
@@ -439,7 +478,7 @@ def _judged(steps: list[Step]) -> tuple[Verdict, str]:
         known = "the timer has lost its checkpoint: no broker hands it out again" if reached.state == LOST else known
         return Verdict.UNKNOWN, f"was given it by POP, and {known}"
     if reached.state == BLOCKED:
-        return Verdict.BLOCKED, f"stands before a damaged message, {counted(reached.distance or 0, 'slot')} before it"
+        return Verdict.BLOCKED, f"is stuck at a damaged message, {counted(reached.distance or 0, 'slot')} before it"
     if reached.state == NOT_REACHED:
         ahead = counted(reached.distance or 0, "message")
         return Verdict.UNREAD, f"has not read it yet ({ahead} before it)"

@@ -1,4 +1,4 @@
-"""Messages that consumer groups gave up, in the %DLQ% topics: `rmqctl dlq list`."""
+"""Dead letters of consumer groups, in the %DLQ% topics: `rmqctl dlq list`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError, UsageError
 from rmqctl.formats.layouts import TRANSACTION_MASK
 from rmqctl.formats.message import Message, StoredMessage
+from rmqctl.formats.notebook import as_html
 from rmqctl.formats.properties import in_java_order
 from rmqctl.store.answers.config_offsets import in_one
 from rmqctl.store.answers.undispatched import CHECK_TIMES, IMMUNITY, PRODUCER_GROUP, undispatched
 from rmqctl.store.options import Events
 from rmqctl.store.pop.records import RETRY_PREFIX
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
-from rmqctl.store.read.filter import Criteria
+from rmqctl.store.read.filter import Criteria, TopicFilter
 from rmqctl.store.read.get import QueueView
 from rmqctl.store.read.query import NotIndexedError
 from rmqctl.store.read.reader import StoreReader
@@ -31,9 +32,9 @@ ORIGIN_ID = ("ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_MESSAGE_ID")
 
 
 class DeadLetter(NamedTuple):
-    """One message that `group` gave up. `origin_topic` and `origin_id`: the message that it was first, by its topic and
-    the broker's offset id; `unique_key` is the same on both. `attempts`: how often it was consumed in vain, the last
-    time just before `last_attempt_timestamp` (ms). None is what the message does not say, or what cannot be read."""
+    """A dead letter of `group`. `origin_topic` and `origin_id`: the message that it was first, by its topic and the
+    broker's offset id; `unique_key` is the same on both. `attempts`: how often it was consumed in vain, the last time
+    just before `last_attempt_timestamp` (ms). None is what the message does not say, or what cannot be read."""
 
     group: str
     queue_id: int
@@ -49,6 +50,9 @@ class DeadLetter(NamedTuple):
     physical_offset: int | None = None
     detail: str = ""
 
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
 
 def dead_letters(reader: StoreReader, group: str | None, topic: str | None) -> Iterator[DeadLetter]:
     """Those of all groups, or of `group`; with `topic` those that came from there and those too that cannot be read. By
@@ -58,7 +62,7 @@ def dead_letters(reader: StoreReader, group: str | None, topic: str | None) -> I
     def is_wanted(name: str) -> bool:
         return name.startswith(DLQ_PREFIX) and group in (None, name.removeprefix(DLQ_PREFIX))
 
-    behind = undispatched(reader.files, reader.events)
+    behind = undispatched(reader.files, reader.events, TopicFilter((DLQ_PREFIX + (group or "*"),)))
     for queue in reader.files.queues.of_topics(is_wanted):
         owner = queue.topic.removeprefix(DLQ_PREFIX)
         for row in _letters(reader.view_without_ext(queue), queue, owner, reader.events):
@@ -166,8 +170,8 @@ class DeadChoice(NamedTuple):
 
 class Redrive(NamedTuple):
     """One dead letter and what becomes of it. `state`: ready to be put as `message`; redriven before, as the message at
-    `earlier_offset` (physical); unplaced, because nobody knows the topic that it came from; or damaged. `queue_offset`
-    and `physical_offset` are those of the dead letter, `topic` and `queue_id` where it goes."""
+    `earlier_offset` (physical); unplaced, because the original topic is unknown; or damaged. `queue_offset` and
+    `physical_offset` are those of the dead letter, `topic` and `queue_id` where it goes."""
 
     group: str
     queue_offset: int
@@ -183,6 +187,9 @@ class Redrive(NamedTuple):
     message: Message | None = None
     dead: StoredMessage | None = None
 
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
     @property
     def is_ready(self) -> bool:
         """Whether it is to be put."""
@@ -195,8 +202,8 @@ def redrives(
     """The chosen dead letters of `group`, oldest first, those too that were redriven before, which are `ready` as well
     with `again`.
 
-    A message keeps its body, keys, unique key, born time and host. It begins anew with no retries behind it. In the
-    retry topic RETRY_TOPIC tells the client what topic to show (DefaultMQPushConsumerImpl#resetRetryAndNamespace), and
+    A message keeps its body, keys, unique key, born time and host. Its count of retries starts at 0. In the retry topic
+    RETRY_TOPIC tells the client what topic to show (DefaultMQPushConsumerImpl#resetRetryAndNamespace), and
     ORIGIN_MESSAGE_ID leads back to the first one as before; into the topic it came from it goes as a producer sends it.
 
     NotFoundError for a group without a %DLQ% topic; UnsupportedError for queues in a RocksDB.
@@ -320,7 +327,7 @@ class _Seen:
         if unique_key is None:
             return None, "it has no unique key: whether it was redriven before is not known"
         try:
-            found = self._reader.query(topic, unique_key, limit=_MOST_COPIES)
+            found = self._reader.indexed(topic, unique_key, limit=_MOST_COPIES)
         except NotIndexedError:
             return None, "there is no index: whether it was redriven before is not known"
         for message in found.messages:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import NamedTuple
+
+import numpy as np
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.checksums import whole_number
 from rmqctl.formats.errors import CorruptError, NotFoundError, UncertainError, UnreadableError, counted, lasting
 from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.notebook import as_html
 from rmqctl.store.answers.config_offsets import (
     DELAY_FILE,
     OFFSET_TABLE,
@@ -22,6 +26,7 @@ from rmqctl.store.answers.config_offsets import (
 from rmqctl.store.answers.undispatched import undispatched
 from rmqctl.store.config.config_files import why_unknown
 from rmqctl.store.files.reading import exists
+from rmqctl.store.log.columns import Int64s
 from rmqctl.store.options import Events
 from rmqctl.store.queues.consumequeue import QueueUnit
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
@@ -29,16 +34,10 @@ from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.filter import Criteria, TopicFilter, is_pattern
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.select import Selection
-from rmqctl.store.timer.recovered import (
-    WHEEL_MS,
-    PendingTimer,
-    RecoveredTimer,
-    TimedMessage,
-    due_time,
-    pending_messages,
-    recover_timer,
-)
-from rmqctl.store.timer.wheel import CHECKPOINT_FILE, read_timer_checkpoint
+from rmqctl.store.timer.pending import PendingTimer, pending_messages
+from rmqctl.store.timer.recovered import RecoveredTimer, due_time, recover_timer
+from rmqctl.store.timer.timed_columns import TimedRows
+from rmqctl.store.timer.wheel import CHECKPOINT_FILE, LOG_FOLDER, WHEEL_FILE, read_timer_checkpoint
 
 DELIVERED = "delivered"
 WAITING = "waiting"
@@ -78,14 +77,17 @@ class DelayLevel(NamedTuple):
     on_wheel: int | None = None
     to_enqueue: int | None = None
 
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
 
 def delay_levels(reader: StoreReader, now: int) -> Iterator[DelayLevel]:
-    """The levels that have a queue. A level that delayOffset.json does not name begins at 0, and none lies outside of
-    its queue (ScheduleMessageService#load). UnsupportedError for queues in a RocksDB."""
+    """The levels that have a queue. A level that delayOffset.json does not name begins at 0, and none is outside its
+    queue (ScheduleMessageService#load). UnsupportedError for queues in a RocksDB."""
     files = reader.files
     path = files.layout.config / DELAY_FILE
     table = table_in(path, OFFSET_TABLE, reader.events)
-    behind = undispatched(files, reader.events)
+    behind = undispatched(files, reader.events, TopicFilter((SCHEDULE_TOPIC,)))
     queues = files.queues.of_topics(SCHEDULE_TOPIC.__eq__)
     if table is None and queues:
         reader.events.noted(f"{why_unknown(path)}: without it a broker delivers all that is in the queues")
@@ -124,7 +126,7 @@ def unknown_level(levels: int) -> str:
 
 
 def _due(reader: StoreReader, queue: AnyConsumeQueue, row: DelayLevel, first: int) -> DelayLevel:
-    """`row` with what is due first. The due time stands in the queue itself, in place of a tags code."""
+    """`row` with what is due first. The queue holds the due time in place of a tags code."""
     unit, last = queue.unit(first), queue.unit(queue.max_offset - 1)
     if unit is not None and unit.is_written:
         row = row._replace(first_due_timestamp=unit.tags_code)
@@ -182,16 +184,16 @@ def timed(reader: StoreReader, now: int) -> Iterator[DelayLevel]:
     try:
         timer = recover_timer(reader, queue)
     except (CorruptError, UnreadableError) as error:
-        if isinstance(error, UnreadableError) and error.file != str(path):
+        if isinstance(error, UnreadableError) and not _is_of_timer(reader, error):
             raise
         reader.events.damaged(error if isinstance(error, CorruptError) else unread_part(error))
         if queue is not None and is_used:
             begin, end = queue.min_offset(reader.files.log.min_offset), queue.max_offset
             state = "is damaged" if isinstance(error, CorruptError) else "cannot be read"
-            detail = f"{path} {state}: what was delivered is not known"
+            detail = f"{error.file or path} {state}: what was delivered is not known"
             yield DelayLevel(None, None, UNKNOWN, None, begin, end, None, kind=TIMER, detail=detail)
         return
-    taken = timer.checkpoint.last_timer_queue_offset
+    taken = timer.taken
     if not is_used:
         if taken > 0:
             missing = f"the timer has taken {counted(taken, 'message')}, but its queue has no files"
@@ -209,6 +211,13 @@ def timed(reader: StoreReader, now: int) -> Iterator[DelayLevel]:
     yield from _rows(row, timer, pending, now)
 
 
+def _is_of_timer(reader: StoreReader, error: UnreadableError) -> bool:
+    """Return whether a file of the timer cannot be read: the levels can be, all the same."""
+    layout = reader.files.layout
+    names = (layout.config / CHECKPOINT_FILE, layout.root / WHEEL_FILE, layout.root / LOG_FOLDER)
+    return any(str(error.file).startswith(str(name)) for name in names)
+
+
 def _say(events: Events, pending: PendingTimer) -> None:
     if pending.recalled:
         events.noted(f"{counted(pending.recalled, 'message')} of the timer were taken back, and are not among these")
@@ -216,8 +225,8 @@ def _say(events: Events, pending: PendingTimer) -> None:
         events.noted(
             f"{pending.old_recalls} of these recalls have the form of RocketMQ 5.3.3, which a broker 5.5.0 ignores"
         )
-    if pending.twice:
-        count = counted(pending.twice, "message")
+    if twice := len(pending.twice):
+        count = counted(twice, "message")
         events.noted(
             f"{count} are on the wheel, and a broker that starts puts them there once more: it delivers them twice"
         )
@@ -226,43 +235,52 @@ def _say(events: Events, pending: PendingTimer) -> None:
 
 
 def _rows(row: DelayLevel, timer: RecoveredTimer, pending: PendingTimer, now: int) -> Iterator[DelayLevel]:
-    past = timer.checkpoint.last_timer_queue_offset - timer.queue_end
+    past = timer.taken - timer.queue_end
     if past > 0:
         detail = f"{counted(past, 'message')} past the end: a broker goes on at {timer.queue_offset}"
         yield row._replace(state=PAST_END, pending=None, detail=detail)
-    by_target: dict[tuple[str, int, bool], list[TimedMessage]] = {}
-    for one in pending.messages:
-        queue_id = -1 if one.queue_id is None else one.queue_id
-        by_target.setdefault((one.topic, queue_id, is_passed(one, now)), []).append(one)
-    for (_, _, is_lost), messages in sorted(by_target.items(), key=lambda one: (one[0][2], min(m.out for m in one[1]))):
-        yield _row_of(row, messages, now, is_lost=is_lost)
+    found = [
+        _row_of(row, pending, rows, now, is_lost=is_lost)
+        for is_passed in (pending.is_passed(now),)
+        for is_lost in (False, True)
+        for rows in _by_target(pending.rows, np.flatnonzero(is_passed == is_lost))
+    ]
+    yield from sorted(found, key=lambda one: (one.state == NOT_DELIVERED, one.first_due_timestamp, one.target_topic))
     if pending.damaged:
         hidden = f"{counted(pending.damaged, 'message')} of the timer cannot be read, and may wait"
         yield row._replace(state=DAMAGED, pending=None, detail=hidden)
-    elif not by_target and past <= 0:
+    elif not found and past <= 0:
         yield row
 
 
-def _row_of(row: DelayLevel, messages: list[TimedMessage], now: int, *, is_lost: bool) -> DelayLevel:
-    first = min(one.out for one in messages)
+def _by_target(rows: TimedRows, chosen: Int64s) -> Iterator[TimedRows]:
+    """Yield those of the chosen rows that wait for each queue, a copy of one queue at a time."""
+    topics, queues = rows["topic"][chosen], rows["queue_id"][chosen]
+    order = np.lexsort((queues, topics))
+    changes = (np.diff(topics[order]) != 0) | (np.diff(queues[order]) != 0)
+    yield from (rows[chosen[part]] for part in np.split(order, np.flatnonzero(changes) + 1) if len(part))
+
+
+def _row_of(row: DelayLevel, pending: PendingTimer, rows: TimedRows, now: int, *, is_lost: bool) -> DelayLevel:
+    queue_id = int(rows["queue_id"][0])
     row = row._replace(
         state=WAITING,
-        pending=len(messages),
-        first_due_timestamp=first,
-        last_due_timestamp=max(one.out for one in messages),
-        target_topic=messages[0].topic,
-        target_queue_id=messages[0].queue_id,
-        on_wheel=sum(one.on_wheel for one in messages),
-        to_enqueue=sum(one.to_enqueue for one in messages),
+        pending=len(rows),
+        first_due_timestamp=int(rows["out"].min()),
+        last_due_timestamp=int(rows["out"].max()),
+        target_topic=pending.topics[rows["topic"][0]],
+        target_queue_id=None if queue_id < 0 else queue_id,
+        on_wheel=int(np.count_nonzero(rows["on_wheel"])),
+        to_enqueue=int(np.count_nonzero(rows["to_enqueue"])),
     )
     if is_lost:
-        return row._replace(state=NOT_DELIVERED, detail=why_lost(messages[0]))
-    return with_lateness(row, sum(one.out <= now for one in messages), now)
+        return row._replace(state=NOT_DELIVERED, detail=why_lost(on_wheel=bool(rows["on_wheel"][0])))
+    return with_lateness(row, int(np.count_nonzero(rows["out"] <= now)), now)
 
 
-def why_lost(one: TimedMessage) -> str:
+def why_lost(*, on_wheel: bool) -> str:
     """Return why no broker delivers a message that waits in the timer."""
-    if one.on_wheel:
+    if on_wheel:
         return "due more than 7 days ago: a broker that starts now passes over it"
     return f"no slot of the wheel leads to it, and the timer has passed it: no broker delivers it; {_MENDED_BY}"
 
@@ -274,21 +292,33 @@ def due(reader: StoreReader, now: int) -> Iterator[UndeliveredMessage]:
     UnsupportedError for queues in a RocksDB.
     """
     files = reader.files
+    undispatched(files, reader.events, TopicFilter((SCHEDULE_TOPIC,)))
     offsets = offsets_of(table_in(files.layout.config / DELAY_FILE, OFFSET_TABLE, reader.events) or {})
     levels = len(files.config.delay_levels())
     queues = {queue.queue_id: queue for queue in files.queues.of_topics(SCHEDULE_TOPIC.__eq__)}
-    # (due, queue of the level or -1, queue offset, physical offset, whether no broker delivers it)
-    waiting: list[tuple[int, int, int, int, bool]] = []
-    for queue_id, queue in queues.items():
-        first = max(offsets.get(queue_id + 1, 0), queue.min_offset(files.log.min_offset))
-        waiting += [
-            (unit.tags_code, queue_id, unit.queue_offset, unit.physical_offset, queue_id >= levels)
-            for unit in queue.units(min(first, queue.max_offset), queue.max_offset)
-            if unit.is_written
-        ]
-    for one in _waiting_in_timer(reader):
-        waiting.append((one.out, -1, one.queue_offset, one.physical_offset, is_passed(one, now)))
-    for out, queue_id, queue_offset, physical_offset, is_stuck in sorted(waiting):
+    parts = [
+        np.array(
+            [
+                (unit.tags_code, queue_id, unit.queue_offset, unit.physical_offset, queue_id >= levels)
+                for unit in queue.units(
+                    min(max(offsets.get(queue_id + 1, 0), queue.min_offset(files.log.min_offset)), queue.max_offset)
+                )
+                if unit.is_written
+            ],
+            _DUE,
+        )
+        for queue_id, queue in queues.items()
+    ]
+    timer = _waiting_in_timer(reader)
+    in_timer = np.zeros(len(timer), _DUE)
+    for name in ("out", "queue_offset", "physical_offset"):
+        in_timer[name] = timer.rows[name]
+    in_timer["queue"], in_timer["is_stuck"] = -1, timer.is_passed(now)
+    waiting = np.concatenate([*parts, in_timer])
+    waiting = waiting[np.lexsort((waiting["queue_offset"], waiting["queue"], waiting["out"]))]
+    for out, queue_id, queue_offset, physical_offset, is_stuck in chain.from_iterable(
+        waiting[begin : begin + _CHUNK].tolist() for begin in range(0, len(waiting), _CHUNK)
+    ):
         try:
             message = reader.lookup(physical_offset)
         except NotFoundError:  # removed by a cleaner meanwhile
@@ -303,23 +333,25 @@ def due(reader: StoreReader, now: int) -> Iterator[UndeliveredMessage]:
         yield row._replace(kind=TIMER) if queue_id < 0 else row._replace(level=queue_id + 1)
 
 
-def is_passed(one: TimedMessage, now: int) -> bool:
-    """Return whether no broker that starts now delivers a message that waits in the timer."""
-    return one.is_lost or (one.on_wheel and not one.to_enqueue and one.out < now - WHEEL_MS)
+# a message that waits: `queue` of its level, -1 for the timer; `is_stuck`: no broker delivers it
+_DUE = np.dtype(
+    [("out", "i8"), ("queue", "i4"), ("queue_offset", "i8"), ("physical_offset", "i8"), ("is_stuck", np.bool_)]
+)
+_CHUNK = 16_384
 
 
-def _waiting_in_timer(reader: StoreReader) -> list[TimedMessage]:
-    """Return what waits in the timer, in the order of its queue; nothing where that is not known."""
+def _waiting_in_timer(reader: StoreReader) -> PendingTimer:
+    """Return what waits in the timer; nothing where that is not known."""
     queue: AnyConsumeQueue | None = reader.files.queues.find(TIMER_TOPIC, 0)
     try:
         timer = recover_timer(reader, queue)
     except CorruptError as error:
         reader.events.damaged(error)
-        return []
+        return PendingTimer()
     except UnreadableError as error:
         reader.events.damaged(unread_part(error))
-        return []
-    return pending_messages(reader, queue, timer).messages
+        return PendingTimer()
+    return pending_messages(reader, queue, timer)
 
 
 # Find delayed messages that a broker passed without delivering them: `rmqctl delays --undelivered`.
@@ -405,6 +437,7 @@ def _without_copy(
 def _passed(reader: StoreReader) -> Iterator[tuple[UndeliveredMessage, _Identity]]:
     """Yield the messages that their level or the timer has passed."""
     files = reader.files
+    undispatched(files, reader.events, TopicFilter((SCHEDULE_TOPIC,)))
     path = files.layout.config / DELAY_FILE
     queues = files.queues.of_topics(SCHEDULE_TOPIC.__eq__)
     table = table_in(path, OFFSET_TABLE, reader.events)

@@ -1,11 +1,10 @@
-"""Where a message lies: its frame in the log, its slot in the queue, its entries in the index, and when it goes."""
+"""Evidence of a message's place: its frame in the log, its slot in the queue, its index entries, and its expiry."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,8 @@ from rmqctl.formats.message import StoredMessage, unread_body
 from rmqctl.formats.properties import has_queue_slot
 from rmqctl.store.answers.config_offsets import KnownNames
 from rmqctl.store.answers.steps import Stage, Step, step_at
+from rmqctl.store.answers.undispatched import remade_by
+from rmqctl.store.config.config import next_hour
 from rmqctl.store.files.layout import is_database, is_safe_topic
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.log.walk import message_if_any
@@ -33,7 +34,7 @@ from rmqctl.store.pop.load import ReadsNext
 from rmqctl.store.pop.records import KV_FOLDER, RETRY_PREFIX, pop_retry_topics
 from rmqctl.store.pop.state import PopMessage
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
-from rmqctl.store.queues.dispatch import QueueSlot, highest_plausible, index_keys, queue_slots
+from rmqctl.store.queues.dispatch import FurtherSlots, QueueSlot, highest_plausible, index_keys, queue_slots
 from rmqctl.store.queues.queue_table import beginning, superseding
 from rmqctl.store.read.query import entries_of
 from rmqctl.store.read.reader import StoreReader
@@ -53,7 +54,6 @@ DUE = "due"
 LAST = "last-file"
 EXPIRED = "expired"
 _HOUR_MS = 3_600_000
-_DAY = timedelta(days=1)
 
 
 def stored_step(reader: StoreReader, message: StoredMessage) -> Step:
@@ -89,14 +89,22 @@ def queue_steps(reader: StoreReader, message: StoredMessage) -> Iterator[Step]:
         detail = "its topic cannot be the name of a directory: it has no queue, and no consumer gets it"
         yield step_at(Stage.QUEUE, MISSING, detail, message)
         return
+    if message.queue_id < 0:
+        detail = f"its queue id {message.queue_id} cannot be right, and no checksum covers it: no consumer gets it"
+        yield step_at(Stage.QUEUE, IMPOSSIBLE, detail, message)
+        return
     try:
         queue = reader.files.queues.find(message.topic, message.queue_id)
     except CorruptError as error:
         yield step_at(Stage.QUEUE, UNKNOWN, str(error), message)
         return
     is_batch = queue is not None and not isinstance(queue, ConsumeQueue)
+    further = FurtherSlots(reader.files.queues.find)
     for slot in queue_slots(message, reader.files.config.delay_levels(), is_batch):
-        yield _slot_step(reader, message, slot)
+        yield _slot_step(reader, message, further.placed(slot) if slot.is_further else slot)
+
+
+_UNTIL = "no consumer gets it before `rmqctl recover` writes the slot"
 
 
 def _slot_step(reader: StoreReader, message: StoredMessage, slot: QueueSlot) -> Step:
@@ -112,10 +120,17 @@ def _slot_step(reader: StoreReader, message: StoredMessage, slot: QueueSlot) -> 
         return step._replace(state=IMPOSSIBLE, detail=f"{what}: {where}; no consumer gets it")
     if queue is None:
         names = KnownNames.of(reader.files)
-        if not names.is_removed(slot.topic) and names.earlier_life()(slot.topic, message.physical_offset):
-            why = "the topic was created after it, or changed since, and the queue has no files"
-            return step._replace(state=SUPERSEDED, detail=f"{name} is not there: {why}; no consumer gets it")
-        return step._replace(state=MISSING, detail=f"{name} is missing: the queue has no files; no consumer gets it")
+        if names.earlier_life()(slot.topic, message.physical_offset):
+            state, is_missing, then = MISSING, "is missing", "no consumer gets it"
+            if names.is_removed(slot.topic):
+                why = "topics.json does not name the topic, which has no queue"
+            elif names.may_be_lost(slot.topic):
+                why = "the queue has no files: lost, or the topic was created again after the message"
+                then = remade_by(reader.files, slot.topic)
+            else:
+                state, is_missing, why = SUPERSEDED, "is not there", "the topic was deleted after the message"
+            return step._replace(state=state, detail=f"{name} {is_missing}: {why}; {then}")
+        return step._replace(state=MISSING, detail=f"{name} is missing: the queue has no files; {_UNTIL}")
     read = partial(message_if_any, reader.files.log)
     later = superseding(queue, number, message.physical_offset, read)
     if later is not None:
@@ -128,13 +143,13 @@ def _slot_step(reader: StoreReader, message: StoredMessage, slot: QueueSlot) -> 
         return step._replace(state=SUPERSEDED, detail=f"{why}: {now}; no consumer gets it")
     if number >= queue.max_offset:
         ends = f"the queue ends at {queue.max_offset}"
-        return step._replace(state=MISSING, detail=f"{name} is not there: {ends}; no consumer gets it")
+        return step._replace(state=MISSING, detail=f"{name} is not there: {ends}; {_UNTIL}")
     unit = queue.unit(number)
     if unit is None or not unit.is_written:
-        return step._replace(state=MISSING, detail=f"{name} is empty or in no file; no consumer gets it")
+        return step._replace(state=MISSING, detail=f"{name} is empty or in no file; {_UNTIL}")
     if unit.physical_offset != message.physical_offset:
         at = f"{name} leads to physical offset {unit.physical_offset}, not to it"
-        return step._replace(state=WRONG, detail=f"{at}; no consumer gets it")
+        return step._replace(state=WRONG, detail=f"{at}; {_UNTIL}")
     return step
 
 
@@ -151,6 +166,8 @@ def index_step(reader: StoreReader, message: StoredMessage) -> Step:
         index = reader.files.index
     except UnreadableError as error:
         return step._replace(state=UNKNOWN, detail=f"the index cannot be read: {error}")
+    if reader.files.has_keys_in_rocksdb_alone:
+        return _rocksdb_step(reader, message, step)
     if not index.files and not index.problems:
         return step._replace(state=MISSING, detail="the store has no index: no key query finds it")
     damaged: list[CorruptError] = []
@@ -167,6 +184,20 @@ def index_step(reader: StoreReader, message: StoredMessage) -> Step:
     if lost:
         return step._replace(state=MISSING, detail=f"no entry leads to it by {listed}: key queries do not find it so")
     return step._replace(detail=f"entries lead to it by {', '.join(repr(key) for key in keys)}")
+
+
+def _rocksdb_step(reader: StoreReader, message: StoredMessage, step: Step) -> Step:
+    key = message.properties().get(names.UNIQUE_KEY)
+    if not key:
+        return step._replace(state=NONE, detail="it has no unique key, and the RocksDB index takes no message without")
+    try:
+        storage = reader.files.message_storage
+        place = message.physical_offset, message.store_timestamp
+        if storage is not None and storage.has(message.topic, key, *place):
+            return step._replace(detail=f"entries of {storage.folder.name}/ lead to it")
+    except CorruptError as error:
+        return step._replace(state=DAMAGED, detail=f"whether it is found by its keys is not known: {error}")
+    return step._replace(state=MISSING, detail="no entry of the RocksDB index leads to it: key queries do not find it")
 
 
 # ---- the end
@@ -189,7 +220,12 @@ def expiry_step(reader: StoreReader, message: StoredMessage, now: int) -> Step:
         due = _due(log.files, file, config.file_reserved_time * _HOUR_MS)
     except OSError as error:
         return step._replace(detail=f"the age of its file cannot be read: {error}")
-    removed = _next_hour(max(due, now), config.delete_when)
+    try:
+        removed = next_hour(max(due, now), config.delete_when)
+    except UsageError as error:
+        return step._replace(detail=error.message)
+    if removed is None:
+        return step._replace(detail=f"it goes only when the disk is full: deleteWhen names no hour ({rule})")
     if due <= now:
         is_time = removed == now
         going = "as soon as a broker runs" if is_time else f"when a broker runs at {format_time(removed)}"
@@ -204,17 +240,6 @@ def _due(files: list[MappedFile], file: MappedFile, reserved: int) -> int:
     """When the file and all before it are old enough, in ms (MappedFileQueue#deleteExpiredFileByTime)."""
     before = [one for one in files if one.start_offset <= file.start_offset]
     return max(os.stat(one.path).st_mtime_ns // 1_000_000 for one in before) + reserved
-
-
-def _next_hour(moment: int, delete_when: str) -> int:
-    """The first moment, ms, from `moment` on that lies in an hour of deleteWhen, by this machine's time of day."""
-    hours = sorted({int(part) for part in delete_when.split(";") if part.strip().isdigit() and int(part) < 24})
-    start = datetime.fromtimestamp(moment / 1000).astimezone()
-    if not hours or start.hour in hours:
-        return moment
-    day = start.replace(minute=0, second=0, microsecond=0)
-    candidates = (day.replace(hour=hour) + days for days in (timedelta(0), _DAY) for hour in hours)
-    return min(round(one.timestamp() * 1000) for one in candidates if one > start)
 
 
 # Whether a group takes its messages by POP, and what the store says of one that was handed out to it. The offset of

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, UsageError, counted
+from rmqctl.formats.notebook import as_html
 from rmqctl.store.answers.config_offsets import (
+    GROUP_TABLE,
     KnownNames,
     OffsetKey,
     consumer_table,
@@ -24,7 +26,7 @@ from rmqctl.store.answers.unread import unread_messages, unread_queues
 from rmqctl.store.pop.records import FS
 from rmqctl.store.pop.state import PopState
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
-from rmqctl.store.read.filter import TagFilter
+from rmqctl.store.read.filter import TagFilter, TopicFilter
 from rmqctl.store.read.reader import StoreReader
 
 # What consumer groups filter by, as far as a broker keeps it: clients tell it their filters, and most stay unwritten.
@@ -39,7 +41,7 @@ _TAG = "TAG"
 
 
 class KnownFilter(NamedTuple):
-    """What a group takes of a topic, and what says so. `tags` is None for an expression that is no tags (SQL92)."""
+    """What a group takes of a topic, and what says so. `tags` is None for an SQL92 expression."""
 
     expression: str
     tags: TagFilter | None
@@ -50,14 +52,14 @@ class KnownFilters:
     """The filters of all groups."""
 
     def __init__(self, groups: Mapping[Any, Any], by_topic: Mapping[Any, Any], given: str | None = None) -> None:
-        """`groups`: the subscriptionGroupTable; `by_topic`: the FILTER_TABLE of FILTER_FILE. `given`: tags that whoever
-        asks says the groups take, which count before anything kept. UsageError for tags that are none."""
+        """`groups`: the subscriptionGroupTable; `by_topic`: the FILTER_TABLE of FILTER_FILE. `given`: tags that the
+        caller gives for the groups; they override stored ones. UsageError for tags that are none."""
         self._given = None if given is None else KnownFilter(given, TagFilter(given), "as given")
         self._groups = groups
         self._by_topic = by_topic
 
     def of(self, group: str, topic: str) -> KnownFilter | None:
-        """What `group` takes of `topic`; None where nobody knows."""
+        """Return the filter of `group` for `topic`; None if it is unknown."""
         return self._given or self._of_subscription(group, topic) or self._kept(group, topic)
 
     def _of_subscription(self, group: str, topic: str) -> KnownFilter | None:
@@ -89,7 +91,6 @@ def _filter(entry: Mapping[Any, Any], source: str) -> KnownFilter | None:
 
 
 GROUP_FILE = "subscriptionGroup.json"
-GROUP_TABLE = "subscriptionGroupTable"
 
 CAUGHT_UP = "caught-up"
 BEHIND = "behind"
@@ -125,6 +126,9 @@ class GroupQueue(NamedTuple):
     tagged_lag: int | None = None
     in_flight: int | None = None
     detail: str = ""
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
 
 def group_queues(
@@ -178,7 +182,7 @@ def group_queues(
 
 
 class _Standing(NamedTuple):
-    """How a group stands in a queue: what of a GroupQueue is found out together."""
+    """Position of a group in a queue: the fields of a GroupQueue that are found together."""
 
     state: str
     lag: int | None = None
@@ -187,8 +191,8 @@ class _Standing(NamedTuple):
 
 
 class _Delay(NamedTuple):
-    """How late a group is: store times (ms) of the first unread message and the queue's last, None where one cannot be
-    told; `is_damaged`, and what is to be said of it."""
+    """Delay of a group: store times (ms) of the first unread message and the queue's last, None if unknown;
+    `is_damaged`, and what to report about it."""
 
     begun: int | None = None
     ended: int | None = None
@@ -212,7 +216,7 @@ class _Queues:
         self._offsets = offsets
         self._names = KnownNames.of(reader.files)
         self._entries = topic_entries(reader.files.layout)
-        self._behind = undispatched(reader.files, reader.events)
+        self._behind = undispatched(reader.files, reader.events, TopicFilter(topics) if topics else None)
         self._unread = {(one.copy.topic, one.copy.queue_id): one for one in unread_queues(reader.files)}
         self._log = reader.files.log
         self._filters = filters
@@ -238,7 +242,7 @@ class _Queues:
         if len(kept) < len(queues):
             for number, offset in queues.items():
                 if not offsets_of({number: offset}):
-                    said = f"{owner.topic}@{owner.group} queue {number}: {offset!r} is none"
+                    said = f"{owner.topic}@{owner.group} queue {number}: {offset!r} is not a valid offset"
                     self._reader.events.damaged(CorruptError(said, file=self._offsets))
         offsets = {number: offset for number, offset in kept.items() if offset >= 0}
         there = self._queues.get(owner.topic, {})
@@ -313,8 +317,6 @@ class _Queues:
     def _delay(self, queue: AnyConsumeQueue, first: int, end: int) -> _Delay:
         """How late a group is that has `first` before it. That message is read whole: damage would stop the group."""
         unit, last = queue.unit(first), end - 1
-        if not self._log.files and self._reader.files.dledger is not None:
-            return _Delay(detail="how late it is cannot be told: messages in a DLedger log are not read")
         begun = ended = detail = None
         is_damaged = False
         try:
@@ -338,7 +340,7 @@ class _Queues:
                 CorruptError(f"unit {last}, the last one, leads to no message", file=queue.directory)
             )
             is_damaged = True
-            detail = in_one(detail, "the last message is damaged, so how late the group is cannot be told")
+            detail = in_one(detail, "the last message is damaged, so the delay of the group is unknown")
         return _Delay(begun, ended, is_damaged, detail)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -14,33 +13,22 @@ from rmqctl.formats.errors import (
     CorruptError,
     NotFoundError,
     RmqctlError,
-    UnreadableError,
     UnsupportedError,
     UsageError,
-    counted,
 )
 from rmqctl.formats.hosts import parse_offset_message_id
 from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.notebook import as_html
 from rmqctl.store.answers.dead_letters import DLQ_PREFIX, ORIGIN_ID, said_first
-from rmqctl.store.answers.undispatched import GIVEN_UP_TOPIC, HALF_TOPIC
-from rmqctl.store.files.layout import is_safe_topic
-from rmqctl.store.index.index_service import IndexService
+from rmqctl.store.answers.undispatched import GIVEN_UP_TOPIC, HALF_TOPIC, ROCKSDB_HALF_TOPIC
 from rmqctl.store.options import UNHEARD
 from rmqctl.store.pop.records import RETRY_PREFIX
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
-from rmqctl.store.read.filter import Criteria, known_topics
+from rmqctl.store.read.by_key import messages_by_key
+from rmqctl.store.read.filter import Criteria, TopicFilter
 from rmqctl.store.read.frames import MessageRemovedError, message_at
-from rmqctl.store.read.query import (
-    END_OF_TIME,
-    KeyQuery,
-    lookup,
-    lookup_offset_id,
-    may_be_offset_id,
-    query_index,
-    query_scan,
-    unindexed_spans,
-)
+from rmqctl.store.read.query import END_OF_TIME, KeyQuery, QueryResult, lookup, lookup_offset_id, may_be_offset_id
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.select import Selection, in_log_order
 
@@ -88,8 +76,8 @@ class Step(NamedTuple):
     """One piece of evidence. `state` is a word of its stage (docs/commands.md), `detail` says it to people.
 
     `timestamp` (ms) is that of what the step tells: stored, due, given up, expires. `group_offset` is the queue offset
-    that a group reads next, and `distance` how far the message lies behind it: so many messages come first, and a
-    negative number is how far the group is past it. None is what does not apply, or is not known.
+    that a group reads next; `distance` is the number of messages before this one, negative if the group is past it.
+    None is what does not apply, or is not known.
     """
 
     stage: Stage
@@ -114,8 +102,8 @@ class GroupVerdict(NamedTuple):
 
 
 class Whereabouts(NamedTuple):
-    """One message. `found_by` says what `asked` turned out to be; None where nothing was found. What names the message
-    is None where it cannot be read; `groups` and `evidence` may say something all the same."""
+    """One message. `found_by` says what `asked` turned out to be; None where nothing was found. The identity of the
+    message is None if it cannot be read; `groups` and `evidence` may still have something."""
 
     asked: str
     found_by: str | None
@@ -132,6 +120,9 @@ class Whereabouts(NamedTuple):
     store_timestamp: int | None = None
     groups: tuple[GroupVerdict, ...] = ()
     evidence: tuple[Step, ...] = ()
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
 
 def step_at(stage: Stage, state: str, detail: str, message: StoredMessage) -> Step:
@@ -167,8 +158,8 @@ class Place(NamedTuple):
 
 @dataclass
 class Named:
-    """What one name leads to without a look for keys: a message, or why there is none (`error`); `place` is known of a
-    message that cannot be read, too."""
+    """Result of one name without a search for keys: a message, or the reason without one (`error`); `place` may be
+    known of a message that cannot be read."""
 
     how: str
     message: StoredMessage | None = None
@@ -194,9 +185,9 @@ def _is_offset(text: str) -> bool:
 
 
 def at_place(reader: StoreReader, place: Place) -> Named:
-    """The message in a slot of a queue. Where the queue does not lead to it, the log is searched for it, which is told:
-    between the messages of the slots around it. NotFoundError for a queue that nothing knows of, UnsupportedError where
-    it lies in a RocksDB and the log has no such message."""
+    """The message in a slot of a queue. If the queue does not lead to it, the log between the neighbouring messages is
+    searched, with a note. NotFoundError for an unknown queue, UnsupportedError if it is in a RocksDB and the log has no
+    such message."""
     named = Named(BY_PLACE, place=place)
     try:
         queue = reader.queue(place.topic, place.queue_id)
@@ -210,6 +201,11 @@ def at_place(reader: StoreReader, place: Place) -> Named:
     if place.queue_offset < begin:
         lost = reader.in_empty_file(queue, place.queue_offset)
         named.error = lost or MessageRemovedError(f"the queue begins at {begin} now")
+        first, log_begin = queue.unit(begin), reader.files.log.min_offset
+        # a cleaner removes the files of a queue that lead before the log, which a queue without them begins after
+        may_be_there = queue.unit(begin - 1) is None and first is not None and first.physical_offset > log_begin
+        if lost is None and first is not None and may_be_there:
+            named.message = _in_log(reader, place, (log_begin, first.physical_offset))
         return named
     unit = next(queue.units(place.queue_offset, place.queue_offset + 1), None)
     if unit is not None and unit.is_written:
@@ -225,7 +221,7 @@ def at_place(reader: StoreReader, place: Place) -> Named:
     elif place.queue_offset >= end:
         named.error = NotFoundError(f"the queue ends at {end}, and the log behind its last message has no such one")
     else:
-        what = "lies in no file of the queue" if unit is None else "leads nowhere"
+        what = "is in no file of the queue" if unit is None else "leads nowhere"
         named.error = CorruptError(f"slot {place.queue_offset} {what}", file=queue.directory)
     reader.events.noted(
         f"slot {place.queue_offset} of {place.topic} queue {place.queue_id} leads to no message of its own: "
@@ -236,7 +232,7 @@ def at_place(reader: StoreReader, place: Place) -> Named:
 
 
 def _is_message(reader: StoreReader, physical_offset: int) -> bool:
-    """Whether a good message begins there, whatever it is."""
+    """Return whether any good message begins there."""
     try:
         message_at(reader.files.log, physical_offset)
     except (CorruptError, NotFoundError):
@@ -250,25 +246,26 @@ def _span_around(queue: AnyConsumeQueue, queue_offset: int) -> tuple[int, int | 
     for unit in queue.units(max(0, queue_offset - _NEIGHBOURS), queue_offset + _NEIGHBOURS):
         if unit.is_written and unit.queue_offset < queue_offset:
             begin = unit.physical_offset
-        elif unit.is_written and end is None:
+        elif unit.is_written and unit.queue_offset > queue_offset and end is None:
             end = unit.physical_offset
     if begin == 0 and queue_offset > queue.max_offset:
         last = queue.unit(queue.max_offset - 1)
         begin = last.physical_offset if last is not None and last.is_written else 0
-    return begin, end
+    return (begin, end) if end is None or begin < end else (0, None)
 
 
 def _in_log(reader: StoreReader, place: Place, span: tuple[int, int | None]) -> StoredMessage | None:
-    """The message that says of itself that it has that place. Damage on the way is not told: the slot's is."""
+    """The last message that says of itself that it has that place: earlier ones are of lives before the topic was
+    created again. Damage on the way is not reported, only that of the slot."""
     end = END_OF_TIME if span[1] is None else span[1]
     criteria = Criteria(topic=place.topic, queue_id=place.queue_id)
     log = reader.files.log
-    selection = Selection(criteria)
     events = reader.events._replace(damage=UNHEARD.damage)
-    walked = in_log_order(log, selection, events)
-    if span[0] > 0:
-        walked = (one for one in query_scan(log, criteria, END_OF_TIME, events, [(span[0], end)]))
-    return next((one for one in walked if one.queue_offset == place.queue_offset), None)
+    walked = in_log_order(log, Selection(criteria, max(span[0], 0), end), events, span[0] if span[0] > 0 else None)
+    last = None
+    for one in walked:
+        last = one if one.queue_offset == place.queue_offset else last
+    return last
 
 
 def by_offset(reader: StoreReader, text: str) -> Named | None:
@@ -299,101 +296,17 @@ def search_key(message: StoredMessage) -> str | None:
     return next(iter(names.split_keys(properties.get(names.KEYS))), None)
 
 
-# All stored messages with a key: through the index where it can be trusted, else by a walk over the log.
-
 # a key may be on any number of messages, and all of them would be kept in memory
 _MOST = 10_000
 
 
-@dataclass
-class Copies:
-    """Messages with a key. `damaged`: what may hide others, or is damage on the way to them. `removed`: index
-    entries with the key's hash whose messages went with old files. `is_walked`: the whole log was searched."""
-
-    messages: list[StoredMessage] = field(default_factory=list)
-    damaged: list[CorruptError] = field(default_factory=list)
-    removed: int = 0
-    leads: list[int] = field(default_factory=list)
-    """Where index entries with the key's hash lead to damage."""
-    is_walked: bool = False
-
-
-def usable_index(reader: StoreReader) -> IndexService | None:
-    """The index, None where it cannot lead to every message, and why, which is told."""
-    why = ""
-    try:
-        index = reader.files.index
-    except UnreadableError as error:
-        why = f"the index cannot be read ({error})"
-    else:
-        broken = [path for path, _ in index.problems if path.name.isdigit()]
-        if broken:
-            why = f"{counted(len(broken), 'index file')} cannot be used, such as {broken[0]}"
-        elif not index.files:
-            why = "there is no index"
-        else:
-            return index
-    reader.events.noted(f"{why}: the whole commitlog is searched")
-    return None
-
-
-def copies_with(reader: StoreReader, key: str, also: set[str]) -> Copies:
+def copies_with(reader: StoreReader, key: str, also: set[str]) -> QueryResult:
     """Every message with `key`, among its KEYS or as its unique key, in any topic; the topics `also` are asked for even
-    if nothing else in the store names them. What the index does not cover is walked over, and all of the log where the
-    index cannot be trusted or leads to damage. UnreadableError."""
-    index = usable_index(reader)
-    topics = _topics(reader) if index is not None else None
-    if index is None or topics is None:
-        return _walked(reader, key)
-    found: dict[int, StoredMessage] = {}
-    copies = Copies()
-    log = reader.files.log
-    for topic in sorted(topics | also):
-        answer = query_index(index, log, KeyQuery(topic, key, limit=_MOST))
-        found.update({message.physical_offset: message for message in answer.messages})
-        if len(answer.messages) >= _MOST:
-            _tell_cut(reader, key)
-        copies.damaged += answer.damaged
-        copies.removed += answer.removed
-    if copies.damaged:
-        reader.events.noted(f"the index leads to damage ({copies.damaged[0]}): the whole commitlog is searched")
-        walked = _walked(reader, key)
-        walked.damaged = [*copies.damaged, *walked.damaged]
-        walked.removed = copies.removed
-        walked.leads = [one.physical_offset for one in copies.damaged if one.physical_offset is not None]
-        return walked
-    spans = unindexed_spans(log, index)
-    more = query_scan(log, Criteria(key=key), _MOST, reader.events._replace(damage=copies.damaged.append), spans)
-    found.update({message.physical_offset: message for message in more})
-    copies.messages = list(found.values())
-    return copies
-
-
-def _topics(reader: StoreReader) -> set[str] | None:
-    """Topics to ask the index for; None, which is told, where nobody knows all of them: it finds a key by its topic."""
-    try:
-        topics = set(known_topics(reader.files))
-        is_whole = bool(reader.files.queues.topics())
-    except CorruptError:
-        topics, is_whole = set(), False
-    if not is_whole:
-        reader.events.noted("the store's topics are not all known without its queues: the whole commitlog is searched")
-        return None
-    return {topic for topic in topics if is_safe_topic(topic)}
-
-
-def _walked(reader: StoreReader, key: str) -> Copies:
-    copies = Copies(is_walked=True)
-    selection = Selection(Criteria(key=key))
-    found = in_log_order(reader.files.log, selection, reader.events._replace(damage=copies.damaged.append))
-    copies.messages = list(deque(found, maxlen=_MOST))
+    if nothing else in the store names them. UnreadableError."""
+    copies = messages_by_key(reader.files, KeyQuery("", key, limit=_MOST), TopicFilter(), None, reader.events, also)
     if len(copies.messages) == _MOST:
-        _tell_cut(reader, key)
+        reader.events.noted(f"{_MOST} messages or more have the key {key!r}: only the newest of them are looked at")
     return copies
-
-
-def _tell_cut(reader: StoreReader, key: str) -> None:
-    reader.events.noted(f"{_MOST} messages or more have the key {key!r}: only the newest of them are looked at")
 
 
 # Which stored messages are one message to those who sent and consume it: its copies, by the properties they keep.
@@ -412,7 +325,7 @@ class Role(enum.Enum):
     DEAD = enum.auto()
 
 
-_BY_TOPIC = {HALF_TOPIC: Role.HALF, GIVEN_UP_TOPIC: Role.GIVEN_UP}
+_BY_TOPIC = {HALF_TOPIC: Role.HALF, ROCKSDB_HALF_TOPIC: Role.HALF, GIVEN_UP_TOPIC: Role.GIVEN_UP}
 _HOPS = (Role.RETRY_WAITS, Role.RETRY, Role.DEAD)
 
 
@@ -469,7 +382,7 @@ class Family:
 
     @property
     def shown(self) -> StoredMessage:
-        """The one to speak of: as it lies in its topic, else the first that is left."""
+        """The copy to report: the one in its topic, else the first that is left."""
         return self.sent[0] if self.sent else self.members[0]
 
     @property
@@ -488,8 +401,8 @@ class Family:
 def families(messages: Iterable[StoredMessage]) -> list[Family]:
     """Messages put together that are one to their consumers, the latest first.
 
-    Copies keep the unique key (UNIQ_KEY). All elements of a batch may share one; there, and in general, retries and
-    dead letters are told apart by ORIGIN_MESSAGE_ID, the id of the message that was consumed first
+    Copies keep the unique key (UNIQ_KEY). All elements of a batch may share one. ORIGIN_MESSAGE_ID, the id of the
+    message that was consumed first, then separates retries and dead letters
     (AbstractSendMessageProcessor#consumerSendMsgBack).
     """
     by_key: dict[str, list[StoredMessage]] = {}
@@ -501,7 +414,7 @@ def families(messages: Iterable[StoredMessage]) -> list[Family]:
 
 
 def _first_id(message: StoredMessage) -> str:
-    """What stands in for a unique key: the id that the message had when it was consumed first."""
+    """Return the substitute of a unique key: the id of the message when it was first consumed."""
     return said_first(message.properties(), ORIGIN_ID) or message.message_id
 
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from rmqctl.formats import properties as names
-from rmqctl.formats.checksums import whole_number
+from rmqctl.formats.checksums import parse_long, whole_number
 from rmqctl.formats.errors import CorruptError, NotFoundError
 from rmqctl.formats.layouts import TRANSACTION_MASK
 from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.notebook import as_html
 from rmqctl.formats.properties import TRANSACTION_COMMIT
 from rmqctl.store.answers.config_offsets import CONSUMER_FILE, consumer_table, offset_key, offsets_of
 from rmqctl.store.answers.undispatched import (
@@ -19,11 +20,14 @@ from rmqctl.store.answers.undispatched import (
     HALF_TOPIC,
     OP_TOPIC,
     PRODUCER_GROUP,
+    ROCKSDB_HALF_TOPIC,
+    ROCKSDB_OP_TOPIC,
     ended_offsets,
     undispatched,
 )
 from rmqctl.store.options import Events
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
+from rmqctl.store.read.filter import TopicFilter
 from rmqctl.store.read.get import QueueView
 from rmqctl.store.read.query import NotIndexedError
 from rmqctl.store.read.reader import StoreReader
@@ -33,13 +37,14 @@ COMMITTED = "committed"
 ENDED = "ended"
 UNKNOWN = "unknown"
 DAMAGED = "damaged"
+_TOPICS = {HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC, ROCKSDB_HALF_TOPIC, ROCKSDB_OP_TOPIC}
 
 
 class HalfMessage(NamedTuple):
     """A half message without an end. `age_ms`: since it was born; `checks`: how often its producers were asked for its
     end. None is what is not known; `detail` says why.
 
-    `queue_offset` is that in RMQ_SYS_TRANS_HALF_TOPIC, by which an end names it.
+    `queue_offset` is that in RMQ_SYS_TRANS_HALF_TOPIC, by which an end names it, or in `half_topic`.
     """
 
     queue_id: int
@@ -55,6 +60,10 @@ class HalfMessage(NamedTuple):
     born_timestamp: int | None = None
     store_timestamp: int | None = None
     detail: str = ""
+    half_topic: str = HALF_TOPIC
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
 
 class _Ends(NamedTuple):
@@ -72,8 +81,8 @@ def unresolved_halves(reader: StoreReader, now: int) -> Iterator[HalfMessage]:
     the broker gives up what it asked for too often. UnsupportedError for queues in a RocksDB.
     """
     starts = _starts(reader)
-    behind = undispatched(reader.files, reader.events)
-    queues = reader.files.queues.of_topics({HALF_TOPIC, OP_TOPIC, GIVEN_UP_TOPIC}.__contains__)
+    behind = undispatched(reader.files, reader.events, TopicFilter(_TOPICS))
+    queues = reader.files.queues.of_topics(_TOPICS.__contains__)
     ops = {queue.queue_id: queue for queue in queues if queue.topic == OP_TOPIC}
     given_up: set[str] | None = None
     for queue in queues:
@@ -102,6 +111,64 @@ def unresolved_halves(reader: StoreReader, now: int) -> Iterator[HalfMessage]:
             if key is not None and (last[key] != offset or key in (given_up or ())):
                 continue
             yield lost.told(_half(message, now, ends))
+    yield from _in_rocksdb(reader, queues, now)
+
+
+def _in_rocksdb(reader: StoreReader, queues: list[AnyConsumeQueue], now: int) -> Iterator[HalfMessage]:
+    """The half messages that `rocksdbstore/` leads to (transRocksDBEnable), and those that the next start takes in
+    there: of what comes after the last one it has, marks end some (TransMessageRocksDBStore#buildTransIndex)."""
+    halves, ops = (
+        next((queue for queue in queues if queue.topic == topic), None)
+        for topic in (ROCKSDB_HALF_TOPIC, ROCKSDB_OP_TOPIC)
+    )
+    rows: dict[int, int] = {}
+    reached, why = -1, ""
+    try:
+        storage = reader.files.message_storage
+        if storage is not None:
+            rows = {one.physical_offset: one.checks for one in storage.transactions(reader.events.damaged)}
+            taken = storage.transactions_to(reader.events.damaged)
+            reached = -1 if taken is None else taken
+    except CorruptError as error:
+        why = f"which of them are open is not known: {error.message}"
+        if halves is not None:
+            reader.events.damaged(error)
+    ended, unreadable = set[int](), 0
+    for _, op, _ in _later(reader, ops, reached):
+        offset = None if op is None else parse_long(op.properties().get(names.TRANS_OFFSET, ""))
+        unreadable += op is None
+        ended.update([] if offset is None else [offset])
+    found: list[tuple[int, StoredMessage | None, str]] = []
+    for place in sorted(rows.keys() - ended):
+        try:
+            half = reader.lookup(place)
+            found.append((half.queue_offset, half, ""))
+        except NotFoundError:  # it has expired, and the broker drops it
+            continue
+        except CorruptError as error:
+            reader.events.damaged(error)
+            found.append((-1, None, error.message))
+    found += _later(reader, halves, reached)
+    ends, lost = _Ends(set(), unreadable), _LostEnds(reader, None)
+    for offset, message, problem in found:
+        if message is None:
+            yield HalfMessage(0, offset, DAMAGED, detail=problem, half_topic=ROCKSDB_HALF_TOPIC)
+        elif message.topic == ROCKSDB_HALF_TOPIC and message.physical_offset not in ended:
+            checks = rows.get(message.physical_offset, 0)
+            one = _half(message, now, ends)._replace(half_topic=ROCKSDB_HALF_TOPIC, checks=checks)
+            yield one._replace(state=UNKNOWN, detail=why, checks=None) if why else lost.told(one)
+
+
+def _later(
+    reader: StoreReader, queue: AnyConsumeQueue | None, reached: int
+) -> Iterator[tuple[int, StoredMessage | None, str]]:
+    """Queue offset and message of what a queue has after a physical offset; without the message what is in its way."""
+    if queue is not None:
+        begin = queue.min_offset(reader.files.log.min_offset)
+        first = next(
+            (one.queue_offset for one in queue.units(begin) if one.physical_offset > reached), queue.max_offset
+        )
+        yield from _candidates(reader.view_without_ext(queue), first, _Ends(set(), 0), reader.events)
 
 
 class _LostEnds:
@@ -120,8 +187,8 @@ class _LostEnds:
         if half.unique_key is None or half.target_topic is None or not self._is_indexed:
             return half
         try:
-            found = self._reader.query(half.target_topic, half.unique_key)
-            copies = self._reader.query(HALF_TOPIC, half.unique_key) if half.checks else None
+            found = self._reader.indexed(half.target_topic, half.unique_key)
+            copies = self._reader.indexed(HALF_TOPIC, half.unique_key) if half.checks else None
         except NotIndexedError:
             self._is_indexed = False
             self._reader.events.noted(
@@ -167,14 +234,14 @@ def _begins(
     view: QueueView, ops: QueueView | None, starts: dict[tuple[str, int], int], events: Events
 ) -> tuple[int, int]:
     """Where to begin in a half queue and in its op queue. Both offsets go together: ends before the one are of half
-    messages before the other. Where one is missing or lies past its queue, which is told, all of both is looked at."""
+    messages before the other. If one is missing or past its queue, both queues are read whole, with a note."""
     views = [view] if ops is None else [view, ops]
     begins = [one.queue.min_offset(one.log.min_offset) for one in views]
     known = [starts.get((one.queue.topic, one.queue.queue_id)) for one in views]
     for one, start in zip(views, known, strict=True):
         if start is not None and start > one.queue.max_offset:
             where = f"{CONSUMER_FILE}: offset {start} of {GROUP} in {one.queue.topic}"
-            events.noted(f"{where} lies past the end {one.queue.max_offset}: all half messages are looked at")
+            events.noted(f"{where} is past the end {one.queue.max_offset}: all half messages are checked")
             known = [None]
     if None not in known:
         begins = [max(begin, start or 0) for begin, start in zip(begins, known, strict=True)]

@@ -1,14 +1,14 @@
-"""Messages that only a log holds that is not read yet: of compacted topics, in tiered storage."""
+"""Messages that only the copy of a compacted topic or tiered storage holds."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from rmqctl.formats.errors import CorruptError, UncertainError, counted
 from rmqctl.store.files.layout import is_safe_topic
-from rmqctl.store.log.unread_logs import UnreadCopy, unread_copies
-from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.store_files import StoreFiles, UnreadCopy, unread_copies
 
 
 class UnreadQueue(NamedTuple):
@@ -47,7 +47,7 @@ def _begin(files: StoreFiles, copy: UnreadCopy) -> int:
 
 
 def unread_messages(files: StoreFiles, topic: str | None = None) -> Iterator[UncertainError]:
-    """Yield what to report of messages, of all topics or of one, that only a log holds that is not read yet."""
+    """Yield what to report of messages, of all topics or of one, that only a compaction log or tiered storage holds."""
     found = unread_queues(files, topic)
     of_topics: dict[str, int] = {}
     for one in found:
@@ -66,10 +66,10 @@ def unread_messages(files: StoreFiles, topic: str | None = None) -> Iterator[Unc
 
 
 def compacted(files: StoreFiles, topic: str, messages: int) -> UncertainError:
-    """Return what to report of a topic with a compaction log of so many `messages`."""
+    """Return the note about a topic with a compaction log of `messages` messages."""
     folder = files.layout.root / "compaction"
     return UncertainError(
-        f"the compaction log of topic {topic!r} holds {counted(messages, 'message')}, and is not read yet",
+        f"the compaction log of topic {topic!r} holds {counted(messages, 'message')}",
         file=folder,
-        hint=f"`rmqctl salvage {folder} --to NEW` shows them",
+        hint=f"`rmqctl cat --compacted -t {shlex.quote(topic)}` prints the newest of each key",
     )

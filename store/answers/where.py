@@ -30,7 +30,6 @@ from rmqctl.store.answers.steps import (
     BY_KEY,
     BY_PLACE,
     BY_UNIQUE_KEY,
-    Copies,
     Family,
     GroupVerdict,
     Named,
@@ -51,10 +50,11 @@ from rmqctl.store.answers.steps import (
 from rmqctl.store.answers.undispatched import GIVEN_UP_TOPIC, HALF_TOPIC, undispatched
 from rmqctl.store.answers.unread import unread_messages, unread_queues
 from rmqctl.store.log.walk import overflowed_at
+from rmqctl.store.options import Events
 from rmqctl.store.pop.records import RETRY_PREFIX
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.read.frames import MessageRemovedError, store_time_at
-from rmqctl.store.read.query import lookup
+from rmqctl.store.read.query import QueryResult, lookup
 from rmqctl.store.read.reader import StoreReader
 
 # One message's whereabouts, put together: the evidence from all who know of it, and the verdict.
@@ -122,7 +122,7 @@ class Teller:
         return steps
 
     def _origin(self, family: Family) -> Step:
-        """What is known of the message that retries and dead letters were, where it is none of those found."""
+        """Return what is known of the original of retries and dead letters, if it is not among those found."""
         origin = family.origin_id
         if origin is None or not is_message_id(origin):
             return Step(Stage.STORED, "unknown", "the message that it was first is not named by its id")
@@ -164,7 +164,7 @@ class Teller:
         return [*steps, *hop_steps(family, group, self._consumers, self._held)]
 
     def _reached(self, group: str, place: Place) -> Step:
-        """The step of a group; a damaged message at which it stops before it gets there is told."""
+        """Return the step of a group; a damaged message that blocks the group is reported."""
         step = self._consumers.reached(group, *place)
         if step.state != NOT_REACHED or not step.distance or step.group_offset is None:
             return step
@@ -214,7 +214,7 @@ class Teller:
         if state is Verdict.EXPIRED:
             what = "The message has expired"
         if whole is not None:
-            what, said = "It is stored whole, but no consumer can get it", f"{said}; {_shows(named.physical_offset)}"
+            what, said = "It is stored intact, but no consumer can get it", f"{said}; {_shows(named.physical_offset)}"
         sentence = _joined(f"{what}: {said}", verdicts)
         answer = Whereabouts(asked, named.how, state, f"{sentence}.", groups=verdicts, evidence=tuple(steps))
         answer = answer._replace(physical_offset=named.physical_offset)
@@ -260,7 +260,7 @@ def _of_lost(group: str, step: Step, state: Verdict) -> GroupVerdict:
     if state is Verdict.EXPIRED:
         return GroupVerdict(group, Verdict.EXPIRED, "had not read it")
     if step.state == BLOCKED or step.distance == 0:
-        return GroupVerdict(group, Verdict.BLOCKED, "stands before it" if step.distance == 0 else "stops before it")
+        return GroupVerdict(group, Verdict.BLOCKED, "is stuck at it" if step.distance == 0 else "is stuck before it")
     return GroupVerdict(group, Verdict.UNREAD, "has not read it")
 
 
@@ -309,7 +309,7 @@ def _joined(what: str, verdicts: tuple[GroupVerdict, ...]) -> str:
 
 
 def plain_members(messages: list[StoredMessage]) -> list[StoredMessage]:
-    """Without the message traces, which have the keys of what they tell of among theirs."""
+    """Leave out message traces, which have the keys of their messages among their own."""
     return [message for message in messages if message.topic != _TRACE_TOPIC]
 
 
@@ -332,10 +332,10 @@ class WhereQuestion(NamedTuple):
 
 
 def where(reader: StoreReader, question: WhereQuestion) -> Iterator[Whereabouts]:
-    """The whereabouts of each message that is meant, the latest first; one that says what is known where there is none.
+    """Yield the whereabouts of each matching message, the latest first, or one with what is known without a match.
 
     A single word is tried as physical offset or offset id first, then as a key. UsageError for words that can be
-    neither, NotFoundError and UnsupportedError for a queue that does not exist or lies in a RocksDB, UnreadableError.
+    neither, NotFoundError for a missing queue, UnsupportedError for one in a RocksDB, UnreadableError.
     """
     return _Search(reader, question).results()
 
@@ -345,7 +345,8 @@ class _Search:
         self._reader = reader
         self._question = question
         self._asked = " ".join(question.words)
-        undispatched(reader.files, reader.events)
+        self._lags: list[CorruptError] = []
+        undispatched(reader.files, Events(damage=self._lags.append))
         consumers = Consumers(reader, question.now, question.tags)
         held = HeldBack(reader, question.now)
         self._also = {SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, GIVEN_UP_TOPIC} | {
@@ -363,15 +364,18 @@ class _Search:
         named: Named | None = None
         if len(words) == 3:
             place = place_in(words)
+            lost = self._reader.files.lost_log()
             unread = [
                 one for one in unread_queues(self._reader.files, place.topic) if one.copy.queue_id == place.queue_id
             ]
             try:
                 named = at_place(self._reader, place)
-            except NotFoundError:
+            except NotFoundError as error:
                 if not unread:
-                    raise
+                    raise lost or error from None
                 named = Named(BY_PLACE, place=place)
+            if lost is not None:
+                self._reader.events.damaged(lost)
             if named.message is None and any(one.holds(place.queue_offset) for one in unread):
                 yield self._in_unread_log(place.topic)
                 return
@@ -385,7 +389,7 @@ class _Search:
             yield from self._of_message(named.how, named.message)
             return
         is_final = len(words) == 3 or self._question.kind == "offset"
-        copies = Copies() if is_final else self._copies(words[0], set())
+        copies = QueryResult() if is_final else self._copies(words[0], set())
         if copies.messages:
             yield from self._of_key(words[0], copies)
         elif named is not None and not isinstance(named.error, CorruptError) and self._is_unread():
@@ -397,7 +401,7 @@ class _Search:
         else:
             yield self._nothing(copies)
 
-    def _copies(self, key: str, also: set[str]) -> Copies:
+    def _copies(self, key: str, also: set[str]) -> QueryResult:
         topics = self._also | also | ({self._question.topic} if self._question.topic else set())
         return copies_with(self._reader, key, topics)
 
@@ -406,7 +410,7 @@ class _Search:
         properties = message.properties()
         also = {message.topic, *(properties[name] for name in (REAL_TOPIC, "RETRY_TOPIC") if name in properties)}
         key = search_key(message)
-        found = self._copies(key, also) if key is not None else Copies()
+        found = self._copies(key, also) if key is not None else QueryResult()
         if key is None:
             self._reader.events.noted("the message has no key: copies of it, such as retries, cannot be found")
         for error in found.damaged:
@@ -418,7 +422,7 @@ class _Search:
                 family.sent.sort(key=lambda one: one.physical_offset != message.physical_offset)
                 yield self._told(how, family)
 
-    def _of_key(self, key: str, copies: Copies) -> Iterator[Whereabouts]:
+    def _of_key(self, key: str, copies: QueryResult) -> Iterator[Whereabouts]:
         for error in copies.damaged:
             self._reader.events.damaged(error)
         every = families(plain_members(copies.messages) or copies.messages)
@@ -437,6 +441,8 @@ class _Search:
             self._reader.events.noted(f"{left} the key {key!r}: -n shows more, -t those of one topic")
 
     def _told(self, how: str, family: Family) -> Whereabouts:
+        for error in self._lags:
+            self._reader.events.damaged(error)
         return self._teller.family(self._asked, how, family, self._question.groups)
 
     # ---- nothing was found
@@ -453,7 +459,7 @@ class _Search:
         said = "; ".join(error.message for error in errors)
         return self._absent(f"It is not in the commitlog, but {said}", Verdict.UNKNOWN)
 
-    def _nothing(self, copies: Copies) -> Whereabouts:
+    def _nothing(self, copies: QueryResult) -> Whereabouts:
         """What is known of a key that no message has: whether one may be damaged, or have expired."""
         for error in copies.damaged:
             self._reader.events.damaged(error)
@@ -479,14 +485,12 @@ class _Search:
         if log.min_offset > 0:
             first = self._first_time()
             since = f"the log begins at physical offset {log.min_offset}{first}"
-            return self._absent(
-                f"No message has it; {since}, and what has expired before is not known", Verdict.UNKNOWN
-            )
+            return self._absent(f"No message has it; {since}, and earlier messages have expired", Verdict.UNKNOWN)
         if log.problems:
             said = f"No message has it, but files of the log are missing or broken, such as {log.problems[0].path}"
             return self._absent(said, Verdict.UNKNOWN)
-        searched = "the whole log was searched" if copies.is_walked else "the index covers the log from its beginning"
-        return self._absent(f"No message has it: {searched}, and it never got here")
+        searched = "the whole log was searched" if copies.is_whole else "the index covers the log from its beginning"
+        return self._absent(f"No message has it: {searched}, so it was never stored here")
 
     def _first_time(self) -> str:
         time = store_time_at(self._reader.files.log, self._reader.files.log.min_offset)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqctl.formats.errors import told
+from rmqctl.formats.notebook import as_html
 
 FAMILIES: dict[str, str] = {
     "FILE": "Files: names, sizes, gaps, links",
@@ -21,10 +22,13 @@ FAMILIES: dict[str, str] = {
     "CKPT": "The checkpoint",
     "TIME": "Clocks and file times",
     "CFG": "Configuration files",
+    "ACL": "Users and ACLs",
     "OFF": "Consumer and delay offsets",
     "TMR": "The timer",
     "POP": "POP consumption",
     "RDB": "RocksDB databases",
+    "CMP": "Copies of compacted topics",
+    "DLG": "DLedger logs",
     "EPO": "Epochs of a store under a controller",
 }
 """Headings of the families, in the order of docs/findings.md."""
@@ -53,8 +57,8 @@ class Kind:
     """One table of findings.toml; docs/findings.md is generated from them.
 
     `code`: RMQ-FAMILY-NNN, never given to anything else. `title` names the state in a few words, `meaning` says what it
-    means for messages and brokers, `causes` where it comes from, `action` what to do. `fix`: the command that mends it,
-    None where a person has to decide; `{code}` stands for the code. `issues`: known troubles with RocketMQ,
+    means for messages and brokers, `causes` where it comes from, `action` what to do. `fix`: the command that fixes it,
+    None if a person has to decide; `{code}` is replaced by the code. `issues`: known troubles with RocketMQ,
     "apache/rocketmq#9728" and the like.
     """
 
@@ -124,6 +128,8 @@ class Finding:
     are raw: the code that prints them sanitises them.
     """
 
+    _repr_html_ = as_html
+
     code: str
     message: str
     file: Path | None = None
@@ -168,6 +174,10 @@ class Finding:
     def _concerned(self) -> str:
         named = None if self.file is None else _LOST_WITH.get(self.file.name.removesuffix(".bak"))
         return named or _LOST_OF_FAMILY.get(self.kind.family, "messages")
+
+    def notebook_fields(self) -> dict[str, Any]:
+        """What a notebook shows of it."""
+        return self.row()
 
     def row(self) -> dict[str, Any]:
         """The finding as one object with stable names, paths as text."""

@@ -6,13 +6,16 @@ import functools
 import time
 from collections import Counter, deque
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypedDict
 
 from rmqctl.formats.errors import UnreadableError, UnsupportedError, UsageError
 from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.notebook import as_html
 from rmqctl.store.check.catalogue import Finding, Severity
-from rmqctl.store.check.config import ConfigFiles, OffsetCheck, QueueDoubts
+from rmqctl.store.check.compaction import compaction_findings
+from rmqctl.store.check.config import ConfigFiles, OffsetCheck, QueueDoubts, account_findings
 from rmqctl.store.check.cross import (
     SAVED_EVERY_S,
     CheckSummary,
@@ -27,9 +30,11 @@ from rmqctl.store.check.cross import (
     load_state,
     save_state,
 )
+from rmqctl.store.check.dledger import dledger_findings
 from rmqctl.store.check.index import IndexCheck
 from rmqctl.store.check.log import LogCheck, OldMessages, Walked, log_file_findings, walk_range
 from rmqctl.store.check.log_findings import AffectedMessages, DamageFindings, Look, message_findings, topic_findings
+from rmqctl.store.check.message_storage import storage_findings
 from rmqctl.store.check.pop import pop_findings
 from rmqctl.store.check.queue_findings import QueueCheck
 from rmqctl.store.check.rocksdb import are_queues_readable, both_kinds, database_findings
@@ -48,6 +53,7 @@ from rmqctl.store.files.lock import is_in_use
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.reading import exists, removed_error
 from rmqctl.store.log.implied import Digest
+from rmqctl.store.log.parallel import give_back_memory
 from rmqctl.store.log.survey import Settling, Tail, doubtful_from, look_at_tail, settled_end
 from rmqctl.store.log.walk import Damage, Empty, Progress, walk
 from rmqctl.store.options import Events
@@ -60,8 +66,8 @@ from rmqctl.store.store_files import StoreFiles
 class WalkOrder(NamedTuple):
     """What is the same for all stretches of a pass.
 
-    `digest` numbers the topics. `is_full`: as at Level.FULL. `doubtful_from`: see `survey/settling.py`. `progress` is
-    told the bytes passed.
+    `digest` numbers the topics. `is_full`: as at Level.FULL. `doubtful_from`: see `survey/settling.py`. `progress` gets
+    the bytes passed.
     """
 
     digest: Digest
@@ -79,8 +85,8 @@ class Walker(Protocol):
     def walk(self, files: StoreFiles, begin: int, end: int, order: WalkOrder) -> Iterator[Walked]:
         """[begin, end) of the log in pieces, in order; `begin` is where a frame starts.
 
-        Runs of several files may be told as one where they have nothing but blanks between them, no message is older
-        than the one before it, and all of them begin before `order.doubtful_from`.
+        Runs of several files may be merged if only blanks separate them, no message is older than the one before it,
+        and all of them begin before `order.doubtful_from`.
         """
 
 
@@ -100,8 +106,6 @@ def cross_checks(
     files: StoreFiles, survey: IndexSurvey | None = None, *, is_live: bool, error: UnreadableError | None = None
 ) -> list[CrossCheck]:
     """The checks that a store has; `survey` and `error`: see IndexCheck."""
-    if files.dledger is not None:
-        return []  # units and entries lead into a log that is not read
     checks: list[CrossCheck] = [IndexCheck(files, survey, is_live=is_live, error=error)]
     return [QueueCheck(files), *checks] if are_queues_readable(files) else checks
 
@@ -141,9 +145,10 @@ class Pass:
 
     def findings(self) -> Iterator[Finding]:
         """Everything that is found."""
+        is_fixed = self._given.dledger is None  # every change of a DLedger store is refused
         for finding in self._findings():
             self._doubts.note(finding)
-            yield finding
+            yield finding if is_fixed else replace(finding, fix="")
 
     def _findings(self) -> Iterator[Finding]:
         # first what others may bring forward meanwhile: it must not look ahead of what is read later
@@ -158,6 +163,7 @@ class Pass:
             yield from unfinished_changes(layout)
         yield from self._guarded(small_file_findings(layout))
         yield from configs.findings()
+        yield from self._guarded(account_findings(layout.config, configs))
         of_databases = database_findings(layout, is_quick=self._level is Level.QUICK, is_live=self._seen.is_live)
         yield from self._guarded(of_databases)
         yield from self._file_findings()
@@ -169,20 +175,28 @@ class Pass:
         largest = self._look.largest_store_timestamp
         yield from self._guarded(state_findings(files, self._seen, checkpoint, has_abort, largest))
         if self._has_log:
+            yield from self._guarded(dledger_findings(files, self._seen))
+            if self._level is not Level.QUICK:
+                yield from self._guarded(compaction_findings(files, self._seen))
+            give_back_memory()
             yield from self._guarded(timer_findings(files, self._seen, self._doubts))
+            give_back_memory()
             yield from self._guarded(pop_findings(files, self._seen, self._doubts))
             yield from self._guarded(epoch_findings(files, self._seen))
         if not self._seen.is_live and self._level is not Level.QUICK:
             yield from self._guarded(both_kinds(self._files))
+        if self._has_log:
+            yield from self._guarded(storage_findings(self._files, self._seen))
         if self._has_log or not has_rocksdb_queues(layout):
             yield from self._guarded(OffsetCheck(files, configs, self._doubts).findings())
 
     def _is_in_use(self) -> bool:
-        """Whether anybody may write meanwhile: not where the lock is ours, taken in order to mend what is found."""
+        """Return whether another process may write meanwhile: not if this one holds the lock in order to repair."""
         return not self._given.is_taken and is_in_use(self._given.layout)
 
     def _file_findings(self) -> Iterator[Finding]:
-        """What names and sizes say. A writer makes files while they are listed: only what stays wrong is told then."""
+        """What names and sizes say. A writer creates files while they are listed: only problems that persist are
+        reported then."""
         told: list[Finding] = []
         known: set[tuple[str, Path | None]] | None = None
         for attempt in range(_LOOKS_AT_LIVE_FILES):
@@ -263,7 +277,7 @@ class Pass:
             raise removed_error(log.path_of(begin))
 
     def _stretches(self, log_check: LogCheck, order: WalkOrder, limit: int | None) -> Iterator[Finding]:
-        """Walk what is to be walked. A file that cannot be read is told and passed over."""
+        """Walk what is to be walked. A file that cannot be read is reported and skipped."""
         files, seen = self._files, self._seen
         ranges = file_ranges(files.log, self._subset, self._begin)
         waiting = deque(ranges if self._deadline is not None else joined_ranges(ranges))
@@ -297,14 +311,14 @@ class Pass:
             yield self._unreadable(error)
 
     def _unreadable(self, error: UnreadableError) -> Finding:
-        """Raises `error` itself where the file is gone: the pass is begun anew then."""
+        """Raises `error` itself if the file is gone: the pass then starts again."""
         if error.file is None or not exists(error.file):
             raise error
         self._is_complete = False
         return Finding("RMQ-FILE-006", error.message, Path(error.file), error.physical_offset, data_lost=None)
 
     def close(self) -> None:
-        """Close what was opened anew on the way."""
+        """Close files that were opened again on the way."""
         if self._files is not self._given:
             self._files.close()
 
@@ -317,24 +331,27 @@ class Pass:
         summary.messages, summary.bytes = look.messages, look.bytes
         summary.uncovered_messages = look.uncovered if self._level is Level.FULL else None
         summary.bodies_not_unpacked = look.packed
-        is_read = self._has_log and self._files.dledger is None
-        summary.queues_checked = is_read
-        summary.index_checked = is_read
+        summary.queues_checked = summary.index_checked = self._has_log
         summary.live = seen.is_live
         if not self._is_complete:
             summary.complete, summary.stopped_by = False, "unreadable"
-        if self._files.dledger is not None:
-            summary.complete, summary.stopped_by = False, "not-read"
         if self._next_offset is not None:
             summary.complete, summary.stopped_by = False, "max_duration"
             summary.next_offset = self._next_offset
 
 
 _RESTARTS = 3
+# shown in notebooks
+_KEPT_FINDINGS = 50
 
 
 class CheckRun:
-    """One check, carried out while its findings are taken: `for finding in run`, then `run.summary`."""
+    """One check, carried out while its findings are taken: `for finding in run`, then `run.summary`.
+
+    A notebook shows the summary, and the first findings that were taken.
+    """
+
+    _repr_html_ = as_html
 
     def __init__(
         self,
@@ -359,6 +376,7 @@ class CheckRun:
         self.summary = CheckSummary(str(level), str(files.root), subset=named)
         # findings told already, should a pass have to begin anew, or follow another one
         self._told: set[int] = set()
+        self._first: list[Finding] = []
         self.saved_offset: int | None = None
         """Physical offset that the next check with the same state goes on from, also if this one is interrupted."""
 
@@ -372,12 +390,18 @@ class CheckRun:
                 continue
             self._told.add(hash(finding))
             self._count(finding, codes)
+            if len(self._first) < _KEPT_FINDINGS:
+                self._first.append(finding)
             yield finding
             if self._fail_fast and finding.severity.is_alarm:
                 self.summary.stopped_by, self.summary.complete = "fail_fast", False
                 break
         self.summary.codes = dict(sorted(codes.items()))
         self.summary.duration_ms = int((time.monotonic() - begun) * 1000)
+
+    def notebook_fields(self) -> dict[str, object]:
+        """What a notebook shows of it."""
+        return {"summary": self.summary.row(), "findings": self._first}
 
     def _bit_by_bit(self, state: ScrubState) -> Iterator[Finding]:
         """Passes of a minute, one after the other. What a pass covered is finished and saved before the next one: an
@@ -419,7 +443,7 @@ class CheckRun:
         self.saved_offset = self.summary.next_offset
 
     def _restarted(self, begin: int | None, deadline: float | None) -> Iterator[Finding]:
-        """The findings of one pass; begun anew where files went away while they were looked at."""
+        """Yield the findings of one pass; restart it when files disappear meanwhile."""
         for attempt in range(_RESTARTS):
             one = Pass(self._files, self._level, self._subset, begin, deadline, self._events, self._walker)
             try:
@@ -493,8 +517,7 @@ def check(
 
     `subset`: walk only this share of the commitlog's files. `max_duration` (s): stop at the end of a commitlog file
     once the time is over. `resume`: a file beside the store that says where the last check stopped, and is written
-    every minute and at the end of this one. `fail_fast`: stop at the first error or warning. `progress` is told the
-    bytes passed.
-    `walker`: who walks the log, this process if nobody else.
+    every minute and at the end of this one. `fail_fast`: stop at the first error or warning. `progress` gets the bytes
+    passed. `walker`: walks the log, by default in this process.
     """
     return CheckRun(files, Level(level), subset, max_duration, resume, fail_fast, events, walker)

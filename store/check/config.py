@@ -14,7 +14,16 @@ from rmqctl.formats.errors import CorruptError, UncertainError, counted, refuse_
 from rmqctl.store.answers.config_offsets import light_offsets, why_hidden
 from rmqctl.store.answers.unread import unread_queues
 from rmqctl.store.check.catalogue import Finding
-from rmqctl.store.config.config_database import LMQ_OFFSETS, OFFSETS, TOPICS, database_of, databases, is_readable_form
+from rmqctl.store.config.accounts import GROUP, TOPIC, account_problems, has_accounts, stored_accounts
+from rmqctl.store.config.config_database import (
+    GROUPS,
+    LMQ_OFFSETS,
+    OFFSETS,
+    TOPICS,
+    database_of,
+    databases,
+    is_readable_form,
+)
 from rmqctl.store.config.config_files import (
     DAMAGED,
     EMPTY,
@@ -32,12 +41,13 @@ from rmqctl.store.config.config_files import (
     offsets_home,
     read_config,
     starts_of,
+    surely_gone,
 )
 from rmqctl.store.config.config_tables import KNOWN_FILES, TABLES, missing_table
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.reading import has_entries, is_there
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
-from rmqctl.store.queues.queue_table import AnyConsumeQueue
+from rmqctl.store.queues.queue_table import AnyConsumeQueue, is_of_deleted
 from rmqctl.store.store_files import StoreFiles
 
 _SUFFIX = ".json"
@@ -105,7 +115,7 @@ class ConfigFiles:
         return None if pair is None else next((found.value for found in pair if found.is_good), None)
 
     def table(self, name: str) -> dict[Any, Any]:
-        """The table in it; empty if there is none."""
+        """The table in it; empty without one."""
         value = self.value(name)
         found = value.get(TABLES[name].name) if isinstance(value, dict) else None
         return found if isinstance(found, dict) else {}
@@ -127,6 +137,7 @@ class ConfigFiles:
 
         A folder with one of them alone was not left by a broker: a library that wrote the store needs no other.
         """
+        gone = surely_gone(self._directory.parent, self._directory)
         present = [name for name in OWN_TABLES if name in self.files and not self._is_record_alone(name)]
         for name in OWN_TABLES:
             if len(present) > 1 and name not in present and not self._is_elsewhere(name):
@@ -135,9 +146,15 @@ class ConfigFiles:
                 if self._is_record_alone(name):
                     text = f"the file names no topic, only those that `purge` removed, beside {beside}"
                 if name == TOPICS and has_entries(self._directory.parent / "consumequeue"):
-                    yield Finding("RMQ-CFG-050", text, self._directory / name, data_lost=True)
-                else:
+                    yield self._gone(name, text)
+                elif name not in gone:
                     yield Finding("RMQ-CFG-022", text, self._directory / name)
+        for name in gone:
+            yield self._gone(name, "neither it nor its backup is there, though a broker saved it")
+
+    def _gone(self, name: str, text: str) -> Finding:
+        is_known = name in KNOWN_FROM_ELSEWHERE and (name != GROUPS or bool(self.table(OFFSETS)))
+        return Finding("RMQ-CFG-050", text, self._directory / name, data_lost=True, fix=None if is_known else "")
 
     def _is_record_alone(self, name: str) -> bool:
         """Return whether the file is a topics.json that names deleted topics and no other."""
@@ -213,8 +230,8 @@ def _of_good(file: FoundFile, backup: FoundFile) -> Iterator[Finding]:
     if not isinstance(loaded.content, dict):
         return  # its shape is a finding of its own
     if loaded.why_not:
-        text = f"{', '.join(loaded.forms) or 'values of another kind'}; not loaded by {loaded.why_not}"
-        yield Finding("RMQ-CFG-021", text, file.path)
+        others = [form for form in loaded.forms if form not in loaded.why_not]
+        yield Finding("RMQ-CFG-021", "; ".join([f"not loaded by {loaded.why_not}", *others]), file.path)
     elif loaded.forms:
         yield Finding("RMQ-CFG-020", ", ".join(loaded.forms), file.path)
     if backup.state in (DAMAGED, EMPTY, WHITE_SPACE):
@@ -384,7 +401,7 @@ class OffsetCheck:
         first = several[0]
         more = f" (and {counted(len(several) - 1, 'more queue')})" if len(several) > 1 else ""
         places = {
-            "RMQ-OFF-001": f"behind its end {first.bound}",
+            "RMQ-OFF-001": f"past its end {first.bound}",
             "RMQ-OFF-002": f"before its first message {first.bound}",
             "RMQ-OFF-005": "which is not there",
             "RMQ-OFF-030": f"which is not whole: its files end at {first.bound}",
@@ -417,7 +434,7 @@ class OffsetCheck:
                 yield Finding("RMQ-OFF-030", text, path, None, SCHEDULE_TOPIC, level - 1, found=offset)
                 continue
             if offset > end:
-                code, bound, where = "RMQ-OFF-003", end, f"behind its end {end}"
+                code, bound, where = "RMQ-OFF-003", end, f"past its end {end}"
             elif offset < minimum:
                 code, bound, where = "RMQ-OFF-004", minimum, f"before its first message {minimum}"
             else:
@@ -492,9 +509,9 @@ class OffsetCheck:
         if not configured:
             return
         # what was deleted while its messages stay (network/broker/tables.py)
-        known = {*configured, *deleted_in(self._configs.value(_TOPICS))}
-        for topic in sorted({topic for topic, _ in queues}):
-            if topic not in known and not topic.startswith(_LMQ) and is_safe_topic(topic):
+        deleted = deleted_in(self._configs.value(_TOPICS))
+        for topic in sorted({topic for (topic, _), queue in queues.items() if not is_of_deleted(deleted, queue)}):
+            if topic not in configured and not topic.startswith(_LMQ) and is_safe_topic(topic):
                 text = "the topic has queues but is not in topics.json"
                 yield Finding("RMQ-CFG-006", text, self._files.layout.consumequeue / topic, topic=topic)
 
@@ -527,3 +544,30 @@ class OffsetCheck:
 
 def _is_offset(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+# Users of a broker and their ACLs that cannot be used, or that say something of what is not there.
+
+_ACCOUNT_CODES = {
+    "unusable": "RMQ-ACL-001",
+    "no user": "RMQ-ACL-002",
+    "no super user": "RMQ-ACL-003",
+    "may nothing": "RMQ-ACL-004",
+    "unknown name": "RMQ-ACL-005",
+}
+
+
+def account_findings(config: Path, configs: ConfigFiles) -> Iterator[Finding]:
+    """Yield what is unusable of the users in config/; `configs`: whose topics and groups entries name.
+
+    UnreadableError. A damaged database is a finding of its blocks.
+    """
+    if not has_accounts(config):
+        return
+    try:
+        accounts = stored_accounts(config)
+    except CorruptError:
+        return
+    known = {TOPIC: configs.table(TOPICS), GROUP: configs.table(GROUPS)}
+    for problem in account_problems(accounts, lambda kind, name: not known[kind] or name in known[kind]):
+        yield Finding(_ACCOUNT_CODES[problem.kind], problem.text, problem.place)

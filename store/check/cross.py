@@ -15,6 +15,7 @@ import numpy as np
 
 from rmqctl.formats.errors import UnreadableError, UsageError
 from rmqctl.formats.message import Reason
+from rmqctl.formats.notebook import as_html
 from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.compare.index import IndexTally
 from rmqctl.store.compare.queues import QueuesTally
@@ -36,7 +37,7 @@ class Level(enum.StrEnum):
     DEFAULT = "default"
     """Every message with its checksums, queues and index both ways."""
     FULL = "full"
-    """Also what lies behind every end, and whether compressed bodies unpack."""
+    """Also data past every end, and decompression of bodies."""
 
 
 @dataclass(slots=True)
@@ -45,9 +46,9 @@ class LogSeen:
 
     `ranges`: [begin, end) of what was walked, ascending and apart; one for the whole log as a rule, several for a
     subset of its files. `log_begin` and `log_end`: of the valid log, known even where only a part was walked; the end
-    is where the next message would go. `damaged`: spans inside the ranges that held no good message: what pointed
-    there points at damage, not at nothing. `is_live`: somebody writes to the store while it is looked at, so that
-    messages from `log_end` on exist by now and the last ones before it may not be dispatched yet.
+    is where the next message would go. `damaged`: spans inside the ranges that held no good message: what pointed there
+    points at damage, not at nothing. `is_live`: another process writes to the store meanwhile, so that messages from
+    `log_end` on exist by now and the last ones before it may not be dispatched yet.
     """
 
     log_begin: int = 0
@@ -83,9 +84,9 @@ class CrossCheck(Protocol):
 @dataclass(slots=True)
 class TalliedRun(Run):
     """A run that was compared already. Of its queues only the rows are kept that judge what follows (see
-    `check_parts.kept`).
+    `pipeline.jobs.check.kept`).
 
-    Where a file of the queues or of the index could not be read, the error stands beside a tally that means nothing.
+    If a file of the queues or of the index could not be read, the error accompanies a tally without meaning.
     """
 
     queues_tally: QueuesTally = field(default_factory=QueuesTally)
@@ -150,6 +151,8 @@ class CheckSummary:
     `uncovered_messages`: without a checksum over head, topic and properties; counted at the full level only.
     `bodies_not_unpacked`: compressed bodies of which no more than the checksum was checked; at the full level none.
     """
+
+    _repr_html_ = as_html
 
     level: str
     path: str
@@ -218,8 +221,8 @@ def parse_subset(text: str) -> Subset:
 
 
 class FileRange(NamedTuple):
-    """The stretch of the log that a file stands for: [begin, end), the gap before it included. `start`: its first
-    byte, where the walk begins."""
+    """The range of the log that a file represents: [begin, end), the gap before it included. `start`: its first byte,
+    where the walk begins."""
 
     begin: int
     start: int
@@ -279,12 +282,12 @@ class ScrubState(NamedTuple):
 
 
 def default_path(root: Path) -> Path:
-    """Where the state goes if nobody says: beside the store."""
+    """Return the default place of the state: beside the store."""
     return root.with_name(root.name + ".check.json")
 
 
 def load_state(path: Path, level: str, subset: str | None) -> ScrubState:
-    """The state in `path`; a new one if there is none, or if it is of another level or subset.
+    """Return the state in `path`, or a new one if it is missing or of another level or subset.
 
     UsageError for a file that is something else: it is not overwritten.
     """
@@ -301,7 +304,9 @@ def load_state(path: Path, level: str, subset: str | None) -> ScrubState:
         return new
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UsageError(
-            "is no state of a check", file=path, hint="name another file, or remove it to begin anew"
+            "is not a progress file of `check`",
+            file=path,
+            hint="name another file, or remove it to start from the beginning",
         ) from error
     return state if (state.level, state.subset) == (level, subset) else new
 

@@ -185,7 +185,7 @@ def tally_findings(
             "entries point",
             "into a damaged part of the log or at a missing file",
         ),
-        ("past", "RMQ-IDX-007", "entry points", "entries point", "behind the end of the log"),
+        ("past", "RMQ-IDX-007", "entry points", "entries point", "past the end of the log"),
     ):
         chosen = [one for one in dangling if one.kind == kind]
         if chosen:
@@ -224,8 +224,8 @@ def _no_index(files: StoreFiles, tally: IndexTally) -> Finding:
     if files.has_keys_in_rocksdb_alone:
         return Finding(
             "RMQ-IDX-031",
-            f"no index file; {counted(tally.keys, 'key')} of the log may be in rocksdbstore/, which is not read yet",
-            file=files.layout.root / "rocksdbstore",
+            f"no index file for {counted(tally.keys, 'key')} of the log: rocksdbstore/ has them, or is damaged",
+            file=files.layout.message_storage,
         )
     checkpoint = files.readable_checkpoint()
     had_index = checkpoint is not None and checkpoint.index_msg_timestamp > 0
@@ -308,7 +308,7 @@ class IndexCheck:
     """`add` the runs of the log in its order, those that tasks have compared already too, then `finish` once.
 
     The index files are looked through when the first run comes. Memory: 4 bytes for every slot of one file, and the
-    entries of one run. A `survey` that was made elsewhere may be given. `is_live`: somebody writes to the store.
+    entries of one run. A `survey` that was made elsewhere may be given. `is_live`: another process writes to the store.
     """
 
     def __init__(

@@ -199,7 +199,7 @@ _JUMPS_A_PIECE = 8
 class LogCheck:
     """Takes the pieces of the walk in order. `seen` is filled on the way; `cross` gets every run of the valid log.
 
-    `unreadable` is told of a file that a cross check cannot read; that check is left out of `cross` from then on.
+    `unreadable` is called with a file that a cross check cannot read; that check is left out of `cross` from then on.
     """
 
     def __init__(
@@ -332,8 +332,8 @@ def _problem(log: MappedFileQueue, problem: FileProblem, affected: AffectedMessa
 
 
 def _empty(log: MappedFileQueue, path: Path, detail: str, affected: AffectedMessages) -> Finding:
-    """What a file of no bytes inside the log held is told of the gap, and behind the log's end by the queues. Of one
-    before all that is left the units alone tell it: they look like those of expired messages."""
+    """The gap reports the content of an empty file inside the log, the queues report that of one past the log's end. Of
+    one before all that is left the units alone tell it: they look like those of expired messages."""
     begin = int(path.name)
     messages: int | None = 0
     if log.files and begin < log.files[0].start_offset:

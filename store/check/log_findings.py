@@ -1,4 +1,4 @@
-"""What a damaged span of the log is: inside the log, a torn tail, or something old behind its end."""
+"""Classification of a damaged span of the log: inside the log, a torn tail, or old data after its end."""
 
 from __future__ import annotations
 
@@ -83,6 +83,7 @@ _INSIDE = {
     Reason.TOPIC: "RMQ-LOG-007",
     Reason.PROPERTIES: "RMQ-LOG-008",
     Reason.BLANK_SIZE: "RMQ-LOG-009",
+    Reason.ENTRY: "RMQ-DLG-001",
 }
 # messages that only brokers cannot read, at the end of the log
 _WHOLE = {Reason.OVERFLOW: "RMQ-LOG-031", Reason.NUMBER: "RMQ-LOG-034"}
@@ -108,6 +109,8 @@ class DamageFindings:
         if span.reason is Reason.OVERFLOW and message is None:
             code = _INSIDE[Reason.LENGTHS]
         data_lost: bool | None = span.reason is not Reason.BLANK_SIZE and code not in ("RMQ-LOG-030", "RMQ-LOG-033")
+        if span.reason is Reason.ENTRY:
+            data_lost = None if messages is None else messages > 0
         expected: str | int | None = None
         found: str | int | None = None
         if span.reason is Reason.POSITION and message is not None:
@@ -121,10 +124,10 @@ class DamageFindings:
         return self._finding(code, span, span.detail, messages, data_lost, message, expected, found)
 
     def tail(self, span: Damage, frames: int = 1) -> Finding:
-        """Nothing good follows the span, in which so many frames seem to begin."""
+        """Nothing good follows the span, in which `heads` frames seem to begin."""
         message = self._message(span)
         if span.reason is Reason.POSITION and message is not None:
-            text = f"a message that gives offset {message.physical_offset} stands behind the end of the log"
+            text = f"a message that gives offset {message.physical_offset} follows the end of the log"
             expected, found = span.physical_offset, message.physical_offset
             return self._finding("RMQ-LOG-014", span, text, None, False, message, expected, found)
         if span.reason in _WHOLE and message is not None:
@@ -138,14 +141,10 @@ class DamageFindings:
     def stale(self, begin: int, end: int, messages: int | None, *, log_end: int) -> Finding:
         """Messages from before a truncation stand in [begin, end), behind `log_end`, where the log ends."""
         file = self._log.find(begin)
-        older = (
-            "older messages stand"
-            if not messages
-            else counted(messages, "older message stands", "older messages stand")
-        )
+        older = "older messages" if not messages else counted(messages, "older message", "older messages")
         return Finding(
             "RMQ-LOG-013",
-            f"{older} behind the end of the log",
+            f"{older} after the end of the log",
             None if file is None else file.path,
             begin,
             expected=log_end,

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.formats import properties as names
 from rmqctl.formats.checksums import parse_long
 from rmqctl.formats.errors import CorruptError, counted
 from rmqctl.store.check.catalogue import Finding
@@ -16,6 +15,7 @@ from rmqctl.store.check.cross import Level, LogSeen
 from rmqctl.store.options import Events
 from rmqctl.store.pop.load import ReviveMessage, UnusableRecordError
 from rmqctl.store.pop.records import (
+    DELIVER_MS,
     KV_FOLDER,
     ORDER_FILE,
     REVIVE_GROUP,
@@ -29,8 +29,6 @@ from rmqctl.store.pop.records import (
 from rmqctl.store.pop.state import LOST, PopGroup, PopOffsets, PopState
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
-
-_DELIVER_MS = names.TIMER_PROPERTIES[-1]
 
 
 class _Place(NamedTuple):
@@ -67,7 +65,7 @@ class _Seen:
             text, place, offset = doubts_of_entry(where, record), self._files.root / KV_FOLDER, None
         else:
             assert not isinstance(record, KvEntry)
-            deliver = parse_long(where.message.properties().get(_DELIVER_MS, ""))
+            deliver = parse_long(where.message.properties().get(DELIVER_MS, ""))
             text, place, offset = doubts(record, deliver), None, where.message.physical_offset
             text = None if text is None else f"{where.name}: {text}"
         if text is not None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain, groupby
 from pathlib import Path
 
 from rmqctl.formats.errors import counted
 from rmqctl.formats.message import Reason
 from rmqctl.store.answers.config_offsets import KnownNames
+from rmqctl.store.answers.undispatched import lost_queues
 from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.check.cross import WHOLE, Level, LogSeen, TalliedRun
 from rmqctl.store.check.queue_look import QueueLook, UnitLook, UnitVerdict, live_tally
-from rmqctl.store.check.rocksdb import in_rocksdb
+from rmqctl.store.check.rocksdb import in_rocksdb, light_queues
 from rmqctl.store.clean.plan import Because, judge_queue
 from rmqctl.store.compare.lives import Stretch, Stretches
 from rmqctl.store.compare.queues import QueuesComparison, QueuesTally, QueueTally, SlotState, cut_off
@@ -20,7 +23,8 @@ from rmqctl.store.log.implied import Run, read_units
 from rmqctl.store.log.walk import message_if_any
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, BatchConsumeQueue, ConsumeQueue, QueueKey, QueueUnit
 from rmqctl.store.queues.dispatch import queue_slots
-from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_units, is_in_rocksdb_alone
+from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_units, is_in_rocksdb_alone, rocksdb_folder
+from rmqctl.store.queues.rocksdb_queues import RocksdbQueues
 from rmqctl.store.store_files import StoreFiles
 
 _IMPLAUSIBLE = "RMQ-CQ-018"
@@ -110,7 +114,7 @@ def behind(files: StoreFiles, missing: list[tuple[QueueKey, Stretch]], seen: Log
     file = files.log.find(begin)
     return Finding(
         "RMQ-CQ-003" if seen.is_live else "RMQ-CQ-002",
-        f"{_last(messages, queues)}, {seen.log_end - begin} bytes of the log: dispatch stands at physical offset "
+        f"{_last(messages, queues)}, {seen.log_end - begin} bytes of the log: dispatch stopped at physical offset "
         f"{begin}",
         file=file.path if file is not None else None,
         physical_offset=begin,
@@ -184,18 +188,16 @@ def earlier_messages(files: StoreFiles, tally: QueuesTally, earlier: frozenset[Q
     for topic, several in by_topic.items():
         messages = sum(stretches.units for stretches in several)
         begin = min(stretch.first_offset for stretches in several for stretch in stretches)
-        file = files.log.find(begin)
-        yield Finding(
-            "RMQ-CQ-032",
-            f"{counted(messages, 'message')} of {topic} in {counted(len(several), 'queue')} without files are older "
-            "than the last change of topics.json",
-            None if file is None else file.path,
-            begin,
-            topic,
-            found=len(several),
-            bytes=sum(stretches.bytes for stretches in several),
-            messages=messages,
-        )
+        found = _earlier(files, topic, len(several), begin, counted(messages, "message"))
+        yield replace(found, bytes=sum(stretches.bytes for stretches in several), messages=messages)
+
+
+def _earlier(files: StoreFiles, topic: str, queues: int, begin: int, messages: str = "messages") -> Finding:
+    """Return the finding of a topic with messages in queues without files, the first at physical offset `begin`."""
+    text = f"{messages} of {topic} in {counted(queues, 'queue')} without files are older than the last change of"
+    file = files.log.find(begin)
+    path = None if file is None else file.path
+    return Finding("RMQ-CQ-032", f"{text} topics.json", path, begin, topic, found=queues)
 
 
 def slot_findings(
@@ -220,7 +222,7 @@ def slot_findings(
     matched = tally.of(SlotState.MATCHED).table()
     backward = matched[1:][matched[1:, 0] < matched[:-1, 1]]
     if len(backward):
-        text = f"in {counted(len(backward), 'place')} a message that is later in the log stands in an earlier slot"
+        text = f"in {counted(len(backward), 'place')} a later message of the log is in an earlier slot"
         yield _state_finding(files, key, queue, "RMQ-CQ-016", text, backward)
 
 
@@ -250,7 +252,7 @@ def _state_finding(
 
 
 def _both(files: StoreFiles, key: QueueKey, queue: AnyConsumeQueue | None, stretch: Stretch) -> tuple[str | None, str]:
-    """The unit that the first message implies, and the one that stands there."""
+    """Return the unit that the first message implies, and the stored one."""
     message = message_if_any(files.log, stretch.first_offset)
     implied: str | None = None
     if message is not None:
@@ -262,7 +264,7 @@ def _both(files: StoreFiles, key: QueueKey, queue: AnyConsumeQueue | None, stret
 
 
 def _queue_offset(files: StoreFiles, key: QueueKey, queue: AnyConsumeQueue | None, stretch: Stretch) -> int:
-    """The queue offset that the message of a stretch has, whatever is left of it there."""
+    """Return the queue offset that the damaged message of a stretch has."""
     message = message_if_any(files.log, stretch.first_offset)
     for slot in () if message is None else queue_slots(message, (), isinstance(queue, BatchConsumeQueue)):
         if (slot.topic, slot.queue_id) == key and cut_off(slot.unit.queue_offset) == stretch.slot_begin:
@@ -361,7 +363,7 @@ def look_findings(files: StoreFiles, queue: AnyConsumeQueue, look: QueueLook, se
 
 
 def end_findings(queue: AnyConsumeQueue) -> Iterator[Finding]:
-    """Queues that end with what is no unit: a file of zeros, or a filler."""
+    """Yield findings for queues that end without a unit: with a file of zeros, or a filler."""
     if not isinstance(queue, ConsumeQueue) or not queue.files.files:
         return
     last = queue.files.files[-1]
@@ -474,12 +476,11 @@ class QueueCheck:
             return
         reached = self._dispatched(queues, seen)
         undispatched: list[tuple[QueueKey, Stretch]] = []
-        look = UnitLook(files, seen)
         deleted: list[tuple[QueueKey, Stretches]] = []
-        for key in sorted({*queues, *self.tally.queues}):
-            queue = queues.get(key)
-            if key in removed or (queue is None and is_in_rocksdb_alone(files.layout, key[0])):
-                continue
+        light = light_queues(files)
+        look = UnitLook(files, seen)
+
+        def of_queue(key: QueueKey, queue: AnyConsumeQueue | None) -> Iterator[Finding]:
             tally = self.tally.queues.get(key) or QueueTally(isinstance(queue, BatchConsumeQueue))
             live = live_tally(files.log, queue, tally, is_whole=seen.is_whole)
             tally = live.tally
@@ -491,13 +492,24 @@ class QueueCheck:
             table = missing.table()
             # in a store in use a stretch may have come in part, so only its last message tells
             is_late = table[:, 3 if seen.is_live else 2] > reached
-            undispatched += [(key, Stretch(*row)) for row in table[is_late].tolist()]
+            if key not in light:
+                undispatched.extend((key, Stretch(*row)) for row in table[is_late].tolist())
             yield from slot_findings(files, key, queue, tally, table[~is_late])
             if queue is None:
-                continue
+                return
             yield from look_findings(files, queue, look.look(queue, live), seen)
             if not seen.is_live:
                 yield from end_findings(queue)
+
+        for key in sorted({*queues, *self.tally.queues}):
+            queue = queues.get(key)
+            # those of light messages that are in a RocksDB alone follow
+            if key not in removed and not (queue is None and is_in_rocksdb_alone(files.layout, key[0])):
+                yield from of_queue(key, queue)
+        if light and not seen.is_live:
+            database = RocksdbQueues(rocksdb_folder(files.layout), None)
+            found = chain.from_iterable(of_queue(key, queue) for key, queue in sorted(light.items()))
+            yield from in_rocksdb(database, found, seen)
         if deleted:
             yield deleted_topics(files, deleted)
         if undispatched:
@@ -519,35 +531,49 @@ def _keys_without_queues(
 ) -> tuple[frozenset[QueueKey], frozenset[QueueKey]]:
     """Return the queues that only the log knows and that need no files: those of removed topics, and those whose
     messages may be from before their topic was created again."""
-    absent = {key for key in tally.queues if key not in queues}
+    absent = {key: tally.queues[key].of(SlotState.IMPLIED) for key in tally.queues if key not in queues}
     if not absent:
         return frozenset(), frozenset()
     names = KnownNames.of(files)
+    is_earlier = names.earlier_life({key: life for key, one in absent.items() if (life := one.last_life) is not None})
     topics = {topic for topic in {topic for topic, _ in absent} if names.is_removed(topic)}
-    removed = frozenset(key for key in absent if key[0] in topics)
-    is_earlier = names.earlier_life()
-    earlier = set()
-    for key in absent - removed:
-        last = tally.queues[key].of(SlotState.IMPLIED).last
-        if last is not None and is_earlier(key[0], last.last_offset):
-            earlier.add(key)
-    return removed, frozenset(earlier)
+    removed: set[QueueKey] = set()
+    earlier: set[QueueKey] = set()
+    for key, implied in absent.items():
+        last = implied.last
+        if is_earlier(key[0], last.last_offset) if last is not None else key[0] in topics:
+            (removed if key[0] in topics else earlier).add(key)
+    return frozenset(removed), frozenset(earlier)
 
 
 def _ends(files: StoreFiles, seen: LogSeen) -> Iterator[Finding]:
-    """What the last unit of each queue points at."""
-    look = UnitLook(files, seen)
-    for queue in files.queues.all():
+    """What the last unit of each queue points at, and queues that lack files."""
+    look, queues = UnitLook(files, seen), files.queues.all()
+    yield from () if seen.is_live else _lost(files, any(map(has_units, queues)))
+    for queue in queues:
         yield from look_findings(files, queue, look.look_at_end(queue), seen)
-        if not seen.is_live:
-            yield from end_findings(queue)
+        yield from () if seen.is_live else end_findings(queue)
+
+
+def _lost(files: StoreFiles, has_others: bool) -> Iterator[Finding]:
+    """Queues without the files for messages in a sample of the log."""
+    lost, unsure = lost_queues(files)
+    if lost and not has_others:
+        text = f"no consume queue holds a unit, but the log has messages for {counted(len(lost), 'queue')} or more"
+        yield Finding("RMQ-CQ-004", text, file=files.layout.consumequeue, found=0)
+    for topic, queue_id, place in lost if has_others else ():
+        text = f"the queue's files lack messages that the log holds, such as the one at physical offset {place}"
+        queue = files.queues.find(topic, queue_id)
+        yield Finding("RMQ-CQ-001", text, _file_of(files, (topic, queue_id), queue, -1), place, topic, queue_id)
+    for topic, group in groupby(unsure, lambda one: one.topic):
+        places = [one.physical_offset for one in group]
+        yield _earlier(files, topic, len(places), min(places))
 
 
 def _all_still_missing(queue: AnyConsumeQueue | None, stretches: Stretches) -> Stretches:
     left = Stretches()
     for stretch in stretches:
-        missing = _still_missing(queue, stretch)
-        if missing is not None:
+        if (missing := _still_missing(queue, stretch)) is not None:
             left.add(missing)
     return left
 

@@ -138,8 +138,8 @@ class UnitVerdict(enum.Enum):
     HOLE = "zeros"
     GARBAGE = "values that no unit has"
     ORDER = "an earlier place of the log than the unit before it"
-    STALE = "a message that expired, behind units of messages that did not"
-    PAST = "a place behind the end of the log"
+    STALE = "an expired message, after units of messages that are not expired"
+    PAST = "a place past the end of the log"
     DAMAGED = "a damaged part of the log"
     NO_MESSAGE = "a place where no message begins"
     NOT_QUEUED = "a message that takes no slot"
@@ -193,7 +193,7 @@ def damaged_slots(log: MappedFileQueue, seen: LogSeen) -> Slots:
 
 
 def told_slots(tally: QueueTally) -> Slots:
-    """Slots of which the log has told what stands there."""
+    """Return slots that the log has judged."""
     parts = [tally.of(state).slots() for state in _TOLD if len(tally.of(state))]
     if not parts:
         return Slots(np.empty(0, np.int64), np.empty(0, np.int64))
@@ -345,7 +345,7 @@ class UnitLook:
 
 
 def _unaccounted(queue: AnyConsumeQueue, told: Slots) -> Iterator[tuple[Int64s, Units]]:
-    """Units whose slots are not told, with their slots."""
+    """Return units whose slots were not judged, with their slots."""
     if isinstance(queue, BatchConsumeQueue):
         left = [unit for unit in queue.units(0) if not told.common(unit.queue_offset, unit.queue_offset + 1)]
         slots = np.array([unit.queue_offset for unit in left], np.int64)

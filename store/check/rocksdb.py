@@ -9,11 +9,12 @@ from pathlib import Path
 from rmqctl.formats.errors import CorruptError, UnreadableError, counted
 from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.check.cross import LogSeen
+from rmqctl.store.config.accounts import account_databases
 from rmqctl.store.config.config_database import databases
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.reading import is_there, status_of
-from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
-from rmqctl.store.queues.queue_table import has_rocksdb_beside_files
+from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue, QueueKey
+from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_beside_files, rocksdb_folder
 from rmqctl.store.queues.rocksdb_queues import RocksdbQueues
 from rmqctl.store.rocksdb.database import Database
 from rmqctl.store.store_files import StoreFiles
@@ -28,11 +29,24 @@ def database_findings(layout: StoreLayout, *, is_quick: bool, is_live: bool) -> 
     A database that is written to is looked at by its manifest alone: tables come and go meanwhile.
     """
     # a broker makes these again from the log
-    derived = (layout.consumequeue, layout.consumequeue_rocksdb, layout.root / "rocksdbstore")
-    for folder in (*layout.rocksdb, *databases(layout.config)):
+    derived = (layout.consumequeue, layout.consumequeue_rocksdb, layout.message_storage)
+    for folder in (*layout.rocksdb, *databases(layout.config), *account_databases(layout.config)):
         for finding in _findings_of(folder, is_quick=is_quick, is_live=is_live):
             is_damage = finding.code == "RMQ-RDB-001"
             yield replace(finding, data_lost=False if folder in derived else None) if is_damage else finding
+        if folder in derived[:2] and not is_quick and not is_live:
+            yield from _ends_of_queues(folder)
+
+
+def _ends_of_queues(folder: Path) -> Iterator[Finding]:
+    """Yield a queue whose end cannot be: a broker and others would go through slots that no unit is in."""
+    try:
+        queues = RocksdbQueues(folder, None)
+        if not queues.is_damaged():  # a finding of the blocks
+            for end in queues.ends():
+                queues.queue(end)
+    except CorruptError as error:
+        yield replace(_damaged(folder, error), data_lost=False)
 
 
 def _findings_of(folder: Path, *, is_quick: bool, is_live: bool) -> Iterator[Finding]:
@@ -81,9 +95,11 @@ def _block_findings(database: Database, missing: set[Path]) -> Iterator[Finding]
 
 
 def are_queues_readable(files: StoreFiles) -> bool:
-    """Return whether queues can be compared: not those in a damaged RocksDB."""
+    """Return whether queues can be compared: not those in a damaged RocksDB, or in one with impossible ends."""
     try:
         database = files.queues.database()
+        if database is not None:
+            files.queues.all()
     except CorruptError:
         return False
     return database is None or not database.is_damaged()
@@ -113,11 +129,20 @@ def _is_late(finding: Finding, reached: int) -> bool:
     return finding.physical_offset is not None and finding.physical_offset >= reached
 
 
+def light_queues(files: StoreFiles) -> dict[QueueKey, AnyConsumeQueue]:
+    """Return the queues that are in a RocksDB beside the files alone; none where that is damaged, which is a finding of
+    its own."""
+    try:
+        return {(queue.topic, queue.queue_id): queue for queue in files.queues.light()}
+    except CorruptError:
+        return {}
+
+
 def both_kinds(files: StoreFiles) -> Iterator[Finding]:
     """Yield how queues in files differ from those in a RocksDB beside them, from its first units on."""
     if not has_rocksdb_beside_files(files.layout):
         return
-    folder = files.layout.consumequeue_rocksdb
+    folder = rocksdb_folder(files.layout)
     differing: list[tuple[ConsumeQueue, int]] = []
     try:
         database = RocksdbQueues(folder, None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -17,11 +16,12 @@ from rmqctl.store.answers.config_offsets import KnownNames
 from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.check.cross import LogSeen
 from rmqctl.store.check.log import entry_findings
+from rmqctl.store.clean.plan import misdated_files
+from rmqctl.store.config.config import as_a_broker_starts
 from rmqctl.store.config.config_files import backup_of
 from rmqctl.store.config.epoch_file import EPOCH_FILE, IDENTITY_FILE, ascending, is_under_controller, read_epochs
-from rmqctl.store.files.layout import StoreLayout, is_file_name, is_queue_name, is_safe_topic
+from rmqctl.store.files.layout import StoreLayout, is_database, is_file_name, is_queue_name, is_safe_topic
 from rmqctl.store.files.lock import is_new_target
-from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import FileProblem, MappedFileQueue
 from rmqctl.store.files.reading import (
     is_directory,
@@ -45,9 +45,6 @@ from rmqctl.store.timer.wheel import CHECKPOINT_FILE
 _FAR_FILES = 3
 # messages behind the last one in a queue that are looked at, one by one
 _MOST_WITHOUT_SLOT = 10_000
-# a sealed file is flushed within seconds; time zones and slow copies are no reason to complain
-_MTIME_TOLERANCE_MS = 3_600_000
-_NANOSECONDS = 1_000_000
 
 
 def state_findings(
@@ -56,7 +53,7 @@ def state_findings(
     """`checkpoint` as it was before the log was looked at; `largest_timestamp`: of the messages that were, in ms."""
     crashed = has_abort and not seen.is_live
     if crashed:
-        text = "it is there, but nobody has the store open"
+        text = "the file exists, but no process has the store open"
         # without its commitlog a store cannot be recovered: that has to come back first. Queues in a RocksDB a broker
         # alone dispatches again
         fix = "" if files.missing_log() is not None or has_rocksdb_queues(files.layout) else None
@@ -96,7 +93,7 @@ def _checkpoint(
     if checkpoint.confirm_physical_offset > seen.log_end and not _is_of_a_start_without_messages(files, checkpoint):
         yield Finding(
             "RMQ-CKPT-005",
-            "the confirmed offset lies behind the end of the log",
+            "the confirmed offset is past the end of the log",
             path,
             seen.log_end,
             expected=seen.log_end,
@@ -183,41 +180,6 @@ def _queued(files: StoreFiles) -> _Queued | None:
     return _Queued(timestamp, is_complete=True)
 
 
-class Misdated(NamedTuple):
-    """A commitlog file that is not the last, and by how much its mtime is later than its last message, in ms.
-
-    `closed`: when the file was closed, by the store time of the next file's first message, in ms.
-    """
-
-    file: MappedFile
-    closed: int
-    difference: int
-
-    @property
-    def code(self) -> str:
-        """The code of the finding."""
-        return "RMQ-TIME-001" if self.difference > 0 else "RMQ-TIME-002"
-
-
-def misdated_files(files: StoreFiles) -> Iterator[Misdated]:
-    """Return closed commitlog files whose mtime is not that of their messages.
-
-    A broker closes a file when it stores the next message, which sets the file's mtime; so the first message of the
-    next file says when that was.
-    """
-    last = files.log.last_with_data()
-    for file, following in itertools.pairwise(files.log.files):
-        if file is last:
-            return
-        closed = store_time_at(files.log, following.start_offset)
-        try:
-            modified = file.path.stat().st_mtime_ns // _NANOSECONDS
-        except OSError:  # expired meanwhile
-            continue
-        if closed is not None and abs(modified - closed) > _MTIME_TOLERANCE_MS:
-            yield Misdated(file, closed, modified - closed)
-
-
 def _times(files: StoreFiles) -> Iterator[Finding]:
     found = list(misdated_files(files))
     for code, word in (("RMQ-TIME-001", "later"), ("RMQ-TIME-002", "earlier")):
@@ -255,7 +217,7 @@ def queue_file_findings(files: StoreFiles) -> Iterator[Finding]:
         return
     if has_rocksdb_beside_files(files.layout):
         text = "consume queues are in a RocksDB, too: those in files are used here"
-        yield Finding("RMQ-STATE-003", text, files.layout.consumequeue_rocksdb)
+        yield Finding("RMQ-STATE-003", text, rocksdb_folder(files.layout))
     for queue in files.queues.all():
         yield from _of_queue(queue.topic, queue.queue_id, queue.files)
     for root in (files.layout.consumequeue, files.layout.batchconsumequeue):
@@ -294,13 +256,14 @@ def _problem(topic: str, queue_id: int, files: MappedFileQueue, problem: FilePro
 
 
 def _names(root: Path) -> Iterator[Finding]:
-    """Directories below a topic that are no queues, and files where topics should be."""
+    """Directories below a topic that are no queues, and files where topics should be, but those of a RocksDB."""
+    has_database = is_database(root)
     for topic in _entries(root):
         if _is_directory(topic):
             for queue in _entries(Path(topic.path)):
                 if not (is_queue_name(queue.name) and _is_directory(queue)):
                     yield Finding("RMQ-FILE-016", "no queue by its name", Path(queue.path), topic=topic.name)
-        elif not is_link(topic):
+        elif not is_link(topic) and not has_database:
             yield Finding("RMQ-FILE-016", "no directory of a topic", Path(topic.path))
 
 
@@ -342,17 +305,20 @@ def without_wrong_geometry(files: StoreFiles) -> tuple[StoreFiles, list[Finding]
     """`files` itself if the configuration fits, else the store opened without the settings that no file fits."""
     findings: list[Finding] = []
     settings: dict[str, Any] = {}
+    config = as_a_broker_starts(files.config)
     for setting, sizes in _found(files):
-        configured = getattr(files.config, setting)
+        configured = getattr(config, setting)
         if configured is None or not sizes:
             continue
         if setting == "mapped_file_size_consume_queue":
             configured = -(-configured // UNIT_SIZE) * UNIT_SIZE
         usual = max(sizes, key=lambda size: (sizes[size], size))
         # one file alone is more likely cut short than of another geometry
-        if configured in sizes or sizes[usual] < _AGREEING:
+        is_dropped = setting in config.dropped
+        if configured in sizes or (sizes[usual] < _AGREEING and not is_dropped):
             continue
-        text = f"{_key(setting)}={configured}, but the files have {usual}"
+        default = " (the default)" if is_dropped else ""
+        text = f"{_key(setting)}={configured}{default}, but the files have {usual}"
         findings.append(Finding("RMQ-FILE-017", text, _place(files, setting), expected=configured, found=usual))
         settings[setting] = None
     findings += _index_geometry(files, settings)

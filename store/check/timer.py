@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,9 @@ from rmqctl.store.options import UNHEARD
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.timer.recovered import PendingTimer, RecoveredTimer, TimedMessage, pending_messages, recover_timer
+from rmqctl.store.timer.pending import PendingTimer, pending_messages
+from rmqctl.store.timer.recovered import RecoveredTimer, recover_timer
+from rmqctl.store.timer.timed_columns import TimedRows
 from rmqctl.store.timer.wheel import CHECKPOINT_FILE, LOG_FOLDER, METRICS_FILE, UNIT_SIZE, WHEEL_FILE, timer_counts
 
 
@@ -37,8 +38,11 @@ def timer_findings(files: StoreFiles, seen: LogSeen, doubts: QueueDoubts) -> Ite
         # what was delivered is not known: that is for a person
         yield Finding("RMQ-TMR-004", error.message, path, data_lost=None, fix="")
         return
-    except UnreadableError:
-        return  # a finding of the files
+    except UnreadableError as error:
+        file = Path(str(error.file))
+        if file.parent == files.layout.root / LOG_FOLDER:  # of others it is a finding of the files
+            yield Finding("RMQ-FILE-006" if is_file(file) else "RMQ-FILE-007", error.message, file, data_lost=None)
+        return
     if seen.is_live or not timer.has_run or (not timer.has_files and timer.queue_end <= timer.queue_begin):
         return
     is_doubtful = doubts.has(TIMER_TOPIC, 0, queue)
@@ -66,7 +70,7 @@ def timer_findings(files: StoreFiles, seen: LogSeen, doubts: QueueDoubts) -> Ite
             yield from _messages(files, pending, foreign)
             # after a cut log counts are of the messages that are gone: what is said of them says it
             if foreign <= 0 and not len(timer.known[timer.known >= seen.log_end]):
-                yield from _counts(files, pending)
+                yield from _counts(files, timer, pending)
 
 
 def _wheel(files: StoreFiles, timer: RecoveredTimer) -> Iterator[Finding]:
@@ -124,36 +128,35 @@ def _messages(files: StoreFiles, pending: PendingTimer, foreign: int) -> Iterato
     if foreign > 0:
         text = f"{counted(foreign, 'unit')} of the timer log {_lead(foreign)} to no message of the timer"
         yield Finding("RMQ-TMR-002", text, path, topic=TIMER_TOPIC, messages=foreign)
-    if pending.lost:
-        text = f"no broker delivers {counted(len(pending.lost), 'message')} for {_topics(pending.lost)}"
-        yield _of_messages("RMQ-TMR-003", text, files, pending.lost)
-    if pending.twice:
-        twice = [one for one in pending.messages if one.on_wheel and one.to_enqueue]
-        text = f"a broker delivers {counted(len(twice), 'message')} for {_topics(twice)} twice"
+    lost, twice = pending.lost, pending.twice
+    if len(lost):
+        text = f"no broker delivers {counted(len(lost), 'message')} for {_topics(pending, lost)}"
+        yield _of_messages("RMQ-TMR-003", text, files, lost)
+    if len(twice):
+        text = f"a broker delivers {counted(len(twice), 'message')} for {_topics(pending, twice)} twice"
         yield _of_messages("RMQ-TMR-005", text, files, twice)
     if pending.old_recalls:
         text = f"{counted(pending.old_recalls, 'waiting message')} taken back by a recall in the form of 5.3.3"
         yield Finding("RMQ-TMR-006", text, path, topic=TIMER_TOPIC, messages=pending.old_recalls)
 
 
-def _counts(files: StoreFiles, pending: PendingTimer) -> Iterator[Finding]:
+def _counts(files: StoreFiles, timer: RecoveredTimer, pending: PendingTimer) -> Iterator[Finding]:
     """Yield counts of timermetrics that fit no moment of this timer: of what is on the wheel, to what waits at all."""
     counts = timer_counts(files.layout.config)
-    if counts is None:
+    if counts is None or timer.storage is not None:  # 5.5.0 takes nothing off for what it delivers from a RocksDB
         return
-    waiting = Counter(one.topic for one in pending.messages)
-    on_wheel = Counter(one.topic for one in pending.messages if one.on_wheel)
+    waiting, on_wheel = pending.by_topic(), pending.by_topic(pending.rows["topic"][pending.rows["on_wheel"]])
     wrong = [
-        f"{topic} {counts.get(topic, 0)} instead of {waiting[topic]}"
+        f"{topic} {counts.get(topic, 0)} instead of {waiting.get(topic, 0)}"
         for topic in sorted({*counts, *waiting})
-        if not on_wheel[topic] <= counts.get(topic, 0) <= waiting[topic]
+        if not on_wheel.get(topic, 0) <= counts.get(topic, 0) <= waiting.get(topic, 0)
     ]
     if wrong:
         more = f" and {counted(len(wrong) - 1, 'other topic')}" if len(wrong) > 1 else ""
         yield Finding("RMQ-TMR-052", f"waiting by it: {wrong[0]}{more}", files.layout.config / METRICS_FILE)
 
 
-def _of_messages(code: str, text: str, files: StoreFiles, messages: list[TimedMessage]) -> Finding:
+def _of_messages(code: str, text: str, files: StoreFiles, messages: TimedRows) -> Finding:
     return Finding(code, text, files.layout.root / LOG_FOLDER, topic=TIMER_TOPIC, queue_id=0, messages=len(messages))
 
 
@@ -161,7 +164,7 @@ def _lead(count: int) -> str:
     return "leads" if count == 1 else "lead"
 
 
-def _topics(messages: list[TimedMessage]) -> str:
-    topics = sorted({one.topic for one in messages})
+def _topics(pending: PendingTimer, messages: TimedRows) -> str:
+    topics = sorted(pending.by_topic(messages["topic"]))
     more = f" and {counted(len(topics) - 1, 'other topic')}" if len(topics) > 1 else ""
     return topics[0] + more

@@ -9,14 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from rmqctl.formats.errors import (
-    CorruptError,
-    RefusedError,
-    RmqctlError,
-    UnreadableError,
-    WriteFailedError,
-    counted,
-)
+from rmqctl.formats.errors import CorruptError, RefusedError, RmqctlError, UnreadableError, WriteFailedError, counted
+from rmqctl.formats.notebook import as_html
 from rmqctl.store.answers.config_offsets import (
     DELAY_FILE,
     GROUP_TABLE,
@@ -58,9 +52,8 @@ from rmqctl.store.files.lock import refuse_server
 from rmqctl.store.files.mapped_file import monotonic_ms
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import exists, named
-from rmqctl.store.journal.change import take_for_change
 from rmqctl.store.journal.journal import begun
-from rmqctl.store.journal.log import new_head, note_permanent, refuse_unfinished
+from rmqctl.store.journal.log import new_head, note_permanent, refuse_unfinished, take_for_change
 from rmqctl.store.options import ChangeOptions, Events
 from rmqctl.store.queues.consumequeue import BatchConsumeQueue, ConsumeQueue
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
@@ -69,9 +62,7 @@ from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
 
 # how long a reader may delay the removal of a file, in ms (ReferenceResource#shutdown); the commitlog's is an option
-QUEUE_FORCED_AFTER = 60_000
-INDEX_FORCED_AFTER = 3_000
-EXT_FORCED_AFTER = 1_000
+QUEUE_FORCED_AFTER, INDEX_FORCED_AFTER, EXT_FORCED_AFTER = 60_000, 3_000, 1_000
 _AGAIN = "some files are removed, the others are as they were: run `rmqctl clean` again"
 
 
@@ -85,6 +76,9 @@ class CleanReport(NamedTuple):
     decisions: list[FileDecision]
     notes: list[str]
     dry_run: bool
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
     @property
     def removed(self) -> list[FileDecision]:
@@ -188,7 +182,8 @@ class Cleaner:
                 if any(earlier.goes for earlier in done):
                     # a power cut may undo this removal and not the next, which leaves a gap
                     io.flush_directory(decision.path.parent)
-                    self._sleep(self.options.pause / 1000)
+                    if decision.path.parent in self.files.layout.commitlog:
+                        self._sleep(self.options.pause / 1000)
                 self.has_removed = True
                 if not file.destroy(forced_after, self._clock()):
                     held = True
@@ -226,13 +221,19 @@ class Cleaner:
                         decisions = list(judge_queue(queue, min_offset))
                         done += self._remove_from(queue.files, decisions, QUEUE_FORCED_AFTER)
                         queue.reread()
-                if isinstance(queue, ConsumeQueue):
+                    self._pause_after(decisions)
+                elif isinstance(queue, ConsumeQueue):
                     decisions = list(judge_queue(queue, min_offset))
                     done += self._remove_from(queue.files, decisions, QUEUE_FORCED_AFTER)
+                    self._pause_after(decisions)
                     ext = ext_of(files, queue)
                     decisions = list(judge_ext(queue, ext, min_offset))
                     done += self._remove_from(ext.files, decisions, EXT_FORCED_AFTER)
         return done + self._remove_from_index(min_offset)
+
+    def _pause_after(self, decisions: list[FileDecision]) -> None:
+        if any(one.goes for one in decisions):
+            self._sleep(self.options.queue_pause / 1000)
 
     def _remove_from_index(self, min_offset: int) -> list[FileDecision]:
         index = self.files.index
@@ -262,7 +263,7 @@ def clean(
     usage: DiskUsage | None = None,
     change: ChangeOptions = ChangeOptions(),
 ) -> CleanReport:
-    """Clean a store that nobody else has open, once, under its lock; `files` are those that its readers use.
+    """Clean a store that no other process has open, once, under its lock; `files` are those that its readers use.
 
     A file that a reader of this process holds stays: it goes in a later call with the same `files`, once it is
     released, or when the interval of the options is over since the first call.
@@ -339,8 +340,8 @@ UNKNOWN = "unknown"
 
 class Unread(NamedTuple):
     """What one group loses of one topic: `messages` of `queues`, stored from `first_timestamp` to `last_timestamp` (ms,
-    None where they cannot be read). `state` unknown: no offset of the group is kept for these queues, so that nobody
-    knows whether it has read them. `group` None: delayed messages that have not been delivered."""
+    None where they cannot be read). `state` unknown: no offset of the group is kept for these queues, so whether it has
+    read them is unknown. `group` None: delayed messages that have not been delivered."""
 
     group: str | None
     topic: str
@@ -354,7 +355,7 @@ class Unread(NamedTuple):
 def unread_before(files: StoreFiles, min_offset: int, events: Events) -> list[Unread]:
     """What groups lose if the commitlog begins at physical offset `min_offset`, by group and topic.
 
-    What cannot be known is told: without offsets, and where queues are in a RocksDB. UnreadableError.
+    Notes report what is unknown: without offsets, and for queues in a RocksDB. UnreadableError.
     """
     config = files.layout.config
     losing = _losing(files, min_offset, events)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from rmqctl.formats.notebook import as_html
 from rmqctl.store.clean.options import CleanOptions, DiskUsage, clamped_ratios, judge_disks
 from rmqctl.store.clean.plan import last_physical_offset, last_position, measure_usage, modified_ms, refuse_unknowable
+from rmqctl.store.config.config import next_hour
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import disk_space
 from rmqctl.store.log.survey import look_at_tail
@@ -21,13 +22,10 @@ AGE = "age"
 DISK = "disk"
 FOLLOWS = "follows"
 STAYS = "stays"
-_HOUR_S = 3600
 _HOUR_MS = 3_600_000
 _IDLE_MS = _HOUR_MS
 """A store without a message for so long is not being written to."""
 _DAY_MS = 86_400_000
-# two days of hours hold each hour of the day, whatever the clocks do meanwhile
-_HOURS_AHEAD = 49
 
 
 class FileForecast(NamedTuple):
@@ -66,6 +64,9 @@ class Forecast(NamedTuple):
     levels: list[DiskLevel]
     files: list[FileForecast]
     notes: list[str]
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
 
 def forecast_clean(files: StoreFiles, options: CleanOptions, now: int, usage: DiskUsage | None = None) -> Forecast:
@@ -114,7 +115,7 @@ def _commitlog(files: StoreFiles, options: CleanOptions, now: int, usage: DiskUs
         elif disks.wants_space:
             at, because = max(at, expires), DISK
         else:
-            hour = _next_hour(max(at, expires), options)
+            hour = next_hour(max(at, expires), options.delete_when)
             stopped |= hour is None
             at, because = hour or at, AGE
         if stopped:
@@ -128,27 +129,13 @@ def _commitlog(files: StoreFiles, options: CleanOptions, now: int, usage: DiskUs
 
 
 def _less(usage: DiskUsage, freed: int) -> DiskUsage:
-    """`usage` when so many bytes are free again."""
+    """Return `usage` after that number of bytes is freed."""
     if not freed or not usage.partition_bytes:
         return usage
     share = freed * 100 // usage.partition_bytes
     logs = tuple(None if percent is None else max(0, percent - share) for percent in usage.commitlog)
     queues = None if usage.consumequeue is None else max(0, usage.consumequeue - share)
     return usage._replace(commitlog=logs, consumequeue=queues, store_bytes=max(0, usage.store_bytes - freed))
-
-
-def _next_hour(moment: int, options: CleanOptions) -> int | None:
-    """The first moment from `moment` (ms) on in an hour of deleteWhen; None if it names no hour."""
-    hours = options.hours()
-    if time.localtime(moment / 1000).tm_hour in hours:
-        return moment
-    local = time.localtime(moment / 1000)
-    begin = moment // 1000 - local.tm_min * 60 - local.tm_sec
-    for ahead in range(1, _HOURS_AHEAD):
-        later = begin + ahead * _HOUR_S
-        if time.localtime(later).tm_hour in hours:
-            return later * 1000
-    return None
 
 
 def _followers(files: StoreFiles, goes: list[int | None]) -> Iterator[FileForecast]:

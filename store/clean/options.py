@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig, cleaning_hours
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.reading import disk_space
 
@@ -30,7 +30,7 @@ class CleanOptions:
     """How to clean. Times in ms, ratios in percent of the disk.
 
     `scheduled`: the broker's own rule, which waits for its hour or a full disk, and takes young files too from a disk
-    that is nearly full. Otherwise somebody asked for it: age alone counts, unless `at_once` takes that away as well.
+    that is nearly full. Otherwise the caller asked for it: age alone counts, unless `at_once` ignores age as well.
     `accept_gaps`: files missing in the middle of the commitlog are known to be gone for good. `crashed`: a store that
     was not closed cleanly is cleaned too, as far as that is safe: of expired commitlog files that no recovery needs.
     """
@@ -45,12 +45,13 @@ class CleanOptions:
     forced_after: int = 120_000
     retry_hanging_after: int = 120_000
     pause: int = 100
+    queue_pause: int = 100
     may_force: bool = True
     warning_ratio: int = 90
     forcibly_ratio: int = 85
     maximum_ratio: int = 75
     replicas_per_partition: int = 1
-    logical_forcibly_ratio: int = DEFAULT_LOGICAL_FORCIBLY_PERCENT
+    logical_forcibly_ratio: float = DEFAULT_LOGICAL_FORCIBLY_PERCENT
 
     def __post_init__(self) -> None:
         """UsageError for values no rule can be made of."""
@@ -66,13 +67,8 @@ class CleanOptions:
         self.hours()
 
     def hours(self) -> frozenset[int]:
-        """Local hours of `delete_when`, such as `04` or `04;16` (UtilAll#isItTimeToDo)."""
-        parts = [part.strip() for part in self.delete_when.split(";") if part.strip()]
-        if not all(part.isascii() and part.isdigit() and int(part) < 24 for part in parts):
-            raise UsageError(
-                f"deleteWhen {self.delete_when!r} does not parse", hint="write hours from 0 to 23 as `04` or `04;16`"
-            )
-        return frozenset(int(part) for part in parts)
+        """Local hours of `delete_when`. UsageError, see `cleaning_hours`."""
+        return cleaning_hours(self.delete_when)
 
 
 def options_from_config(config: StoreConfig) -> CleanOptions:
@@ -85,15 +81,17 @@ def options_from_config(config: StoreConfig) -> CleanOptions:
         forced_after=config.destroy_maped_file_interval_forcibly,
         retry_hanging_after=config.redelete_hanged_file_interval,
         pause=config.delete_commit_log_files_interval,
+        queue_pause=config.delete_consume_queue_files_interval,
         may_force=config.clean_file_forcibly_enable,
         warning_ratio=config.disk_space_warning_level_ratio,
         forcibly_ratio=config.disk_space_clean_forcibly_ratio,
         maximum_ratio=config.disk_max_used_space_ratio,
+        logical_forcibly_ratio=100 * config.logical_disk_space_clean_forcibly_threshold,
     )
 
 
 class DiskUsage(NamedTuple):
-    """How full the disks are, in percent; None where that cannot be told (a directory that is not there).
+    """Usage of the disks in percent; None if unknown (a missing directory).
 
     `store_bytes` and `partition_bytes` serve the rule for several brokers on one disk only.
     """
@@ -111,7 +109,7 @@ class DiskUsage(NamedTuple):
 
 
 def used_percent(path: Path) -> int | None:
-    """Used part of the disk of `path`, rounded up, of what an ordinary user may use; None if it cannot be told.
+    """Return the used part of the disk of `path`, rounded up, of the space for ordinary users; None if unknown.
 
     (UtilAll#getDiskPartitionSpaceUsedPercent)
     """
@@ -180,8 +178,8 @@ class CleaningOrder(NamedTuple):
 def decide(options: CleanOptions, now: int, usage: DiskUsage) -> CleaningOrder:
     """The order for a run at `now` (ms since 1970; hours are those of the local time zone).
 
-    A scheduled run deletes in its hours or when the disks ask for it. One that somebody asked for always does, and
-    there the disks never decide that young files go: RocketMQ's would (CleanCommitLogService), a person has `at_once`.
+    A scheduled run deletes in its hours or when the disks ask for it. A requested run always does, and the disks then
+    never add young files: RocketMQ's would (CleanCommitLogService), a person has `at_once`.
     """
     disks = judge_disks(usage, options)
     if not options.scheduled:

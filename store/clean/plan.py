@@ -7,6 +7,7 @@ Planning reads directory entries, the last unit of queue files and the headers o
 from __future__ import annotations
 
 import enum
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -20,11 +21,11 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import is_file
 from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.log.survey import start_after_crash
-from rmqctl.store.log.unread_logs import refuse_dledger
 from rmqctl.store.queues.consumequeue import BATCH_UNIT_SIZE, UNIT_SIZE, ConsumeQueue, ext_offset
 from rmqctl.store.queues.consumequeue_ext import ConsumeQueueExt
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues
-from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.read.frames import store_time_at
+from rmqctl.store.store_files import StoreFiles, refuse_dledger
 
 # What becomes of one file in a cleaning, and why.
 
@@ -87,6 +88,45 @@ def modified_ms(path: Path) -> int:
         raise UnreadableError(f"cannot be read: {error.strerror}", file=path) from error
 
 
+# a sealed file is flushed within seconds; time zones and slow copies are no reason to complain
+_MTIME_TOLERANCE_MS = 3_600_000
+
+
+class Misdated(NamedTuple):
+    """A commitlog file that is not the last, and by how much its mtime is later than its last message, in ms.
+
+    `closed`: when the file was closed, by the store time of the next file's first message, in ms.
+    """
+
+    file: MappedFile
+    closed: int
+    difference: int
+
+    @property
+    def code(self) -> str:
+        """The code of the finding."""
+        return "RMQ-TIME-001" if self.difference > 0 else "RMQ-TIME-002"
+
+
+def misdated_files(files: StoreFiles) -> Iterator[Misdated]:
+    """Return closed commitlog files whose mtime is not that of their messages.
+
+    A broker closes a file when it stores the next message, which sets the file's mtime; so the first message of the
+    next file says when that was.
+    """
+    last = files.log.last_with_data()
+    for file, following in itertools.pairwise(files.log.files):
+        if file is last:
+            return
+        closed = store_time_at(files.log, following.start_offset)
+        try:
+            modified = modified_ms(file.path)
+        except UnreadableError:  # expired meanwhile
+            continue
+        if closed is not None and abs(modified - closed) > _MTIME_TOLERANCE_MS:
+            yield Misdated(file, closed, modified - closed)
+
+
 def decision_on(kind: str, file: MappedFile, because: Because, detail: str | None = None) -> FileDecision:
     """The decision about a file of a queue; without `detail` the usual words for its reason."""
     modified = modified_ms(file.path)
@@ -94,12 +134,12 @@ def decision_on(kind: str, file: MappedFile, because: Because, detail: str | Non
 
 
 def words_for(because: Because) -> str:
-    """A reason as a sentence, empty where only the case can be told."""
+    """Return a reason as a sentence, empty if only the case is known."""
     return _SAYS.get(because, "")
 
 
 def last_position(files: MappedFileQueue) -> int:
-    """Position of the last file with data, 0 if there is none: what a broker leaves as the last one."""
+    """Return the position of the last file with data, which a broker always keeps; 0 without one."""
     last = files.last_with_data()
     return 0 if last is None else files.files.index(last)
 
@@ -162,7 +202,7 @@ def last_physical_offset(queue: AnyConsumeQueue, file: MappedFile) -> int | None
 
 
 def ext_of(files: StoreFiles, queue: ConsumeQueue) -> ConsumeQueueExt:
-    """The ext queue beside `queue`, without files where there is none."""
+    """Return the ext queue beside `queue`, possibly without files."""
     directory = files.layout.consumequeue_ext / queue.directory.parent.name / queue.directory.name
     ext = ConsumeQueueExt(directory, files.config.mapped_file_size_consume_queue_ext, files.descriptors)
     ext.load()
@@ -185,7 +225,7 @@ def judge_ext(queue: ConsumeQueue, ext: ConsumeQueueExt, min_offset: int) -> Ite
 
 
 def judge_index(index: IndexService, min_offset: int) -> Iterator[FileDecision]:
-    """Leading index files whose last message lies before `min_offset` go, never the last.
+    """Leading index files whose last message is before `min_offset` go, never the last.
 
     (IndexService#deleteExpiredFile)
     """
@@ -252,8 +292,8 @@ def cleans_crashed(files: StoreFiles, options: CleanOptions) -> bool:
 
 
 def needed_by_recovery(files: StoreFiles) -> int:
-    """Physical offset from which on a recovery after a crash needs the log: what lies before is covered by the
-    checkpoint, so it was on disk, and nothing that follows stands or falls by it."""
+    """Return the physical offset from which a recovery after a crash needs the log: the checkpoint covers what is
+    before it, so it was on disk and later messages do not depend on it."""
     return start_after_crash(files.log, files.readable_checkpoint())
 
 
@@ -269,8 +309,8 @@ def measure_usage(files: StoreFiles, options: CleanOptions) -> DiskUsage:
 
 
 def refuse_unknowable(files: StoreFiles, options: CleanOptions) -> None:
-    """RefusedError where the commitlog's first offset, which everything else follows, cannot be known for certain, and
-    on a server, of which nobody knows how full its disk is.
+    """RefusedError if the commitlog's first offset, on which everything else depends, is uncertain, and on a server,
+    whose disk usage is unknown.
 
     That is: files that cannot be read, that overlap, or that are missing in the middle (they may lie in a directory
     which only a broker.conf names), and read-only commitlog directories, which are not looked at. Damage inside
@@ -361,7 +401,7 @@ def _span(milliseconds: int) -> str:
 def min_offset_after(log: MappedFileQueue, decisions: list[FileDecision]) -> int:
     """The commitlog's first offset once the decisions are carried out; -1 without files.
 
-    A file that a reader holds is on its way out: the offset lies behind it already (CommitLog#getMinOffset).
+    A file that a reader holds is being removed: the offset is already past it (CommitLog#getMinOffset).
     """
     for file, decision in zip(log.files, decisions, strict=True):
         if not decision.goes and decision.because is not Because.HELD and file.reference.available:

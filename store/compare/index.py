@@ -360,12 +360,12 @@ class Misses:
 class IndexTally:
     """What the comparison of a part of the log has found.
 
-    `missing`: keys without an entry that keys with an entry follow; `tail`: those that no such key follows.
-    `foreign`: entries of places where a message stands that does not have the key. `repeated`: entries that are there
-    once more, of messages all of whose entries are. `late`: entries with a wrong time; `first_late`: the same for the
-    first entry of a file, where RocketMQ is known to count from the file before. `compared`: [begin, end) of the runs.
-    `tags`: entries of tags that are there; `tagless`: messages that have a tag and all their other entries, but none of
-    the tag, before the end of the index. No version before 5.4 writes these, so they may be missing.
+    `missing`: keys without an entry that keys with an entry follow; `tail`: those that no such key follows. `foreign`:
+    entries that point at a message without the key. `repeated`: entries that are there once more, of messages all of
+    whose entries are. `late`: entries with a wrong time; `first_late`: the same for the first entry of a file, where
+    RocketMQ is known to count from the file before. `compared`: [begin, end) of the runs. `tags`: entries of tags that
+    are there; `tagless`: messages that have a tag and all their other entries, but none of the tag, before the end of
+    the index. No version before 5.4 writes these, so they may be missing.
     """
 
     keys: int = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import bisect
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -96,8 +96,15 @@ class Stretches:
 
     @property
     def last(self) -> Stretch | None:
-        """The last one, None if there is none."""
+        """The last one, None without any."""
         return Stretch(*self._rows[-_WIDTH:]) if self._rows else None
+
+    @property
+    def last_life(self) -> tuple[int, int] | None:
+        """Physical offsets of the first and the last message of the last life, None without any."""
+        last = self.last
+        first = next((one.first_offset for one in self if last is not None and one.life == last.life), None)
+        return None if first is None or last is None else (first, last.last_offset)
 
     @property
     def units(self) -> int:
@@ -183,7 +190,6 @@ def stretch_of(unit: QueueUnit) -> Stretch:
 # units of a queue that are read to see which life it holds, at each end of the slots in question
 _READ_AT_MOST = 1 << 16
 
-IsEarlier = Callable[[str, int, int], bool]
 HeldUnits = Callable[[int, int], Int64s]
 """Physical offsets in the units of slots [begin, end) of a queue, those of written units only."""
 
@@ -413,22 +419,55 @@ class _Settling:
                 self._kept.append(row._replace(slot_begin=max(row.slot_begin, kept_end)))
 
 
+class AbsentQueues:
+    """Queues without files: judges which of their messages are from before their topic was created again, and collects
+    what the log holds of each queue, by which that is known for certain at the end of the log.
+
+    `present`: queues with files; `is_earlier`: judges the message of a topic at a physical offset.
+    """
+
+    def __init__(self, present: Container[QueueKey], is_earlier: Callable[[str, int], bool]) -> None:
+        self.lives: dict[QueueKey, tuple[int, int]] = {}
+        """Physical offsets of the first and the last message of the last life of each queue."""
+        self.left_out: dict[QueueKey, int] = {}
+        """Physical offset of the last message that was left out."""
+        self._present = present
+        self._is_earlier = is_earlier
+        self._last_slots: dict[QueueKey, int] = {}
+
+    def leaves_out(self, topic: str, queue_id: int, slots: Int64s, offsets: Int64s) -> bool:
+        """Return whether units that come next along the log, at least one, are those of an earlier topic."""
+        key = topic, queue_id
+        if key in self._present:
+            return False
+        begin, last = int(offsets[0]), int(offsets[-1])
+        backwards = np.flatnonzero(slots[1:] <= slots[:-1])
+        if len(backwards):
+            begin = int(offsets[backwards[-1] + 1])
+        elif slots[0] > self._last_slots.get(key, slots[0]):
+            begin = self.lives[key][0]
+        self.lives[key] = begin, last
+        self._last_slots[key] = int(slots[-1])
+        if not self._is_earlier(topic, last):
+            return False
+        self.left_out[key] = last
+        return True
+
+
 class LiveSlots:
     """Passes the slots of a run on to `target`, without the superseded messages of some queues.
 
-    `is_earlier`: whether the message of a topic and queue at a physical offset is from before the topic was created.
+    `absent`: queues without files, which may be from before their topic was created.
     `deleted`: how many messages of deleted topics were left out; `twice`: how many whose queue offsets were given
     twice.
     """
 
-    def __init__(
-        self, target: SlotTarget, lives: Mapping[QueueKey, Lives], is_earlier: IsEarlier = lambda *_: False
-    ) -> None:
+    def __init__(self, target: SlotTarget, lives: Mapping[QueueKey, Lives], absent: AbsentQueues | None = None) -> None:
         self.deleted = 0
         self.twice = 0
         self._target = target
         self._lives = lives
-        self._is_earlier = is_earlier
+        self._absent = absent
 
     def is_batch_topic(self, topic: str, queue_id: int) -> bool:
         """Return whether the queue has 46-byte units already."""
@@ -436,7 +475,10 @@ class LiveSlots:
 
     def add(self, slot: QueueSlot) -> None:
         """Pass a slot on unless its message is superseded."""
-        if self._is_earlier(slot.topic, slot.queue_id, slot.unit.physical_offset):
+        unit = slot.unit
+        if self._absent is not None and self._absent.leaves_out(
+            slot.topic, slot.queue_id, np.array([unit.queue_offset]), np.array([unit.physical_offset])
+        ):
             self.deleted += 1
             return
         lives = self._lives.get((slot.topic, slot.queue_id))
@@ -450,15 +492,15 @@ class LiveSlots:
 
     def add_units(self, run: QueueRun) -> None:
         """Pass units on but those of superseded messages."""
-        # units are in the order of the log
-        if self._is_earlier(run.topic, run.queue_id, int(run.units["physical_offset"][-1])):
+        stored = run.units["physical_offset"]
+        if self._absent is not None and self._absent.leaves_out(run.topic, run.queue_id, run.slots, stored):
             self.deleted += len(run.units)
             return
         lives = self._lives.get((run.topic, run.queue_id))
         if not lives:
             self._target.add_units(run)
             return
-        offsets = run.units["physical_offset"].astype(np.int64)
+        offsets = stored.astype(np.int64)
         left_out = lives.mask(run.slots, offsets)
         deleted = lives.mask(run.slots, offsets, is_deleted=True)
         self.deleted += int(np.count_nonzero(deleted))

@@ -1,4 +1,4 @@
-"""The commitlog against the queues: in which state each message stands in its queue, and which slot it can have."""
+"""The commitlog against the queues: the state of each message in its queue, and the slot it can have."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from functools import partial
 
 import numpy as np
 
+from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.formats.message import MINIMUM_FRAME_SIZE
 from rmqctl.store.compare.lives import Stretch, Stretches, stretch_of
@@ -28,7 +29,7 @@ from rmqctl.store.queues.consumequeue import (
     ext_offset,
 )
 from rmqctl.store.queues.consumequeue_ext import ConsumeQueueExt
-from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, QueueSlot, highest_plausible
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, FurtherSlots, QueueSlot, highest_plausible
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.store_files import StoreFiles
 
@@ -36,7 +37,7 @@ from rmqctl.store.store_files import StoreFiles
 
 
 class SlotState(enum.IntEnum):
-    """How a message of the log stands in its queue."""
+    """State of a message of the log in its queue."""
 
     IMPLIED = 0
     """All messages of the queue but the implausible ones."""
@@ -176,7 +177,7 @@ def _tally_of_columns(
 # How units stand in a queue, whoever asks: check, its tasks on Spark, recover, and the opening of a store for writing.
 
 CodeAt = Callable[[int], int | None]
-"""The tags code of the ext unit at a byte of the ext queue; None where there is none."""
+"""The tags code of the ext unit at a byte of the ext queue; None without one."""
 
 
 def are_led_to(implied: Units, there: Units) -> Flags:
@@ -212,8 +213,8 @@ class SlotOrder(ABC):
     where queue offsets go back, `LiveSlots` leaves out what is superseded.
 
     `per_file`: units of one file. `conflicts`: units whose slot another one has, or that cannot stand where they say.
-    `rows`: all units but those that cannot stand where they say.
-    Whoever derives from it says what becomes of slots: `_begin`, `_keep`, `_put`.
+    `rows`: all units but those that cannot stand where they say. Subclasses decide what becomes of slots: `_begin`,
+    `_keep`, `_put`.
     """
 
     def __init__(self, per_file: int) -> None:
@@ -260,8 +261,8 @@ class SlotOrder(ABC):
         """Whether a message can stand so far on in its queue. No checksum covers queueOffset: a flipped bit must not
         fill the disk with placeholders and leave no slot for the messages behind it.
 
-        Every message takes a frame's room in the log. What a broker is known to skip beyond that (units that came back
-        after a truncation, phantom units) is less than a file of the queue.
+        Every message takes the space of a frame in the log. What a broker is known to skip beyond that (units that came
+        back after a truncation, phantom units) is less than a file of the queue.
         """
         room = max(0, unit.physical_offset - self._end_of_previous) // MINIMUM_FRAME_SIZE
         return 0 <= unit.queue_offset <= (self._next or 0) + room + self._per_file
@@ -294,7 +295,7 @@ def has_batch_slot(unit: QueueUnit, next_offset: int, rows: Stretches | None = N
 
 
 # bytes of units that wait to be compared; what a unit takes, and what a run of a queue does besides
-_WAITING = 32 << 20
+_WAITING = 12 << 20
 _UNIT_BYTES, _RUN_BYTES = 28, 400
 # stretches that are made objects of at a time
 _AT_ONCE = 4096
@@ -318,6 +319,7 @@ class QueuesComparison:
         self._batches: dict[QueueKey, dict[int, QueueUnit]] = {}
         self._ext: dict[QueueKey, ConsumeQueueExt] = {}
         self._per_file = files.queues.consumequeue_file_size() // UNIT_SIZE
+        self._further = FurtherSlots(lambda topic, queue_id: self._queue((topic, queue_id)))
 
     @property
     def tally(self) -> QueuesTally:
@@ -327,7 +329,8 @@ class QueuesComparison:
 
     def take(self, run: Run) -> None:
         """The next run of the log."""
-        route(run, self._files.log, self._levels, self, with_light=self._files.config.fills_light_queues)
+        with_light = self._files.config.fills_light_queues
+        route(run, self._files.log, self._levels, self, with_light=with_light, further=self._further)
         if self._waiting_bytes >= _WAITING:
             self.compare()
 
@@ -337,7 +340,10 @@ class QueuesComparison:
 
     def _queue(self, key: QueueKey) -> AnyConsumeQueue | None:
         if key not in self._queues:
-            self._queues[key] = self._files.queues.find(*key)
+            try:
+                self._queues[key] = self._files.queues.find_any(*key)
+            except CorruptError:  # of a RocksDB beside the files, which is a finding of its own
+                self._queues[key] = self._files.queues.find(*key)
         return self._queues[key]
 
     def _tally_of(self, key: QueueKey, is_batch: bool) -> QueueTally:

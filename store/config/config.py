@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
+import textwrap
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.formats.errors import UnreadableError, UsageError, refuse_exhausted
-from rmqctl.store.config.config_text import java_properties
 from rmqctl.store.files.layout import StoreLayout
 
 # What each key of a broker.conf does here: the one table that docs/config.md and the words about a key come from.
@@ -83,12 +84,16 @@ KEYS = (
     ConfigKey("checkCommitLogOffsetOnRecover", PREDICT, "a recovery does so", "false"),
     ConfigKey("commitLogRecoverMaxNum", PREDICT, "a recovery reads all it has to", "10"),
     ConfigKey("enableAcceleratedRecovery", PREDICT, "a recovery reads whole files", "false"),
-    ConfigKey("indexRocksDBEnable", PREDICT, "not read, not written", "false"),
-    ConfigKey("transRocksDBEnable", PREDICT, "not read, not written", "false"),
+    ConfigKey("indexRocksDBEnable", PREDICT, "read where it has keys, never written", "false"),
+    ConfigKey("transRocksDBEnable", PREDICT, "read where it has half messages, never written", "false"),
+    ConfigKey("timerRocksDBEnable", READING, "false: what a RocksDB has of the timer is not delivered"),
     ConfigKey("messageDelayLevel", WRITING, "delays of levels 1, 2, ...; also to read delayed messages"),
     ConfigKey("osPageCacheBusyTimeOutMills", WRITING, "ms after which a put behind a slow one is refused"),
     ConfigKey("maxTransferBytesOnMessageInMemory", READING, "bytes that one read or pull gives"),
     ConfigKey("maxTransferCountOnMessageInMemory", READING, "messages that one read or pull gives"),
+    ConfigKey("maxTransferBytesOnMessageInDisk", READING, "bytes that one gives of what is not in memory"),
+    ConfigKey("maxTransferCountOnMessageInDisk", READING, "messages that one gives of that"),
+    ConfigKey("accessMessageInMemoryMaxRatio", READING, "percent of the memory that has the end of the log"),
     ConfigKey("maxFilterMessageSize", READING, "bytes of queue units that one with tags looks through"),
     ConfigKey("brokerPermission", READING, "`info` says whether a broker takes messages with it"),
     ConfigKey("duplicationEnable", WRITING, "lets a slave's store take messages"),
@@ -101,14 +106,19 @@ KEYS = (
     ),
     ConfigKey("timerWheelEnable", WRITING, "messages with a delivery time wait in the timer's topic, else are refused"),
     ConfigKey("mappedFileSizeTimerLog", READING, "size of files, else as they are"),
+    ConfigKey("compactionMappedFileSize", READING, "size of files, else as they are; with the next one"),
+    ConfigKey("compactionCqMappedFileSize", READING, "size of files, else as they are"),
     ConfigKey("timerWheelSnapshotFlush", READING, "the wheel is in snapshots (5.5.0), else as files show"),
+    ConfigKey("timerPrecisionMs", WRITING, "other than 1000 is refused: the wheel would be of another kind"),
+    ConfigKey("timerRollWindowSlot", WRITING, "seconds after which a broker stores a message that waits once more"),
     ConfigKey("timerMaxDelaySec", WRITING, "the longest time that such a message may wait"),
     ConfigKey(
         "brokerRole", WRITING, "SLAVE takes no messages; SYNC_MASTER has puts wait for slaves, with `serve --ha-listen`"
     ),
     ConfigKey("deleteWhen", CLEANING, "hours at which expired files are removed"),
     ConfigKey("fileReservedTime", CLEANING, "hours that commitlog files are kept"),
-    ConfigKey("deleteCommitLogFilesInterval", CLEANING, "ms between two removals"),
+    ConfigKey("deleteCommitLogFilesInterval", CLEANING, "ms between two removals of commitlog files"),
+    ConfigKey("deleteConsumeQueueFilesInterval", CLEANING, "ms after those of a queue's files"),
     ConfigKey("destroyMapedFileIntervalForcibly", CLEANING, "ms that a reader can keep a file from being removed"),
     ConfigKey("redeleteHangedFileInterval", CLEANING, "ms after which a first file that was held is tried again"),
     ConfigKey("deleteFileBatchMax", CLEANING, "commitlog files that are removed in one run"),
@@ -121,54 +131,56 @@ KEYS = (
         "percent from which young files are removed; with a flag, puts refused",
     ),
     ConfigKey("diskSpaceCleanForciblyRatio", CLEANING, "percent from which young files are removed"),
+    ConfigKey("logicalDiskSpaceCleanForciblyThreshold", CLEANING, "the same as a share, with several brokers"),
 )
 
 
 OTHERS = (
     (
-        "no class of RocketMQ 5.3.3 reads these",
-        "cleanOff* *Swap* dispatch* *AsyncReput *CleanExpiredOffset *OffsetHistory* highSpeed* maxBatch* maxLmq* "
-        "maxRec* maxSlave* maxTopicL* pullBatch* putMessageTimeout putMsg* *Backlog *InterceptDelay*",
+        "nothing (no class of RocketMQ reads them)",
+        "cleanOff* *Swap* dispatch* *AsyncReput *CleanExpiredOffset *OffsetHistory* highSpeed* maxBatch* maxDelay* "
+        "maxRec* maxSlave* maxTopicL* pullBatch* putMessageTimeout putMsg* *Backlog *InterceptDelay* filterServer*",
     ),
     (
-        "as with RocketMQ's default, set or not",
-        "*InDisk *HotRatio *DeleteKey *roadcastOffset* configB* configM* *Fall?ehind* correct* dataRead* "
-        "deleteConsume* *Slowly disappear* *SysGroup *RunningFlags* forwardT* haFlow* *FileRead* "
-        "logicalDisk* *QueueScan maxDelay* maxHaT* *PlugIn offsetCheck* readUn* realTimeNotify* recheck* "
-        "subscription* timer* transactionOp* travel* *SideReset* useStatic*",
+        "threads, their queues, locks, sockets of a JVM",
+        "*Thread* *Capacity waitTime* *Fast* server* client* *Epoll* *WaterMark connect* socks* *Callback* *Netty* "
+        "useTLS *NetWork* *Gracefully shutdown* *GoAway maxAsync* *Lock* asyncS* transferMsg* *WithoutMmap "
+        "*BufferNum *ByFileChannel *Concurrently *cheduleAsync* searchBcq* *BatchPush timerEnableD* timerWarm* "
+        "timerReput*PoolSize travel*",
     ),
     (
-        "POP, lite topics",
-        "*[pP]op* revive* append* *LiteT* *LiteS* *LiteE* lite[ELST]* *ClientEvent* *AwaitingAck skipWhen* "
-        "*Notification priority* *RetryQueue *RequestMode *LmqQuota clearRetry*",
+        "work that rmqctl does at once and a broker delays or batches",
+        "correct* transactionOp* append[AC]* timerEnableR* timerSkip* timerWheelSnapshotI* splitReg* *SplitReg* "
+        "compressedReg* *SingleTopicReg* forceReg* *UpdateVersionStep recheck*",
     ),
     (
-        "controllers, DLedger, acting masters, containers",
-        "*[cC]ontroller* *SyncState* *InSyncReplicas *Escape *Acting* *Container asyncL* syncBroker* brokerE* brokerH* "
-        "brokerN* sendH* *Replicas replicas* skipPre* compatible* syncFrom* syncMaster* haMaxTime* *Checksum* "
-        "*StrictMode",
+        "metrics and logs",
+        "*[mM]etric* *Stats* commercial* print* *Repeatedly* *Detail* estimate* sample* isolate* *QueueScan "
+        "useStatic* timerProgress*",
+    ),
+    (
+        "cold data and read-ahead, which spare the page cache and change no answer; compaction of a served store",
+        "*[cC]old* *HotRatio dataRead* *ompaction* *OffsetMap*",
     ),
     (
         "RocksDB",
-        "*[rR]ocks[dD][bB]* combine* *QueueStore memTable* *Incrementally *Half*",
+        "*[rR]ocks[dD][bB]* combine* *QueueStore memTable* *Incrementally *Half* configM* timerRecall* indexFileRead*",
+    ),
+    (
+        "controllers, DLedger, acting masters, containers, static topics, plug-ins",
+        "*[cC]ontroller* *SyncState* *InSyncReplicas *Escape *Acting* *Container asyncL* syncBroker* brokerE* brokerH* "
+        "brokerN* sendH* *Replicas replicas* skipPre* compatible* syncFrom* syncMaster* haMaxTime* *Checksum* "
+        "*StrictMode readUn* *RunningFlags* forwardT* *PlugIn",
+    ),
+    (
+        "buffers of POP, off in RocketMQ by default, and its revive threads, which are one step here; lite topics, "
+        "quotas of light queues; broadcast offsets, which only the clients of a remoting proxy keep in a broker",
+        "*[pP]op* revive* *LiteT* *LiteS* *LiteE* lite[ELST]* *ClientEvent* skipWhen* *LmqQuota maxLmq* "
+        "*roadcastOffset*",
     ),
     ("authentication", "auth* acl* user* stateful* migrateAuth*"),
-    (
-        "threads, their queues, locks, sockets",
-        "*Thread* *Capacity waitTime* *Fast* server* client* *Epoll* *WaterMark connect* socks* *Callback* *Netty* "
-        "useTLS *NetWork* *Gracefully shutdown* *GoAway maxAsync* *Lock* async* transferMsg* *WithoutMmap *BufferNum "
-        "*ByFileChannel *Concurrently *cheduleAsync* searchBcq* *BatchPush",
-    ),
-    (
-        "figures, logs",
-        "*[mM]etric* *Stats* commercial* print* *Repeatedly* *Detail* *Recorded estimate* sample* isolate*",
-    ),
-    ("bit maps of filters", "*itMap* *Bloom* expect* filter*"),
-    ("cold data, compaction of a served store", "*[cC]old* *ompaction* *OffsetMap*"),
-    (
-        "finding name servers, registering",
-        "fetch* *ServerAddr* isScan* force* *Register *Registration split* *Split* *Poll* channelN* *VersionStep",
-    ),
+    ("bit maps of filters, which save their evaluation and change no result", "*itMap* filterSupport*"),
+    ("discovery of name servers", "fetch* *ServerAddr* isScan* *SplitM* split* *Poll* channelN*"),
 )
 """Keys of RocketMQ's brokers that are no setting here, and why: patterns, the first that fits counts."""
 
@@ -205,9 +217,15 @@ def config_document() -> str:
         lines += ["", f"## {title}", ""]
         if counts_for == PREDICT:
             lines += ["Set to something else than RocketMQ's default, one is named once on stderr.", ""]
-        lines += [f"- {key.name}: {key.meaning}" for key in KEYS if key.counts_for == counts_for]
-    lines += ["", "## Keys that change nothing", "", "The first pattern that fits says why:", ""]
-    lines += [f"- {why}: {patterns}" for why, patterns in OTHERS]
+        named: dict[str, list[str]] = {}
+        for key in KEYS:
+            if key.counts_for == counts_for:
+                named.setdefault(key.meaning, []).append(key.name)
+        for meaning, keys in named.items():
+            lines += textwrap.wrap(f"- {', '.join(keys)}: {meaning}", 120, subsequent_indent="  ")
+    kinds = "; ".join(why for why, _ in OTHERS)
+    text = f"Keys that neither page lists have no effect. They concern {kinds}."
+    lines += ["", "## Keys that change nothing", "", *textwrap.wrap(text, 120)]
     return "\n".join([*lines, ""])
 
 
@@ -229,7 +247,7 @@ class StoreConfig(NamedTuple):
     store_path_root_dir: str | None = None
     store_path_commit_log: str | None = None
     read_only_commit_log_store_paths: str | None = None
-    store_type: str = "default"
+    store_type: str | None = None
     mapped_file_size_commit_log: int | None = None
     mapped_file_size_consume_queue: int | None = None
     mapper_file_size_batch_consume_queue: int | None = None
@@ -256,6 +274,9 @@ class StoreConfig(NamedTuple):
     flush_consume_queue_thorough_interval: int = 60_000
     max_transfer_bytes_on_message_in_memory: int = 262_144
     max_transfer_count_on_message_in_memory: int = 32
+    max_transfer_bytes_on_message_in_disk: int = 65_536
+    max_transfer_count_on_message_in_disk: int = 8
+    access_message_in_memory_max_ratio: int = 40
     max_filter_message_size: int = 16_000
     sync_flush_timeout: int = 5000
     warm_maped_file_enable: bool = False
@@ -273,6 +294,7 @@ class StoreConfig(NamedTuple):
     enable_accelerated_recovery: bool = False
     index_rocksdb_enable: bool = False
     trans_rocksdb_enable: bool = False
+    timer_rocksdb_enable: bool | None = None
     message_delay_level: str = DEFAULT_DELAY_LEVELS
     os_page_cache_busy_time_out_mills: int = 1000
     duplication_enable: bool = False
@@ -281,15 +303,21 @@ class StoreConfig(NamedTuple):
     enable_lmq: bool = False
     enable_multi_dispatch: bool = False
     enable_retry_topic_v2: bool | None = None
-    timer_wheel_enable: bool = True
+    timer_wheel_enable: bool | None = True
+    """None: of a version without a timer, which takes delivery times for properties like others."""
     timer_max_delay_sec: int = 259_200
+    timer_roll_window_slot: int = 172_800
+    timer_precision_ms: int = 1000
     mapped_file_size_timer_log: int | None = None
+    compaction_mapped_file_size: int | None = None
+    compaction_cq_mapped_file_size: int | None = None
     timer_wheel_snapshot_flush: bool | None = None
     broker_role: str = "ASYNC_MASTER"
     broker_permission: int = 6
     delete_when: str = "04"
     file_reserved_time: int = 72
     delete_commit_log_files_interval: int = 100
+    delete_consume_queue_files_interval: int = 100
     destroy_maped_file_interval_forcibly: int = 120_000
     redelete_hanged_file_interval: int = 120_000
     clean_resource_interval: int = 10_000
@@ -298,6 +326,7 @@ class StoreConfig(NamedTuple):
     disk_max_used_space_ratio: int = 75
     disk_space_warning_level_ratio: int = 90
     disk_space_clean_forcibly_ratio: int = 85
+    logical_disk_space_clean_forcibly_threshold: float = 0.8
     dropped: frozenset[str] = frozenset()
     """Names of settings whose value in the broker.conf a broker drops, or does not start with."""
 
@@ -377,6 +406,8 @@ _SIZES = {
     "mapper_file_size_batch_consume_queue": 13_800_000,
     "mapped_file_size_consume_queue_ext": 48 * 1024 * 1024,
     "mapped_file_size_timer_log": 104_857_600,
+    "compaction_mapped_file_size": 104_857_600,
+    "compaction_cq_mapped_file_size": 10_485_760,
     "max_hash_slot_num": 5_000_000,
     "max_index_num": 20_000_000,
 }
@@ -390,7 +421,8 @@ _WORDS = {
 _JAVA_SPACE = "".join(map(chr, range(0x21)))
 _LARGEST_INT = 2**31 - 1
 # fullwidth and other digits come only by \\u escapes; Integer#parseInt reads them, too
-_JAVA_INT = re.compile(r"[+-]?\d{1,40}")
+_JAVA_INT = r"[+-]?\d{1,40}"
+_JAVA_DOUBLE = r"[+-]?(\d{1,40}(\.\d{0,40})?|\.\d{1,40})"
 _BYTE_ORDER_MARK = "\u00ef\u00bb\u00bf"
 
 
@@ -406,20 +438,24 @@ def _convert(name: str, text: str) -> tuple[object, str]:
         return value, "" if text.lower() in ("true", "false") else f"a broker takes it for {str(value).lower()}"
     if kind.startswith("int"):
         return _number(name, text)
+    if kind == "float":
+        if not re.fullmatch(_JAVA_DOUBLE, text.strip(_JAVA_SPACE)):
+            raise _DroppedError("is no number, as a broker reads numbers")
+        return float(text), ""
     trimmed = text.strip(_JAVA_SPACE)
     if name in _WORDS and trimmed not in _WORDS[name]:
-        raise _DroppedError(f"is none of {', '.join(_WORDS[name])}")
+        raise _DroppedError(f"is not one of {', '.join(_WORDS[name])}")
     if trimmed != text:
-        return trimmed, "5.x passes over the white space at its end, 4.9.8 keeps it"
+        return trimmed, "5.x ignores the white space at its end, 4.9.8 keeps it"
     if name.startswith("store_path") and not trimmed.isascii():
         return trimmed, "a broker reads its bytes as Latin-1, so its path has other characters than an editor shows"
     return trimmed, ""
 
 
 def _number(name: str, text: str) -> tuple[int | None, str]:
-    if not _JAVA_INT.fullmatch(text):
+    if not re.fullmatch(_JAVA_INT, text):
         stripped = text.strip()
-        why = "has white space at its end" if _JAVA_INT.fullmatch(stripped) else "is no number"
+        why = "has white space at its end" if re.fullmatch(_JAVA_INT, stripped) else "is no number"
         raise _DroppedError(f"{why}, as a broker reads numbers")
     value = int(text)
     if not -_LARGEST_INT - 1 <= value <= _LARGEST_INT:
@@ -484,7 +520,7 @@ def _hidden(key: str) -> str:
     if not key.startswith(_BYTE_ORDER_MARK):
         return "the file is UTF-16: a broker sees no key of it"
     name = key.removeprefix(_BYTE_ORDER_MARK)
-    return f"a byte order mark stands before the first key: a broker does not see {name}, and neither does rmqctl"
+    return f"the file begins with a byte order mark: brokers and rmqctl do not recognise {name}"
 
 
 def as_a_broker_starts(config: StoreConfig) -> StoreConfig:
@@ -512,8 +548,42 @@ def read_properties(path: Path) -> dict[str, str]:
 
 def parse_properties(data: bytes, source: Path | None = None) -> dict[str, str]:
     """Keys and values of Java properties. UsageError for what Java refuses to load."""
+    from rmqctl.store.config.config_text import java_properties
+
     try:
         return java_properties(data)
     except ValueError as error:
         hint = "a broker does not start with this file: write \\uXXXX with four hexadecimal digits"
         raise UsageError(f"is no properties file: {error}", file=source, hint=hint) from error
+
+
+def cleaning_hours(delete_when: str) -> frozenset[int]:
+    """Return the local hours in which a broker removes expired files, by deleteWhen, such as `04` or `04;16`. Numbers
+    that are no hour never come. (UtilAll#isItTimeToDo)
+
+    UsageError where a part is no number: a broker ends each round of its cleaning there, on a full disk, too.
+    """
+    parts = delete_when.rstrip(";").split(";") if delete_when else []
+    for part in parts:
+        if not re.fullmatch(r"[+-]?0*[0-9]{1,9}", part):
+            raise UsageError(
+                f"deleteWhen {delete_when!r}: a broker stops cleaning at {part!r}, which is no number",
+                hint="write hours from 0 to 23 as `04` or `04;16`",
+            )
+    return frozenset(hour for hour in map(int, parts) if 0 <= hour < 24)
+
+
+def next_hour(moment: int, delete_when: str) -> int | None:
+    """Return the first moment from `moment` (ms) on in an hour of deleteWhen; None if it names no hour. UsageError, see
+    `cleaning_hours`."""
+    hours = cleaning_hours(delete_when)
+    local = time.localtime(moment / 1000)
+    if local.tm_hour in hours:
+        return moment
+    begin = moment // 1000 - local.tm_min * 60 - local.tm_sec
+    # two days of hours hold each hour of the day, whatever the clocks do meanwhile
+    for ahead in range(1, 49):
+        later = begin + ahead * 3600
+        if time.localtime(later).tm_hour in hours:
+            return later * 1000
+    return None

@@ -55,8 +55,13 @@ Entries = Iterator[tuple[str, str]]
 """Names of a table with their values, as JSON texts."""
 
 
+def table_of(name: str) -> str:
+    """Return the field of the JSON file `name` that holds its table."""
+    return _HOMES[name].field
+
+
 def database_of(config: Path, name: str) -> Path | None:
-    """Return the RocksDB in the folder `config` that holds the table of the file `name`; None if there is none.
+    """Return the RocksDB in the folder `config` that holds the table of the file `name`; None without one.
 
     UnreadableError.
     """

@@ -22,24 +22,39 @@ from rmqctl.store.config.config_database import (
     is_readable_form,
     takes_newer_files,
 )
-from rmqctl.store.config.config_tables import (
-    TABLES,
-    convertible_entries,
-    is_white_space,
-    load_config_text,
-    white_space_read_by,
-)
-from rmqctl.store.config.config_text import read_torn_text
 from rmqctl.store.config.releases import DEFAULT_RELEASE, RELEASES, VERSIONS, Release
 from rmqctl.store.files import io
-from rmqctl.store.files.reading import read_small_file, status_of
+from rmqctl.store.files.reading import has_entries, is_there, read_small_file, status_of
 
 # Where a broker keeps topics, groups and offsets: the usual JSON file, a RocksDB, or the file of light queues.
 
 MODES = "messageRequestMode.json"
 OWN_TABLES = (TOPICS, OFFSETS, GROUPS)
 """The tables that a broker keeps from its first start on."""
+DELAYS = "delayOffset.json"
+_FILTERS = "consumerFilter.json"
 _WHAT = {TOPICS: "topics", GROUPS: "consumer groups", OFFSETS: "consumer offsets", LMQ_OFFSETS: "consumer offsets"}
+
+
+def surely_gone(root: Path, config: Path) -> list[str]:
+    """Return which files a broker saved that are gone, and their backups: of a store at `root`.
+
+    A broker saves offsets every 5 to 10 seconds. So the backup of its filters, which its second save makes and nothing
+    else, shows that there were the others; that of delays counts where there are messages to be delivered. Where
+    nothing is left of config/, the wheel of its timer shows that there was a broker.
+    """
+    delays = [DELAYS] if has_entries(root / "consumequeue" / "SCHEDULE_TOPIC_XXXX") else []
+    if not has_entries(config):
+        return [*OWN_TABLES, *delays] if is_there(root / "timerwheel") else []
+    if not is_there(backup_of(config / _FILTERS)):
+        return []
+    is_light = any(is_there(config / name) for name in (LMQ_OFFSETS, f"{LMQ_OFFSETS}.bak"))
+    is_brokers = any(is_there(config / name) for name in (TOPICS, GROUPS))
+    return [
+        name
+        for name in ([OFFSETS] if is_brokers and not is_light else []) + delays
+        if database_of(config, name) is None and not is_there(config / name) and not is_there(backup_of(config / name))
+    ]
 
 
 def in_database(path: Path) -> str | None:
@@ -121,10 +136,15 @@ class ConfigFile(NamedTuple):
     why_not: str = ""
 
 
-def deleted_in(content: Any) -> set[str]:
-    """Return the topics that the content of a topics.json records as deleted."""
-    names = content.get(DELETED_TOPICS) if isinstance(content, Mapping) else None
-    return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
+_NO_END = 1 << 63
+
+
+def deleted_in(content: Any) -> dict[str, int]:
+    """Return the topics that the content of a topics.json records as deleted, each with the log's end at that time: its
+    messages from there on were sent since. A record without ends, of earlier versions, is of all messages."""
+    record = content.get(DELETED_TOPICS) if isinstance(content, Mapping) else None
+    ends = dict.fromkeys(record, _NO_END) if isinstance(record, list) else record if isinstance(record, dict) else {}
+    return {name: end for name, end in ends.items() if isinstance(name, str) and isinstance(end, int)}
 
 
 def backup_of(path: Path) -> Path:
@@ -154,6 +174,8 @@ def load_what_is_left(path: Path) -> tuple[ConfigFile | None, str]:
     try:
         return load_config(path), ""
     except CorruptError:
+        from rmqctl.store.config.config_tables import TABLES
+
         pair, table = look_at_pair(path), TABLES.get(path.name)
         if table is None or not pair.is_lost or UNREADABLE in (pair.file.state, pair.backup.state):
             raise
@@ -221,6 +243,9 @@ def parse_config_data(path: Path, data: bytes) -> ConfigFile | None:
 
     CorruptError where no version of RocketMQ loads it.
     """
+    # for files that are there, which many stores have none of
+    from rmqctl.store.config.config_tables import is_white_space, load_config_text
+
     if len(data) > MAXIMUM_SIZE:  # before it is decoded, which takes many times as much memory
         raise CorruptError(f"config JSON of more than {MAXIMUM_SIZE} bytes is larger than any broker writes", file=path)
     if is_white_space(data) and b"\0" not in data:
@@ -306,7 +331,7 @@ MOST_QUEUES = 10_000
 
 
 def is_brokers_own(topic: str) -> bool:
-    """Whether every broker has the topic for itself, whatever its name and cluster are (TopicValidator#isSystemTopic).
+    """Return whether a topic of that name is a system topic of every broker and cluster (TopicValidator#isSystemTopic).
 
     Topics of retries and dead letters are those of a group, and no system topics.
     """
@@ -405,12 +430,17 @@ class FoundFile(NamedTuple):
 
     def is_loaded_by(self, version: str) -> bool:
         """Whether that version's load of it succeeds; one of white space is an empty table to some."""
+        from rmqctl.store.config.config_tables import white_space_read_by
+
         if self.state == WHITE_SPACE:
             return version in white_space_read_by(self.path.name.removesuffix(".bak"), self.data)
         return self.loaded is not None and version in self.loaded.read_by
 
     def table(self) -> dict[Any, Any]:
-        """The table of a good one, or what can still be read of a torn one; empty where there is none."""
+        """The table of a good file, or the readable part of a torn one; empty without one."""
+        from rmqctl.store.config.config_tables import convertible_entries
+        from rmqctl.store.config.config_text import read_torn_text
+
         name = self.path.name.removesuffix(".bak")
         return convertible_entries(name, self.value if self.is_good else read_torn_text(self.data))
 
@@ -431,6 +461,8 @@ def look_at(path: Path) -> FoundFile:
         return FoundFile(path, UNREADABLE, detail=str(error.strerror))
     if not data:
         return FoundFile(path, EMPTY)
+    from rmqctl.store.config.config_tables import is_white_space
+
     if is_white_space(data):
         if b"\0" in data:
             return FoundFile(path, DAMAGED, detail="holds NUL bytes alone", data=data)

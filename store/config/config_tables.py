@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -130,7 +131,7 @@ def _refuse_misshaped(value: Any, shape: Any, where: str) -> None:
     """_RefusedError where a value is of a type that no version converts."""
     if shape is _NUMBER:
         if not isinstance(value, int | float) and not (isinstance(value, str) and parse_long(value) is not None):
-            raise _RefusedError(f"{where} is {_kind_of(value)}, no number that fits")
+            raise _RefusedError(f"{where} is {_unfit(value)}")
         return
     if not isinstance(value, dict):
         raise _RefusedError(f"{where} is a {_kind_of(value)}, not an object")
@@ -240,9 +241,9 @@ class _Converter:
             return _ALL
         return null if version is None else listed if isinstance(version, list) else plain
 
-    def _table(self, table: Any) -> dict[Any, Any]:
+    def _table(self, table: Any) -> dict[Any, Any] | None:
         if table is None and self.table.kind == _OFFSETS:
-            return {}
+            return None  # loaded as such: from then on the broker fails whenever a group commits
         if not isinstance(table, dict):
             raise _RefusedError(f"{self.table.name} is a {_kind_of(table)}, not an object")
         if self.table.kind == _LEVELS:
@@ -279,7 +280,7 @@ class _Converter:
         elif isinstance(value, str):
             value = self._number_in_quotes(value, bits, where)
         if not isinstance(value, int) or not -(1 << bits) <= value < 1 << bits:
-            raise _RefusedError(f"{where} is {_kind_of(value)}, no number that fits")
+            raise _RefusedError(f"{where} is {_unfit(value)}")
         return value
 
     def _number_in_quotes(self, text: str, bits: int, where: str) -> int:
@@ -299,7 +300,7 @@ class _Converter:
     def _bean(self, entry: Mapping[Any, Any], where: str) -> dict[Any, Any]:
         """Fields of a topic or a group. Those of null or no text keep their defaults, so they are left out."""
         kind = self.table.kind
-        known = {_letters(name): name for name in (*_TEXTS[kind], *_NUMBERS[kind], *_TRUTHS[kind])}
+        known = _known_fields(kind)
         found = {known.get(_letters(key), key): value for key, value in entry.items()}
         if found.keys() != entry.keys():
             self.forms.append(Form.OTHER_SPELLING)
@@ -332,6 +333,13 @@ class _Converter:
         raise _RefusedError(f"{where} is neither true nor false")
 
 
+@functools.cache
+def _known_fields(kind: str) -> dict[str, str]:
+    return {_letters(name): name for name in (*_TEXTS[kind], *_NUMBERS[kind], *_TRUTHS[kind])}
+
+
+# a store of many topics has the same few names of fields in each of them
+@functools.lru_cache(maxsize=256, typed=True)
 def _letters(name: Any) -> str:
     return str(name).replace("_", "").replace("-", "").lower()
 
@@ -341,6 +349,13 @@ def _kind_of(value: Any) -> str:
     return names.get(type(value), "number")
 
 
+def _unfit(value: Any) -> str:
+    """Say why a value is not taken for a number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return f"{_kind_of(value)}, not a number"
+    return f"{value}, which is out of range" if abs(value) < _LONGEST_SHOWN else "a number that is out of range"
+
+
 # Attributes of topics and groups, and how a request changes them (TopicAttributes, SubscriptionGroupAttributes,
 # AttributeParser, AttributeUtil).
 
@@ -348,6 +363,7 @@ BATCH_QUEUES = "BatchCQ"
 QUEUE_TYPE = "queue.type"
 MESSAGE_TYPE = "message.type"
 _LONGEST = (1 << 63) - 1
+_LONGEST_SHOWN = 10**24
 _BOOLEANS = ("false", "true")
 _LITE_MINUTES = 30 * 24 * 60
 # Long.parseLong
@@ -412,7 +428,7 @@ def changed_attributes(
     known: Mapping[str, Any] | None, change: Mapping[str, str], table: Mapping[str, Attribute]
 ) -> dict[str, Any]:
     """Return attributes after a change, keys of which begin with `+` or `-`. `known` is None for a new topic or group,
-    `table` has what it may have.
+    `table` has the allowed attributes.
 
     RefusedError with RocketMQ's own words for what it refuses (AttributeUtil#alterCurrentAttributes).
     """

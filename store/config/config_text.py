@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats.config_json import MAXIMUM_DEPTH, MAXIMUM_SIZE, parse_config_json
 from rmqctl.formats.errors import CorruptError
-from rmqctl.store.config.releases import VERSIONS
+from rmqctl.store.config.releases import FASTJSON2, RELEASES
 
-_ALL = frozenset(VERSIONS)
-_FASTJSON = frozenset(("4.9.8", "5.3.3"))
-_FASTJSON2 = frozenset(("5.5.0",))
+_ALL = frozenset(RELEASES)
+_FASTJSON2 = frozenset(name for name, release in RELEASES.items() if release.parser == FASTJSON2)
+_FASTJSON = _ALL - _FASTJSON2
+# 1.2.69 takes less
+_NEWER = frozenset(name for name, release in RELEASES.items() if release.parser != "1.2.69")
 
 
 class Form(enum.Enum):
@@ -41,9 +43,9 @@ class Form(enum.Enum):
     NUMBER = "a number in another form", _ALL
     TEXT_NUMBER = "a number in quotes", _ALL
     TEXT_FRACTION = "a fraction in quotes", _FASTJSON2
-    TRUTH_FOR_NUMBER = "true or false in place of a number", frozenset(("5.3.3", "5.5.0"))
+    TRUTH_FOR_NUMBER = "true or false in place of a number", _NEWER
     NULL_FOR_NUMBER = "null or no text in place of a number", _FASTJSON
-    TYPE = "a name @type", frozenset(("5.3.3", "5.5.0"))
+    TYPE = "a name @type", _NEWER
     WORD = "a word in place of a value", _FASTJSON
     SPACE = "a control character between values", _ALL
     ODD_SPACE = "white space that JSON does not have", _FASTJSON2
@@ -233,7 +235,7 @@ class _Reader:
             self.forms.append(Form.SPACE)
 
     def _skip(self, comments: Form | None, *, is_odd: bool = True) -> None:
-        """Pass white space and comments, which count as `comments`; ValueError for a comment where that is None."""
+        """Skip white space and comments, which count as `comments`; ValueError for a comment if that is None."""
         text = self.text
         while True:
             before = self.at
@@ -343,7 +345,7 @@ class _Reader:
         self._skip(Form.COMMENT if isinstance(name, int) else Form.COMMENT_AT_VALUE)
 
     def _comma(self, is_of_number: bool) -> bool:
-        """Whether a comma, or what stands for one, follows a member."""
+        """Return whether a comma, or its substitute, follows a member."""
         if self.text[self.at] == ",":
             self.at += 1
             return True
@@ -472,7 +474,7 @@ _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 def java_properties(data: bytes) -> dict[str, str]:
     """Keys and values of a properties file; of a key that is there twice the last value counts.
 
-    Bytes are Latin-1, whatever the editor wrote. ValueError for an escape that ends the loading in Java.
+    Bytes are read as Latin-1, as Java does. ValueError for an escape that ends the loading in Java.
     """
     found: dict[str, str] = {}
     for line in _logical_lines(data.decode("latin-1")):

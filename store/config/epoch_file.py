@@ -32,7 +32,7 @@ def is_under_controller(layout: StoreLayout) -> bool:
 
 
 def read_epochs(path: Path) -> list[Epoch] | None:
-    """Return the entries of one file (CheckpointFile); None where there is none.
+    """Return the entries of one file (CheckpointFile); None without one.
 
     CorruptError where the number of entries, the CRC or an entry is wrong: a broker takes the backup then.
     UnreadableError.

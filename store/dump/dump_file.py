@@ -2,50 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from construct import Struct
 
 from rmqctl.formats import schemas as checkpoint
 from rmqctl.formats import schemas as consumequeue
+from rmqctl.formats import schemas as dledger
 from rmqctl.formats import schemas as index
 from rmqctl.formats import schemas as message
 from rmqctl.formats import schemas as timer
 from rmqctl.formats.config_json import MAXIMUM_SIZE, parse_config_json
-from rmqctl.formats.derive import explain
 from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError, refuse_exhausted
-from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import (
     BATCH_CONSUMEQUEUE_UNIT,
     BLANK_MAGIC,
     CHECKPOINT,
     CONSUMEQUEUE_EXT_UNIT_HEAD,
     CONSUMEQUEUE_UNIT,
+    DLEDGER_ENTRY_HEAD,
+    DLEDGER_INDEX_UNIT,
     FRAME_HEADS,
     INDEX_ENTRY,
     INDEX_HEADER,
     INDEX_SLOT,
-    MESSAGE_MAGIC_V1,
-    MESSAGE_MAGIC_V2,
     TIMER_CHECKPOINT,
     TIMER_LOG_UNIT,
     TIMER_WHEEL_SLOT,
     TIMER_WHEEL_SLOTS,
 )
 from rmqctl.formats.message import Reason, StoredMessage
-from rmqctl.formats.properties import (
-    TRANSACTION_NAMES,
-    TRANSACTION_NONE,
-    compression_name,
-    parse_properties,
-    transaction_type,
-)
-from rmqctl.formats.schemas import SYS_FLAG_BITS
+from rmqctl.store.config.accounts import is_secret_folder, without_passwords
 from rmqctl.store.config.client_offsets import client_place, is_client_text, next_of_damaged, read_client_offsets
+from rmqctl.store.dump.items import DumpField, DumpItem, Opened, empty_items, explained, plain_value, time_text
 from rmqctl.store.dump.recognise import FileKind, recognise
 from rmqctl.store.files.layout import is_file_name
 from rmqctl.store.files.mapped_file import MappedFile
@@ -56,150 +46,7 @@ from rmqctl.store.log.walk import Blank, Damage, Empty, Record, walk
 from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, ext_offset
 from rmqctl.store.read.frames import span_of
 from rmqctl.store.rocksdb.listing import is_listed, listed_file
-
-# Values of a dump: in a form that JSON can hold, and with what they mean for people.
-
-_MAGIC_NAMES = {MESSAGE_MAGIC_V1: "message V1", MESSAGE_MAGIC_V2: "message V2", BLANK_MAGIC: "blank frame"}
-_PREVIEW_BYTES = 64
-
-
-def plain_value(name: str, value: Any) -> Any:
-    """`value` as JSON can hold it: hosts as text, texts as text, other bytes as hex."""
-    if isinstance(value, Mapping):
-        host = _host(value)
-        return str(host) if host is not None else {key: plain_value(key, one) for key, one in _members(value)}
-    if isinstance(value, bytes):
-        if name in ("topic", "properties"):
-            try:
-                return value.decode("utf-8")
-            except UnicodeDecodeError:
-                return value.hex()
-        return value.hex()
-    return int(value) if isinstance(value, int) else str(value)
-
-
-def _members(value: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    return [(key, one) for key, one in value.items() if not str(key).startswith("_")]
-
-
-def _host(value: Mapping[str, Any]) -> Host | None:
-    if isinstance(value.get("ip"), bytes) and len(value["ip"]) in (4, 16):
-        return Host(bytes(value["ip"]), int(value["port"]))
-    return None
-
-
-def meaning_of(name: str, value: Any, values: Mapping[str, Any]) -> str:
-    """What people want to read: times as time, flags by name, texts as text. Not sanitised."""
-    if name == "magic_code" and isinstance(value, int):
-        return f"0x{value & 0xFFFFFFFF:08X} {_MAGIC_NAMES.get(value, '')}".strip()
-    if name.endswith("_timestamp") and isinstance(value, int):
-        return f"{value} {_time(value)}".strip()
-    if name == "sys_flag" and isinstance(value, int):
-        return f"0x{value:X} {' '.join(flag_names(value))}".strip()
-    if name == "properties" and isinstance(value, bytes):
-        return _properties(value)
-    if name == "body" and isinstance(value, bytes):
-        more = f" … {len(value)} bytes" if len(value) > _PREVIEW_BYTES else ""
-        packed = compression_name(int(values.get("sys_flag", 0)))
-        prefix = f"[{packed}] " if packed else ""
-        return prefix + value[:_PREVIEW_BYTES].decode("utf-8", "backslashreplace") + more
-    plain = plain_value(name, value)
-    if isinstance(plain, dict):
-        return " ".join(f"{key}={one}" for key, one in plain.items())
-    return str(plain)
-
-
-def flag_names(sys_flag: int) -> list[str]:
-    """Names of the bits and fields that are set in a sysFlag."""
-    names = [bit for bit, mask in SYS_FLAG_BITS.items() if sys_flag & mask]
-    transaction = transaction_type(sys_flag)
-    if transaction != TRANSACTION_NONE:
-        names.append(f"transaction={TRANSACTION_NAMES[transaction]}")
-    compression = compression_name(sys_flag)
-    return names + ([f"compression={compression}"] if compression else [])
-
-
-def _properties(data: bytes) -> str:
-    try:
-        return "  ".join(f"{name}={value}" for name, value in parse_properties(data).items())
-    except UnicodeDecodeError:
-        return data.hex()
-
-
-def _time(milliseconds: int) -> str:
-    try:
-        moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    except (OverflowError, ValueError, OSError):
-        return ""
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z") if milliseconds > 0 else ""
-
-
-# What a dump is made of: structures of a file with their fields, offsets and bytes.
-
-
-class DumpField(NamedTuple):
-    """A field: `offset` in bytes from the start of the file, `value` ready for JSON, `meaning` for people."""
-
-    name: str
-    offset: int
-    size: int
-    value: Any
-    meaning: str
-    doc: str
-
-
-@dataclass(slots=True)
-class DumpItem:
-    """One structure of a file. `offset` and `size` in bytes of the file; `position` is what its queue calls the place
-    (a physical offset, a queue offset, a slot's or an entry's number).
-
-    `damage` says what is wrong with it; `raw` holds its bytes, or the first of them.
-    """
-
-    kind: str
-    offset: int
-    size: int
-    position: int | None = None
-    fields: list[DumpField] = field(default_factory=list)
-    note: str | None = None
-    damage: str | None = None
-    raw: bytes = b""
-
-
-class Opened(NamedTuple):
-    """A file to dump."""
-
-    path: Path
-    size: int
-    descriptors: Descriptors
-
-    def read(self, position: int, length: int) -> bytes:
-        """Up to `length` bytes from `position`."""
-        return self.descriptors.read(self.path, position, length) if length > 0 else b""
-
-
-def explained(kind: str, schema: Struct, data: bytes, offset: int, size: int | None = None) -> DumpItem:
-    """A structure at byte `offset` of the file, parsed as far as `data` goes."""
-    parsed, reason = explain(schema, data)
-    values = {one.name: one.value for one in parsed}
-    fields = [
-        DumpField(
-            one.name,
-            offset + one.offset,
-            one.size,
-            plain_value(one.name, one.value),
-            meaning_of(one.name, one.value, values),
-            one.doc,
-        )
-        for one in parsed
-    ]
-    return DumpItem(kind, offset, len(data) if size is None else size, fields=fields, damage=reason, raw=data)
-
-
-def empty_items(begin: int, end: int) -> list[DumpItem]:
-    """The zeros that end a file, as an item of their own; nothing if there are none."""
-    return [DumpItem("empty", begin, end - begin, note="zeros up to the end of the file")] if begin < end else []
-
+from rmqctl.store.store_files import is_of_dledger
 
 # The offsets of a broadcasting consumer in a dump: one item for each queue, then what is damaged.
 
@@ -243,7 +90,7 @@ _CHUNK = 1 << 16
 
 
 def index_items(opened: Opened, at: int) -> Iterator[DumpItem]:
-    """Structures that end behind byte `at`. Slots and entries only if the file's geometry can be told.
+    """Structures that end behind byte `at`. Slots and entries only if the file's geometry is known.
 
     CorruptError where it cannot: where the slots end and the entries begin is not written in the file.
     """
@@ -261,7 +108,7 @@ def index_items(opened: Opened, at: int) -> Iterator[DumpItem]:
         raise CorruptError(
             "the file's length and its entries fit no number of slots",
             file=opened.path,
-            hint="--hex shows its bytes; `rmqctl rebuild --index` makes the index anew from the commitlog",
+            hint="--hex shows its bytes; `rmqctl rebuild --index` rebuilds the index from the commitlog",
         )
     entries_at = geometry.entry_position(0)
     yield from _slots(opened, max(at, INDEX_HEADER.size), entries_at, count)
@@ -344,14 +191,48 @@ def _closing(opened: Opened, items: Iterator[DumpItem]) -> Iterator[DumpItem]:
 
 def _commitlog_items(opened: Opened, at: int) -> Iterator[DumpItem]:
     log, file = _log_of(opened)
+    reached = at
     for record in walk(log, file.start_offset + at):
+        begin, end = (place - file.start_offset for place in span_of(record))
+        # between two records are the heads of entries
+        yield from (_entry_head_item(opened, place) for place in range(reached, begin, DLEDGER_ENTRY_HEAD.size))
         yield _record_item(opened, file, record)
+        reached = end
+
+
+def _entry_head_item(opened: Opened, offset: int) -> DumpItem:
+    data = opened.read(offset, DLEDGER_ENTRY_HEAD.size)
+    item = explained("entry head", dledger.dledger_entry_head, data, offset)
+    item.position = DLEDGER_ENTRY_HEAD.unpack_from(data, 0)[2]
+    return item
+
+
+def _dledger_items(opened: Opened, at: int) -> Iterator[DumpItem]:
+    """Entries, or units of the index, by the folder, or the text of a small file."""
+    if not is_file_name(opened.path.name):
+        yield from _text_items(opened, at)
+        return
+    if is_of_dledger(opened.path):
+        yield from _commitlog_items(opened, at)
+        return
+    start = int(opened.path.name)
+    end = end_of_nonzero(opened.descriptors, opened.path, 0, opened.size)
+    size = DLEDGER_INDEX_UNIT.size
+    for offset in range(at - at % size, end, size):
+        item = explained("index unit", dledger.dledger_index_unit, opened.read(offset, size), offset)
+        item.position = (start + offset) // size
+        values = {one.name: one.value for one in item.fields}
+        if values.get("entry_index") != item.position:
+            item.damage = item.damage or f"the unit of entry {item.position} gives entry {values.get('entry_index')}"
+        yield item
+    yield from empty_items(max(end, at), opened.size)
 
 
 def _log_of(opened: Opened) -> tuple[MappedFileQueue, MappedFile]:
-    """The file alone in a queue, with the file size of its neighbours where it lies among them."""
+    """Return a queue of the file alone, with the file size of its neighbours if it has any."""
     path = opened.path
     log = MappedFileQueue([path.parent], None, opened.descriptors)
+    log.entry_directories = frozenset([path.parent] if is_of_dledger(path) else [])
     if is_file_name(path.name):
         log.load()
     else:
@@ -377,6 +258,8 @@ def _record_item(opened: Opened, file: MappedFile, record: Record) -> DumpItem:
         item = DumpItem("empty", offset, size, note="never written, or cleared: zeros up to the end of the file")
     else:
         item = _damage_item(opened, record, offset, size)
+    if isinstance(record, Blank) and file.holds_entries:
+        item = DumpItem("blank", offset, size, note="end of the file's entries", raw=opened.read(offset, 8))
     item.position = begin
     return item
 
@@ -385,6 +268,8 @@ def _damage_item(opened: Opened, damage: Damage, offset: int, size: int) -> Dump
     overflows = damage.reason is Reason.OVERFLOW
     data = opened.read(offset, size if overflows else min(size, _SHOWN_BYTES))
     schema = message.overflowed_frame if overflows else message.message_frame
+    if damage.reason is Reason.ENTRY:
+        data, schema = data[: DLEDGER_ENTRY_HEAD.size], dledger.dledger_entry_head
     item = explained("damage", schema, data, offset, size)
     broken_off = f"; parsing stops at {item.damage}" if item.damage else ""
     item.damage = f"{damage.reason.value}: {damage.detail}{broken_off}"
@@ -493,7 +378,7 @@ def _timer_log_items(opened: Opened, at: int) -> Iterator[DumpItem]:
             elif previous >= start + offset:
                 item.damage = "the unit before in its slot is not before"
             else:
-                item.note = f"due {written + delay} {_time(written + delay)}".strip()
+                item.note = f"due {written + delay} {time_text(written + delay)}".strip()
         yield item
         offset += TIMER_LOG_UNIT.size
     yield from empty_items(max(offset, at), opened.size)
@@ -555,11 +440,13 @@ def _rocksdb_items(opened: Opened, at: int) -> Iterator[DumpItem]:
     if not is_listed(opened.path):
         yield from _text_items(opened, at)
         return
+    is_secret = is_secret_folder(opened.path.absolute().parent)
     for one in listed_file(opened.path, opened.size, opened.descriptors):
         if one.offset + one.size >= at:
+            shown = {name: without_passwords(value) if is_secret else value for name, value in one.fields.items()}
             fields = [
                 DumpField(name, one.offset, one.size, plain_value(name, value), _text_or_hex(name, value), "")
-                for name, value in one.fields.items()
+                for name, value in shown.items()
             ]
             yield DumpItem("entry", one.offset, one.size, fields=fields, damage=one.damage)
 
@@ -584,6 +471,11 @@ _READERS: dict[FileKind, Callable[[Opened, int], Iterator[DumpItem]]] = {
     FileKind.TIMER_CHECK: _timer_check_items,
     FileKind.ABORT: _text_items,
     FileKind.LOCK: _text_items,
+    FileKind.DLEDGER: _dledger_items,
+    FileKind.COMPACTION_LOG: _commitlog_items,
+    FileKind.COMPACTION_QUEUE: _unit_items(
+        BATCH_CONSUMEQUEUE_UNIT.size, consumequeue.batch_consumequeue_unit, "compacted unit"
+    ),
     FileKind.EPOCH: _text_items,
     FileKind.BROKER_IDENTITY: _text_items,
     FileKind.CONFIG: _config_items,

@@ -1,7 +1,6 @@
-"""What a file is: by its place in a store, and by its content where it lies outside of one.
+"""The kind of a file: by its place in a store, and outside of one by its content.
 
-What is recognised but not read yet (RocksDB, timer wheel, compaction, DLedger, ...) is named as such: nothing of it is
-ever decoded as something else.
+What is recognised but not read yet is named as such: nothing of it is ever decoded as something else.
 """
 
 from __future__ import annotations
@@ -81,6 +80,9 @@ READABLE = frozenset(
         FileKind.TIMER_LOG,
         FileKind.TIMER_CHECK,
         FileKind.ROCKSDB,
+        FileKind.DLEDGER,
+        FileKind.COMPACTION_LOG,
+        FileKind.COMPACTION_QUEUE,
         FileKind.EPOCH,
         FileKind.BROKER_IDENTITY,
     }
@@ -92,14 +94,14 @@ _DESCRIPTIONS = {
     FileKind.TIMER_CHECK: "the timer's checkpoint",
     FileKind.COMPACTION_LOG: "a log of a compacted topic",
     FileKind.COMPACTION_QUEUE: "a queue of a compacted topic",
-    FileKind.DLEDGER: "a DLedger segment",
+    FileKind.DLEDGER: "a file of a DLedger log",
     FileKind.TRANSACTION: "a transaction file of old brokers",
     FileKind.UNKNOWN: "no file of a store by its name or its content",
 }
 
 
 class Recognised(NamedTuple):
-    """`kind` of a file; `by` says whether its place or its content told."""
+    """`kind` of a file; `by` is its place or its content, whichever decided."""
 
     kind: FileKind
     by: str
@@ -161,6 +163,8 @@ def _by_place(path: Path, commitlog: tuple[Path, ...]) -> FileKind | None:
     if is_offset and near in ("timerlog", "data"):
         in_dledger = len(parts) >= 2 and parts[-2].startswith("dledger")
         return FileKind.TIMER_LOG if near == "timerlog" else FileKind.DLEDGER if in_dledger else None
+    if near.startswith("dledger") and name.removesuffix(".bak") in ("checkpoint", "currterm"):
+        return FileKind.DLEDGER
     if near == "index":
         if len(parts) >= 2 and parts[-2].startswith("dledger"):
             return FileKind.DLEDGER

@@ -8,8 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
+from rmqctl.formats.config_json import format_config_json
 from rmqctl.formats.errors import NotFoundError, UsageError
 from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.notebook import as_html
+from rmqctl.store.config.config_database import GROUPS, LMQ_OFFSETS, OFFSETS, TOPICS, table_of
+from rmqctl.store.config.config_files import load_config
+from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.outputs import OutputFile, check_output_place, new_directory, new_file, require_new_file
 from rmqctl.store.log.walk import walk
@@ -22,8 +27,7 @@ from rmqctl.store.store_files import StoreFiles
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rmqctl.store.export.parted_lines import LinesOfWalk
-    from rmqctl.store.export.partitions import Partition, PartWriter
+    from rmqctl.store.export.partitions import LinesOfWalk, Partition, PartWriter
     from rmqctl.store.export.writers import Compression, TableWriter
 
 Format = Literal["parquet", "arrow", "csv", "jsonl"]
@@ -85,6 +89,8 @@ class Target(NamedTuple):
 @dataclass(slots=True)
 class ExportReport:
     """What was written. `bytes`: of the files; `bodies_as_stored`: bodies that do not unpack."""
+
+    _repr_html_ = as_html
 
     messages: int = 0
     bodies_as_stored: int = 0
@@ -281,11 +287,10 @@ def export_selected(
     """Write the messages of `selection`, in the order they were stored, as Parquet or Arrow with these columns (None:
     all), or as `lines` of text, which name their columns themselves.
 
-    Damage is reported and skipped; where nothing takes it the first is raised, and there is no file. A body that
-    does not unpack is written as stored, reported and counted. UsageError for a
-    text format without `lines`, for a table with them and for a name of no column; UnsupportedError without pyarrow;
-    RefusedError for a target that is there or lies in a store; NotFoundError where no message matched;
-    WriteFailedError.
+    Damage is reported and skipped; where nothing takes it the first is raised, and there is no file. A body that does
+    not unpack is written as stored, reported and counted. UsageError for a text format without `lines`, for a table
+    with them and for an unknown column; UnsupportedError without pyarrow; RefusedError for a target that exists or is
+    inside a store; NotFoundError if no message matched; WriteFailedError.
     """
     if (target.format in TABLES) != (lines is None):
         if lines is None:
@@ -333,7 +338,7 @@ def _export_walked(
     events: Events,
 ) -> ExportReport:
     """Write lines that are made while the log is walked."""
-    from rmqctl.store.export.parted_lines import PartedLines, TextFile
+    from rmqctl.store.export.partitions import PartedLines, TextFile
     from rmqctl.store.scan.chosen import scan_made
 
     report = ExportReport()
@@ -355,3 +360,31 @@ def description(selection: Selection, wanted: Sequence[str]) -> dict[str, Any]:
     """What was chosen, for the metadata of the files."""
     given = selection.criteria.described()
     return {"columns": list(wanted), "begin": selection.begin, "end": selection.end, **given}
+
+
+# Topics, groups and offsets as the JSON files of a broker, from where the store keeps the valid ones
+def export_config(files: StoreFiles, target: Path) -> list[dict[str, Any]]:
+    """Make the directory `target` with topics.json, subscriptionGroup.json and consumerOffset.json of the tables that a
+    broker of this store has, in RocksDB or JSON; a broker that keeps its configuration in JSON starts with them.
+
+    Return a row for each file: `file`, `entries`, the data version's `counter`, and the `source` that it is from. Only
+    files that a broker has no table for are left out. NotFoundError without one; CorruptError, UncertainError and
+    UnreadableError for a table that cannot be read: no file is written then.
+    """
+    names = [TOPICS, GROUPS, OFFSETS, *([LMQ_OFFSETS] if files.config.enable_lmq else [])]
+    found = {name: load_config(files.layout.config / name) for name in names}
+    rows, texts = [], {}
+    for name, loaded in found.items():
+        if loaded is None or not isinstance(loaded.content, dict):
+            continue
+        table, version = loaded.content.get(table_of(name)), loaded.content.get("dataVersion")
+        counter = version.get("counter") if isinstance(version, dict) else None
+        entries = len(table) if isinstance(table, dict) else 0
+        rows.append({"file": name, "entries": entries, "counter": counter, "source": str(loaded.source)})
+        texts[name] = format_config_json(loaded.content).encode("utf-8")
+    if not rows:
+        raise NotFoundError("there are no topics, groups or offsets", file=files.layout.config)
+    with new_directory(target, files.layout) as staging:
+        for name, text in texts.items():
+            io.write_whole(staging / name, text)
+    return rows

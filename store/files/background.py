@@ -88,8 +88,8 @@ class Background:
     `interval_ms` is the longest pause between two steps. A `wake` ends the pause at once, unless `is_timed`: then
     every pause lasts the whole interval.
 
-    With `linger_ms`, a step that says it found work to do (True) is followed by the next one after that time. Nobody
-    needs to `wake` it then: `is_idle` tells who brings work whether to.
+    With `linger_ms`, a step that says it found work to do (True) is followed by the next one after that time. Workers
+    then need no `wake`: `is_idle` finds those with pending work.
     """
 
     def __init__(

@@ -14,6 +14,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rmqctl.formats.errors import DiskFullError, WriteFailedError, exhausted
 from rmqctl.store.files.background import patiently
@@ -29,6 +30,9 @@ from rmqctl.store.files.reading import (
     is_there,
     no_answer,
 )
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 PAGE_SIZE = 4096
 
@@ -75,7 +79,7 @@ def free_bytes(path: str | os.PathLike[str]) -> int:
 def make_directories(path: Path, below: Path | None = None, *, flushed: bool = False) -> None:
     """Create `path` and its parents where they are missing; those down to `below`, if it is given, must be there.
 
-    With `flushed` those that are new are found after a power cut; else whoever puts something into them sees to it.
+    With `flushed` new directories survive a power cut; else the caller that puts files into them flushes them.
     """
     if is_directory(path):
         return
@@ -268,8 +272,14 @@ def link(source: Path, target: Path) -> None:
         target.hardlink_to(source)
 
 
+def link_to(source: Path, target: Path) -> None:
+    """Make a symbolic link to a file or directory, of which the path is absolute."""
+    with _changing("link", target):
+        target.symlink_to(source)
+
+
 def share_blocks(source: int, descriptor: int, path: Path) -> None:
-    """Let an empty file share the blocks of an open one, for as long as nobody writes to either."""
+    """Let an empty file share the blocks of an open one until one of them is written."""
     with _changing("clone", path):
         fcntl.ioctl(descriptor, 0x40049409, source)  # FICLONE
 
@@ -302,8 +312,35 @@ def make_temporary_directory(prefix: str) -> Path:
         return Path(tempfile.mkdtemp(prefix=prefix))
 
 
+class TemporaryFile:
+    """A file without a name where the system keeps temporary ones ($TMPDIR), gone with this object."""
+
+    def __init__(self) -> None:
+        import tempfile
+
+        with _changing("create", tempfile.gettempdir()):
+            self._descriptor, path = tempfile.mkstemp(prefix="rmqctl-")
+            os.unlink(path)
+        self.size = 0
+
+    def append(self, data: bytes) -> None:
+        """Put `data` at its end."""
+        with _changing("write", "a temporary file"):
+            left = memoryview(data)
+            while left:
+                written = os.pwrite(self._descriptor, left, self.size)
+                left, self.size = left[written:], self.size + written
+
+    def read(self, position: int, length: int) -> bytes:
+        """Return up to `length` bytes of it."""
+        return os.pread(self._descriptor, length, position)
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+
 def make_executable(path: Path) -> None:
-    """Let the owner, and whoever may read it, run a file."""
+    """Let every user who may read a file run it."""
     with _changing("chmod", path):
         path.chmod(0o755)
 
@@ -338,7 +375,7 @@ def map_for_writing(descriptor: int, path: Path, size: int) -> mmap.mmap:
 
 
 def anonymous_map(size: int) -> mmap.mmap:
-    """Return memory of `size` bytes of zeros that no file stands behind. OSError where there is none."""
+    """Return anonymous memory of `size` bytes of zeros. OSError if the system has no memory."""
     return mmap.mmap(-1, size)
 
 
@@ -349,7 +386,7 @@ def reserve(descriptor: int, path: Path, offset: int, length: int) -> None:
 
 
 def announce(path: Path, offset: int, length: int) -> None:
-    """Let the observer know, and fail, of a write into a map that somebody else carries out."""
+    """Notify the observer before native code writes to a map; it may raise."""
     if observer is not None:
         with _changing("write", path, offset, length):
             pass
@@ -385,7 +422,7 @@ def give_tree(path: Path, owner: Ownership) -> None:
 
 
 def on_disk_bytes(status: os.stat_result, path: Path | None = None) -> int:
-    """What a file takes on its disk, without its holes: all of its size where it lies on a server."""
+    """Return the bytes that a file takes on its disk, without its holes; its full size if it is remote."""
     is_elsewhere = path is not None and file_elsewhere(path) is not None
     return status.st_size if is_elsewhere else status.st_blocks * 512
 
@@ -408,3 +445,46 @@ def remove_any(path: Path) -> None:
         remove_tree(path)
     else:
         remove(path)
+
+
+# A long new file is brought to disk while it is still being written: its last flush finds little to do then.
+
+
+_STEP = 32 * 1024 * 1024
+
+
+class EarlyFlush:
+    """Flushes a file in a thread each time that much was written to it. WriteFailedError of a flush is raised by
+    whichever call comes next: it is fatal for the file."""
+
+    def __init__(self, descriptor: int, path: Path) -> None:
+        self._descriptor = descriptor
+        self._path = path
+        self._pool: ThreadPoolExecutor | None = None
+        self._running: Future[None] | None = None
+        self._unflushed = 0
+
+    def wrote(self, length: int) -> None:
+        """Count `size` written bytes."""
+        self._unflushed += length
+        if self._unflushed < _STEP or (self._running is not None and not self._running.done()):
+            return
+        if self._running is not None:
+            self._running.result()
+        if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor  # loads logging, which few commands need
+
+            self._pool = ThreadPoolExecutor(1, "flush")
+        self._running = self._pool.submit(flush_descriptor, self._descriptor, self._path)
+        self._unflushed = 0
+
+    def close(self) -> None:
+        """Wait for the running flush; the descriptor may be closed then."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def finish(self) -> None:
+        """The same, and raise its error if it failed."""
+        self.close()
+        if self._running is not None:
+            self._running.result()

@@ -28,8 +28,8 @@ def is_file_name(name: str) -> bool:
 
 
 def is_queue_name(name: str) -> bool:
-    """Whether a directory below a topic is one of a queue: a broker opens the folder that the id gives, so of `007` it
-    opens `7`, and passes over what is no int (ConsumeQueue, Integer#parseInt)."""
+    """Return whether a directory below a topic is a queue: a broker opens the folder by the id, so of `007` it opens
+    `7`, and ignores names that are no int (ConsumeQueue, Integer#parseInt)."""
     if not (name.isascii() and name.isdigit()):
         return False
     return int(name) <= _LARGEST_QUEUE_ID and str(int(name)) == name
@@ -53,7 +53,7 @@ def topic_directory(parent: Path, topic: str) -> Path:
 
 
 def looks_like_store(directory: Path) -> bool:
-    """Whether the names in `directory` are those of a store: a commitlog, or queues and what lies beside them."""
+    """Return whether `directory` looks like a store: it has a commitlog, or queues with the files beside them."""
     if is_directory(directory / "commitlog"):
         return True
     return is_directory(directory / "consumequeue") and any(
@@ -70,6 +70,7 @@ def holds_log_files(directory: Path) -> bool:
         return False
 
 
+MESSAGE_STORAGE = "rocksdbstore"
 CURRENT = "CURRENT"
 """The file that names a RocksDB's manifest; no database is without it."""
 
@@ -99,9 +100,14 @@ class StoreLayout:
         return self.root / "consumequeue_rocksdb"
 
     @property
+    def message_storage(self) -> Path:
+        """The RocksDB with index, timer and transactions, which RocketMQ 5.4 and later make in every store."""
+        return self.root / MESSAGE_STORAGE
+
+    @property
     def rocksdb(self) -> list[Path]:
         """The folders outside of config/ in which a RocksDB is."""
-        names = (self.consumequeue, self.consumequeue_rocksdb, self.root / "rocksdbstore", self.root / "kvStore")
+        names = (self.consumequeue, self.consumequeue_rocksdb, self.message_storage, self.root / "kvStore")
         return [path for path in names if is_database(path)]
 
     @property
@@ -141,9 +147,10 @@ class StoreLayout:
 
     @property
     def kept(self) -> Path:
-        """Beside the store: what changes of ours took out of it. Never inside: a broker refuses stray files.
+        """The directory beside the store with what changes by rmqctl removed from it. Never inside: a broker refuses
+        stray files.
 
-        Links are followed: whatever name a store is used by, its changes are found.
+        Links are followed, so a store's changes are found by every name of it.
         """
         root = Path(os.path.realpath(self.root))
         return root.with_name(root.name + KEPT)

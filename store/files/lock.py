@@ -216,11 +216,11 @@ def _is_read_only_map(line: str) -> bool:
 
 
 def refuse_server(root: Path) -> None:
-    """RefusedError for a store that lies on a server: there nothing of a store is changed."""
+    """RefusedError for a store on a server, where stores are read-only."""
     address = told(str(root))
     if address != str(root):
         raise RefusedError(
-            "lies on a server, and is only read there",
+            "is on a server, where stores are read-only",
             file=root,
             hint=f"copy it to this machine first: rmqctl snapshot -s {shlex.quote(address)} DIR",
         )
@@ -228,7 +228,7 @@ def refuse_server(root: Path) -> None:
 
 def take_lock(layout: StoreLayout) -> StoreLock:
     """The lock, and the certainty that no other process uses the store's files; StoreInUseError otherwise. RefusedError
-    where the store is another user's, or lies on a server."""
+    if the store belongs to another user, or is on a server."""
     refuse_server(layout.root)
     refuse_other_user(layout)
     users = users_of(layout)

@@ -72,7 +72,7 @@ class ReferenceCount:
         self.is_cleanup_over = True
 
     def shutdown(self, interval: int, now: int | None = None) -> bool:
-        """Ask for the end: no new readers from here on. True when nobody holds the file any more.
+        """Ask for the end: no new readers from here on. Return True when no reader holds the file.
 
         While readers hold it the answer is False, until `interval` ms after the first call, when it is forced.
         (ReferenceResource#shutdown)
@@ -179,7 +179,7 @@ class WritableMap:
         return memoryview(self.map)[begin:end]
 
     def will_write(self, position: int, length: int) -> None:
-        """Let the observer know, and fail, of a write that somebody else carries out."""
+        """Notify the observer before native code writes; it may raise."""
         io.announce(self.path, position, length)
 
     def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
@@ -192,7 +192,7 @@ class WritableMap:
         self.map[position:head_end] = data[:8]
 
     def flush(self, begin: int, end: int) -> None:
-        """Bring the pages of [begin, end) to disk, and whatever else of the file is dirty."""
+        """Flush the pages of [begin, end), and all other dirty data of the file."""
         io.flush_data(self._descriptor, self.path, begin, end - begin)
 
     def close(self) -> None:
@@ -288,7 +288,7 @@ class _Hold:
 class MappedFile:
     """A file holding bytes [start_offset, start_offset + size) of its queue.
 
-    Positions are bytes from the start of the file: what lies before `wrote_position` is written, before
+    Positions are bytes from the start of the file: bytes before `wrote_position` are written, before
     `committed_position` readable, before `flushed_position` on disk. Reading is by `pread`; the file is mapped only
     while it is appended to.
     """
@@ -309,6 +309,8 @@ class MappedFile:
         self.committed_position = size
         self.flushed_position = size
         self.store_timestamp = 0
+        self.holds_entries = False
+        """Whether each frame is the body of a DLedger entry."""
         self.reference = ReferenceCount(self.close)
         self._descriptors = descriptors
         self._on_missing = on_missing
@@ -334,7 +336,7 @@ class MappedFile:
 
         `held` is False for a file that is on its way out or gone already; MappedFileQueue.was_removed says whether that
         is a cleaner's work. A hold delays a removal by a cleaner of this process by its interval at most
-        (ReferenceResource#hold); whatever another process removes can be read until the hold ends.
+        (ReferenceResource#hold); a file removed by another process can be read until the hold ends.
         """
         return _Hold(self)
 
@@ -402,7 +404,7 @@ class MappedFile:
 
     @property
     def writable_map(self) -> WritableMap:
-        """The map of a file that room was reserved in. Who writes there calls `publish` then."""
+        """Return the map of a file with reserved blocks. Who writes there calls `publish` then."""
         assert self._map is not None, "the file is not being appended to"
         return self._map
 
@@ -422,8 +424,8 @@ class MappedFile:
         self.wrote_position += length
 
     def commit(self, data: bytes | bytearray | memoryview, length: int, store_timestamp: int = 0) -> None:
-        """Write `data` for the next `length` deferred bytes, which are readable from now on. What `data` leaves of
-        them stays as it is. A timestamp of 0 is none."""
+        """Write `data` for the next `length` deferred bytes, which are readable from now on. What `data` leaves of them
+        stays as it is. A timestamp of 0 is ignored."""
         assert self._map is not None, "commit before reserve"
         self._map.write(self.committed_position, data)
         self.committed_position += length

@@ -55,7 +55,9 @@ class MappedFileQueue:
         self.problems: list[FileProblem] = []
         self.file_size = file_size or 0
         self.is_shared = True
-        """Whether somebody else may add and remove files. Who has the store open for writing sets it False."""
+        """Whether another process may add and remove files. Who has the store open for writing sets it False."""
+        self.entry_directories: frozenset[Path] = frozenset()
+        """Those of `directories` that hold a DLedger log."""
         self._removed_before = -1
         self._changing = threading.Lock()
 
@@ -65,7 +67,7 @@ class MappedFileQueue:
         self.take(self._list(self.problems))
 
     def take(self, listed: Iterable[tuple[Path, int]]) -> None:
-        """Take files with their sizes, as somebody listed them."""
+        """Take files with their sizes from a listing."""
         found = _in_order(listed)
         if not self.file_size and found:
             sizes = Counter(size for _, size in found if size)
@@ -85,7 +87,9 @@ class MappedFileQueue:
                 self.problems.append(FileProblem(kind, after.path, detail))
 
     def _file(self, path: Path, size: int) -> MappedFile:
-        return MappedFile(path, int(path.name), size, self.descriptors, self._look_for_removed)
+        file = MappedFile(path, int(path.name), size, self.descriptors, self._look_for_removed)
+        file.holds_entries = path.parent in self.entry_directories
+        return file
 
     def _list(self, problems: list[FileProblem]) -> list[tuple[Path, int]]:
         """Files with their sizes, in order. Listed again if some were removed meanwhile: others may be, too."""
@@ -146,14 +150,21 @@ class MappedFileQueue:
         return self.files[-1].start_offset + self.files[-1].committed_position if self.files else 0
 
     def last_with_data(self) -> MappedFile | None:
-        """The last file that is not all zeros, as one is that was made ahead; None if there is none."""
+        """Return the last file that is not all zeros, as a preallocated one is; None without one."""
         for file in reversed(self.files):
             if any(file.read(0, 8)) or end_of_nonzero(file.descriptors, file.path, 0, file.size):
                 return file
         return None
 
+    def written_end(self) -> int:
+        """Return the offset after the last byte that is not zero."""
+        last = self.last_with_data()
+        if last is None:
+            return max(self.min_offset, 0)
+        return last.start_offset + end_of_nonzero(last.descriptors, last.path, 0, last.size)
+
     def empty_files(self) -> dict[int, Path]:
-        """Files of no bytes, by their start offsets: whoever created them was killed before they got their size."""
+        """Return files of no bytes, by their start offsets: their writer was killed before it set their size."""
         return {int(problem.path.name): problem.path for problem in self.problems if problem.kind == "empty"}
 
     def empty_between(self, begin: int, end: int) -> list[Path]:
@@ -170,7 +181,7 @@ class MappedFileQueue:
         return file is not None and not file.reference.available
 
     def begins_behind(self, offset: int) -> bool:
-        """The same by a new look at the directories: for whoever found a file missing in the middle."""
+        """List the directories again and return the same, after a file was missing in the middle."""
         self._look_for_removed()
         return self.was_removed(offset)
 
@@ -226,7 +237,7 @@ class MappedFileQueue:
         return None
 
     def find(self, offset: int) -> MappedFile | None:
-        """The file that holds `offset`, None where there is none, also not meanwhile."""
+        """Return the file that holds `offset`, None if no listing has one."""
         file = self._find(offset)
         if file is None and self.is_shared and offset >= self._known_end() and self._look_for_added():
             file = self._find(offset)
@@ -284,7 +295,7 @@ class MappedFileQueue:
         return file
 
     def forget(self, gone: Collection[Path]) -> None:
-        """Take removed files out of the list. The list is replaced, never changed: somebody may be reading along it."""
+        """Take removed files out of the list. The list is replaced, never changed: a reader may iterate over it."""
         if gone:
             with self._changing:
                 kept = [file for file in self.files if file.path not in gone]

@@ -46,13 +46,13 @@ def check_output_place(path: Path, read: StoreLayout | None = None, *, beside_lo
     if read is not None:
         for top in (read.root, *read.commitlog):
             if real.is_relative_to(os.path.realpath(top)):
-                raise RefusedError("lies in the store that is read", file=path, hint=_ELSEWHERE)
+                raise RefusedError("is inside the store that is read", file=path, hint=_ELSEWHERE)
     for above in real.parents:
         first, *further = real.relative_to(above).parts
         if (first in _FOLDERS or (first in _FILES and not further)) and looks_like_store(above):
-            raise RefusedError(f"lies among the files of the store {above}", file=path, hint=_ELSEWHERE)
+            raise RefusedError(f"is inside the store {above}", file=path, hint=_ELSEWHERE)
     if not beside_loose_files and holds_log_files(real.parent):
-        raise RefusedError("lies among the files of a commitlog or a consume queue", file=path, hint=_ELSEWHERE)
+        raise RefusedError("is inside a commitlog or a consume queue", file=path, hint=_ELSEWHERE)
 
 
 # What is made beside its final name until it is complete: how it is called, and what killed processes left of it.
@@ -107,8 +107,8 @@ def left_behind(directory: Path) -> list[Path]:
 
 
 def clear_left_behind(target: Path) -> None:
-    """Remove what killed processes left of `target`; never what a living one is working on. What cannot be removed
-    stays, because it belongs to somebody else."""
+    """Remove what killed processes left of `target`; never what a living one is working on. Files of other users that
+    cannot be removed stay."""
     for path in left_behind(target.parent):
         if _target_name(path.name) == target.name:
             with contextlib.suppress(WriteFailedError):
@@ -351,8 +351,7 @@ def _is_stream(path: Path) -> bool:
 def new_directory(path: Path, read: StoreLayout | None = None) -> Iterator[Path]:
     """A directory that gets its name when the block ends well.
 
-    RefusedError if there is something of that name already that is no empty directory, or if it lies among the files
-    of a store.
+    RefusedError if a non-empty directory or a file has that name, or if it is inside a store.
     """
     check_output_place(path, read)
     path = Path(os.path.realpath(path))
@@ -448,7 +447,7 @@ def remove_forgotten(prefix: str, beside: Path) -> None:
 
 
 def remove_for_good(folder: Path) -> None:
-    """Remove a folder into which somebody who was given up may still be writing. Nothing if it is not there."""
+    """Remove a folder into which an abandoned task may still write. Nothing if it is not there."""
     if not is_directory(folder):
         return
     going = folder.with_name(f".{folder.name}.rmqctl-{os.getpid()}-going")

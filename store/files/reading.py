@@ -22,14 +22,15 @@ from rmqctl.store.files.background import patiently, share_of_descriptors
 # on.
 
 before_look: Callable[[str], None] | None = None
-"""Told of each path before the system is asked about it; None as long as no folder stands for files elsewhere of which
-not all are known yet (`store/files/remote_files.py`)."""
+"""Called with each path before a system call on it; None until a folder represents remote files that are not all listed
+(`store/files/remote_files.py`)."""
 
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP)
 
 
 def is_there(path: str | os.PathLike[str]) -> bool:
-    """Whether there is anything of this name, if only a link that leads nowhere. UnreadableError if nobody can tell."""
+    """Whether there is anything of this name, if only a link that leads nowhere. UnreadableError if the system does not
+    say."""
     return _status(path, follow_links=False) is not None
 
 
@@ -85,7 +86,7 @@ def status_of(path: str | os.PathLike[str]) -> os.stat_result | None:
 
 
 def no_answer(error: OSError, path: str | os.PathLike[str]) -> UnreadableError:
-    """What is raised where the system does not say what lies at `path`."""
+    """Return the error for a path about which the system gives no answer."""
     hint = "check the permissions and the disk (dmesg)"
     return UnreadableError(f"cannot be looked at: {error.strerror}", file=path, hint=hint)
 
@@ -135,7 +136,7 @@ _PAGE = 4096
 
 
 class FileElsewhere(Protocol):
-    """A file of which this machine has only name and size: its bytes are asked for where it really lies."""
+    """A file of which this machine has only name and size: its bytes are read from where they are."""
 
     size: int
     modified_ns: int | None
@@ -175,15 +176,15 @@ def _refuse_stand_in(name: str) -> None:
     which is not to be taken for zeros of the store."""
     if STAND_IN in name and told(name) == name:
         raise UnreadableError(
-            "only stands for a file on a server, for another process",
+            "is a placeholder that another process uses for a remote file",
             file=name,
             hint="name the store by its address, such as s3://bucket/store",
         )
 
 
 class Descriptors:
-    """A cache of read-only descriptors; what lies elsewhere needs none. `pread` is used throughout: a file that shrinks
-    gives a short read, where a map would kill the process with SIGBUS."""
+    """A cache of read-only descriptors; remote files need none. `pread` is used throughout: a file that shrinks gives a
+    short read, where a map would kill the process with SIGBUS."""
 
     def __init__(self, maximum_open: int = _MAXIMUM_OPEN) -> None:
         self._maximum_open = share_of_descriptors(maximum_open)
@@ -370,9 +371,12 @@ def removed_error(path: Path) -> RemovedError:
     )
 
 
+_SMALL = 1 << 16
+
+
 def read_small_file(path: Path, limit: int) -> bytes:
-    """The first `limit` bytes of a regular file. FileNotFoundError; UnreadableError, also for what is no regular file:
-    a fifo would be waited for, and a device has no end."""
+    """The first `limit` bytes of a regular file. FileNotFoundError; UnreadableError, also for other than regular files:
+    opening a fifo blocks, and a device has no end."""
     if (remote := file_elsewhere(path)) is not None:
         return remote.read(0, limit)
     try:
@@ -383,10 +387,12 @@ def read_small_file(path: Path, limit: int) -> bytes:
         refuse_exhausted(error, path)
         raise UnreadableError(f"cannot be read: {error.strerror}", file=path, hint="check its permissions") from error
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise UnreadableError("is not a regular file", file=path, hint="move it away")
         with open(descriptor, "rb", closefd=False) as file:
-            return file.read(limit)
+            # a read takes memory for all that it may get
+            return file.read(min(limit, max(status.st_size, _SMALL)))
     except OSError as error:
         refuse_exhausted(error, path)
         raise UnreadableError(f"cannot be read: {error.strerror}", file=path) from error
@@ -414,6 +420,15 @@ def named(path: Path) -> Iterator[None]:
         ) from error
 
 
+def listed(directory: Path) -> list[str]:
+    """Return the names in a directory, sorted; none where it is not there. UnreadableError."""
+    with named(directory):
+        try:
+            return sorted(os.listdir(directory))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+
 def pieces_of(path: Path, offset: int, length: int, at_once: int = _CHUNK) -> Iterator[bytes]:
     """Bytes of a file of this machine from `offset` on, piece by piece; fewer where it ends. UnreadableError."""
     with named(path):
@@ -432,8 +447,7 @@ def pieces_of(path: Path, offset: int, length: int, at_once: int = _CHUNK) -> It
 
 
 def _first_bad_page(descriptor: int, position: int, length: int) -> int:
-    """Where the first page of [position, position + length) begins that cannot be read: the same for whoever reads it,
-    however much is read at once."""
+    """Return where the first unreadable page of [position, position + length) begins, independent of the read size."""
     first = position - position % _PAGE
     for page in range(first, position + length, _PAGE):
         try:

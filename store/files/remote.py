@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from rmqctl.formats.errors import RefusedError, WriteFailedError
-from rmqctl.store.files.outputs import temporary_folder
 from rmqctl.store.files.reading import is_file
 from rmqctl.store.files.remote_file_system import opened, retried
 
@@ -26,13 +25,13 @@ def is_address(path: str | os.PathLike[str]) -> bool:
 
 
 def address_of(path: str | os.PathLike[str]) -> str:
-    """The address as it is written, whatever pathlib made of its slashes: `s3://bucket/store`."""
+    """Return the address as written, with the slashes that pathlib removes: `s3://bucket/store`."""
     scheme, rest = _parts(path)
     return f"{scheme}://{rest.strip('/')}"
 
 
 def reachable(path: str | os.PathLike[str]) -> Path:
-    """Where a store can be read: a path as it is (file:// too), an address as the folder that stands for it.
+    """Return the path for reading a store: a path as it is (file:// too), an address as the folder that represents it.
 
     An address is listed when it is first asked for in a process. NotAStoreError where nothing is there,
     UnreadableError where the server does not answer, UnsupportedError where no package reads it.
@@ -45,7 +44,7 @@ def reachable(path: str | os.PathLike[str]) -> Path:
 
 
 def list_anew(path: str | os.PathLike[str]) -> None:
-    """List an address anew, whatever this process knows of it; nothing is done about a path. No store may be open there
+    """List an address again, ignoring what this process knows of it; do nothing for a path. No store may be open there
     in this process. Errors as `reachable`."""
     if is_address(path):
         from rmqctl.store.files.remote_files import look_again
@@ -100,9 +99,11 @@ def uploaded(address: str) -> Iterator[Path]:
     """A path to write a new file or folder to, of the same name as the address; at the end of the block it is brought
     there, if nothing was raised.
 
-    RefusedError where something is there already, WriteFailedError. Takes as much room below the system's folder for
-    temporary files as what is written.
+    RefusedError where something is there already, WriteFailedError. Takes as much space below the system's folder for
+    temporary files as the written data.
     """
+    from rmqctl.store.files.outputs import temporary_folder
+
     system, root = opened(address)
     try:
         system.info(root)
@@ -138,5 +139,5 @@ def _put(system: Any, made: Path, target: str, address: str) -> None:
 
 def _failed(error: Exception, address: str) -> WriteFailedError:
     said = (str(error) or type(error).__name__).splitlines()[0]
-    hint = "check the endpoint, the credentials and the room there; what was brought before may lie there"
+    hint = "check the endpoint, the credentials and the free space; parts that were uploaded before may remain"
     return WriteFailedError(f"cannot be written: {said}", file=address, hint=hint)

@@ -8,7 +8,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from rmqctl.formats.errors import NotAStoreError, RemovedError, UnreadableError, UnsupportedError
@@ -24,7 +23,7 @@ _WILD = frozenset("*?[{")
 
 
 def is_wild(path: str | os.PathLike[str]) -> bool:
-    """Whether it has *, ?, [ or {, as a pattern that stands for all that match it."""
+    """Return whether it has *, ?, [ or {, as a pattern."""
     return not _WILD.isdisjoint(os.fspath(path))
 
 
@@ -67,8 +66,8 @@ def storage_options() -> dict[str, Mapping[str, Any]]:
 
 
 class Listed(NamedTuple):
-    """A file on a server: its path below the folder, bytes, when it was changed (ns; None where nobody says), and what
-    is another value once it has other content."""
+    """A file on a server: its path below the folder, bytes, mtime (ns; None if unknown), and a value that changes with
+    its content."""
 
     name: str
     size: int
@@ -77,7 +76,7 @@ class Listed(NamedTuple):
 
 
 class RemoteFiles(Protocol):
-    """A folder of files on a server. Errors are told with addresses: NotAStoreError, UnreadableError, RemovedError."""
+    """A folder of files on a server. Errors name addresses: NotAStoreError, UnreadableError, RemovedError."""
 
     address: str
 
@@ -290,7 +289,7 @@ def _s3_range(system: Any, path: str, version: str, begin: int, end: int) -> byt
 
 
 def _status(error: BaseException) -> int | None:
-    """The status of HTTP that an error of s3fs or of what caused it stands for."""
+    """Return the HTTP status of an error of s3fs or of its cause."""
     cause: BaseException | None = error
     while cause is not None:
         response = getattr(cause, "response", None)
@@ -308,7 +307,7 @@ def _version(status: Mapping[str, Any]) -> str:
 def _modified_ns(status: Mapping[str, Any]) -> int | None:
     for name in ("mtime", "LastModified", "last_modified", "modificationTime", "modified", "created"):
         found: Any = status.get(name)
-        if isinstance(found, datetime):
+        if hasattr(found, "timestamp"):  # a datetime
             return int(found.timestamp() * 1000) * 1_000_000
         if isinstance(found, int | float):
             # ms of HDFS, s of others

@@ -1,8 +1,8 @@
 """A store on a server as a folder of this machine: files of the right names and sizes with nothing in them.
 
 Listings and sizes are those of the folder, which is made of one listing of the server. Bytes are asked for by ranges:
-`store/files/reading.py` has them from here. Whatever else opens one of the files, by a way that nobody thought of, gets
-it whole, because Python says so beforehand (an audit hook): a hole is never taken for zeros of the store.
+`store/files/reading.py` has them from here. Python announces every other opening of these files by an audit hook; the
+file is then fetched whole, so a hole is never taken for zeros of the store.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Blocks:
         return block
 
     def _ahead(self, file: Listed, missing: list[int]) -> int:
-        """Behind which block to stop a fetch of those that are missing: farther on the longer somebody goes along."""
+        """Return the block at which a fetch of missing blocks stops: farther on the longer the reader goes along."""
         end, size = self._ends.get(file.name, (-1, 1))
         size = min(2 * size, _FARTHEST_AHEAD) if missing[0] == end else 1
         stop = min(max(missing[-1] + 1, missing[0] + size), -(-file.size // BLOCK))
@@ -166,7 +166,7 @@ _DIGEST = re.compile(r'"?([0-9a-f]{32})"?')
 
 
 def digest_of(version: str) -> str | None:
-    """The MD5 that a version says, in hex; None for one that certainly is none."""
+    """Return the MD5 that a version contains, in hex; None if it contains none."""
     match = _DIGEST.fullmatch(version)
     return match[1] if match else None
 
@@ -230,14 +230,14 @@ _state = threading.local()
 
 
 def folder_for(address: str) -> Path:
-    """The folder that stands for an address, made when it is first asked for. Errors as `address.reachable`."""
+    """Return the folder that represents an address, created at the first request. Errors as `address.reachable`."""
     with _lock:
         known = _by_address.get(address)
         return (known or shadow_of(FsspecFiles(address))).folder
 
 
 def shadow_of(files: RemoteFiles) -> Shadow:
-    """A folder that stands for these files until the process ends, or it is closed."""
+    """Return a folder that represents these files until the process ends, or it is closed."""
     with _lock:
         if not _shadows:
             _set_up()
@@ -248,7 +248,7 @@ def shadow_of(files: RemoteFiles) -> Shadow:
 
 
 def look_again(address: str, *, log_only: bool = False) -> None:
-    """List an address anew; with `log_only` the files of the commitlog, and the others when they are asked for."""
+    """List an address again; with `log_only` the files of the commitlog, and the others on demand."""
     with _lock:
         known = _by_address.get(address)
         files = FsspecFiles(address) if known is None else known.files
@@ -263,8 +263,8 @@ def look_again(address: str, *, log_only: bool = False) -> None:
 
 
 def take_plan(address: str, listing: str, planned: Iterable[Listed]) -> None:
-    """Know of an address what somebody else has seen in `listing`: these files; all is listed when somebody asks for
-    others. What is known of it by another listing is forgotten."""
+    """Take the files of an address from the `listing` of another process; all is listed when other files are requested.
+    What is known of it by another listing is forgotten."""
     with _lock:
         known = _by_address.get(address)
         if known is not None and known.listing == listing:
@@ -283,14 +283,14 @@ def _planned(files: RemoteFiles, planned: Iterable[Listed], listing: str, folder
 
 
 def listing_of(folder: Path) -> str:
-    """Which listing a folder that stands for an address is made of."""
+    """Return the listing of a folder that represents an address."""
     with _lock:
         return next((one.listing for one in _shadows.values() if one.folder == folder), "")
 
 
 @contextmanager
 def as_far_as_known() -> Iterator[None]:
-    """While the block lasts, whoever lists a folder gets what is known of it and nothing is listed on the server."""
+    """Within the block, folders list what is known, without requests to the server."""
     before, _state.is_fetching = getattr(_state, "is_fetching", False), True
     try:
         yield
@@ -299,7 +299,7 @@ def as_far_as_known() -> Iterator[None]:
 
 
 class _Planned:
-    """Files of a server that somebody else has listed."""
+    """Files of a server that another process listed."""
 
     def __init__(self, files: RemoteFiles, planned: list[Listed]) -> None:
         self.address = files.address
@@ -313,7 +313,7 @@ class _Planned:
 
 
 class Shadow:
-    """A folder that stands for files on a server. `folder` is the store; `top` holds it and nothing else."""
+    """A folder that represents files on a server. `folder` is the store; `top` holds it and nothing else."""
 
     def __init__(self, files: RemoteFiles, folder: Path | None = None) -> None:
         """`folder`: where to make it; a temporary one if it is not given. UnreadableError where a name on the server is
@@ -340,7 +340,7 @@ class Shadow:
         self._make(listed, folders)
 
     def take(self, listed: Iterable[Listed], folders: Iterable[str] = ()) -> None:
-        """Have further files and folders, as somebody has listed and looked through them; not those that are known."""
+        """Add further files and folders from a listing; known ones stay."""
         added = [file for file in listed if file.name not in self._listed]
         self._listed |= {file.name: file for file in added}
         with as_far_as_known():
@@ -379,7 +379,7 @@ class Shadow:
             self._has_looked_beside = True
 
     def of(self, path: str) -> _ShadowFile | None:
-        """A file of the folder; None for what is none."""
+        """Return a file of the folder; None for other paths."""
         file = self._listed.get(path[len(str(self.folder)) + 1 :])
         if file is None:
             # another way of writing the name
@@ -406,7 +406,7 @@ class Shadow:
         return self._ends.get(file)
 
     def make_whole(self, file: Listed) -> None:
-        """Bring all of a file here: whoever opens it now reads what the server has."""
+        """Fetch the whole file, so that any reader that opens it now gets the server's bytes."""
         with _lock:
             if file.name in self._whole:
                 return
@@ -509,8 +509,7 @@ def _before(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _complete_for(name: Any) -> None:
-    """Before somebody asks for a name that is not known, or for all names in a folder: the server is listed, where that
-    was put off."""
+    """Complete a postponed listing of the server before an unknown name, or all names of a folder, are requested."""
     if getattr(_state, "is_fetching", False) or not isinstance(name, str | bytes | os.PathLike):
         return
     path = os.path.abspath(os.fsdecode(name))

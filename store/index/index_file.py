@@ -102,7 +102,7 @@ class IndexFile:
             raise CorruptError(
                 f"index file has {len(data)} bytes, less than its header",
                 file=self.path,
-                hint="`rmqctl rebuild --index` makes the index anew from the commitlog",
+                hint="`rmqctl rebuild --index` rebuilds the index from the commitlog",
             )
         header = IndexHeader(*INDEX_HEADER.unpack_from(data, 0))
         return header._replace(index_count=max(1, header.index_count))
@@ -127,7 +127,7 @@ class IndexFile:
         return self.header.index_count >= self.geometry.entries
 
     def raw_slot(self, key_hash: int) -> int:
-        """What stands in the slot of `key_hash`, whether or not it is an entry's number; 0 behind the file's end."""
+        """Return the value in the slot of `key_hash`, valid or not; 0 past the file's end."""
         data = self._descriptors.read(self.path, self.geometry.slot_position(key_hash), INDEX_SLOT.size)
         return int(INDEX_SLOT.unpack_from(data, 0)[0]) if len(data) == INDEX_SLOT.size else 0
 
@@ -204,7 +204,7 @@ class IndexFile:
                 raise CorruptError(
                     f"chain of index entry {number} leads on to {entry.previous}",
                     file=self.path,
-                    hint="`rmqctl rebuild --index` makes the index anew from the commitlog",
+                    hint="`rmqctl rebuild --index` rebuilds the index from the commitlog",
                 )
             number = entry.previous
 
@@ -356,8 +356,8 @@ def _search(path: Path, size: int, descriptors: Descriptors) -> Geometry | None:
 
 
 def _leads_to(number: int, path: Path, geometry: Geometry, descriptors: Descriptors) -> bool:
-    """Whether the slot of the last entry leads to it. A message has several keys, so its offset stands in several
-    entries, and the one before the first is zeros, which a log that begins at 0 can have: that fits too."""
+    """Whether the slot of the last entry leads to it. A message has several keys, so its offset is in several entries,
+    and the one before the first is zeros, which a log that begins at 0 can have: that fits too."""
     entry = descriptors.read(path, geometry.entry_position(number), INDEX_ENTRY.size)
     (key_hash, *_) = INDEX_ENTRY.unpack_from(entry, 0)
     slot = descriptors.read(path, geometry.slot_position(key_hash), INDEX_SLOT.size)

@@ -145,7 +145,7 @@ class IndexService:
         return file
 
     def forget(self, gone: Collection[Path]) -> None:
-        """Take removed files out of the list, which is replaced: somebody may be reading along it."""
+        """Take removed files out of the list, which is replaced: a reader may iterate over it."""
         with self._changing:
             self.files = [file for file in self.files if file.path not in gone]
 
@@ -204,16 +204,17 @@ def has_tag_entries(index: IndexService, log: MappedFileQueue, layout: StoreLayo
 
 def is_of_5_4_or_later(layout: StoreLayout) -> bool:
     """Return whether RocketMQ 5.4 or later has opened the store: it makes `rocksdbstore/` whether it uses it or not."""
-    return is_database(layout.root / "rocksdbstore")
+    return is_database(layout.message_storage)
 
 
 def holds_rocksdb_data(layout: StoreLayout) -> bool:
     """Return whether `rocksdbstore/` has any table or log with data: it may be the key index (indexRocksDBEnable)."""
-    folder = layout.root / "rocksdbstore"
+    folder = layout.message_storage
     if not is_of_5_4_or_later(layout):
         return False
-    names = [path for path in folder.iterdir() if path.suffix in (".sst", ".log")]
-    return any(path.suffix == ".sst" or path.stat().st_size > 0 for path in names)
+    paths = [path for path in folder.iterdir() if path.suffix in (".sst", ".log")]
+    # a broker may remove a log meanwhile, and a link may lead nowhere
+    return any(path.suffix == ".sst" or ((found := status_of(path)) and found.st_size > 0) for path in paths)
 
 
 def newest_has_tag_entry(index: IndexService, log: MappedFileQueue) -> bool | None:

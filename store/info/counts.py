@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rmqctl.formats.errors import format_time
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.files.reading import removed_error
+from rmqctl.store.info.log_map import LogSpan, span_of
+from rmqctl.store.journal.log import changes
 from rmqctl.store.log.walk import Damage, walk
 from rmqctl.store.options import Events
 from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, ConsumeQueue, QueueUnit
 from rmqctl.store.queues.offset_by_time import StoreTime
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
+from rmqctl.store.read.frames import store_time_at
+from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
     from rmqctl.store.log.columns import ColumnRecord
+    from rmqctl.store.read.reader import StoreReader
+
 
 COLUMNS_FROM = 32 * 1024 * 1024
-"""Bytes of log from which on the compiled walk is worth loading: that takes as long as the plain walk of so many."""
+"""Bytes of log from which on the compiled walk is worth loading: loading takes as long as the plain walk of this
+many."""
 
 
 def is_large(log: MappedFileQueue) -> bool:
@@ -121,19 +131,19 @@ class TopicNumbers:
         self.last_store_timestamp = last if known[1] is None else max(known[1], last)
 
 
-OnSpan = Callable[[Damage], object]
+OnSpan = Callable[[LogSpan], object]
 
 
 def count_topics(
-    log: MappedFileQueue, events: Events = Events(), on_damage: OnSpan | None = None
+    log: MappedFileQueue, events: Events = Events(), on_span: OnSpan | None = None
 ) -> dict[str, TopicNumbers]:
-    """The messages of each topic, by a walk over the whole log, CRCs checked; `on_damage` is told what is none."""
+    """Count the messages of each topic by a walk over the whole log, CRCs checked; `on_span` gets what it passes."""
     count = columns_count_topics if is_large(log) else plain_count_topics
-    return count(log, events, on_damage)
+    return count(log, events, on_span)
 
 
 def plain_count_topics(
-    log: MappedFileQueue, events: Events = Events(), on_damage: OnSpan | None = None
+    log: MappedFileQueue, events: Events = Events(), on_span: OnSpan | None = None
 ) -> dict[str, TopicNumbers]:
     """The plain twin of columns_count_topics."""
     topics: dict[str, TopicNumbers] = {}
@@ -142,13 +152,13 @@ def plain_count_topics(
             numbers = topics.setdefault(record.topic, TopicNumbers())
             numbers.add(1, record.total_size, record.store_timestamp, record.store_timestamp)
             numbers.queue_ids.add(record.queue_id)
-        elif isinstance(record, Damage) and on_damage is not None:
-            on_damage(record)
+        if on_span is not None:
+            on_span(span_of(record, record.physical_offset, record.end))
     return topics
 
 
 def columns_count_topics(
-    log: MappedFileQueue, events: Events = Events(), on_damage: OnSpan | None = None
+    log: MappedFileQueue, events: Events = Events(), on_span: OnSpan | None = None
 ) -> dict[str, TopicNumbers]:
     """The same on columns, on several cores."""
     from rmqctl.store.log.columns import TopicIds
@@ -158,10 +168,10 @@ def columns_count_topics(
     table = TopicIds()
     topics: dict[str, TopicNumbers] = {}
     wanted = Columns.HEAD | Columns.TOPIC
-    for part, damages in walk_parallel(log, _topics_of, columns=wanted, topics=table, progress=events.progress):
-        for damage in damages:
-            if on_damage is not None:
-                on_damage(damage)
+    for part, spans in walk_parallel(log, _topics_of, columns=wanted, topics=table, progress=events.progress):
+        if on_span is not None:
+            for span in spans:
+                on_span(span)
         for topic_id, later in part.items():
             numbers = topics.setdefault(table.names[topic_id], TopicNumbers())
             assert later.first_store_timestamp is not None
@@ -171,16 +181,15 @@ def columns_count_topics(
     return topics
 
 
-def _topics_of(records: Iterator[ColumnRecord]) -> tuple[dict[int, TopicNumbers], list[Damage]]:
+def _topics_of(records: Iterator[ColumnRecord]) -> tuple[dict[int, TopicNumbers], list[LogSpan]]:
     import numpy as np
 
-    from rmqctl.store.log.columns import MessageColumns
+    from rmqctl.store.log.columns import MessageColumns, start_of
 
     topics: dict[int, TopicNumbers] = {}
-    damages: list[Damage] = []
+    spans: list[LogSpan] = []
     for record in records:
-        if isinstance(record, Damage):
-            damages.append(record)
+        spans.append(span_of(record, start_of(record), record.end))
         if not isinstance(record, MessageColumns):
             continue
         order = np.argsort(record.topic_id, kind="stable")
@@ -194,7 +203,7 @@ def _topics_of(records: Iterator[ColumnRecord]) -> tuple[dict[int, TopicNumbers]
             numbers = topics.setdefault(topic_id, TopicNumbers())
             numbers.add(counts[place], sizes[place], firsts[place], lasts[place])
             numbers.queue_ids.update(np.unique(queue_ids[place]).tolist())
-    return topics, damages
+    return topics, spans
 
 
 # Counting the messages of one queue by its units. Long queues are counted on arrays.
@@ -205,7 +214,7 @@ ARRAYS_FROM = 50_000
 _LATEST_UNITS = 64
 _CHUNK_UNITS = 1 << 17
 
-"""Store time in ms of the message that a unit points at, None if there is none."""
+"""Store time in ms of the message that a unit points at, None without one."""
 
 
 @dataclass(slots=True)
@@ -284,3 +293,113 @@ def _last_time(queue: AnyConsumeQueue, minimum: int, latest: Iterable[QueueUnit]
         time = store_time(unit) if unit.is_written else None
         last = time if time is not None else last
     return last
+
+
+# How a store grew: its files by the day on which they were begun, what was removed, what changes keep beside it.
+
+_CLEAN = "clean"
+
+
+@dataclass(slots=True)
+class DaySize:
+    """One day in UTC. `log_files`, `index_files`: those still there that were begun on it, with their bytes;
+    `log_total_bytes`: of all log files that were begun until then.
+
+    `cleaned_bytes`: of log, queues and index, removed by `rmqctl clean`; `kept_bytes`: on the disk, kept beside the
+    store by changes of that day.
+    """
+
+    day: str
+    log_files: int = 0
+    log_bytes: int = 0
+    log_total_bytes: int = 0
+    index_files: int = 0
+    index_bytes: int = 0
+    cleaned_bytes: int = 0
+    kept_bytes: int = 0
+
+
+@dataclass(slots=True)
+class SizeHistory:
+    """`gone_bytes`: of the log's beginning, that no file holds any more; `cleaned_bytes`, `kept_bytes`: of all days.
+
+    `first_store_timestamp`: of the oldest message, ms; None without one.
+    """
+
+    path: str
+    first_store_timestamp: int | None = None
+    gone_bytes: int = 0
+    cleaned_bytes: int = 0
+    kept_bytes: int = 0
+    days: list[DaySize] = field(default_factory=list)
+
+
+def size_history(files: StoreFiles) -> SizeHistory:
+    """Return the days on which the store's size changed. One frame of each commitlog file is read. UnreadableError."""
+    found = SizeHistory(str(files.layout.root), gone_bytes=max(0, files.log.min_offset))
+    days: dict[str, DaySize] = defaultdict(lambda: DaySize(""))
+    for file in files.log.files:
+        timestamp = store_time_at(files.log, file.start_offset)
+        if found.first_store_timestamp is None:
+            found.first_store_timestamp = timestamp
+        day = days[_day(_modified_ms(file.path) if timestamp is None else timestamp)]
+        day.log_files += 1
+        day.log_bytes += file.size
+    for index in files.index.files:
+        day = days[_day(index.header.begin_timestamp or _modified_ms(index.path))]
+        day.index_files += 1
+        day.index_bytes += index.geometry.file_size
+    for change in changes(files.layout):
+        day = days[_day(change.time)]
+        if change.verb == _CLEAN:
+            day.cleaned_bytes += change.bytes
+            found.cleaned_bytes += change.bytes
+        day.kept_bytes += change.kept_bytes
+        found.kept_bytes += change.kept_bytes
+    total = 0
+    for name, day in sorted(days.items()):
+        total += day.log_bytes
+        day.day, day.log_total_bytes = name, total
+        found.days.append(day)
+    return found
+
+
+def _modified_ms(path: Path) -> int:
+    """Return when a file without a message was written last; RemovedError."""
+    try:
+        return path.stat().st_mtime_ns // 1_000_000
+    except FileNotFoundError as error:
+        raise removed_error(path) from error
+
+
+def _day(timestamp: int) -> str:
+    return format_time(timestamp).partition("T")[0]
+
+
+# Messages over time, from a sample of units: enough for a picture, at a cost that does not grow with the store.
+
+_MOST_EXACT, _MOST_SAMPLED = 8192, 1024
+_FEWEST_SAMPLES = 4
+
+
+def messages_over_time(
+    reader: StoreReader, topic: str | None, first: int, last: int, parts: int
+) -> dict[str, list[int]]:
+    """Return for each topic how many messages each of `parts` equal parts of the time [`first`, `last`] has.
+
+    Exact for small stores. Empty where there are too many queues to look at. Times in ms.
+    """
+    ranges = [(one, one.min_offset(reader.files.log.min_offset), one.max_offset) for one in reader.queues(topic)]
+    is_small = sum(end - begin for _, begin, end in ranges) <= _MOST_EXACT
+    samples = _MOST_EXACT if is_small else _MOST_SAMPLED // len(ranges)
+    counts: defaultdict[str, list[float]] = defaultdict(lambda: [0.0] * parts)
+    if samples < _FEWEST_SAMPLES:
+        return {}
+    for queue, begin, end in ranges:
+        step = max(1.0, (end - begin) / samples)
+        for number in range(min(samples, end - begin)):
+            unit = queue.unit(begin + int(number * step))
+            time = None if unit is None else reader.unit_store_time(unit)
+            if time is not None and first <= time <= last:
+                counts[queue.topic][(time - first) * parts // (last - first + 1)] += step
+    return {name: [round(count) for count in found] for name, found in counts.items()}

@@ -6,35 +6,35 @@ import contextlib
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, RemovedError, RmqctlError, UnreadableError, counted
+from rmqctl.formats.notebook import as_html
 from rmqctl.store.answers.config_offsets import KnownNames
+from rmqctl.store.answers.undispatched import queues_behind
+from rmqctl.store.config.accounts import USERS, account_databases, is_secret_folder
 from rmqctl.store.config.config_database import databases, is_readable_form
 from rmqctl.store.dump.recognise import FileKind, Recognised, recognise
 from rmqctl.store.files.io import on_disk_bytes
-from rmqctl.store.files.layout import StoreLayout, is_file_name
+from rmqctl.store.files.layout import StoreLayout, is_database, is_file_name
 from rmqctl.store.files.lock import mapped_files, opened_files, processes
-from rmqctl.store.files.reading import exists
-from rmqctl.store.index.index_service import holds_rocksdb_data
+from rmqctl.store.files.reading import exists, status_of
 from rmqctl.store.info import counts as log_numbers
 from rmqctl.store.info.counts import LogNumbers, arrays_pay, count_queue, count_topics
+from rmqctl.store.info.log_map import LogCells, new_map
 from rmqctl.store.journal.log import unfinished_change
-from rmqctl.store.log.unread_logs import unread_copies
-from rmqctl.store.log.walk import Damage
 from rmqctl.store.options import Events
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues
+from rmqctl.store.queues.rocksdb_queues import RocksdbQueues
+from rmqctl.store.read.filter import TopicFilter
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.rocksdb.database import Database
+from rmqctl.store.store_files import StoreFiles, unread_copies
 
 _Row = dict[str, Any]
-_DATABASES = {
-    "rocksdbstore": "keys, timers or transactions",
-    "kvStore": "records of POP",
-}
 
 
 def count_log(files: StoreFiles, events: Events = Events()) -> LogNumbers:
@@ -68,7 +68,9 @@ def info(files: StoreFiles, *, walk_log: bool = True, events: Events = Events())
             "problems": [f"{problem.path.name}: {problem.detail}" for problem in log.problems]
             + [missing for missing in (files.missing_log(),) if missing is not None],
         },
+        "dledger": _dledger_info(files),
         "not_read": not_read(files),
+        "databases": databases_info(files),
         "consumequeue": _queues_info(files),
         "index": {
             "files": len(files.index.files),
@@ -86,7 +88,7 @@ def info(files: StoreFiles, *, walk_log: bool = True, events: Events = Events())
 
 def not_read(files: StoreFiles) -> list[str]:
     """Parts of the store that hold messages or configuration and are not read yet, in words. UnreadableError."""
-    found = [] if files.dledger is None else [files.dledger.said]
+    found: list[str] = []
     problem = files.checkpoint_problem()
     if problem is not None:
         found.append(f"checkpoint: {problem}")
@@ -97,9 +99,6 @@ def not_read(files: StoreFiles) -> list[str]:
             messages = counted(sum(copy.messages for copy in of_kind), "message")
             topics = counted(len({copy.topic for copy in of_kind}), "topic")
             found.append(f"{what} holds {messages} of {topics}")
-    for folder in files.layout.rocksdb:
-        if folder.name in _DATABASES and (folder.name != "rocksdbstore" or holds_rocksdb_data(files.layout)):
-            found.append(f"{folder.name}/ (a RocksDB) holds {_DATABASES[folder.name]}")
     for database, names in databases(files.layout.config).items():
         if is_readable_form(database):
             continue
@@ -107,8 +106,18 @@ def not_read(files: StoreFiles) -> list[str]:
     return found
 
 
+def _dledger_info(files: StoreFiles) -> _Row | None:
+    """What the DLedger log says of itself; None for a store without one."""
+    if files.dledger is None:
+        return None
+    from rmqctl.store.compare.dledger import member_of
+
+    member = member_of(files)
+    return {**member._asdict(), "uncommitted": member.uncommitted}
+
+
 def _unfinished(files: StoreFiles) -> str | None:
-    """Id of a change of ours that was interrupted, or is under way; what is wrong where that cannot be known."""
+    """Return the id of a change that was interrupted or is running; an error text if that is unknown."""
     try:
         return unfinished_change(files.layout)
     except RmqctlError as error:
@@ -146,7 +155,7 @@ def _count_units(queue: AnyConsumeQueue, commitlog_min_offset: int) -> int:
 def queue_row(reader: StoreReader, queue: AnyConsumeQueue, on_arrays: bool) -> _Row:
     """One queue: `messages` counts units that point at something, `bytes` is the sum of their sizes, both exact.
 
-    The times are those of its first and last message that can be read; None if there is none.
+    The times are those of its first and last readable message; None without one.
     """
     minimum = queue.min_offset(reader.files.log.min_offset)
     numbers = count_queue(queue, minimum, reader.unit_store_time, on_arrays)
@@ -218,10 +227,10 @@ def _widen(row: _Row, first: int | None, last: int | None) -> None:
 
 
 def file_rows(files: StoreFiles) -> Iterator[_Row]:
-    """Every file of the store, by kind, with its size and what of it takes room on disk.
+    """Yield every file of the store, by kind, with its size and the space it takes on disk.
 
     `first_offset`: the start offset that a file's name says, in bytes of its queue; `last_offset` its end. Links are
-    not followed; what is no regular file is of kind unknown.
+    not followed; other than regular files are of kind unknown.
     """
     directories = [files.root, *(path for path in files.layout.commitlog if not path.is_relative_to(files.root))]
     for root in directories:
@@ -396,7 +405,10 @@ class StoreUsage:
     """`counted_from`: commitlog or consumequeue. `damaged_bytes`: of the log, of no topic; None where it was not read.
 
     `held`: deleted files that processes still hold, which are not in `total`; `in_use`: the others that they hold.
+    `map`: what each stretch of the log holds, None where it was not read.
     """
+
+    _repr_html_ = as_html
 
     path: str
     counted_from: str
@@ -408,24 +420,34 @@ class StoreUsage:
     total: PartUsage = field(default_factory=lambda: PartUsage("total"))
     held: list[HeldFile] = field(default_factory=list)
     in_use: list[FileInUse] = field(default_factory=list)
+    map: LogCells | None = None
+
+    def row(self) -> _Row:
+        """Return it as an object of `rmqctl du --map --json`."""
+        held, in_use = [one._asdict() for one in self.held], [one._asdict() for one in self.in_use]
+        return asdict(self) | {"held": held, "in_use": in_use, "map": None if self.map is None else self.map.row()}
 
 
-def disk_usage(reader: StoreReader, *, quick: bool = False) -> StoreUsage:
+def disk_usage(reader: StoreReader, *, quick: bool = False, behind: TopicFilter | None = None) -> StoreUsage:
     """Count the messages of each topic by a walk over the log, or `quick` by the units of the queues, and the files.
 
     Units say how large their messages are; a message in several queues counts in each of them then, and one that no
-    queue has in none. UnsupportedError for `quick` where queues are in a RocksDB; UnreadableError.
+    queue has in none: queues that end before the log or lack files are reported as damage, those of the topics `behind`
+    if not of all. UnsupportedError for `quick` where queues are in a RocksDB; UnreadableError.
     """
     layout = reader.files.layout
     usage = StoreUsage(str(layout.root), QUEUES if quick else LOG)
     topics: dict[str, TopicUsage] = {}
+    missing = queues_behind(reader.files, behind or TopicFilter()) if quick else [reader.files.lost_log()]
+    for error in filter(None, missing):
+        reader.events.damaged(error)
     if quick:
         _count_queues(reader, topics)
     else:
-        damages: list[Damage] = []
-        for name, numbers in count_topics(reader.files.log, reader.events, damages.append).items():
+        usage.map = new_map(reader.files)
+        for name, numbers in count_topics(reader.files.log, reader.events, usage.map.add).items():
             topics[name] = TopicUsage(name, numbers.messages, numbers.bytes)
-        usage.damaged_bytes = sum(damage.end - damage.physical_offset for damage in damages)
+        usage.damaged_bytes = usage.map.damaged
     _count_files(reader, usage, topics)
     usage.held, usage.in_use = held_files(layout), files_in_use(layout)
     usage.messages = sum(topic.messages for topic in topics.values())
@@ -451,7 +473,7 @@ def _count_files(reader: StoreReader, usage: StoreUsage, topics: dict[str, Topic
     layout = reader.files.layout
     log, queues, index, rest = (PartUsage(part) for part in (LOG, QUEUES, INDEX, REST))
     of_queues = (layout.consumequeue, layout.batchconsumequeue, layout.consumequeue_ext)
-    for folder in layout.commitlog:
+    for folder in reader.files.log.directories:
         for path, status in _usage_files_below(folder):
             _add(log, path, status)
     for folder in of_queues:
@@ -466,7 +488,7 @@ def _count_files(reader: StoreReader, usage: StoreUsage, topics: dict[str, Topic
                 topic.queue_on_disk_bytes += on_disk_bytes(status, path)
     for path, status in _usage_files_below(layout.index):
         _add(index, path, status)
-    counted = {*map(_real, (*layout.commitlog, *of_queues, layout.index))}
+    counted = {*map(_real, (*reader.files.log.directories, *of_queues, layout.index))}
     for path, status in _usage_files_below(layout.root, lambda folder: _real(folder) not in counted):
         _add(rest, path, status)
     usage.parts = [log, queues, index, rest]
@@ -505,3 +527,67 @@ def _usage_files_below(
                 continue
             if stat.S_ISREG(status.st_mode):
                 yield path, status
+
+
+# The RocksDB databases of a store: what each is for, how large it is, and how far it has come.
+
+_UNUSED = "nothing: a broker makes it in every store"
+
+
+def databases_info(files: StoreFiles) -> list[dict[str, Any]]:
+    """Return a row for each database: `folder` in the store, `tables` and `bytes` of these, `log_bytes` of what no
+    table has yet, and in words what it `holds`. UnreadableError."""
+    of_config = databases(files.layout.config)
+    found = [folder for folder in files.layout.rocksdb if is_database(folder)] + list(of_config)
+    found += account_databases(files.layout.config)
+    return [_row(files, folder, of_config.get(folder, [])) for folder in found]
+
+
+def _row(files: StoreFiles, folder: Path, tables: list[str]) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "folder": str(folder.relative_to(files.root)) if folder.is_relative_to(files.root) else str(folder),
+        "tables": None,
+        "bytes": None,
+        "log_bytes": None,
+    }
+    try:
+        database = Database(folder, files.descriptors)
+        row |= {
+            "tables": len(database.tables()),
+            "bytes": sum(table.size for table in database.tables()),
+            "log_bytes": sum(status.st_size for path in database.logs() if (status := status_of(path)) is not None),
+        }
+        row["holds"] = "; ".join(_holds(files, database, tables)) or _UNUSED
+    except CorruptError as error:
+        row["holds"] = f"damaged: {error}"
+    return row
+
+
+def _holds(files: StoreFiles, database: Database, tables: list[str]) -> Iterator[str]:
+    layout, folder = files.layout, database.folder
+    if folder in (layout.consumequeue, layout.consumequeue_rocksdb):
+        queues = RocksdbQueues(folder, None)
+        reached = queues.dispatched_to()
+        yield f"{counted(len(queues.ends()), 'queue')}, dispatched up to offset {reached}"
+    elif folder == layout.message_storage:
+        storage = files.message_storage
+        if storage is None:
+            return
+        reached_to = storage.indexed_to()
+        if reached_to is not None:
+            yield f"the key index up to offset {reached_to}"
+        if storage.scanned_to() is not None:
+            waiting = sum(1 for _ in storage.timers(storage.delivered_to() or 0))
+            yield f"the timer, in which {counted(waiting, 'message')} wait{'s' if waiting == 1 else ''}"
+        halves = sum(1 for _ in storage.transactions())
+        if halves:
+            yield f"{counted(halves, 'half message')} without an end"
+    elif is_secret_folder(folder):
+        count = sum(1 for _ in database.scan("default"))
+        yield counted(count, "user" if folder.name == USERS else "ACL")
+    elif tables:
+        yield f"the tables of {', '.join(tables)}" + (
+            "" if is_readable_form(folder) else ", in a form that is not read"
+        )
+    else:
+        yield "records of POP"

@@ -124,7 +124,7 @@ def _restore(folder: Path, path: Path, changes: list[Entry]) -> None:
 
 
 def _stands(path: Path, offset: int, data: bytes) -> bool:
-    """Whether the bytes are there. What cannot be read is written anew, which is what mends a bad sector."""
+    """Whether the bytes are there. Unreadable bytes are written again, which repairs a bad sector."""
     try:
         return b"".join(pieces_of(path, offset, len(data))) == data
     except UnreadableError:

@@ -9,39 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from rmqctl.formats.errors import DiskFullError, UsageError, joined_hints
-from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.lock import StoreLock, take_lock
 from rmqctl.store.files.reading import is_file, named
 from rmqctl.store.journal.folder import JOURNAL, STATE
 from rmqctl.store.journal.journal import Journal, begun, keep_interrupted_sizes
 from rmqctl.store.journal.kept import Spilled, only_counted
-from rmqctl.store.journal.log import VERB, end_interrupted, refuse_unfinished
+from rmqctl.store.journal.log import VERB, end_interrupted, refuse_unfinished, take_for_change
 from rmqctl.store.journal.plan import Plan
-from rmqctl.store.log.unread_logs import refuse_dledger
 from rmqctl.store.options import ChangeOptions
-from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.store_files import StoreFiles, refuse_dledger
 
 # A store taken in order to change it: first its lock, then a look at its files; nothing seen before that counts.
 
 
-def take_for_change(layout: StoreLayout, *, mends: bool = False) -> StoreLock:
-    """The store's lock. StoreInUseError; RefusedError where the store is another user's, or an interrupted change waits
-    for undo or resume, or, unless what comes `mends` the store, for that. UnsupportedError for a DLedger store."""
-    refuse_dledger(layout)
-    lock = take_lock(layout)
-    try:
-        # under the lock: a change that is under way in another process is not an interrupted one
-        refuse_unfinished(layout, mends=mends)
-    except BaseException:
-        lock.release()
-        raise
-    return lock
-
-
 @contextmanager
 def taken(files: StoreFiles, *, mends: bool = False) -> Iterator[StoreFiles]:
-    """The store of `files`, opened anew under its lock: others may have changed it, or even made it, since `files` was
-    opened. Every change decides and plans by what it gets here.
+    """Return the store of `files`, opened again under its lock: another process may have changed or created it since
+    `files` was opened. Every change decides and plans by what it gets here.
 
     StoreInUseError; RefusedError where an interrupted change waits for undo or resume (unless what comes `mends`). An
     OSError of reading in the block is an UnreadableError.
@@ -58,7 +41,7 @@ def taken(files: StoreFiles, *, mends: bool = False) -> Iterator[StoreFiles]:
 
 
 _CLEAN = "`rmqctl clean --crashed` removes expired files even of a store that was not closed cleanly"
-_NOTHING_CHANGED = "nothing of the store was changed"
+_NOTHING_CHANGED = "the store is unchanged"
 _DONE = "the change itself is complete: `rmqctl log` lists it, and running the command again ends what is left"
 Ends = Callable[[dict[str, Any]], bool]
 """Whether a change ends an interrupted one that kept nothing or was given up, by that one's head."""
@@ -103,10 +86,10 @@ def changing(
 ) -> Iterator[PlannedChange]:
     """A change of the store of `files` (which is stale afterwards) by the command `verb`.
 
-    The block plans, by what it gets: the store opened anew under its lock, and a plan to fill. Nothing of the store is
-    touched in it, and where it fails nothing is left. After it the plan is carried out, and interrupted changes of
+    The block plans with what it gets: the store opened again under its lock, and a plan to fill. Nothing of the store
+    is touched in it, and where it fails nothing is left. After it the plan is carried out, and interrupted changes of
     which `ends` says so are over: the store has been mended. A plan of nothing leaves no journal. In a dry run nothing
-    is locked, and nothing follows. `mends`: the change makes the store whole, whatever an earlier one left of it.
+    is locked, and nothing follows. `mends`: the change repairs the store, in any state that an earlier change left.
 
     StoreInUseError; RefusedError where another change waits for undo or resume; UnsupportedError for a DLedger store;
     UsageError for a change that does not mend and is to keep nothing; ValueError for a verb that `log` and `undo` would
@@ -155,7 +138,7 @@ def changing(
 
 @contextmanager
 def _naming_other_disks(journal: Journal, options: ChangeOptions) -> Iterator[None]:
-    """Where there was no room for the journal, and so nothing of the store was changed: say what else can be done."""
+    """Add hints about other disks to an error of a journal without space, after which the store is unchanged."""
     try:
         yield
     except DiskFullError as error:

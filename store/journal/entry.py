@@ -176,7 +176,7 @@ def _one_of(kind: object) -> str:
 
 def _natural(value: object) -> int:
     if not isinstance(value, int) or value < 0:
-        raise ValueError("a size or offset is none")
+        raise ValueError("not a size or offset")
     return value
 
 
@@ -198,10 +198,10 @@ def _to_path(text: object, reach: Reach, *, is_directory: bool = False, is_moved
     if reach.holds(path, is_directory=is_directory, is_moved=is_moved):
         return path
     raise RefusedError(
-        f"the journal would change {text!r}, which is no part of this store",
+        f"the journal would change {text!r}, which is not part of this store",
         file=reach.journal,
-        hint="if the commitlog stands elsewhere, name the broker.conf with -c (storePathCommitLog); where links lead "
-        "elsewhere, the user who made the change can take it back as long as they are as they were",
+        hint="if the commitlog is elsewhere, give the broker.conf with -c (storePathCommitLog); if links lead "
+        "elsewhere, the user who made the change can undo it while the links are unchanged",
     )
 
 

@@ -52,8 +52,8 @@ _FOLDER, _STORE, _BEGUN = "folder", "store", "begun"
 def place_for(layout: StoreLayout, directory: Path | None) -> Path:
     """Where the journals of a store go, in a `directory` of the user's choice; None for beside the store.
 
-    NotFoundError where there is no such directory; RefusedError where it is inside the store, whose broker refuses
-    what it does not know, or where what it holds under our name is somebody else's.
+    NotFoundError for a missing directory; RefusedError if it is inside the store, whose broker refuses unknown files,
+    or if it has another program's file under the journal's name.
     """
     if directory is None:
         return layout.kept
@@ -86,7 +86,7 @@ def point_to(layout: StoreLayout, folder: Path) -> None:
 def tell_begun(layout: StoreLayout, folder: Path, has_begun: bool) -> None:
     """Say of a journal that is elsewhere whether its change may be half done from now on; durable when this returns.
 
-    One byte is overwritten where it stands: that needs no room.
+    One byte is overwritten in place, which needs no space.
     """
     pointer = layout.kept / folder.name
     if folder == pointer or not is_file(pointer):
@@ -96,7 +96,7 @@ def tell_begun(layout: StoreLayout, folder: Path, has_begun: bool) -> None:
 
 
 def is_pointer(path: Path) -> bool:
-    """Whether a journal is elsewhere: what stands in its place is a file."""
+    """Return whether a journal is elsewhere: a file is then in its place."""
     return is_real_file(path)
 
 
@@ -115,9 +115,9 @@ def target_of(path: Path) -> Path:
     folder = said_by(path, path.name)
     if not is_reached(folder):
         raise UnreadableError(
-            f"the journal of this change is in {folder}, where no directory of this user is",
+            f"the journal of this change is in {folder}, which is missing or belongs to another user",
             file=path,
-            hint="bring back the disk that holds it (is it mounted?), then run the command again",
+            hint="mount the disk that holds it, then run the command again",
         )
     return folder
 
@@ -137,7 +137,7 @@ def said_by(path: Path, name: str) -> Path:
 
 def pointed(path: Path) -> dict[str, Any]:
     """What the file says: {"begun": …, "folder": …, "store": …}, or a state that was written in its place. CorruptError
-    where it is none of ours: only what this user or root wrote is believed."""
+    for a foreign file: only files that this user or root wrote are trusted."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

@@ -81,7 +81,7 @@ SIZES = "sizes"
 
 
 def interrupted_sizes(layout: StoreLayout) -> dict[str, int]:
-    """Sizes by the names of StoreConfig, of the last such change; {} if there is none."""
+    """Return sizes by the names of StoreConfig, of the last such change; {} without one."""
     for folder in reversed(folders(layout)):
         try:
             head = read_state(folder)

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from rmqctl.formats.errors import UnreadableError, WriteFailedError
 from rmqctl.store.files import io
-from rmqctl.store.files.early_flush import EarlyFlush
-from rmqctl.store.files.io import flush_tree, remove_any
+from rmqctl.store.files.io import EarlyFlush, flush_tree, remove_any
 from rmqctl.store.files.outputs import Sharing, copy_sparsely
 from rmqctl.store.files.reading import is_real_directory, is_same_time, is_there, pieces_of
 
@@ -49,7 +48,7 @@ class Spilled:
 
 
 def only_counted(data: bytes) -> Spilled:
-    """What is left of `data` where nobody is going to write it."""
+    """Return the part of `data` that is counted without being written."""
     return Spilled(None, 0, len(data))
 
 
@@ -70,7 +69,7 @@ class Blob:
             self._flush = EarlyFlush(self._descriptor, self.path)
 
     def put(self, data: bytes) -> Spilled:
-        """Append `data`; returns where it lies."""
+        """Append `data`; return its position."""
         self._open()
         assert self._flush is not None
         io.write_at(self._descriptor, self.path, self._position, data)
@@ -156,8 +155,8 @@ def reads_back(path: Path, offset: int, pieces: Iterable[bytes]) -> bool:
 @dataclass(frozen=True, slots=True)
 class TreeItem:
     """One file or directory of a tree. `name`: relative to the tree's top, "." for the top itself. `sha256` of files
-    that are moved away; `size` is None for anything that is no regular file. `inode`: of one that is moved away
-    although it cannot be read."""
+    that are moved away; `size` is None for other than regular files. `inode`: of one that is moved away although it
+    cannot be read."""
 
     name: str
     size: int | None

@@ -25,9 +25,11 @@ from rmqctl.formats.errors import (
     joined_hints,
     refuse_exhausted,
 )
+from rmqctl.formats.notebook import as_html
 from rmqctl.store.files import io
 from rmqctl.store.files.io import tree_on_disk_bytes
 from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.files.lock import StoreLock, take_lock
 from rmqctl.store.files.reading import exists, is_file, is_real_directory, no_answer
 from rmqctl.store.journal.folder import (
     ABANDONED,
@@ -48,6 +50,7 @@ from rmqctl.store.journal.folder import (
     write_state,
 )
 from rmqctl.store.status import version
+from rmqctl.store.store_files import refuse_dledger
 
 # The history of a store's changes that keep nothing, or nothing any more: lines of `history.jsonl`.
 
@@ -126,6 +129,9 @@ class Change(NamedTuple):
     folder: str | None
     messages_gone: int = 0
 
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
     @property
     def is_unfinished(self) -> bool:
         """Whether the store may be half changed."""
@@ -144,13 +150,13 @@ def changes(layout: StoreLayout) -> list[Change]:
 
 
 def last_standing(layout: StoreLayout) -> Change | None:
-    """The last change that has not been taken back: what `undo` is about; None if there is none."""
+    """Return the last change that was not undone, which `undo` takes; None without one."""
     standing = [change for change in changes(layout) if change.state not in (ABANDONED, UNDONE)]
     return standing[-1] if standing else None
 
 
 def unfinished_change(layout: StoreLayout) -> str | None:
-    """Id of a change that was interrupted, or is under way in another process; None if there is none."""
+    """Return the id of a change that was interrupted, or is running in another process; None without one."""
     return next((folder.name for folder, _ in unfinished(layout)), None)
 
 
@@ -163,7 +169,7 @@ def unfinished(layout: StoreLayout) -> list[tuple[Path, dict[str, Any]]]:
             state = read_state(folder)
         except (CorruptError, UnreadableError) as error:
             known = error.hint if is_pointer(folder) else None
-            error.hint = joined_hints(known, f"nobody knows whether this change is complete: look; {way_out(layout)}")
+            error.hint = joined_hints(known, f"whether this change is complete is unknown; {way_out(layout)}")
             raise
         if state["state"] in UNFINISHED:
             found.append((folder, state))
@@ -173,14 +179,27 @@ def unfinished(layout: StoreLayout) -> list[tuple[Path, dict[str, Any]]]:
 def refuse_unfinished(layout: StoreLayout, *, mends: bool = False) -> None:
     """RefusedError if a change of the store was interrupted: nothing else may change it before that one is ended.
 
-    One that kept nothing, or was given up, can only be ended by a command that `mends` the store whatever state it is
-    in.
+    One that kept nothing, or was given up, can only be ended by a command that `mends` the store in any state.
     """
     for folder, state in unfinished(layout):
         if state["state"] not in TO_MEND:
             raise RefusedError(f"the change {folder.name} was interrupted", file=layout.root, hint=how_to_end(layout))
         if not mends:
             raise to_mend_error(layout, change_in(folder))
+
+
+def take_for_change(layout: StoreLayout, *, mends: bool = False) -> StoreLock:
+    """The store's lock. StoreInUseError; RefusedError where the store is another user's, or an interrupted change waits
+    for undo or resume, or, unless what comes `mends` the store, for that. UnsupportedError for a DLedger store."""
+    refuse_dledger(layout)
+    lock = take_lock(layout)
+    try:
+        # under the lock: a change that is under way in another process is not an interrupted one
+        refuse_unfinished(layout, mends=mends)
+    except BaseException:
+        lock.release()
+        raise
+    return lock
 
 
 def how_to_end(layout: StoreLayout) -> str:
@@ -193,8 +212,8 @@ def way_out(layout: StoreLayout) -> str:
     """What to do where an interrupted change can be neither finished nor taken back."""
     where = f"-s {shlex.quote(str(layout.root))}"
     return (
-        f"`rmqctl undo --give-up {where}` leaves the store as it is now and keeps what the change took out; then "
-        f"`rmqctl recover {where}` makes it whole by its log, with all that has been stored since"
+        f"`rmqctl undo --give-up {where}` leaves the store as it is and keeps the saved data; then "
+        f"`rmqctl recover {where}` recovers it from its log, with all messages stored since"
     )
 
 
@@ -202,14 +221,13 @@ def to_mend_error(layout: StoreLayout, change: Change) -> RefusedError:
     """What to say of a change that can only be ended by mending the store."""
     if change.state == GIVEN_UP:
         return RefusedError(
-            f"the change {change.id} was interrupted and given up: the store is not whole",
+            f"the change {change.id} was interrupted and given up: the store needs recovery",
             file=layout.root,
-            hint=f"let `rmqctl recover -s {shlex.quote(str(layout.root))}` make it whole; what the change took out is "
-            f"kept in {change.folder}",
+            hint=f"run `rmqctl recover -s {shlex.quote(str(layout.root))}`; the saved data is in {change.folder}",
         )
     assert change.folder is not None
     return RefusedError(
-        f"the change {change.id} was interrupted, and it kept nothing: there is no way back",
+        f"the change {change.id} was interrupted and kept nothing: it cannot be undone",
         file=layout.root,
         hint=how_to_end_for_good(layout, read_state(Path(change.folder))),
     )
@@ -221,11 +239,11 @@ def how_to_end_for_good(layout: StoreLayout, head: dict[str, Any]) -> str:
     mend = f"`rmqctl recover -s {shlex.quote(str(layout.root))}`"
     if head.get("verb") == "truncate" or head.get("messages_gone"):
         return (
-            f"let {mend} make the store whole: it keeps what is left, and all that has been stored since; the same "
-            "command again would take that away too"
+            f"run {mend}: it keeps what is left, and all messages stored since; the same "
+            "command again would delete those too"
         )
     again = f" (`{shlex.join(['rmqctl', *head['arguments']])}`)" if head.get("arguments") else ""
-    return f"run it again{again}, or let {mend} make the store whole"
+    return f"run it again{again}, or run {mend}"
 
 
 def waits_for_mend(layout: StoreLayout) -> bool:

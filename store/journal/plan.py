@@ -420,11 +420,12 @@ class Install(Operation):
         _bring_back(entry, folder, back)
 
 
-OPERATIONS: dict[str, type[Operation]] = {
-    one.__name__: one for one in (WriteRange, ClearRange, Resize, SetTime, CreateFile, MoveAway, Install)
-}
 WRITE, CLEAR, RESIZE = WriteRange.__name__, ClearRange.__name__, Resize.__name__
 CREATE, MOVE, INSTALL = CreateFile.__name__, MoveAway.__name__, Install.__name__
+OPERATIONS: dict[str, type[Operation]] = {
+    WRITE: WriteRange, CLEAR: ClearRange, RESIZE: Resize, SetTime.__name__: SetTime, CREATE: CreateFile,
+    MOVE: MoveAway, INSTALL: Install,
+}  # fmt: skip
 
 
 def new_entry(operation: Operation, keeping: Keeping) -> Entry:
@@ -507,7 +508,7 @@ def _discard_copy(entry: Entry) -> None:
             discard(entry.path)
             return
     raise RefusedError(
-        "has come up since the change was interrupted: somebody else wrote to the store",
+        "appeared after the change was interrupted: another program wrote to the store",
         file=entry.path,
         hint="move it elsewhere, then run the command again",
     )

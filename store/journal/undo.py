@@ -69,9 +69,9 @@ def undo(layout: StoreLayout, wanted: str | None = None, change: ChangeOptions =
     """Take back the last change, or the one with the id `wanted`, which must be the last; byte for byte, times and
     directories included. An interrupted change, or an interrupted undo of one, is taken back as well.
 
-    NotFoundError if there is none; RefusedError if later changes stand or the store has been used since; CorruptError
-    if what was kept is damaged; StoreInUseError. `dry_run` of `change` only checks that it can be done;
-    `confirm` is asked where messages are there only by the change.
+    NotFoundError without one; RefusedError if later changes are applied or the store has been used since; CorruptError
+    if the saved data is damaged; StoreInUseError. `dry_run` of `change` only checks that it can be done; `confirm` is
+    asked where messages are there only by the change.
     """
     record, folder = _to_undo(layout, wanted)
     if change.dry_run:
@@ -101,12 +101,12 @@ def _to_undo(layout: StoreLayout, wanted: str | None) -> tuple[Change, Path]:
         last = last_standing(layout)
         change = last if wanted is None else find_change(layout, wanted)
     if change is None:
-        raise NotFoundError("there is no change to undo", file=layout.root, hint="`rmqctl log` lists the changes")
+        raise NotFoundError("nothing to undo", file=layout.root, hint="`rmqctl log` lists the changes")
     if change.state in (ABANDONED, UNDONE):
         what = "is undone already" if change.state == UNDONE else "was never begun"
         raise RefusedError(f"the change {change.id} {what}", file=layout.root)
     if change.folder is None:
-        why = "was made without keeping anything" if change.state == PERMANENT else "cannot be undone any more"
+        why = "was made with --no-journal" if change.state == PERMANENT else "cannot be undone any more"
         raise RefusedError(f"the change {change.id} {why}", file=layout.root, hint="`rmqctl log` lists the changes")
     if last is not None and change.id != last.id:
         raise RefusedError(f"the change {last.id} came later", file=layout.root, hint=f"undo that one first: {LATER}")
@@ -114,9 +114,9 @@ def _to_undo(layout: StoreLayout, wanted: str | None) -> tuple[Change, Path]:
         raise to_mend_error(layout, change)
     if change.state == MENDED:
         raise RefusedError(
-            f"the change {change.id} was given up, and the store has been made whole since",
+            f"the change {change.id} was given up, and the store has been recovered since",
             file=layout.root,
-            hint=f"what it took out is kept in {change.folder}",
+            hint=f"the saved data is in {change.folder}",
         )
     return change, Path(change.folder)
 
@@ -124,9 +124,9 @@ def _to_undo(layout: StoreLayout, wanted: str | None) -> tuple[Change, Path]:
 def resume(layout: StoreLayout, change: ChangeOptions = ChangeOptions()) -> Change:
     """Finish the change that was interrupted; an interrupted undo is finished as such.
 
-    First everything is taken back, then carried out anew, so that it does not matter how far it had come.
-    NotFoundError if nothing is unfinished; CorruptError, RefusedError and StoreInUseError as for `undo`. `confirm`
-    is asked where the change takes messages away.
+    First everything is undone, then carried out again, so that its progress does not matter. NotFoundError if nothing
+    is unfinished; CorruptError, RefusedError and StoreInUseError as for `undo`. `confirm` is asked where the change
+    takes messages away.
     """
     record, folder = _to_resume(layout)
     if change.dry_run:
@@ -188,7 +188,8 @@ def _remembered(layout: StoreLayout, change: Change, folder: Path) -> StoreLayou
 
 
 def _usable(layout: StoreLayout, change: Change, folder: Path, *, for_redo: bool) -> Journalled:
-    """The journal of a change, once it is certain that nobody used the store since and that what was kept is whole."""
+    """Return the journal of a change after checking that the store was not used since and that the saved data is
+    intact."""
     with _naming_the_way_out(layout, change), named(folder):
         journal = read_journal(layout, folder)
         check_kept(journal, for_redo=for_redo)
@@ -279,8 +280,8 @@ _KEPT = ("id", "verb", "arguments", "started", "paths", "bytes", "version")
 
 
 def give_up(layout: StoreLayout, change: ChangeOptions = ChangeOptions()) -> Change:
-    """Give up the change that was interrupted, or whose state is damaged. NotFoundError if there is none; RefusedError
-    if it is given up already; StoreInUseError."""
+    """Give up the change that was interrupted, or whose state is damaged. NotFoundError without one; RefusedError if it
+    is given up already; StoreInUseError."""
     if change.dry_run:
         return change_in(_to_give_up(layout))._replace(state=GIVEN_UP)
     lock = take_lock(layout)

@@ -1,8 +1,8 @@
-"""Whether anybody but the change itself has written to a store since a change of it began.
+"""Detect writes by other programs since a change began.
 
-Between any two steps of ours anyone may have used the store, whether the change is complete or was interrupted, being
-made or being taken back. So every file is held against all that our own steps can have left: untouched ones against
-their marks, those changed in place against the bytes before and after, those that were moved against where they are.
+Another program may use the store between any two steps, of a change or of its undo, complete or interrupted. So every
+file is held against all that our own steps can have left: untouched ones against their marks, those changed in place
+against the bytes before and after, those that were moved against where they are.
 """
 
 from __future__ import annotations
@@ -221,15 +221,15 @@ def marks_of(layout: StoreLayout) -> Marks:
 
 
 def marks_with_lock(layout: StoreLayout) -> Marks:
-    """The same with `lock`, into which a broker writes whenever it starts (DefaultMessageStore#start). A writer of ours
-    only makes it where there is none, so under the lock it stays as it is until a broker runs."""
+    """The same with `lock`, into which a broker writes whenever it starts (DefaultMessageStore#start). rmqctl only
+    creates it if it is missing, so under the lock it stays unchanged until a broker runs."""
     with Descriptors() as descriptors:
         mark = _mark(layout.lock, descriptors)
     return marks_of(layout) | ({} if mark is None else {name_of(layout.lock, layout): mark})
 
 
 def flush_marked(layout: StoreLayout) -> None:
-    """Bring what the marks say to disk: after a power cut a file that nobody touched must not look like another."""
+    """Flush what the marks describe: after a power cut an untouched file must not look changed."""
     directories = [directory for directory in (layout.root, *layout.commitlog) if is_directory(directory)]
     for path in (*_marked(layout), layout.lock):
         if is_file(path):
@@ -272,7 +272,7 @@ def _mark(path: Path, descriptors: Descriptors) -> list[int] | None:
 
 
 _NOTHING = hashlib.sha256().hexdigest()
-LATER = "a store can only go back to a state that nobody has built on"
+LATER = "newer changes of the store would be lost"
 
 
 def refuse_used(journal: Journalled, state: dict[str, object]) -> None:

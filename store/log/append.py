@@ -1,4 +1,5 @@
-"""Appending frames to the commitlog: room is made first, then all is seen at once (DefaultAppendMessageCallback)."""
+"""Appending frames to the commitlog: space is reserved first, then the data becomes visible at once
+(DefaultAppendMessageCallback)."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ class Sink(Protocol):
         """Give up a file that was begun and is not needed after all."""
 
     def append(self, file: MappedFile, data: bytes, length: int, store_timestamp: int) -> None:
-        """Append `data`, which stands for the next `length` bytes of `file`."""
+        """Append `data`, which represents the next `length` bytes of `file`."""
 
     def commit(self, least_pages: int = 0) -> bool:
         """Make what was appended readable, and return whether there was anything. A file with fewer than `least_pages`
@@ -99,13 +100,13 @@ class LogAppender:
 
     @property
     def last_file(self) -> MappedFile | None:
-        """The file that is being appended to; None where there is none, or it is full."""
+        """The file that is being appended to; None without one, or if it is full."""
         files = self._log.files
         return files[-1] if files and not files[-1].is_full else None
 
     def reserve(self, length: int) -> Room:
-        """Room for `length` bytes in one file: the current one, or a new one if they and the 8 bytes of a blank frame
-        do not fit any more. `length` + 8 must not exceed a file."""
+        """Return space for `length` bytes in one file: the current one, or a new one if they and the 8 bytes of a blank
+        frame do not fit. `length` + 8 must not exceed a file."""
         last = self._log.files[-1] if self._log.files else None
         if last is not None and length + BLANK_FRAME.size <= last.size - last.wrote_position:
             last.reserve(length)
@@ -133,20 +134,20 @@ class LogAppender:
         return Room(file, full_file, True)
 
     def cancel(self, room: Room) -> None:
-        """Give up a room that nothing was appended to."""
+        """Release reserved space that was not used."""
         if room.is_new_file:
             self._sink.cancel(room.file)
             self._allocator.give_back(room.file)
 
     def append(self, room: Room, data: bytes, store_timestamp: int) -> None:
-        """Append `data` where `reserve` made room for it, the blank frame of the file before it first."""
+        """Append `data` in the space that `reserve` returned, after the blank frame of the file before it."""
         self.enter(room)
         self._sink.append(room.file, data, len(data), store_timestamp)
         self.leave(room)
 
     def enter(self, room: Room) -> None:
-        """Close the file before the room, and make the room's file the last one: `append` begins so. Who calls this
-        instead writes into the room, publishes what it wrote (MappedFile.publish) and calls `leave`."""
+        """Close the file before the space, and make the file of the space the last one: the first step of `append`. A
+        caller of this writes into the space, publishes what it wrote (MappedFile.publish) and calls `leave`."""
         if room.full_file is not None:
             left = room.full_file.size - room.full_file.wrote_position
             try:
@@ -158,7 +159,7 @@ class LogAppender:
             self._log.files.append(room.file)
 
     def leave(self, room: Room) -> None:
-        """The room is used: let the next file be made ahead if it is time to."""
+        """Note that the space is used: preallocate the next file if it is time to."""
         # a warm file has all its pages: compiled puts do not come here again before it is full
         if room.file.wrote_position * 2 > room.file.size or self._allocator.is_warming:
             self._allocator.ask(room.file.end_offset)
@@ -335,7 +336,7 @@ class FlushService:
             self.thread.wake()
 
     def _tell(self) -> None:
-        """Tell whoever waits for what is on disk now."""
+        """Notify the callbacks of what is on disk now."""
         reached = self._flusher.flushed_offset
         with self._condition:
             due = [told for offset, told in self._told if offset <= reached]

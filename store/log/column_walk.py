@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple, TypedDict, Unpack
 
 import numpy as np
@@ -16,7 +17,7 @@ from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import file_elsewhere, first_nonzero, removed_error
 from rmqctl.store.log import plain_walk as plain
-from rmqctl.store.log.columns import Bytes, ColumnRecord, MessageColumns, TopicIds
+from rmqctl.store.log.columns import Bytes, ColumnRecord, Int64s, MessageColumns, TopicIds
 from rmqctl.store.log.search import FrameSearch
 from rmqctl.store.log.walk import Empty, Progress, Record, walk_file, walk_files
 from rmqctl.store.native.tables import FULL, INTS, KEYS_OF_A_ROW, LONGS, NEW_TOPIC, STOPPED, Columns
@@ -30,11 +31,16 @@ _FIRST_WINDOW = 16 * 1024
 _LARGEST_WINDOW = 16 * 1024 * 1024
 _PLAIN_WINDOW = 4096
 _LONGEST_HEAD = FRAME_HEADS[3].size
+# so few bytes between two spans cost less than another call
+_READ_OVER = 8192
 # frames are at least this long, so no window has more rows than this
 _NO_COLUMNS_ROWS = 65536
 
 WINDOW = 1 << 20
 ROWS = 16384
+
+ByteSpan = tuple[int, int]
+"""[begin, end) in bytes."""
 
 
 class Request(NamedTuple):
@@ -104,6 +110,16 @@ class _Windows:
         if found < length:
             buffer[found:] = np.frombuffer(self._search.read(position + found, length - found), np.uint8)
 
+    def read_spans(self, buffer: Bytes, first: int, spans: Int64s) -> None:
+        """Fill spans of a buffer that begins at `first` in the file, with what is between them where that is readable.
+        UnreadableError likewise."""
+        begin, end = int(spans[0, 0]) - first, int(spans[-1, 1]) - first
+        with contextlib.suppress(OSError):
+            if os.preadv(self._descriptor, [buffer[begin:end].data], first + begin) == end - begin:
+                return
+        for one, stop in spans.tolist():
+            self.read_into(buffer[one - first : stop - first], one)
+
     def close(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
@@ -116,6 +132,7 @@ class FileWalk:
         self._request = request
         self._file = file
         self._walk = WindowWalk(int(request.columns), min(request.crc_from, (1 << 63) - 1), request.topics.seed)
+        self._walk.in_entries = file.holds_entries
         self._new_arrays()
 
     def _new_arrays(self) -> None:
@@ -156,6 +173,8 @@ class FileWalk:
                 if reached < stop and (is_last or reached == position):
                     yield from self._flush(None)
                     record = self._plain_record(search, reached, end)
+                    if record is None:  # the head of an entry without a message ends the file
+                        break
                     if isinstance(record, StoredMessage):
                         yield plain.batch_of([record], request.log, request.topics, request.columns)
                     else:
@@ -171,40 +190,49 @@ class FileWalk:
         finally:
             windows.close()
 
-    def spans(self, spans: Sequence[tuple[int, int]]) -> Generator[ColumnRecord, None, int]:
+    def spans(self, spans: Sequence[tuple[int, int]]) -> Generator[MessageColumns, None, int]:
         """Messages of [begin, end) each, which lie within one window, are in order and begin with a frame.
 
-        Only the spans are read. Returns the position that was reached: the end of the last span, or the first place
+        Only the spans count. Returns the position that was reached: the end of the last span, or the first place
         where no good message starts that ends in its span.
         """
-        first, size = spans[0][0], spans[-1][1] - spans[0][0]
-        buffer = np.empty(size, np.uint8)
-        reached = first
+        walk = self._walk
+        places = np.array(spans, np.int64)
+        first = spans[0][0]
+        buffer = np.empty(spans[-1][1] - first, np.uint8)
         with contextlib.closing(_Windows(self._file, self._request.search(self._file, spans[-1][1]), True)) as windows:
-            for begin, end in spans:
-                windows.read_into(buffer[begin - first : end - first], begin)
-                reached = yield from self._window(buffer[: end - first], first, end, begin - first)
-                if reached < end:
-                    break
+            for run in np.split(places, np.flatnonzero(places[1:, 0] - places[:-1, 1] > _READ_OVER) + 1):
+                windows.read_spans(buffer, first, run)
+        begins, ends = np.ascontiguousarray((places - first).T)
+        walk.position, walk.span = 0, 0
+        yield from self._run(
+            buffer, partial(walk.walk_spans, buffer.data, self._file.start_offset + first, begins, ends)
+        )
         yield from self._flush(buffer)
-        return reached
+        return first + walk.position
 
     def _window(self, buffer: Bytes, position: int, stop: int, first: int = 0) -> Generator[MessageColumns, None, int]:
         """Walks one window from its byte `first` on; returns the position in the file that was reached."""
+        walk = self._walk
+        walk.position = first
+        length, physical_offset = min(stop - position, len(buffer)), self._file.start_offset + position
+        yield from self._run(buffer, partial(walk.walk, buffer.data, length, physical_offset))
+        return position + walk.position
+
+    def _run(self, buffer: Bytes, step: Callable[..., int]) -> Iterator[MessageColumns]:
+        """Call `step` with the table of topics until it neither meets a new topic nor has its rows full."""
         walk, topics = self._walk, self._request.topics
-        physical_offset = self._file.start_offset + position
-        walk.position, walk.topic_hint = first, -1
+        walk.topic_hint = -1
         while True:
             # another thread may replace these arrays by larger ones: each call works with those it was given
-            table = topics.slots, topics.entries, topics.text.data
-            self._status = walk.walk(buffer.data, min(stop - position, len(buffer)), physical_offset, *table)
+            self._status = step(topics.slots, topics.entries, topics.text.data)
             walk.topic_hint = -1
             if self._status == NEW_TOPIC:
                 walk.topic_hint = self._topic_at(buffer, walk.position)
             elif self._status == FULL:
                 yield from self._flush(buffer)
             else:
-                return position + walk.position
+                return
 
     def _topic_at(self, buffer: Bytes, position: int) -> int:
         """The id of the topic of the good message at `position` of the buffer."""
@@ -213,9 +241,9 @@ class FileWalk:
         message = decode_message(frame, 0, size, None, check_crc=False)
         return self._request.topics.id_of(message.topic.encode("utf-8"))
 
-    def _plain_record(self, search: FrameSearch, position: int, end: int) -> Record:
+    def _plain_record(self, search: FrameSearch, position: int, end: int) -> Record | None:
         crc_from = self._request.crc_from - self._file.start_offset
-        return next(walk_file(self._file, search, position, end, crc_from, None, _PLAIN_WINDOW))
+        return next(walk_file(self._file, search, position, end, crc_from, None, _PLAIN_WINDOW), None)
 
     def _flush(self, window: Bytes | None) -> Iterator[MessageColumns]:
         """The rows so far as a batch, if there are any."""
@@ -284,10 +312,48 @@ def walk_request(request: Request, begin: int) -> Iterator[ColumnRecord]:
         yield record
 
 
-# The walk over parts of a file, each of which begins with a frame for certain, and over nothing between them.
+MessageAt = tuple[int, int]
+"""The physical offset and the queue offset of a message."""
 
-ByteSpan = tuple[int, int]
-"""[begin, end) in bytes."""
+
+def ends_of_queues(log: MappedFileQueue, spans: Iterable[ByteSpan]) -> Iterator[tuple[tuple[str, int], MessageAt]]:
+    """Yield messages of each (topic, queue) in [begin, end) of the log each, in order: at least the first and the last
+    one, and where queue offsets go back. No other byte is read: a frame that a span cuts is left out.
+    UnreadableError."""
+    request = Request(log, TopicIds(), Columns.HEAD | Columns.TOPIC)
+    for begin, end in spans:
+        for file in log.files:
+            first, stop = max(begin, file.start_offset), min(end, file.end_offset)
+            with file.hold() as held:
+                for batch in _messages_in(request, file, first, stop) if held and first < stop else ():
+                    yield from _ends_in(batch)
+
+
+def _messages_in(request: Request, file: MappedFile, begin: int, end: int) -> Iterator[MessageColumns]:
+    """Yield the good messages of a file in [begin, end) of the log, what is damaged left out."""
+    position, stop = begin - file.start_offset, end - file.start_offset
+    search = FrameSearch(file, stop)
+    found = search.next_good(position)
+    while found is not None and found < stop:
+        reached = yield from FileWalk(request, file).spans([(found, min(found + _LARGEST_WINDOW, stop))])
+        found = reached if reached > found else search.next_good(found + 1)
+
+
+def _ends_in(batch: MessageColumns) -> Iterator[tuple[tuple[str, int], MessageAt]]:
+    keys = batch.topic_id.astype(np.int64) << 32 | batch.queue_id.view(np.uint32)
+    rows = np.flatnonzero(batch.has_queue_slot)
+    rows = rows[np.argsort(keys[rows], kind="stable")]
+    slots = batch.queue_offset[rows]
+    differs = (keys[rows[1:]] != keys[rows[:-1]]) | (slots[1:] <= slots[:-1])
+    edges = np.ones(len(rows), np.bool_)
+    edges[1:-1] = differs[1:] | differs[:-1]
+    rows = rows[edges]
+    queues = zip((batch.topics.names[one] for one in batch.topic_id[rows]), batch.queue_id[rows].tolist(), strict=True)
+    places = zip(batch.physical_offset[rows].tolist(), batch.queue_offset[rows].tolist(), strict=True)
+    yield from zip(queues, places, strict=True)
+
+
+# The walk over parts of a file, each of which begins with a frame for certain, and over nothing between them.
 
 # what follows the last message of a file is a few bytes, or empty, as a rule
 _SPANS_FIRST_WINDOW = 4096
@@ -297,9 +363,9 @@ def span_records(request: Request, file: MappedFile, spans: Sequence[ByteSpan], 
     """Records of a file that start in spans, positions in the file: in order, apart, each one beginning where a record
     of the walk over bytes [0, `end`) of the file begins.
 
-    Where a span holds anything but good messages up to its very end, nobody knows what that means for those behind it:
-    from there on everything is walked. The rows of a batch need not follow one another without a gap. `progress` and
-    `stopped` of the request are asked by nobody but that walk. Empty space at the end of the file is passed over.
+    If a span ends without good messages, its effect on later ones is unknown: from there on everything is walked. The
+    rows of a batch need not follow one another without a gap. Only that walk uses `progress` and `stopped` of the
+    request. Empty space at the end of the file is passed over.
     """
     if spans and spans[-1][1] == end and _is_empty(file, spans[-1][0], end):
         spans = spans[:-1]
@@ -322,7 +388,7 @@ def span_records(request: Request, file: MappedFile, spans: Sequence[ByteSpan], 
 
 
 def _is_empty(file: MappedFile, begin: int, end: int) -> bool:
-    """Whether there are only zeros. The walk would look for the last byte that is none, somewhere before."""
+    """Whether there are only zeros. The walk would search for the last non-zero byte before."""
     if any(file.read(begin, min(_SPANS_FIRST_WINDOW, end - begin))):
         return False
     return first_nonzero(file.descriptors, file.path, begin, end) is None
@@ -333,7 +399,7 @@ def _sooner(stop: int, limit: int | None) -> int:
 
 
 def _groups(spans: Sequence[ByteSpan], window: int, end: int) -> Iterator[Sequence[ByteSpan]]:
-    """Neighbours that one window holds; one that is larger, or reaches the end of the file, stands alone."""
+    """Yield neighbours that fit into one window; one that is larger, or reaches the end of the file, is alone."""
     first = 0
     for number, span in enumerate(spans):
         if number > first and (span[1] - spans[first][0] > window or span[1] == end):
@@ -341,3 +407,57 @@ def _groups(spans: Sequence[ByteSpan], window: int, end: int) -> Iterator[Sequen
             first = number
     if first < len(spans):
         yield spans[first:]
+
+
+# Messages at known places, as a walk gives them, without those between.
+
+
+def columns_at(
+    log: MappedFileQueue, offsets: Int64s, sizes: Int64s, topics: TopicIds, asked: Columns
+) -> Iterator[tuple[slice, MessageColumns | None]]:
+    """Yield the messages at physical `offsets` (ascending), each `sizes` bytes long, some at a time, with the numbers
+    of their places.
+
+    None for places that hold anything else than good messages of these sizes, and for some beside such: a look at each
+    says what is there.
+    """
+    request = Request(log, topics, asked)
+    ends = offsets + sizes
+    walk: FileWalk | None = None
+    file = None
+    number = 0
+    while number < len(offsets):
+        begin = int(offsets[number])
+        if walk is None or file is None or not file.start_offset <= begin < file.start_offset + file.size:
+            file = log.find(begin)
+            walk = None if file is None else FileWalk(request, file)
+        if walk is None or file is None or not 0 < sizes[number] <= WINDOW:
+            yield slice(number, number + 1), None
+            number += 1
+            continue
+        last = min(number + ROWS, int(np.searchsorted(offsets, begin + WINDOW)))
+        is_within = ends[number:last] <= min(begin + WINDOW, file.start_offset + file.size)
+        is_within[1:] &= (offsets[number + 1 : last] >= ends[number : last - 1]) & (sizes[number + 1 : last] > 0)
+        last = last if is_within.all() else number + max(1, int(np.argmin(is_within)))
+        spans = _spans(offsets[number:last] - file.start_offset, ends[number:last] - file.start_offset)
+        try:
+            for batch in walk.spans(spans):
+                part = slice(number, number + len(batch))
+                if not np.array_equal(batch.physical_offset, offsets[part]):
+                    break
+                if not np.array_equal(batch.size, sizes[part]):
+                    break
+                yield part, batch
+                number = part.stop
+        except UnreadableError:  # told by a look at each
+            pass
+        if number < last:
+            yield slice(number, last), None
+            number, walk = last, None
+
+
+def _spans(begins: Int64s, ends: Int64s) -> list[ByteSpan]:
+    """Return what the places cover, those that touch as one."""
+    is_first = np.ones(len(begins), np.bool_)
+    is_first[1:] = begins[1:] != ends[:-1]
+    return list(zip(begins[is_first].tolist(), ends[np.append(is_first[1:], True)].tolist(), strict=True))

@@ -46,8 +46,8 @@ def differences(later: Int64s, earlier: Int64s) -> Int64s:
     return np.where(beyond, np.where(later < 0, _LEAST_LONG, _LARGEST_LONG), plain) if beyond.any() else plain
 
 
-_LONG_INDEX = {name: index for index, name in enumerate(LONGS)}
-_INT_INDEX = {name: index for index, name in enumerate(INTS)}
+_LONG_INDEX = dict(zip(LONGS, range(len(LONGS)), strict=True))
+_INT_INDEX = dict(zip(INTS, range(len(INTS)), strict=True))
 
 
 class _Long:
@@ -88,7 +88,7 @@ class MessageColumns:
     store_timestamp = _Long()
     prepared_transaction_offset = _Long()
     tags_code = _Long()
-    """Hash of TAGS, 0 without. See `unit_tags_code` for what stands in a unit of the schedule topic."""
+    """Hash of TAGS, 0 without. See `unit_tags_code` for the value in a unit of the schedule topic."""
     size = _Int()
     queue_id = _Int()
     flag = _Int()
@@ -192,7 +192,7 @@ class MessageColumns:
         return flags
 
     def unit_tags_code(self, delay_levels: Sequence[int]) -> Int64s:
-        """What stands in the unit: the tag hash, or the delivery time in ms for a delayed message.
+        """The value in the unit: the tag hash, or the delivery time in ms for a delayed message.
 
         The vector form of `dispatch.unit_tags_code`. `delay_levels` in ms.
         """

@@ -25,12 +25,11 @@ from rmqctl.store.log.column_walk import walk_columns
 from rmqctl.store.log.columns import Bytes, ColumnRecord, Flags, Int32s, Int64s, MessageColumns, TopicIds
 from rmqctl.store.log.parallel import walk_parallel
 from rmqctl.store.log.plain_walk import batch_of
-from rmqctl.store.log.refused import refused_span
-from rmqctl.store.log.walk import Blank, Damage, Empty, Progress, Unproved, walk, walked_message
+from rmqctl.store.log.walk import Blank, Damage, Empty, Progress, Unproved, refused_span, walk, walked_message
 from rmqctl.store.native.tables import Columns, NeedsPlain
 from rmqctl.store.native.units import LARGEST_DIFFERENCE, count_units, pack_entries, place_units
 from rmqctl.store.queues.consumequeue import ConsumeQueue, QueueUnit
-from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, QueueSlot, queue_slots
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, FurtherSlots, QueueSlot, queue_slots
 
 # `refused` on columns: batches are split at messages at which a broker ends its log.
 
@@ -72,7 +71,7 @@ def _between(batch: MessageColumns, begin: int, end: int) -> Iterator[MessageCol
 
 Units = NDArray[np.void]
 UNIT = CONSUMEQUEUE_UNIT.dtype()
-"""A unit of 20 bytes as it stands in a queue file."""
+"""A unit of 20 bytes as in a queue file."""
 # numpy brings fields into the machine's byte order when it moves them: it must not see any
 _OPAQUE = np.dtype((np.void, UNIT.itemsize))
 # beyond so many pairs of a topic and a queue id they are sorted, not counted
@@ -80,7 +79,7 @@ _MOST_CODES = 1 << 16
 
 
 def read_units(queue: ConsumeQueue, begin: int, count: int) -> Units:
-    """What stands in `count` slots of a queue from `begin` on; zeros where there is no file or it is short."""
+    """Return `count` units of a queue from `begin` on; zeros if the file is missing or short."""
     pieces: list[bytes] = []
     position, end = begin * UNIT.itemsize, (begin + count) * UNIT.itemsize
     for file in queue.files.files:
@@ -364,10 +363,16 @@ class SlotTarget(Protocol):
 
 
 def route(
-    run: Run, log: MappedFileQueue, delay_levels: tuple[int, ...], target: SlotTarget, *, with_light: bool = True
+    run: Run,
+    log: MappedFileQueue,
+    delay_levels: tuple[int, ...],
+    target: SlotTarget,
+    *,
+    with_light: bool = True,
+    further: FurtherSlots | None = None,
 ) -> None:
     """Give `target` all slots of a run, those of each queue in the order of the log; without `with_light` none in
-    further queues."""
+    further queues. `further` knows the places in these, where offsets of messages may be ahead of them."""
     touched: set[tuple[str, int]] = set()
     for _, message in run.special:
         touched.add((message.topic, message.queue_id))
@@ -385,7 +390,7 @@ def route(
     mixed.sort(key=lambda item: item[0])
     for _, item, number in mixed:
         if isinstance(item, StoredMessage):
-            _route_message(item, delay_levels, target, with_light=with_light)
+            _route_message(item, delay_levels, target, with_light=with_light, further=further)
         elif target.is_batch_topic(item.topic, item.queue_id):
             _route_unit(log, item.unit(number), delay_levels, target)
         else:
@@ -397,11 +402,16 @@ def _route_unit(log: MappedFileQueue, unit: QueueUnit, delay_levels: tuple[int, 
 
 
 def _route_message(
-    message: StoredMessage, delay_levels: tuple[int, ...], target: SlotTarget, *, with_light: bool = True
+    message: StoredMessage,
+    delay_levels: tuple[int, ...],
+    target: SlotTarget,
+    *,
+    with_light: bool = True,
+    further: FurtherSlots | None = None,
 ) -> None:
     for slot in queue_slots(message, delay_levels, target.is_batch_topic(message.topic, message.queue_id)):
         if with_light or not slot.is_further:
-            target.add(slot)
+            target.add(further.placed(slot) if further is not None and slot.is_further else slot)
 
 
 def consecutive(slots: Int64s) -> list[tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import data_extents, removed_error
 from rmqctl.store.log.column_walk import FileWalk, Request, WalkOptions, request_of
 from rmqctl.store.log.columns import ColumnRecord, MessageColumns
+from rmqctl.store.log.search import ENTRY_HEAD_SIZE, FrameSearch
 from rmqctl.store.log.walk import Blank, Damage, Empty, Progress, missing_file, walk_files
 from rmqctl.store.native.tables import Columns
 
@@ -127,7 +129,7 @@ def _frame_start(file: MappedFile, position: int, end: int) -> int | None:
         window = file.read(position, min(length, end - position))
         start = _first_frame_of(window, file.start_offset + position)
         if start is not None:
-            return position + start
+            return position + start - FrameSearch(file, end).entry_head(position + start - ENTRY_HEAD_SIZE)
     return None
 
 
@@ -156,7 +158,7 @@ _PATIENCE = 0.1
 
 @dataclass(slots=True)
 class LogCount:
-    """What a check of the log found: counts of good messages, and every record that is none, in order."""
+    """Result of a check of the log: counts of good messages, and every other record, in order."""
 
     messages: int = 0
     message_bytes: int = 0
@@ -177,7 +179,8 @@ class _Told:
                 self._progress(passed)
 
     def leave_out(self, size: int) -> None:
-        """Do not count so many bytes: a bar's total knows nothing of zeros at the end of the log."""
+        """Leave that number of bytes out of the count: the total of a progress bar excludes zeros at the end of the
+        log."""
         self._left = max(0, self._left - size)
 
     def __enter__(self) -> _Told:
@@ -274,3 +277,10 @@ def _count(records: Iterator[ColumnRecord]) -> LogCount:
         else:
             check.others.append(record)
     return check
+
+
+def give_back_memory() -> None:
+    """Have the allocator give free memory back to the system, where it can: much of it is of threads that are over."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

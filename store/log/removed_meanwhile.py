@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar
 
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.notices import say
-from rmqctl.store.options import Events
+from rmqctl.store.options import Events, say
 
 OnRemoved = Callable[[int, int], None]
 """Takes the physical offsets [begin, end) that were removed before they were read."""
@@ -48,7 +47,9 @@ class RemovedMeanwhile:
     def _say(self, begin: int) -> None:
         begin = begin if self._end is None else min(begin, self._end)
         if begin > self._reached:
-            self._on_removed(self._reached, begin)
+            file = self._log.find(self._reached)
+            if file is None or not file.holds_entries:  # else heads of entries, which no walk yields
+                self._on_removed(self._reached, begin)
             self._reached = begin
 
 

@@ -1,4 +1,4 @@
-"""Finds the next good frame behind damage, at a cost that grows with the file and not with what lies in it."""
+"""Finds the next good frame after damage, at a cost that depends on the size of the file, not on its content."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from functools import cached_property
 
 from rmqctl.formats.checksums import CRC_MASK, PROPERTY_CRC_SIZE, crc32_shift, parse_property_crc
 from rmqctl.formats.errors import UnreadableError
-from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC, FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from rmqctl.formats.layouts import (
+    BLANK_FRAME,
+    BLANK_MAGIC,
+    DLEDGER_ENTRY_HEAD,
+    DLEDGER_MAGIC,
+    FRAME_HEADS,
+    MESSAGE_MAGIC_V1,
+    MESSAGE_MAGIC_V2,
+)
 from rmqctl.formats.message import (
     LARGEST_HEAD_SIZE,
     MINIMUM_FRAME_SIZE,
@@ -38,6 +46,37 @@ _MAGICS = (*MESSAGE_MAGICS, _BLANK_MAGIC_BYTES)
 _MAGIC_OFFSET = BLANK_FRAME.offset("magic_code")
 _POSITION_OFFSET = FRAME_HEADS[0].offset("physical_offset")
 _BODY_LENGTH_SIZE = 4
+
+
+_END_OF_ENTRIES = -1
+_FRAME_SIZE = BLANK_FRAME.offset("magic_code")
+ENTRY_HEAD_SIZE = DLEDGER_ENTRY_HEAD.size
+
+
+def entry_head_size(window: bytes, at: int, available: int, physical_offset: int) -> int:
+    """Return the bytes of the DLedger entry's head that begins at byte `at` of a window; 0 where none begins.
+
+    `window` has 52 bytes from there, or all that are `available` in the file. FrameDamage for a head that does not fit
+    its place or the frame in its body. (DLedgerMmapFileStore#recover)
+    """
+    magic, begin = int.from_bytes(window[at : at + 4], "big"), at + ENTRY_HEAD_SIZE
+    if available < ENTRY_HEAD_SIZE:
+        return 0
+    if magic != DLEDGER_MAGIC:
+        stored = window[begin + _POSITION_OFFSET : begin + _POSITION_OFFSET + 8]
+        is_frame = window[begin + _MAGIC_OFFSET : begin + _MAGIC_OFFSET + 4] in MESSAGE_MAGICS
+        if is_frame and int.from_bytes(stored, "big") == physical_offset + ENTRY_HEAD_SIZE:
+            raise FrameDamage(Reason.ENTRY, f"the head of the entry has magic {magic}")
+        return 0
+    _, size, _, _, pos, *_, body_size = DLEDGER_ENTRY_HEAD.unpack_from(window, at)
+    if pos != physical_offset:
+        raise FrameDamage(Reason.ENTRY, f"the head of the entry gives offset {pos}")
+    if size != ENTRY_HEAD_SIZE + body_size or not 0 <= body_size <= available - ENTRY_HEAD_SIZE:
+        raise FrameDamage(Reason.ENTRY, f"the head of the entry gives sizes {size} and {body_size}")
+    frame_size = int.from_bytes(window[begin : begin + _FRAME_SIZE], "big", signed=True)
+    if body_size and frame_size != body_size:
+        raise FrameDamage(Reason.ENTRY, f"the body of the entry has {body_size} bytes, its frame {frame_size}")
+    return ENTRY_HEAD_SIZE
 
 
 class FrameSearch:
@@ -145,19 +184,45 @@ class FrameSearch:
             return position == self._end
         available = self._end - position
         head = self.read(position, min(LARGEST_HEAD_SIZE, available))
-        if position >= self.nonzero_end or _is_blank(head, 0, available):
+        if position >= self.nonzero_end or self._is_blank(head, 0, available):
             return True
+        if self.entry_head(position):
+            return self.is_framed(position + ENTRY_HEAD_SIZE)
         try:
             self._check_frame(position, head, unsigned=True)
         except FrameDamage:
             return False
         return True
 
+    def entry_head(self, position: int) -> int:
+        """Return the bytes of a good head of a DLedger entry at `position`; 0 where none begins."""
+        available = self._end - position
+        if not self._file.holds_entries or not 0 <= position < self._end:
+            return 0
+        window = self.read(position, min(ENTRY_HEAD_SIZE + _FRAME_SIZE, available))
+        try:
+            return entry_head_size(window, 0, available, self._file.start_offset + position)
+        except FrameDamage:
+            return 0
+
+    def own_entry_head(self, position: int) -> int:
+        """Return the same for a file of any place: the head itself gives the offset of its place."""
+        head = self._file.read(position, ENTRY_HEAD_SIZE)
+        if len(head) == ENTRY_HEAD_SIZE:
+            self._file.start_offset = DLEDGER_ENTRY_HEAD.unpack_from(head, 0)[4] - position
+        return self.entry_head(position)
+
     def next_good(self, position: int) -> int | None:
-        """Position of the next message or blank frame at or behind `position`, None if there is none.
+        """Return the position of the next message or blank frame from `position` on, None without one; that of the
+        entry's head before it in a DLedger log.
 
         A candidate is a magic code; it counts if the whole frame passes law 3, its own physical offset included.
         """
+        found = self._next_frame(position)
+        before = 0 if found is None else found - ENTRY_HEAD_SIZE
+        return before if found is not None and before >= position and self.entry_head(before) else found
+
+    def _next_frame(self, position: int) -> int | None:
         overlap = _MAGIC_OFFSET + len(_BLANK_MAGIC_BYTES) - 1
         length = _FIRST_WINDOW
         while self._end - position > overlap:
@@ -170,10 +235,13 @@ class FrameSearch:
             length = min(length * 8, _WINDOW)
         return None
 
+    def _is_blank(self, buffer: bytes, at: int, available: int) -> bool:
+        return blank_size(buffer, at, self._file.holds_entries) == available
+
     def _is_good(self, window: bytes, at: int, position: int) -> bool:
         """Whether a good message or blank frame starts at `position`, which is byte `at` of `window`."""
         if window.startswith(_BLANK_MAGIC_BYTES, at + _MAGIC_OFFSET):
-            return _is_blank(window, at, self._end - position)
+            return self._is_blank(window, at, self._end - position)
         stored = window[at + _POSITION_OFFSET : at + _POSITION_OFFSET + 8]
         if len(stored) == 8 and int.from_bytes(stored, "big") != self._file.start_offset + position:
             return False
@@ -200,8 +268,12 @@ def _overflows(tail: bytes, tail_size: int, magic_code: int) -> bool:
     return tail_size == at + 2 + int.from_bytes(tail[at : at + 2], "big")
 
 
-def _is_blank(buffer: bytes, at: int, available: int) -> bool:
+def blank_size(buffer: bytes, at: int, in_entries: bool) -> int | None:
+    """Return how many bytes a frame at byte `at` says that it fills, to the end of the file; None where it is a message
+    or anything else. DLedger writes size and magic in the other order, and its own magic."""
     if len(buffer) - at < BLANK_FRAME.size:
-        return False
+        return None
     size, magic = BLANK_FRAME.unpack_from(buffer, at)
-    return bool(magic == BLANK_MAGIC and size == available)
+    if in_entries:
+        return int.from_bytes(buffer[at + 4 : at + 8], "big", signed=True) if size == _END_OF_ENTRIES else None
+    return int(size) if magic == BLANK_MAGIC else None

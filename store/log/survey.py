@@ -16,9 +16,8 @@ from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import end_of_nonzero
-from rmqctl.store.log.refused import as_brokers_read
-from rmqctl.store.log.search import FrameSearch
-from rmqctl.store.log.walk import Blank, Damage, Empty, Progress, Unproved, walk, walk_file
+from rmqctl.store.log.search import ENTRY_HEAD_SIZE, FrameSearch
+from rmqctl.store.log.walk import Blank, Damage, Empty, Progress, Unproved, as_brokers_read, walk, walk_file
 from rmqctl.store.read.frames import message_at
 from rmqctl.store.store_files import Checkpoint
 
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from rmqctl.store.log.implied import Digest, Run
 
 _CHECKED_FILES = 3
+_HOLE = "zeros inside the log"
 _DEFAULTS = StoreConfig()
 
 
@@ -57,7 +57,7 @@ class LogSurvey:
         return self.behind_messages > 0
 
     def is_in_damage(self, physical_offset: int) -> bool:
-        """Whether an offset lies in a tolerated damaged span."""
+        """Return whether an offset is in a tolerated damaged span."""
         return any(span.physical_offset <= physical_offset < span.end for span in self.tolerated)
 
     def pass_messages(self, begin: int, end: int, messages: int, last_offset: int, last_timestamp: int) -> bool:
@@ -96,7 +96,7 @@ class LogSurvey:
             self.behind_bytes += record.end - record.physical_offset
 
     def _close_hole(self) -> None:
-        """A record follows zeros: whatever stood there is gone, if that record or a later one is good."""
+        """Report lost data where a record follows zeros, if that record or a later one is good."""
         if isinstance(self.stop, Empty) and self._is_tolerated(self.stop):
             self.tolerated.append(as_damage(self.stop))
             self.stop = None
@@ -108,7 +108,8 @@ class LogSurvey:
         """The walk is over."""
         while self.tolerated and self.tolerated[-1].physical_offset >= self.end_offset:
             # nothing good follows the last damage: it is the torn tail, not a span inside the log
-            self.stop = self.tolerated.pop()
+            span = self.tolerated.pop()
+            self.stop = Empty(span.physical_offset, span.end) if span.detail == _HOLE else span
 
 
 def new_survey(log: MappedFileQueue, start_offset: int, *, tolerant: bool = False) -> LogSurvey:
@@ -118,7 +119,7 @@ def new_survey(log: MappedFileQueue, start_offset: int, *, tolerant: bool = Fals
 
 def as_damage(zeros: Empty) -> Damage:
     """Zeros with something good behind them."""
-    return Damage(zeros.physical_offset, zeros.end, Reason.MAGIC, "zeros inside the log", "")
+    return Damage(zeros.physical_offset, zeros.end, Reason.MAGIC, _HOLE, "")
 
 
 def files_with_data(log: MappedFileQueue) -> list[MappedFile]:
@@ -155,7 +156,7 @@ def start_after_crash(log: MappedFileQueue, checkpoint: Checkpoint | None) -> in
 
 
 def _first_store_timestamp(file: MappedFile) -> int | None:
-    head = frame_head(file.read(0, LARGEST_HEAD_SIZE))
+    head = frame_head(file.read(ENTRY_HEAD_SIZE if file.holds_entries else 0, LARGEST_HEAD_SIZE))
     return head.store_timestamp if head is not None and head.is_message else None
 
 
@@ -176,8 +177,8 @@ _LAST_RECORDS = 4 * 1024 * 1024
 class Tail:
     """`begin`: the first frame looked at; `end`: behind the last good record. Offsets physical, times in ms.
 
-    `damage`: what stands at `end` if it is no zeros; the first of it where there is more. `inside`: damage before it.
-    `timestamp_before_damage`: of the last message before the first damage inside, 0 if there is none.
+    `damage`: what follows at `end`, unless zeros; the first of several. `inside`: damage before it.
+    `timestamp_before_damage`: of the last message before the first damage inside, 0 without one.
     """
 
     begin: int = 0
@@ -195,8 +196,8 @@ class Tail:
         return bool(self.inside) and self.is_left_over(self.timestamp_before_damage)
 
     def is_left_over(self, timestamp: int) -> bool:
-        """Whether the last messages were stored before one of this time that stands before them: they are left over
-        from before a truncation, which clears nothing."""
+        """Return whether the last messages are older than an earlier one of this time: they remain from before a
+        truncation, which clears nothing."""
         return self.last_store_timestamp < timestamp
 
     @property
@@ -212,14 +213,6 @@ def written_bytes(log: MappedFileQueue) -> int:
         return 0
     before = sum(file.size for file in log.files if file.start_offset < last.start_offset)
     return before + end_of_nonzero(last.descriptors, last.path, 0, last.size)
-
-
-def written_end(log: MappedFileQueue) -> int:
-    """Return the physical offset behind the log's last byte that is not zero."""
-    last = log.last_with_data()
-    if last is None:
-        return max(log.min_offset, 0)
-    return last.start_offset + end_of_nonzero(last.descriptors, last.path, 0, last.size)
 
 
 def look_at_tail(log: MappedFileQueue, window: int = _WINDOW) -> Tail:
@@ -259,8 +252,8 @@ def look_at_tail(log: MappedFileQueue, window: int = _WINDOW) -> Tail:
 def settled_end(log: MappedFileQueue, pause: Callable[[float], None] = time.sleep) -> int:
     """Physical offset up to which the log of a live store can be judged: behind its last whole message just now.
 
-    A frame that is being written looks damaged for a moment, so damage at the end is looked at again for a second;
-    what stays damaged lies before the offset that is returned.
+    A frame that is being written looks damaged for a moment, so damage at the end is read again for a second; permanent
+    damage is before the returned offset.
     """
     tail = look_at_tail(log)
     for _ in range(_TRIES):
@@ -283,7 +276,7 @@ class _Last(NamedTuple):
 
 
 def end_of_messages(log: MappedFileQueue, begin: int, pause: Callable[[float], None] = time.sleep) -> int:
-    """Physical offset behind the last complete message or blank frame; `begin` if there is none behind it.
+    """Return the physical offset after the last complete message or blank frame; `begin` without one.
 
     Everything before the last file with data is final; a broker makes files of zeros one or two ahead, and goes on
     where it was. In the last one, which is full of zeros from the start, a message may be half written: it and what
@@ -309,8 +302,8 @@ def end_of_messages(log: MappedFileQueue, begin: int, pause: Callable[[float], N
 
 
 def last_begun(log: MappedFileQueue) -> MappedFile | None:
-    """The last file that something was written to, by its first bytes: nobody reads a file of zeros to its end each
-    time. None if there is none. (AllocateMappedFileService makes files ahead)"""
+    """Return the last file with data, by its first bytes: files of zeros are not read to their end each time. None
+    without one. (AllocateMappedFileService makes files ahead)"""
     for file in reversed(log.files):
         if any(file.read(0, 8)) or any(file.read(0, _WINDOW)):
             return file
@@ -318,7 +311,7 @@ def last_begun(log: MappedFileQueue) -> MappedFile | None:
 
 
 def _last_record(file: MappedFile, first: int) -> _Last | None:
-    """The last good record that begins at `first` or behind it; None if there is none."""
+    """Return the last good record that begins at `first` or later; None without one."""
     written = end_of_nonzero(file.descriptors, file.path, first, file.size)
     tail = _LAST_RECORDS
     while written > first:
@@ -385,8 +378,8 @@ def doubtful_from(log: MappedFileQueue, tail: Tail) -> int:
 
 
 class Settling:
-    """Takes what a walk yields, in its order. `tail`: how the log ends as far as its last bytes tell; damage before
-    that lies inside the log.
+    """Takes what a walk yields, in its order. `tail`: the end of the log as far as its last bytes show; earlier damage
+    is inside the log.
 
     `valid_end`: behind the last record that belongs to the log. `is_live`: a writer was seen at work.
     """
@@ -440,7 +433,7 @@ class Settling:
             self.valid_end = max(self.valid_end, end)
 
     def _inside(self) -> Settled:
-        """Good messages follow what is pending: it lies inside the log."""
+        """Good messages follow the pending record: it is inside the log."""
         pending, self._pending = self._pending, []
         stale, self._stale = self._stale, []
         damaged = [as_damage(span) if isinstance(span, Empty) else span for span in pending]
@@ -455,7 +448,7 @@ class Settling:
         return Settled(damaged, inside, [Stale(run.physical_offset, run.end, run.messages) for run in stale])
 
     def _is_still_there(self, span: Damage | Empty) -> bool:
-        """False where a writer that nobody could see was just writing this frame."""
+        """Return False if a writer that was not visible was just writing this frame."""
         if isinstance(span, Empty):
             return True
         self._pause(_SETTLING_S)

@@ -111,8 +111,8 @@ class TransientStorePool:
 
 @dataclass(slots=True)
 class _Lent:
-    """A buffer that a file has borrowed. `data_end`: where the data of a full file ends, before the rest that its blank
-    frame stands for; -1 until then."""
+    """A buffer that a file has borrowed. `data_end`: end of the data of a full file, before the rest that its blank
+    frame covers; -1 until then."""
 
     file: MappedFile
     buffer: mmap.mmap

@@ -5,16 +5,19 @@ Recovery, rebuild, `cat`, `dump` and the checks are policies over this one walk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
+from rmqctl.formats import properties as names
+from rmqctl.formats.checksums import parse_int, parse_long, parse_short
 from rmqctl.formats.errors import RmqctlError, UnreadableError, told
-from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC, FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from rmqctl.formats.layouts import BLANK_FRAME, FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
 from rmqctl.formats.message import MINIMUM_FRAME_SIZE, FrameDamage, Reason, StoredMessage, decode_message
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.log.search import MAXIMUM_FRAME_SIZE, FrameSearch
+from rmqctl.store.log.search import MAXIMUM_FRAME_SIZE, FrameSearch, blank_size, entry_head_size
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 
 # Recognise what a broker with writeWithoutMmap=true leaves after the end of the log: no damage, and no message.
 #
@@ -71,7 +74,6 @@ def _before(file: MappedFile, begin: int) -> Iterator[bytes]:
 __all__ = ["MAXIMUM_FRAME_SIZE", "Blank", "Damage", "Empty", "Progress", "Record", "walk", "walk_file", "walk_files"]
 
 _WINDOW = 4 * 1024 * 1024
-_BLANK_MAGIC = BLANK_MAGIC.to_bytes(4, "big")
 
 
 class Blank(NamedTuple):
@@ -180,7 +182,7 @@ def missing_file(log: MappedFileQueue, file: MappedFile, begin: int, end: int) -
 
 
 def _with_ends(log: MappedFileQueue) -> Iterator[tuple[MappedFile, int]]:
-    """Files with the bytes of each that count: what sticks out into the next file stands there once more."""
+    """Yield files with the bytes of each that count: a part that overlaps the next file is there once more."""
     files = log.files
     for number, file in enumerate(files, start=1):
         end = min(file.committed_position, file.size)
@@ -200,7 +202,7 @@ def walk_file(
 ) -> Iterator[Record]:
     """Records of the bytes [position, end) of one file; `crc_from` relative to the file.
 
-    `window_size`: bytes to read at once; few for whoever takes the first record only.
+    `window_size`: bytes to read at once; few for a caller that takes the first record only.
     """
     window_size = window_size or _WINDOW
     record: Record
@@ -221,7 +223,13 @@ def walk_file(
             continue
         size = int.from_bytes(head[:4], "big", signed=True)
         try:
-            if len(window) - at < size <= min(end - position, MAXIMUM_FRAME_SIZE) and head[4:] != _BLANK_MAGIC:
+            if file.holds_entries:
+                passed = entry_head_size(window, at, end - position, file.start_offset + position)
+                if passed:
+                    position += passed
+                    continue
+            is_blank = blank_size(head, 0, file.holds_entries) is not None
+            if len(window) - at < size <= min(end - position, MAXIMUM_FRAME_SIZE) and not is_blank:
                 # large frames are checked before they are read into memory
                 search.check(position, position >= crc_from)
                 window = search.read(position, min(max(size, window_size), end - position))
@@ -245,11 +253,12 @@ def _record(
     if not any(window[at : at + BLANK_FRAME.size]) and position >= search.nonzero_end:
         return Empty(physical_offset, physical_offset + available)
     if available >= BLANK_FRAME.size:
-        size, magic = BLANK_FRAME.unpack_from(window, at)
-        if magic == BLANK_MAGIC:
-            if size != available:
-                raise FrameDamage(Reason.BLANK_SIZE, f"a blank frame of {size} bytes with {available} bytes left")
-            return Blank(physical_offset, size)
+        blank = blank_size(window, at, file.holds_entries)
+        if blank is not None:
+            if blank != available:
+                raise FrameDamage(Reason.BLANK_SIZE, f"a blank frame of {blank} bytes with {available} bytes left")
+            return Blank(physical_offset, blank)
+        size = int.from_bytes(window[at : at + 4], "big", signed=True)
         if size > MAXIMUM_FRAME_SIZE:
             raise FrameDamage(Reason.SIZE, f"size {size} is beyond any message")
     return decode_message(window, at, available, physical_offset, check_crc)
@@ -355,7 +364,7 @@ def overflowed_message(log: MappedFileQueue, damage: Damage) -> StoredMessage | 
 
 
 def overflowed_at(log: MappedFileQueue, physical_offset: int) -> tuple[StoredMessage, str] | None:
-    """Return such a message that begins at an offset, and why no consumer gets it; None where there is none."""
+    """Return such a message that begins at an offset, and why no consumer gets it; None without one."""
     record = next(walk(log, physical_offset), None)
     if not isinstance(record, Damage) or record.physical_offset != physical_offset:
         return None
@@ -364,3 +373,47 @@ def overflowed_at(log: MappedFileQueue, physical_offset: int) -> tuple[StoredMes
         return None
     why = f"{record.detail}: it gives the message no queue unit, and ends the log before it when it recovers"
     return message, why
+
+
+# Good messages at which a broker ends its log, the one place of the rule (CommitLog#checkMessageAndReturnSize):
+# a number in their properties does not parse. Recovery of 4.9.8, 5.3.3 and 5.5.0 ends the log before such a message.
+# A running broker passes over it without a unit.
+
+
+_BATCH = names.INNER_NUM.encode()
+
+
+def unreadable_number(message: StoredMessage, *, knows_batches: bool = True) -> str:
+    """Return which number in the properties makes a broker end its log at a good message; empty if none does.
+
+    `knows_batches`: the broker reads inner batches, as 5.x does.
+    """
+    if message.topic != SCHEDULE_TOPIC and _BATCH not in message.property_bytes:
+        return ""
+    properties = message.properties()
+    level = properties.get(names.DELAY)
+    if message.topic == SCHEDULE_TOPIC and level is not None and parse_int(level) is None:
+        return f"delay level {level!r} is not a number"
+    if knows_batches and names.INNER_NUM in properties and names.INNER_BASE in properties:
+        count, base = properties[names.INNER_NUM], properties[names.INNER_BASE]
+        if parse_short(count) is None or parse_long(base) is None:
+            return f"inner batch of {count!r} at {base!r} is not a number"
+    return ""
+
+
+def refused_span(message: StoredMessage, log: MappedFileQueue) -> Damage | None:
+    """Return the message as the damage that it is for a broker; None for one that brokers read."""
+    if not unreadable_number(message):
+        return None
+    file = log.find(message.physical_offset)
+    what = "the delay level" if message.topic == SCHEDULE_TOPIC else "the count or the base of the inner batch"
+    detail = f"{what} is not a number: a broker ends its log before this message"
+    path = str(file.path) if file is not None else str(log.directories[0])
+    return Damage(message.physical_offset, message.end, Reason.NUMBER, detail, path)
+
+
+def as_brokers_read(records: Iterable[Record], log: MappedFileQueue) -> Iterator[Record]:
+    """Yield the records of a walk with refused messages as damage."""
+    for record in records:
+        refused = refused_span(record, log) if isinstance(record, StoredMessage) else None
+        yield record if refused is None else refused

@@ -1,4 +1,4 @@
-"""Rows of messages that go to the log together: judged, told apart by queue, and written as frames.
+"""Rows of messages that go to the log together: judged, separated by queue, and written as frames.
 
 `columns` has a row of 64-bit integers for each number of a frame (`tables.Frame`) and a column for each message;
 `starts` and `ends` say where bodies and properties lie (`tables.FrameSpan`). Frames are those of
@@ -18,17 +18,16 @@ if cython.compiled:
     from cython.cimports.rmqctl.store.native.memory import (
         copy,
         crc32,
+        fence,
         out_of_range,
         put_int,
         put_long,
         set_int,
         set_short,
     )
-    from cython.cimports.rmqctl.store.native.objects import fence
 
 if not cython.compiled:
-    from rmqctl.store.native.memory import copy, crc32, out_of_range, put_int, put_long, set_int, set_short
-    from rmqctl.store.native.objects import fence
+    from rmqctl.store.native.memory import copy, crc32, fence, out_of_range, put_int, put_long, set_int, set_short
     from rmqctl.store.native.uncompiled import Bytes, LongRows, Longs, ReadLongRows, ReadLongs, WritableBytes, views
 
 _AT = {name: offset for name, _, offset, _ in FRAME_HEAD_44.fields}

@@ -23,12 +23,10 @@ from rmqctl.store.native import uncompiled as cython
 
 if cython.compiled:
     import cython
-    from cython.cimports.rmqctl.store.native.memory import crc32, i64, int_at, is_utf8, long_at, same, short_at
-    from cython.cimports.rmqctl.store.native.objects import part
+    from cython.cimports.rmqctl.store.native.memory import crc32, i64, int_at, is_utf8, long_at, part, same, short_at
 
 if not cython.compiled:
-    from rmqctl.store.native.memory import crc32, i64, int_at, is_utf8, long_at, same, short_at
-    from rmqctl.store.native.objects import part
+    from rmqctl.store.native.memory import crc32, i64, int_at, is_utf8, long_at, part, same, short_at
     from rmqctl.store.native.uncompiled import Bytes
 
 _HEAD, _LENGTH = FRAME_HEAD_44.size, PROPERTIES_LENGTH.size

@@ -88,8 +88,6 @@ class LineReader(JsonValues):
     message gets space for a unique id.
     """
 
-    _names: Bytes
-    _name_ends: ReadInts
     _fields: IntRows
     _limits: LongRows
     _specials: Bytes
@@ -125,9 +123,7 @@ class LineReader(JsonValues):
         self, names: Bytes, name_ends: ReadInts, fields: IntRows, limits: LongRows, specials: Bytes,
         special_ends: ReadInts, is_copy: bool, needs_ids: bool,
     ) -> None:  # fmt: skip
-        super().__init__(b"")
-        self._names = names
-        self._name_ends = name_ends
+        super().__init__(names, name_ends)
         self._fields = fields
         self._limits = limits
         self._specials = specials
@@ -241,7 +237,7 @@ class LineReader(JsonValues):
             stop = find(self.text, at + 1, end, _QUOTE)
             if stop == end:
                 return -1
-            field = self._field_of(at + 1, stop, field + 1)
+            field = self.field_of(at + 1, stop, field + 1)
             if field < 0:
                 return -1
             bit = seen >> field & 1
@@ -262,25 +258,6 @@ class LineReader(JsonValues):
                 return at + 1
             if self.text[at] != 44:
                 return -1
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
-    def _field_of(
-        self, at: cython.Py_ssize_t, end: cython.Py_ssize_t, expected: cython.Py_ssize_t
-    ) -> cython.Py_ssize_t:
-        """The number of the field of this name, -1 for none; it is the expected one most of the time."""
-        _: cython.Py_ssize_t
-        begin: cython.Py_ssize_t
-        count: cython.Py_ssize_t = len(self._name_ends) - 1
-        for _ in range(count):
-            if expected >= count:
-                expected = 0
-            begin = self._name_ends[expected]
-            if self._name_ends[expected + 1] - begin == end - at and same(self.text, at, self._names, begin, end - at):
-                return expected
-            expected += 1
-        return -1
 
     @cython.cfunc
     @cython.nogil

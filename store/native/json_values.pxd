@@ -1,8 +1,9 @@
-from rmqctl.store.native.views cimport Bytes, WritableBytes
+from rmqctl.store.native.views cimport Bytes, ReadInts, WritableBytes
 
 
 cdef class JsonValues:
-    cdef Bytes text
+    cdef Bytes text, names
+    cdef ReadInts name_ends
     cdef Py_ssize_t written
     cdef bint is_escaped
     cdef long long number
@@ -20,3 +21,4 @@ cdef class JsonValues:
     cdef Py_ssize_t digits_end(self, Py_ssize_t at, Py_ssize_t end) except -2 nogil
     cdef Py_ssize_t read_number(self, Py_ssize_t at, Py_ssize_t end) except -2 nogil
     cdef Py_ssize_t value_end(self, Py_ssize_t at, Py_ssize_t end) except -2 nogil
+    cdef Py_ssize_t field_of(self, Py_ssize_t at, Py_ssize_t end, Py_ssize_t expected) except -2 nogil

@@ -10,10 +10,10 @@ from rmqctl.store.native import uncompiled as cython
 if cython.compiled:
     import cython
     from cython.cimports.rmqctl.store.native.memory import copy, find, same
-    from cython.cimports.rmqctl.store.native.views import Bytes, WritableBytes
+    from cython.cimports.rmqctl.store.native.views import Bytes, ReadInts, WritableBytes
 if not cython.compiled:
     from rmqctl.store.native.memory import copy, find, same
-    from rmqctl.store.native.uncompiled import Bytes, WritableBytes
+    from rmqctl.store.native.uncompiled import Bytes, ReadInts, WritableBytes
 
 _MOST_DIGITS = cython.declare(cython.Py_ssize_t, 18)
 _QUOTE = cython.declare(cython.uchar, 34)
@@ -36,10 +36,12 @@ _DIGITS = cython.declare(Bytes, _digits_of_base64())
 
 @cython.cclass
 class JsonValues:
-    """The text, and what was written of the value that was read last."""
+    """The text, what was written of the value that was read last, and names of fields, with `name_ends` from 0 on."""
 
-    def __init__(self, text: Bytes) -> None:
-        self.text = text
+    def __init__(self, names: Bytes, name_ends: ReadInts) -> None:
+        self.text = names  # until one is read
+        self.names = names
+        self.name_ends = name_ends
         self.written = 0
         self.is_escaped = False
         self.number = 0
@@ -138,7 +140,7 @@ class JsonValues:
     @cython.nogil
     @cython.exceptval(check=False)
     def meaning(self, letter: cython.uchar) -> cython.uchar:
-        """The byte that a letter behind a backslash stands for, 0 for none."""
+        """Return the byte that a letter after a backslash represents, 0 if invalid."""
         if letter in (34, 92, 47):
             return letter
         if letter == 110:
@@ -343,3 +345,20 @@ class JsonValues:
             if stop == at:
                 return -1
         return stop
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def field_of(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t, expected: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """The number of the field of this name, -1 for none; it is the expected one most of the time."""
+        _: cython.Py_ssize_t
+        begin: cython.Py_ssize_t
+        count: cython.Py_ssize_t = len(self.name_ends) - 1
+        for _ in range(count):
+            if expected >= count:
+                expected = 0
+            begin = self.name_ends[expected]
+            if self.name_ends[expected + 1] - begin == end - at and same(self.text, at, self.names, begin, end - at):
+                return expected
+            expected += 1
+        return -1

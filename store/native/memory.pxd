@@ -1,11 +1,21 @@
 # cython: boundscheck=False
 # What memory.py says, for compiled modules, which take it into themselves: one comparison with the length, one load: no
 # further bounds check, for which the line above stands.
+from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
+from cpython.tuple cimport PyTuple_GetItem
 from libc.string cimport memchr, memcmp, memcpy
 
 from rmqctl.store.native.crc cimport crc_of
 from rmqctl.store.native.text cimport hash_of, is_utf8_of, topic_hash_of
-from rmqctl.store.native.views cimport Bytes, WritableBytes
+from rmqctl.store.native.views cimport Bytes, Place, WritableBytes
+
+cdef extern from "Python.h":
+    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+
+cdef extern from "stdatomic.h" nogil:
+    ctypedef enum memory_order:
+        memory_order_release
+    void atomic_thread_fence(memory_order order)
 
 
 cdef inline unsigned int word(const unsigned char *place) noexcept nogil:
@@ -142,3 +152,43 @@ cdef inline unsigned long long topic_hash(
     if not is_inside(at, length, view.shape[0]):
         out_of_range(at)
     return topic_hash_of(seed, &view[at], length) if length else seed
+
+
+cdef inline object item(object fields, Py_ssize_t place):
+    return <object> PyTuple_GetItem(fields, place)
+
+
+cdef inline unsigned int crc_of_bytes(bytes data) except? 1:
+    cdef Py_ssize_t length = len(data)
+    return crc_of(<Place> PyBytes_AsString(data), length) if length else 0
+
+
+cdef inline int copy_bytes(WritableBytes target, Py_ssize_t to, bytes data) except -1:
+    cdef Py_ssize_t length = len(data)
+    if not is_inside(to, length, target.shape[0]):
+        out_of_range(to)
+    if length:
+        memcpy(&target[to], PyBytes_AsString(data), length)
+    return 0
+
+
+cdef inline Py_ssize_t copy_text(WritableBytes target, Py_ssize_t to, object text, unsigned char end) except? -1:
+    cdef Py_ssize_t length = 0
+    cdef const char *place = PyUnicode_AsUTF8AndSize(text, &length)
+    if memchr(place, end, length) != NULL:
+        raise ValueError("a text holds what ends it")
+    if not is_inside(to, length, target.shape[0]):
+        out_of_range(to)
+    if length:
+        memcpy(&target[to], place, length)
+    return length
+
+
+cdef inline void fence() noexcept nogil:
+    atomic_thread_fence(memory_order_release)
+
+
+cdef inline bytes part(bytes data, Py_ssize_t at, Py_ssize_t length):
+    if not is_inside(at, length, len(data)):
+        out_of_range(at)
+    return PyBytes_FromStringAndSize(PyBytes_AsString(data) + at, length)

@@ -80,8 +80,8 @@ def place_of(
 def follows_suit(
     view: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, found: LongRows, entry: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """What follows the property at `at`, if it has the name and the separator that `found` has at `entry`, and a value;
-    it stands there then. 0 else."""
+    """Return what follows the property at `at`, if it has the name and the separator that `found` has at `entry`, and a
+    value; else 0."""
     length: cython.Py_ssize_t = found[_NAME_END, entry] - found[_NAME_AT, entry] + 1
     value: cython.Py_ssize_t = at + length
     stop: cython.Py_ssize_t
@@ -297,8 +297,8 @@ def join_properties(
 ) -> int:  # fmt: skip
     """Write the `each` properties of every row; `places` gets where rows begin and where the last one ends.
 
-    `name_ends` and `value_ends`: where the first one begins and each one ends, of all rows. How many bytes; -1 if the
-    rows do not all have the names of the first one, or if a separator stands in a value.
+    `name_ends` and `value_ends`: where the first one begins and each one ends, of all rows. Return the number of bytes;
+    -1 if the rows do not all have the names of the first one, or if a value contains a separator.
     """
     with cython.nogil:
         used: cython.Py_ssize_t = join_rows(names, name_ends, values, value_ends, each, target, places)

@@ -19,21 +19,39 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from rmqctl.formats.checksums import CRC_MASK
-from rmqctl.formats.framing import NO_PROPERTIES, Message
 from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import BLANK_FRAME, FRAME_HEAD_44, MESSAGE_MAGIC_V1, PROPERTIES_LENGTH
+from rmqctl.formats.message import NO_PROPERTIES, Message
 from rmqctl.formats.properties import MAXIMUM_PROPERTIES_SIZE, PROPERTY_SEPARATOR
 from rmqctl.store.native import uncompiled as cython
 from rmqctl.store.native.tables import Frame, FrameSpan
 
 if cython.compiled:
     import cython
-    from cython.cimports.rmqctl.store.native.memory import copy, set_int, set_long, set_short
-    from cython.cimports.rmqctl.store.native.objects import copy_bytes, copy_text, crc_of_bytes, fence, item
+    from cython.cimports.rmqctl.store.native.memory import (
+        copy,
+        copy_bytes,
+        copy_text,
+        crc_of_bytes,
+        fence,
+        item,
+        set_int,
+        set_long,
+        set_short,
+    )
 
 if not cython.compiled:
-    from rmqctl.store.native.memory import copy, set_int, set_long, set_short
-    from rmqctl.store.native.objects import copy_bytes, copy_text, crc_of_bytes, fence, item
+    from rmqctl.store.native.memory import (
+        copy,
+        copy_bytes,
+        copy_text,
+        crc_of_bytes,
+        fence,
+        item,
+        set_int,
+        set_long,
+        set_short,
+    )
     from rmqctl.store.native.uncompiled import LongRows, WritableBytes, views
 
 _FIELD = {name: place for place, name in enumerate(Message._fields)}

@@ -1,16 +1,16 @@
-"""Units of consume queues and entries of index files, many at once, from columns."""
+"""Units of consume queues and entries of index files, many at once, from columns; units from blocks of RocksDB."""
 
 from __future__ import annotations
 
-from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT, INDEX_ENTRY
+from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT, INDEX_ENTRY, ROCKSDB_QUEUE_UNIT
 from rmqctl.store.native import uncompiled as cython
 
 if cython.compiled:
     import cython
-    from cython.cimports.rmqctl.store.native.memory import set_int, set_long
+    from cython.cimports.rmqctl.store.native.memory import copy, long_at, same, set_int, set_long
 
 if not cython.compiled:
-    from rmqctl.store.native.memory import set_int, set_long
+    from rmqctl.store.native.memory import copy, long_at, same, set_int, set_long
     from rmqctl.store.native.uncompiled import Bytes, Ints, Longs, ReadInts, ReadLongs, WritableBytes, views
 
 LARGEST_DIFFERENCE = 0x7FFFFFFF
@@ -122,3 +122,142 @@ def pack_entries(
             set_long(entries, place + _PLACE, offsets[at])
             set_int(entries, place + _TIME, seconds)
             set_int(entries, place + _PREVIOUS, previous[at])
+
+
+# Data blocks of RocksDB tables. Where these find something unusual they say so, and store/rocksdb/table.py, which takes
+# blocks apart one entry at a time, decides what it is.
+
+LARGEST_KEY = 4096
+"""Bytes of a key that `place_slots` compares."""
+MOST_ENTRIES, LARGEST_KEYS = 131072, 16777216
+"""Of one block, the keys in bytes: more are in no block that RocksDB writes for RocketMQ, of 32 KiB."""
+_VALUE = ROCKSDB_QUEUE_UNIT.size
+_MOST_ENTRIES, _LARGEST_KEYS = MOST_ENTRIES, LARGEST_KEYS
+_TRAILER, _SLOT, _PUT, _LONGEST = 8, 8, 1, 5
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-2, check=False)
+def number_at(block: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
+    """The varint at a place times 8, plus how many bytes it has; -1 where it has no end, or more than five."""
+    value: cython.longlong = 0
+    length: cython.int = 0
+    byte: cython.longlong
+    while length < _LONGEST and at + length < end:
+        byte = block[at + length]
+        value |= (byte & 0x7F) << 7 * length
+        length += 1
+        if byte < 0x80:
+            return value << 3 | length
+    return -1
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-2, check=False)
+def read_head(
+    block: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, before: cython.longlong, sizes: Longs
+) -> cython.Py_ssize_t:
+    """Where the key of the entry at a place goes on, and `sizes`: bytes that it shares with the key before it, which
+    has `before`, bytes that follow, and of the value. -1 for a malformed one."""
+    index: cython.int
+    found: cython.longlong
+    # of nearly all entries each number has one byte
+    if at + 3 <= end and (block[at] | block[at + 1] | block[at + 2]) < 0x80:
+        for index in range(3):
+            sizes[index] = block[at + index]
+        at += 3
+    else:
+        for index in range(3):
+            found = number_at(block, at, end)
+            if found < 0:
+                return -1
+            sizes[index] = found >> 3
+            at += found & 7
+    if sizes[0] > before or sizes[0] + sizes[1] < _TRAILER or at + sizes[1] + sizes[2] > end:
+        return -1
+    return at
+
+
+def is_well_formed(block: Bytes, end: cython.Py_ssize_t, sizes: Longs) -> bool:
+    """Return whether all entries of a block, which end at `end`, are within it and have keys with a trailer, and are
+    no more than there may be.
+
+    `sizes`: three longs to work in.
+    """
+    position: cython.Py_ssize_t = 0
+    size: cython.longlong = 0
+    count: cython.longlong = 0
+    keys: cython.longlong = 0
+    if not cython.compiled:
+        block, sizes = views(block, sizes)
+    with cython.nogil:
+        while position >= 0 and position < end:
+            position = read_head(block, position, end, size, sizes)
+            size = sizes[0] + sizes[1]
+            count += 1
+            keys += size
+            if count > _MOST_ENTRIES or keys > _LARGEST_KEYS:
+                position = -1
+            if position >= 0:
+                position += sizes[1] + sizes[2]
+    return position == end
+
+
+def place_slots(
+    block: Bytes,
+    end: cython.Py_ssize_t,
+    prefix: Bytes,
+    first: cython.longlong,
+    units: WritableBytes,
+    sequences: Longs,
+    key: WritableBytes,
+    sizes: Longs,
+) -> bool:
+    """Put the units of a queue, whose keys begin with `prefix`, into `units`, that of slot `first` at the front.
+
+    `sequences` has the sequence number of what each slot holds, -1 for nothing: newer entries take its place, and
+    deletions leave zeros. `key`: LARGEST_KEY bytes to work in, `sizes`: three longs. False where an entry is not one of
+    a unit.
+    """
+    position: cython.Py_ssize_t = 0
+    size: cython.Py_ssize_t = 0
+    slot: cython.longlong
+    sequence: cython.longlong
+    at: cython.int
+    is_of_queue: cython.bint = False
+    is_good: cython.bint = True
+    if not cython.compiled:
+        block, prefix, units, sequences, key, sizes = views(block, prefix, units, sequences, key, sizes)
+    with cython.nogil:
+        while is_good and position < end:
+            position = read_head(block, position, end, size, sizes)
+            size = sizes[0] + sizes[1]
+            if position < 0 or size > len(key):
+                is_good = False
+                break
+            copy(key, sizes[0], block, position, sizes[1])
+            position += sizes[1]
+            if sizes[0] < len(prefix) or not is_of_queue:
+                is_of_queue = size - _TRAILER >= len(prefix) and same(key, 0, prefix, 0, len(prefix))
+            if is_of_queue:
+                slot = long_at(key, len(prefix)) - first if size == len(prefix) + _SLOT + _TRAILER else -1
+                is_good = size == len(prefix) + _SLOT + _TRAILER
+                sequence = 0
+                for at in range(7):
+                    sequence = sequence << 8 | key[size - 1 - at]
+                if slot >= 0 and slot < len(sequences) and sequence > sequences[slot]:
+                    sequences[slot] = sequence
+                    slot *= _UNIT
+                    if key[size - _TRAILER] == _PUT:
+                        is_good = sizes[2] == _VALUE
+                        if is_good:
+                            # the same fields in the same order, with the store time after them
+                            copy(units, slot, block, position, _UNIT)
+                    else:
+                        set_long(units, slot, 0)
+                        set_long(units, slot + 8, 0)
+                        set_int(units, slot + 16, 0)
+            position += sizes[2]
+    return is_good

@@ -1,13 +1,14 @@
-from rmqctl.store.native.views cimport Bytes, Ints, IntRows, LongRows, Longs, ReadInts, ReadLongRows
+from rmqctl.store.native.views cimport Bytes, Ints, IntRows, LongRows, Longs, ReadInts, ReadLongRows, ReadLongs
 
-cdef int _STOPPED, _WINDOW_END, _FULL, _NEW_TOPIC, _GOOD, _PROBES
+cdef int _STOPPED, _WINDOW_END, _FULL, _NEW_TOPIC, _GOOD, _PASSED, _PROBES
 cdef Py_ssize_t _ROW_KEYS, _TEXT_BEGIN, _TEXT_LENGTH, _KEY_STATE, _IS_SCHEDULE
 
 # places in a frame
 cdef Py_ssize_t _HEAD, _WIDER, _MAGIC_AT, _CRC_AT, _QUEUE_ID_AT, _FLAG_AT, _QUEUE_OFFSET_AT, _POSITION_AT, _SYS_FLAG_AT
 cdef Py_ssize_t _BORN_AT, _BORN_HOST_AT, _BORN_PORT_AT, _STORED_AT, _STORE_HOST_AT, _STORE_PORT_AT
 cdef Py_ssize_t _RECONSUMED_AT, _PREPARED_AT, _BODY_LENGTH_SIZE, _MINIMUM, _PROPERTIES_LENGTH, _TOPIC_V1, _TOPIC_V2
-cdef int _V1, _V2, _BORN_V6, _STORED_V6, _INNER, _TRANSACTION, _ROLLBACK
+cdef Py_ssize_t _ENTRY, _ENTRY_SIZE_AT, _ENTRY_POS_AT, _ENTRY_BODY_AT
+cdef int _ENTRY_MAGIC, _V1, _V2, _BORN_V6, _STORED_V6, _INNER, _TRANSACTION, _ROLLBACK
 cdef unsigned int _CRC_MASK
 
 # what is asked for, and what is left to Python
@@ -29,8 +30,9 @@ cdef Py_ssize_t _BORN_POSITION, _STORE_POSITION, _BORN_START, _STORE_START
 cdef class WindowWalk:
     cdef public int asked
     cdef public long long crc_from
-    cdef public Py_ssize_t position, row, keys, plain_rows
+    cdef public Py_ssize_t position, row, keys, plain_rows, span
     cdef public long long topic_hint
+    cdef public bint in_entries
     # what `walk` was given
     cdef Bytes window, text, names
     cdef ReadInts slots
@@ -39,6 +41,8 @@ cdef class WindowWalk:
     cdef LongRows longs
     cdef IntRows ints
     cdef Ints key_hash, key_row
+    # where the frames end that are walked
+    cdef Py_ssize_t limit
     # the frame at `at`, its parts by place and length
     cdef Py_ssize_t at, size, born, stored, body, body_length, topic, topic_length, properties, property_length
     cdef Py_ssize_t tags, tags_length, words, words_length, unique, unique_length, level, level_length
@@ -48,6 +52,7 @@ cdef class WindowWalk:
     cdef Longs key_at, key_size
 
     cdef int _walk(self, Py_ssize_t stop, long long base) except -1 nogil
+    cdef int _entry_head(self, long long physical_offset) except -1 nogil
     cdef int _frame(self, long long physical_offset) except -1 nogil
     cdef bint _has_good_crc(self) except -1 nogil
     cdef long long _topic_id(self) except? -2 nogil

@@ -11,6 +11,8 @@ from array import array
 from rmqctl.formats import properties as names
 from rmqctl.formats.checksums import CRC_MASK, PROPERTY_CRC_NAME, PROPERTY_CRC_SIZE, TAG_KEY_PREFIX
 from rmqctl.formats.layouts import (
+    DLEDGER_ENTRY_HEAD,
+    DLEDGER_MAGIC,
     FRAME_HEADS,
     MESSAGE_MAGIC_V1,
     MESSAGE_MAGIC_V2,
@@ -51,17 +53,29 @@ if cython.compiled:
         int_at,
         is_utf8,
         long_at,
+        out_of_range,
         same,
         short_at,
         topic_hash,
     )
 
 if not cython.compiled:
-    from rmqctl.store.native.memory import crc32, find, hash_on, int_at, is_utf8, long_at, same, short_at, topic_hash
-    from rmqctl.store.native.uncompiled import Bytes, IntRows, Ints, LongRows, ReadInts, ReadLongRows, views
+    from rmqctl.store.native.memory import (
+        crc32,
+        find,
+        hash_on,
+        int_at,
+        is_utf8,
+        long_at,
+        out_of_range,
+        same,
+        short_at,
+        topic_hash,
+    )
+    from rmqctl.store.native.uncompiled import Bytes, IntRows, Ints, LongRows, ReadInts, ReadLongRows, ReadLongs, views
 
 _STOPPED, _WINDOW_END, _FULL, _NEW_TOPIC = STOPPED, WINDOW_END, FULL, NEW_TOPIC
-_GOOD = 4
+_GOOD, _PASSED = 4, 5
 _PROBES, _ROW_KEYS = MAXIMUM_PROBES, KEYS_OF_A_ROW
 _TEXT_BEGIN, _TEXT_LENGTH, _KEY_STATE, _IS_SCHEDULE = TEXT_BEGIN, TEXT_LENGTH, KEY_STATE, IS_SCHEDULE
 
@@ -76,6 +90,10 @@ _BORN_AT, _STORED_AT = _IPV4.offset("born_timestamp"), _IPV4.offset("store_times
 _BORN_HOST_AT, _BORN_PORT_AT = _IPV4.offset("born_host_ip"), _IPV4.offset("born_host_port")
 _STORE_HOST_AT, _STORE_PORT_AT = _IPV4.offset("store_host_ip"), _IPV4.offset("store_host_port")
 _RECONSUMED_AT, _PREPARED_AT = _IPV4.offset("reconsume_times"), _IPV4.offset("prepared_transaction_offset")
+# of an entry of DLedger
+_ENTRY, _ENTRY_MAGIC = DLEDGER_ENTRY_HEAD.size, DLEDGER_MAGIC
+_ENTRY_SIZE_AT, _ENTRY_POS_AT = DLEDGER_ENTRY_HEAD.offset("size"), DLEDGER_ENTRY_HEAD.offset("pos")
+_ENTRY_BODY_AT = DLEDGER_ENTRY_HEAD.offset("body_size")
 _BODY_LENGTH_SIZE, _MINIMUM, _PROPERTIES_LENGTH = 4, MINIMUM_FRAME_SIZE, PROPERTIES_LENGTH.size
 _TOPIC_V1, _TOPIC_V2 = TOPIC_LENGTH_V1.size, TOPIC_LENGTH_V2.size
 # with a sign, as they are read
@@ -132,18 +150,19 @@ _BORN_START, _STORE_START = _INT["born_host_start"], _INT["store_host_start"]
 class WindowWalk:
     """Walks windows, one after the other.
 
-    `asked` are bits of `Columns`; the CRCs of frames from physical offset `crc_from` on are checked. Between calls
-    `position` is the place in the window, `row` and `keys` count what was written, and `plain_rows` the rows with
-    NeedsPlain.DELAY or NeedsPlain.KEYS. `topic_hint` is the id of the first message's topic, -1 if it is to be looked
-    up.
+    `asked` are bits of `Columns`; the CRCs of frames from physical offset `crc_from` on are checked. `in_entries`: each
+    frame is the body of a DLedger entry. Between calls `position` is the place in the window, `row` and `keys` count
+    what was written, and `plain_rows` the rows with NeedsPlain.DELAY or NeedsPlain.KEYS. `topic_hint` is the id of the
+    first message's topic, -1 if it is to be looked up.
     """
 
     def __init__(self, asked: int, crc_from: int, seed: int) -> None:
         self.asked = asked
         self.crc_from = crc_from
         self.seed = seed
-        self.position = self.row = self.keys = self.plain_rows = 0
+        self.position = self.row = self.keys = self.plain_rows = self.span = self.limit = 0
         self.topic_hint = -1
+        self.in_entries = False
         self.names = _TEXT
         self.key_at = array("q", bytes(8 * _ROW_KEYS))
         self.key_size = array("q", bytes(8 * _ROW_KEYS))
@@ -168,8 +187,34 @@ class WindowWalk:
         if not cython.compiled:
             window, slots, entries, text = views(window, slots, entries, text)
         self.window, self.slots, self.entries, self.text = window, slots, entries, text
+        self.limit = len(window)
         with cython.nogil:
             status = self._walk(place, base)
+        return status
+
+    def walk_spans(
+        self, window: Bytes, physical_offset: int, begins: ReadLongs, ends: ReadLongs, slots: ReadInts,
+        entries: ReadLongRows, text: Bytes,
+    ) -> int:  # fmt: skip
+        """The same of the messages in spans of the window, from number `span` on, each of which they fill.
+
+        `span` is then the first one that was not walked to its end.
+        """
+        status: cython.int = _WINDOW_END
+        base: cython.longlong = physical_offset
+        if not cython.compiled:
+            window, begins, ends, slots, entries, text = views(window, begins, ends, slots, entries, text)
+        self.window, self.slots, self.entries, self.text = window, slots, entries, text
+        with cython.nogil:
+            while self.span < len(begins):
+                self.limit = ends[self.span]
+                self.position = max(self.position, begins[self.span])
+                if self.position < 0 or self.limit > len(self.window):
+                    out_of_range(self.limit)
+                status = self._walk(self.limit, base)
+                if status != _WINDOW_END or self.position != self.limit:
+                    break
+                self.span += 1
         return status
 
     def _walk(self, stop: cython.Py_ssize_t, base: cython.longlong) -> cython.int:
@@ -179,6 +224,12 @@ class WindowWalk:
             if self.row >= self.longs.shape[1] or self.keys + _ROW_KEYS > len(self.key_hash):
                 return _FULL
             self.at = self.position
+            if self.in_entries:
+                status = self._entry_head(base + self.at)
+                if status == _PASSED:
+                    continue
+                if status != _GOOD:
+                    return status
             status = self._frame(base + self.at)
             if status != _GOOD:
                 return status
@@ -206,9 +257,27 @@ class WindowWalk:
             self.position += self.size
         return _WINDOW_END
 
+    def _entry_head(self, physical_offset: cython.longlong) -> cython.int:
+        """_PASSED where a good head of a DLedger entry was stepped over, _GOOD where none begins. (entry_head_size)"""
+        left: cython.Py_ssize_t = len(self.window) - self.at
+        body: cython.int
+        if left < _ENTRY + _BODY_LENGTH_SIZE:
+            return _WINDOW_END
+        if int_at(self.window, self.at) != _ENTRY_MAGIC:
+            return _GOOD
+        body = int_at(self.window, self.at + _ENTRY_BODY_AT)
+        if body < 0 or body > 0x7FFFFFFF - _ENTRY or int_at(self.window, self.at + _ENTRY_SIZE_AT) != body + _ENTRY:
+            return _STOPPED
+        if long_at(self.window, self.at + _ENTRY_POS_AT) != physical_offset:
+            return _STOPPED
+        if body and int_at(self.window, self.at + _ENTRY) != body:
+            return _STOPPED
+        self.position += _ENTRY
+        return _PASSED
+
     def _frame(self, physical_offset: cython.longlong) -> cython.int:
         """_GOOD where size, magic, position and lengths of the frame hold; its parts. (decode_message)"""
-        left: cython.Py_ssize_t = len(self.window) - self.at
+        left: cython.Py_ssize_t = self.limit - self.at
         magic: cython.int
         head: cython.Py_ssize_t
         variable: cython.Py_ssize_t

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from rmqctl.formats.config_json import format_config_json
 from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, UsageError, counted
+from rmqctl.formats.notebook import as_html
 from rmqctl.store.answers.config_offsets import (
     LMQ_TABLE,
     OFFSET_TABLE,
@@ -22,6 +23,7 @@ from rmqctl.store.answers.config_offsets import (
     offset_key,
     offsets_of,
 )
+from rmqctl.store.answers.undispatched import undispatched
 from rmqctl.store.config.config_database import LMQ_OFFSETS
 from rmqctl.store.config.config_files import (
     ConfigFile,
@@ -34,8 +36,8 @@ from rmqctl.store.config.config_files import (
     refuse_database,
 )
 from rmqctl.store.journal.change import PlannedChange, changing
-from rmqctl.store.journal.plan import install_config
-from rmqctl.store.options import ChangeOptions
+from rmqctl.store.journal.plan import WriteRange, install_config
+from rmqctl.store.options import ChangeOptions, Events
 from rmqctl.store.pop.records import RETRY_PREFIX
 from rmqctl.store.queues.dispatch import LMQ_PREFIX
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
@@ -210,6 +212,8 @@ class OffsetChange(NamedTuple):
 class OffsetsReport:
     """What was changed, or with `dry_run` would be. `rows`: every queue looked at, those too that stay as they are."""
 
+    _repr_html_ = as_html
+
     rows: list[OffsetChange] = field(default_factory=list)
     changed: int = 0
     skipped: int = 0
@@ -222,29 +226,40 @@ class OffsetsReport:
 
 class Deciding(NamedTuple):
     """What a change of offsets decides by: the store under its lock, and its offsets. `tell` takes what is to be said
-    of the change as a whole, `write` another config file that is to change with it."""
+    of the change as a whole, `write` another config file that is to change with it, `patch` bytes of a file of the
+    commitlog with their place in it. `behind`: what queues lack at their ends."""
 
     reader: StoreReader
     file: OffsetFile
     tell: Callable[[str], None]
     write: Callable[[Path, bytes], None]
+    patch: Callable[[Path, int, bytes], None]
+    behind: Mapping[tuple[str, int], int] = {}
 
     def row(self, group: str, topic: str, queue_id: int, after: int | None, detail: str = "") -> OffsetChange:
         """The change of one queue to the offset `after`, with what follows from it."""
         before = self.file.offsets(group, topic).get(queue_id)
-        return with_bounds(self.reader, OffsetChange(group, topic, queue_id, before, after, detail=detail))
+        row = OffsetChange(group, topic, queue_id, before, after, detail=detail)
+        return with_bounds(self.reader, row, self.behind)
 
     def bounds(self, queue: AnyConsumeQueue) -> tuple[int, int]:
         """First offset and end of a queue."""
         return bounds_of(self.reader, queue)
 
 
-def with_bounds(reader: StoreReader, row: OffsetChange) -> OffsetChange:
-    """Return `row` with the beginning and the end of its queue, and what follows from the change."""
+def queues_lack(files: StoreFiles, tell: Callable[[str], None]) -> Mapping[tuple[str, int], int]:
+    """Return how many messages of the log's end are in no queue after a crash, by queue, and tell that there are."""
+    return undispatched(files, Events(damage=lambda error: tell(error.message))).slots
+
+
+def with_bounds(reader: StoreReader, row: OffsetChange, behind: Mapping[tuple[str, int], int] = {}) -> OffsetChange:
+    """Return `row` with the beginning and the end of its queue, and what follows from the change. `behind`: messages
+    that the log holds after the ends of queues."""
     queue = reader.files.queues.find(row.topic, row.queue_id)
     if queue is None:
         return row._replace(detail=row.detail or "the queue has no files, so its end is not known")
     begin, end = bounds_of(reader, queue)
+    end += behind.get((row.topic, row.queue_id), 0)
     row = row._replace(min_offset=begin, max_offset=end)
     if row.before is None or row.after is None:
         return row
@@ -274,7 +289,13 @@ def change_offsets(files: StoreFiles, decide: Decision, change: ChangeOptions) -
         if file.source not in (None, file.path):
             report.notes.append(f"{file.path} is missing, empty or damaged: its backup is what is changed")
         others: dict[Path, bytes] = {}
-        report.rows = decide(Deciding(StoreReader(planned.files), file, report.notes.append, others.__setitem__))
+
+        def patch(path: Path, offset: int, data: bytes) -> None:
+            planned.plan.add(WriteRange(path, offset, data))
+
+        tell = report.notes.append
+        behind = queues_lack(planned.files, tell)
+        report.rows = decide(Deciding(StoreReader(planned.files), file, tell, others.__setitem__, patch, behind))
         _plan(planned, file, report)
         for path, data in others.items():
             plan_file(planned, path, data)
@@ -286,15 +307,17 @@ def change_offsets(files: StoreFiles, decide: Decision, change: ChangeOptions) -
 def _plan(change: PlannedChange, file: OffsetFile, report: OffsetsReport) -> None:
     changed: dict[tuple[str, str], dict[int, int | None]] = {}
     for row in report.rows:
+        is_patched = bool(change.plan.operations)
+        if row.is_change or is_patched:
+            report.skipped += row.skipped or 0
+            report.again += row.again or 0
         if row.is_change:
             changed.setdefault((row.group, row.topic), {})[row.queue_id] = row.after
             report.changed += 1
-            report.skipped += row.skipped or 0
-            report.again += row.again or 0
+    change.plan.messages_skipped = report.skipped
     if not changed:
         return
     _require_plain(file)
-    change.plan.messages_skipped = report.skipped
     plan_file(change, file.path, content_with(file, changed, time.time_ns() // 1_000_000))
 
 
@@ -307,7 +330,7 @@ def plan_file(change: PlannedChange, path: Path, data: bytes) -> None:
 
 
 def _require_plain(file: OffsetFile) -> None:
-    """A broker reads nothing of a file in which an offset is none: what is changed in it would have no effect."""
+    """A broker ignores a whole file in which an offset is invalid: a change of the file would have no effect."""
     for key, queues in file.table.items():
         good = isinstance(queues, dict) and all(
             isinstance(offset, int) and not isinstance(offset, bool) for offset in queues.values()
@@ -323,7 +346,6 @@ def _require_plain(file: OffsetFile) -> None:
 # What offsets a group is to have: at a time, at an offset, at either end, as another group, as another file says.
 
 Preference = Literal["larger", "smaller", "replace"]
-PREFERENCES: tuple[Preference, ...] = ("larger", "smaller", "replace")
 _SEPARATOR = "@"
 _NEW_GROUP = "--new-group lets a group begin there that is not known yet"
 
@@ -354,8 +376,8 @@ def set_offset(
 def reset_offsets(
     group: str, topic: str, to: ResetTo, queue_id: int | None = None, *, new_group: bool = False
 ) -> Decision:
-    """All queues of a topic that have files, or one. A time gives the first message stored at or after it, the end
-    where there is none (ConsumeQueue#getOffsetInQueueByTime).
+    """All queues of a topic that have files, or one. A time gives the first message stored at or after it, else the end
+    (ConsumeQueue#getOffsetInQueueByTime).
 
     RefusedError for an offset outside of a queue, and for a store that was not closed cleanly: the ends of its queues
     are not certain. NotFoundError for an unknown group (unless `new_group`), topic or queue; UnsupportedError for
@@ -527,14 +549,12 @@ def _place(deciding: Deciding, queue: AnyConsumeQueue, to: ResetTo) -> int:
 
 def require_inside(row: OffsetChange, verb: str = "set") -> None:
     """As a broker refuses a target outside of the queue (AdminBrokerProcessor#resetOffsetInner)."""
-    hint = f"`rmqctl offsets {verb} --anywhere` sets it all the same; `rmqctl ls --queues` lists the ends"
-    place = f"of {row.topic} queue {row.queue_id}"
+    hint = f"`rmqctl offsets {verb} --anywhere` sets the offset anyway; `rmqctl ls --queues` lists the ends"
+    place = f"{row.topic} queue {row.queue_id}"
     if row.max_offset is None or row.min_offset is None:
-        raise RefusedError(f"the end {place} is not known: it has no files", hint=hint)
+        raise RefusedError(f"the end of {place} is unknown: it has no files", hint=hint)
     if row.after is not None and not row.min_offset <= row.after <= row.max_offset:
-        raise RefusedError(
-            f"{row.after} lies outside {place}, which is {row.min_offset} to {row.max_offset}", hint=hint
-        )
+        raise RefusedError(f"{row.after} is outside {place}, which has {row.min_offset} to {row.max_offset}", hint=hint)
 
 
 def _require_group(deciding: Deciding, group: str, new_group: bool) -> None:

@@ -12,7 +12,7 @@ from rmqctl.store.answers.config_offsets import DELAY_FILE, OFFSET_TABLE, offset
 from rmqctl.store.answers.delays import unknown_level
 from rmqctl.store.config.config_files import load_what_is_left, next_version
 from rmqctl.store.journal.change import changing
-from rmqctl.store.offsets.change import OffsetChange, OffsetsReport, plan_file, require_inside, with_bounds
+from rmqctl.store.offsets.change import OffsetChange, OffsetsReport, plan_file, queues_lack, require_inside, with_bounds
 from rmqctl.store.options import ChangeOptions
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.read.reader import StoreReader
@@ -39,7 +39,8 @@ def set_delay_offset(
         if loaded is not None and loaded.source != path:
             report.notes.append(f"{path} is missing, empty or damaged: its backup is what is changed")
         table = content.get(OFFSET_TABLE) or {}
-        row = _row(StoreReader(planned.files), level, offsets_of(table).get(level), offset)
+        behind = queues_lack(planned.files, report.notes.append)
+        row = _row(StoreReader(planned.files), level, offsets_of(table).get(level), offset, behind)
         if not anywhere:
             _require_level(planned.files, level)
             require_inside(row, "set-delay")
@@ -53,11 +54,13 @@ def set_delay_offset(
     return report
 
 
-def _row(reader: StoreReader, level: int, before: int | None, offset: int) -> OffsetChange:
+def _row(
+    reader: StoreReader, level: int, before: int | None, offset: int, behind: Mapping[tuple[str, int], int]
+) -> OffsetChange:
     """The change of one level. A broker begins at 0 with a level that its file does not name
     (ScheduleMessageService#start)."""
     detail = f"delay level {level}"
-    row = with_bounds(reader, OffsetChange("", SCHEDULE_TOPIC, level - 1, before or 0, offset, detail=detail))
+    row = with_bounds(reader, OffsetChange("", SCHEDULE_TOPIC, level - 1, before or 0, offset, detail=detail), behind)
     return row._replace(before=before)
 
 

@@ -22,6 +22,7 @@ from rmqctl.store.answers.config_offsets import (
     offsets_of,
     unread_part,
 )
+from rmqctl.store.answers.undispatched import Undispatched, lost_queues, undispatched
 from rmqctl.store.config.config_database import database_of
 from rmqctl.store.config.config_files import (
     MISSING,
@@ -39,6 +40,7 @@ from rmqctl.store.files.reading import is_there, read_small_file
 from rmqctl.store.options import Events
 from rmqctl.store.pop.records import RETRY_PREFIX, pop_retry_topics
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
+from rmqctl.store.read.filter import TopicFilter
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
 
@@ -51,8 +53,8 @@ class KeptOffset(NamedTuple):
     """One offset as config/ keeps it. `kind`: of a consumer group, of the clients of a broadcasting one (the smallest
     of theirs), or of a delay level (the next message to be delivered; `queue_id` is the level - 1, `group` None).
 
-    `offset` stands in the file, `backup_offset` in its backup; None where it does not. `min_offset` and `max_offset`
-    are those of the queue, None where it has no files.
+    `offset` is from the file, `backup_offset` from its backup; None if missing there. `min_offset` and `max_offset` are
+    those of the queue, None where it has no files.
     """
 
     kind: str
@@ -87,17 +89,22 @@ def kept_offsets(
     rows = [*_consumers(pair, reader.events, home.path)]
     if group is None:
         rows += _delays(_pair(config / DELAY_FILE, reader.events))
-    bounds = _Bounds(reader)
-    for row in sorted(rows, key=lambda row: (row.kind == DELAY, row.group or "", row.topic, row.kind, row.queue_id)):
-        if group in (None, row.group) and topic in (None, row.topic) and queue_id in (None, row.queue_id):
-            yield bounds.told(row)
+    wanted = [row for row in rows if group in (None, row.group) and topic in (None, row.topic)]
+    wanted = [row for row in wanted if queue_id in (None, row.queue_id)]
+    if not wanted:
+        return  # queues that are lost hide no offset
+    meant = TopicFilter() if topic is None else TopicFilter.of_one(topic)
+    bounds = _Bounds(reader, undispatched(reader.files, reader.events, meant))
+    for row in sorted(wanted, key=lambda row: (row.kind == DELAY, row.group or "", row.topic, row.kind, row.queue_id)):
+        yield bounds.told(row)
 
 
 class _Bounds:
     """Beginning and end of queues, as far as they can be known."""
 
-    def __init__(self, reader: StoreReader) -> None:
+    def __init__(self, reader: StoreReader, behind: Undispatched) -> None:
         self._reader = reader
+        self._behind = behind
         self._is_readable = True
 
     def told(self, row: KeptOffset) -> KeptOffset:
@@ -117,6 +124,8 @@ class _Bounds:
             return row
         if queue is None:
             return row
+        if new := self._behind.slots[row.topic, row.queue_id]:
+            row = row._replace(detail=in_one(row.detail, f"the log holds {counted(new, 'message')} after its end"))
         return row._replace(min_offset=queue.min_offset(files.log.min_offset), max_offset=queue.max_offset)
 
 
@@ -170,7 +179,9 @@ def _consumers(pair: _Pair, events: Events, path: Path) -> Iterator[KeptOffset]:
         for number, offset in here.items():
             if not offsets_of({number: offset}):
                 events.damaged(
-                    CorruptError(f"{owner.topic}@{owner.group} queue {number}: {offset!r} is none", file=path)
+                    CorruptError(
+                        f"{owner.topic}@{owner.group} queue {number}: {offset!r} is not a valid offset", file=path
+                    )
                 )
         kind = BROADCAST if owner.is_broadcast else CONSUMER
         for number in dict.fromkeys([*offsets, *others]):
@@ -250,6 +261,8 @@ class _Lint:
         self._files = files
         self._now = now
         self._events = events
+        self._behind = undispatched(files, events)
+        self._lost = {(one.topic, one.queue_id) for one in lost_queues(files).found}
         self._names_known = KnownNames.of(files)
         self._groups, self._topics = self._names_known.groups, self._names_known.topics
         if self._groups is None or self._topics is None:
@@ -302,7 +315,7 @@ class _Lint:
         self.problems.append(OffsetProblem(weight, "damaged", path, detail=f"{how_it_is(found)}: {why}"))
 
     def table(self, loaded: ConfigFile | None) -> Mapping[Any, Any] | None:
-        """The table of offsets, None where there is none."""
+        """Return the table of offsets, None without one."""
         table = loaded.content.get(OFFSET_TABLE) if loaded and isinstance(loaded.content, dict) else None
         return {**table, **light_offsets(loaded.content if loaded else None)} if isinstance(table, dict) else None
 
@@ -313,12 +326,14 @@ class _Lint:
         version = file.content["dataVersion"]
         fields = ("counter", "stateVersion", "timestamp")
         if not isinstance(version, dict) or not all(isinstance(version.get(name), int) for name in fields):
-            yield OffsetProblem("error", "data-version", file.source, detail="dataVersion is none: not three numbers")
+            yield OffsetProblem(
+                "error", "data-version", file.source, detail="dataVersion is invalid: not three numbers"
+            )
             return
         if min(version[name] for name in fields) < 0:
             yield OffsetProblem("warning", "data-version", file.source, detail="dataVersion has a negative number")
         if version["timestamp"] > self._now + _DAY_MS:
-            detail = "dataVersion lies in the future: a slave's offsets may never count as newer"
+            detail = "dataVersion is in the future: a slave's offsets may never count as newer"
             yield OffsetProblem("warning", "data-version", file.source, found=version["timestamp"], detail=detail)
         before = backup.content.get("dataVersion") if backup and isinstance(backup.content, dict) else None
         counter = before.get("counter") if isinstance(before, dict) else None
@@ -367,7 +382,7 @@ class _Lint:
         is_by_pop = topic.startswith(pop_retry_topics(group)) and owner not in (groups or ())
         if topic.startswith(RETRY_PREFIX) and not is_by_pop:
             if owner != group:
-                detail = f"the retry topic of group {owner!r}, which nobody else consumes"
+                detail = f"the retry topic of group {owner!r}, for which it is reserved"
                 yield here._replace(weight="notice", problem="retry-of-another", detail=detail)
             if groups is not None and owner not in groups:
                 detail = f"there is no group {owner!r}"
@@ -386,12 +401,12 @@ class _Lint:
             queue_id = int(number)
             at = here._replace(queue_id=queue_id, found=offset if isinstance(offset, int | str) else None)
             if queue_id in seen:
-                yield at._replace(problem="queue-twice", detail="the queue stands there twice, once in quotes")
+                yield at._replace(problem="queue-twice", detail="the file has the queue twice, once in quotes")
             seen.add(queue_id)
             if not isinstance(offset, int) or isinstance(offset, bool):
                 yield at._replace(problem="malformed-offset", detail=f"{offset!r} is no offset")
             elif offset < 0:
-                detail = "a negative offset is none: clients decide where they begin"
+                detail = "negative offsets are ignored: clients decide where they begin"
                 yield at._replace(weight="warning", problem="negative", detail=detail)
             else:
                 yield from self._place(at, topic, queue_id, offset)
@@ -406,12 +421,18 @@ class _Lint:
             if offset and (count is None or queue_id >= count):
                 detail = "neither a queue nor topics.json has it"
                 yield at._replace(weight="warning", problem="unknown-queue", detail=detail)
+            elif offset and (topic, queue_id) in self._lost:
+                detail = "the queue has no files, so its end is not known: `rmqctl recover` makes it from the log"
+                yield at._replace(weight="notice", problem="past-end", detail=detail)
             elif offset:
                 detail = f"the queue has no files: {counted(offset, 'message')} past its end, if it is lost"
                 yield at._replace(weight="warning", problem="past-end", expected=0, detail=detail)
             return
         begin, end = queue.min_offset(self._files.log.min_offset), queue.max_offset
-        if offset > end:
+        if end < offset <= end + self._behind.slots[topic, queue_id]:
+            detail = "within what the log holds after the end of the queue"
+            yield at._replace(weight="notice", problem="past-end", expected=end, detail=detail)
+        elif offset > end:
             detail = f"{counted(offset - end, 'message')} past the end"
             yield at._replace(weight="warning", problem="past-end", expected=end, detail=detail)
         elif offset < begin:

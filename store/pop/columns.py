@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rmqctl.store.log.columns import Flags, Int64s
+from rmqctl.store.log.parallel import give_back_memory
 from rmqctl.store.pop.records import (
     FS,
     IN_TIMER,
@@ -20,11 +23,14 @@ from rmqctl.store.pop.records import (
     Totals,
 )
 
+if TYPE_CHECKING:
+    from rmqctl.store.pop.record_rows import RecordRows
+
 _ALL_BITS = (1 << 32) - 1
 _ANY = np.iinfo(np.int64).max
 
 # how many bits are set in each byte
-_BITS = np.array([number.bit_count() for number in range(256)], np.uint8)
+_BITS = np.array(list(map(int.bit_count, range(256))), np.uint8)
 # the messages of a record that leaves no offset out
 _REACH = MOST_AT_ONCE + 1
 _Longs = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -103,6 +109,47 @@ class PopColumns:
             self._ack_lost.append(is_lost)
         self._is_matched = False
 
+    def add_rows(
+        self, found: RecordRows, revives: list[tuple[str, int]], places: Int64s, offsets: Int64s, physical: Int64s,
+        is_lost: Flags,
+    ) -> None:  # fmt: skip
+        """Take the records of a batch. `revives`: the topics and queues that they are for, by the number of whose they
+        are; `places`, `offsets` of records in their queue, `physical` ones and `is_lost` by row."""
+        numbers = np.zeros(len(found.owners.keys), np.int32)
+        rows = np.concatenate([found.checkpoints.rows, found.acks.rows])
+        for number in np.flatnonzero(np.bincount(found.owners.number_of[rows], minlength=1)).tolist():
+            group, topic, queue_id, revive = found.owners.keys[number]
+            numbers[number] = self._number(PopOwner(group, topic, queue_id, FS, *revives[revive]))
+        own, base = found.checkpoints, len(self._owner)
+        for at, distances in own.gaps.items():
+            self._gaps[base + at] = len(self._distances)
+            self._distances.extend(distances)
+        flags = is_lost[own.rows] | own.suspend << 1
+        for column, values in (
+            (self._owner, numbers[found.owners.number_of[own.rows]]),
+            (self._count, own.number.astype(np.uint8)),
+            (self._start, own.start),
+            (self._popped, own.popped_at),
+            (self._invisible, own.invisible),
+            (self._acked, own.acked.astype(np.uint32)),
+            (self._flags, flags.astype(np.uint8)),
+            (self._place, places[own.rows]),
+            (self._record, offsets[own.rows]),
+            (self._physical, physical[own.rows]),
+        ):
+            column.frombytes(np.ascontiguousarray(values).data.cast("B"))
+        acks = found.acks
+        for column, values in (
+            (self._ack_owner, numbers[found.owners.number_of[acks.rows]]),
+            (self._ack_start, acks.start),
+            (self._ack_popped, acks.popped_at),
+            (self._ack_offset, acks.offset),
+            (self._ack_place, places[acks.rows]),
+            (self._ack_lost, is_lost[acks.rows].astype(np.uint8)),
+        ):
+            column.frombytes(np.ascontiguousarray(values).data.cast("B"))
+        self._is_matched = False
+
     def _number(self, owner: PopOwner) -> int:
         found = self._number_of.get(owner)
         if found is None:
@@ -117,6 +164,7 @@ class PopColumns:
         if self._is_matched:
             return
         self._is_matched = True
+        give_back_memory()
         checkpoints = len(self._owner)
         owner = np.concatenate([_ints(self._owner), _ints(self._ack_owner)])
         popped = np.concatenate([_longs(self._popped), _longs(self._ack_popped)])

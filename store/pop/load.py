@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError, UnreadableError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.answers.config_offsets import offset_key, table_in, unread_part
 from rmqctl.store.files.layout import is_database
+from rmqctl.store.log.column_walk import columns_at
+from rmqctl.store.log.columns import Flags, Int64s, MessageColumns, TopicIds
+from rmqctl.store.native.tables import Columns
 from rmqctl.store.pop.columns import PopColumns
 from rmqctl.store.pop.records import (
     IN_TIMER,
@@ -27,14 +33,22 @@ from rmqctl.store.pop.records import (
     ordered_pop,
     revive_queues,
     revive_record,
+    timer_queue,
 )
-from rmqctl.store.queues.dispatch import TIMER_TOPIC
+from rmqctl.store.queues.consumequeue import QueueUnit
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.timer.recovered import pending_messages, recover_timer
+from rmqctl.store.timer.pending import pending_messages, ways_of
+from rmqctl.store.timer.recovered import recover_timer
+from rmqctl.store.timer.timed_columns import UnitRows, in_order, units_of
 
 ReadsNext = Callable[[str, str, int], int | None]
 """What a group (first) reads next in a topic's queue; None where that is not kept."""
+
+
+_LOW_WORD = (1 << 32) - 1
+# what RowReader reads
+_NEEDS = Columns.HEAD | Columns.TOPIC | Columns.BYTES
 
 
 class ReviveMessage(NamedTuple):
@@ -61,24 +75,48 @@ class UnusableRecordError(CorruptError):
 RecordLook = Callable[[ReviveMessage | bytes, PopCheckpoint | Acknowledgement | KvEntry], None]
 
 
-def load_columns(reader: StoreReader, reads_next: ReadsNext, look: RecordLook | None = None) -> PopColumns:
+class ReviveBatch(NamedTuple):
+    """Messages with records, as columns: `revives` are the topics and queues that they are for, `revive` the number of
+    each one's; the others as of ReviveMessage."""
+
+    batch: MessageColumns
+    revives: list[tuple[str, int]]
+    revive: Int64s
+    place: Int64s
+    record_offset: Int64s
+    is_lost: Flags
+
+    def message(self, row: int) -> ReviveMessage:
+        """Return one of them. FrameDamage if the log was changed meanwhile."""
+        where = (self.revives[int(self.revive[row])], int(self.place[row]), int(self.record_offset[row]))
+        return ReviveMessage(self.batch.message(row), *where, bool(self.is_lost[row]))
+
+
+def load_columns(
+    reader: StoreReader, reads_next: ReadsNext, look: RecordLook | None = None, *, sees_all: bool = False
+) -> PopColumns:
     """Return all records that are not settled. What is malformed or damaged is reported, and left out. `look` gets each
-    record with where it is from. UnreadableError."""
-    found = PopColumns()
-    for one in revive_messages(reader, reads_next):
-        try:
-            record = revive_record(one.message.properties().get(names.TAGS), one.message.plain_body())
-        except (RecordError, RmqctlError) as error:
-            said = f"{one.name} is no checkpoint and no acknowledgement of POP: {error.args[0]}"
-            reader.events.damaged(UnusableRecordError(said, physical_offset=one.message.physical_offset))
+    record that is not as brokers write it, with where it is from; with `sees_all` every one. UnreadableError."""
+    found, rows = PopColumns(), None
+    for one in _revived(reader, reads_next):
+        if isinstance(one, ReviveMessage):
+            _add(found, reader, one, look)
             continue
-        if look is not None and record is not None:
-            look(one, record)
-        if isinstance(record, PopCheckpoint):
-            where = (one.place, one.record_offset, one.message.physical_offset)
-            found.add(record, one.revive, where, is_lost=one.is_lost)
-        elif record is not None:
-            found.add_ack(record, one.revive, one.place, is_lost=one.is_lost)
+        left: Iterable[int] = range(len(one.batch))
+        if not sees_all:
+            from rmqctl.store.pop.record_rows import RowReader
+
+            rows = rows or RowReader()
+            read = rows.read(one.batch, one.revive)
+            found.add_rows(read, one.revives, one.place, one.record_offset, one.batch.physical_offset, one.is_lost)
+            left = read.left.tolist()
+        for row in left:
+            try:
+                message = one.message(row)
+            except CorruptError as error:
+                reader.events.damaged(error)
+            else:
+                _add(found, reader, message, look)
     for key, entry in kv_entries(reader):
         if isinstance(entry, KvEntry):
             found.add_entry(entry)
@@ -89,34 +127,102 @@ def load_columns(reader: StoreReader, reads_next: ReadsNext, look: RecordLook | 
     return found
 
 
+def _add(found: PopColumns, reader: StoreReader, one: ReviveMessage, look: RecordLook | None) -> None:
+    try:
+        record = revive_record(one.message.properties().get(names.TAGS), one.message.plain_body())
+    except (RecordError, RmqctlError) as error:
+        said = f"{one.name} is no checkpoint and no acknowledgement of POP: {error.args[0]}"
+        reader.events.damaged(UnusableRecordError(said, physical_offset=one.message.physical_offset))
+        return
+    if look is not None and record is not None:
+        look(one, record)
+    if isinstance(record, PopCheckpoint):
+        where = (one.place, one.record_offset, one.message.physical_offset)
+        found.add(record, one.revive, where, is_lost=one.is_lost)
+    elif record is not None:
+        found.add_ack(record, one.revive, one.place, is_lost=one.is_lost)
+
+
 def revive_messages(reader: StoreReader, reads_next: ReadsNext) -> Iterator[ReviveMessage]:
     """Yield the messages behind the offsets of the revive group, and those that wait in the timer for its topic."""
-    queues = revive_queues(reader.files)
-    if not queues:
-        return
+    for one in _revived(reader, reads_next):
+        if isinstance(one, ReviveMessage):
+            yield one
+        else:
+            yield from map(one.message, range(len(one.batch)))
+
+
+def _revived(reader: StoreReader, reads_next: ReadsNext) -> Iterator[ReviveBatch | ReviveMessage]:
+    """Yield these, as many at once as are as usual."""
+    queues, timer = revive_queues(reader.files), timer_queue(reader.files)
+    if queues:
+        yield from _in_topics(reader, queues, reads_next)
+    if timer is not None:
+        yield from _in_timer(reader, timer)
+
+
+def _in_topics(
+    reader: StoreReader, queues: list[AnyConsumeQueue], reads_next: ReadsNext
+) -> Iterator[ReviveBatch | ReviveMessage]:
+    """Yield the messages of these queues in the order of the log, in which they alternate."""
+    topics, revives, streams = TopicIds(), [(queue.topic, queue.queue_id) for queue in queues], []
     for queue in queues:
         # its offset is that of the last record that is settled, where those of other groups are the next to read
         settled = reads_next(REVIVE_GROUP, queue.topic, queue.queue_id)
         begin = max(queue.min_offset(reader.files.log.min_offset), 0 if settled is None else settled + 1)
-        yield from _in_topic(reader, queue, begin)
-    yield from _in_timer(reader)
+        streams.append(units_of(queue, begin, queue.max_offset))
+    of_queues = np.array([queue.queue_id for queue in queues], np.int64)
+    for number, units in _in_log_order(streams):
+        offsets = units["queue_offset"].copy()
+        places = units["physical_offset"].copy(), units["size"].astype(np.int64)
+        for part, batch in columns_at(reader.files.log, *places, topics, _NEEDS):
+            alone: Iterable[int] = range(part.start, part.stop)
+            if batch is not None:
+                at, of = offsets[part], number[part]
+                fits = (batch.queue_id == of_queues[of]) & (batch.queue_offset == at)
+                for one in set(of.tolist()):
+                    is_topic = np.array([name == revives[one][0] for name in batch.topics.names], np.bool_)
+                    fits &= (of != one) | is_topic[batch.topic_id]
+                chosen, at = batch if fits.all() else batch.take(np.flatnonzero(fits)), at[fits]
+                yield ReviveBatch(chosen, revives, of[fits], at, at, np.zeros(len(at), np.bool_))
+                alone = (part.start + np.flatnonzero(~fits)).tolist()
+            for row in alone:
+                unit, one = QueueUnit(*units[row].tolist()), int(number[row])
+                try:
+                    message = reader.view_without_ext(queues[one]).message_of(unit)
+                    yield ReviveMessage(message, revives[one], unit.queue_offset, unit.queue_offset)
+                except NotFoundError:  # removed by a cleaner while we looked
+                    continue
+                except CorruptError as error:
+                    reader.events.damaged(error)
 
 
-def _in_topic(reader: StoreReader, queue: AnyConsumeQueue, begin: int) -> Iterator[ReviveMessage]:
-    view = reader.view_without_ext(queue)
-    for unit in queue.units(begin, queue.max_offset):
-        try:
-            yield ReviveMessage(
-                view.message_of(unit), (queue.topic, queue.queue_id), unit.queue_offset, unit.queue_offset
-            )
-        except NotFoundError:  # removed by a cleaner while we looked
-            continue
-        except CorruptError as error:
-            reader.events.damaged(error)
+def _in_log_order(streams: list[Iterator[UnitRows]]) -> Iterator[tuple[Int64s, UnitRows]]:
+    """Yield the units of all streams with their numbers by physical offset, some at a time."""
+    held: dict[int, UnitRows] = {}
+    left = dict(enumerate(streams))
+    while True:
+        for number in [number for number in left if number not in held]:
+            units = next(left[number], None)
+            if units is None:
+                del left[number]
+            else:
+                held[number] = units[np.argsort(units["physical_offset"], kind="stable")]
+        if not held:
+            return
+        bound = min(int(units["physical_offset"][-1]) for units in held.values())
+        taken = {}
+        for number, units in list(held.items()):
+            end = int(np.searchsorted(units["physical_offset"], bound, side="right"))
+            taken[number], held[number] = units[:end], units[end:]
+            if end == len(units):
+                del held[number]
+        joined = np.concatenate(list(taken.values()))
+        order = np.argsort(joined["physical_offset"], kind="stable")
+        yield np.repeat(np.array(list(taken), np.int64), list(map(len, taken.values())))[order], joined[order]
 
 
-def _in_timer(reader: StoreReader) -> Iterator[ReviveMessage]:
-    queue = reader.files.queues.find(TIMER_TOPIC, 0)
+def _in_timer(reader: StoreReader, queue: AnyConsumeQueue) -> Iterator[ReviveBatch | ReviveMessage]:
     try:
         timer = recover_timer(reader, queue)
     except CorruptError as error:
@@ -125,14 +231,25 @@ def _in_timer(reader: StoreReader) -> Iterator[ReviveMessage]:
     except UnreadableError as error:
         reader.events.damaged(unread_part(error))
         return
-    for one in pending_messages(reader, queue, timer).messages:
-        if one.topic.startswith(REVIVE_PREFIX):
-            try:
-                message = reader.lookup(one.physical_offset)
-            except NotFoundError:
-                continue
-            revive = (one.topic, -1 if one.queue_id is None else one.queue_id)
-            yield ReviveMessage(message, revive, IN_TIMER, one.queue_offset, one.is_lost)
+    pending = pending_messages(reader, queue, timer)
+    del timer
+    rows = in_order(pending.of_topics(lambda topic: topic.startswith(REVIVE_PREFIX)), "physical_offset")
+    keys = rows["topic"].astype(np.int64) << 32 | rows["queue_id"] + 1
+    known, number = np.unique(keys, return_inverse=True)
+    revives = [(pending.topics[key >> 32], (key & _LOW_WORD) - 1) for key in known.tolist()]
+    columns = (rows["queue_offset"].copy(), ways_of(rows) == 0)
+    places, sizes = rows["physical_offset"].copy(), rows["size"].astype(np.int64)
+    del pending, rows
+    for part, batch in columns_at(reader.files.log, places, sizes, TopicIds(), _NEEDS):
+        offsets, is_lost = (column[part] for column in columns)
+        if batch is not None:
+            at = np.full(len(batch), IN_TIMER, np.int64)
+            yield ReviveBatch(batch, revives, number[part], at, offsets, is_lost)
+            continue
+        for place, one, offset, lost in zip(places[part], number[part], offsets, is_lost, strict=True):
+            with contextlib.suppress(NotFoundError):
+                message = reader.lookup(int(place))
+                yield ReviveMessage(message, revives[int(one)], IN_TIMER, int(offset), bool(lost))
 
 
 def kv_entries(reader: StoreReader) -> Iterator[tuple[bytes, KvEntry | CorruptError]]:

@@ -6,12 +6,14 @@ Each kind is declared once, as a table of fields; decoding, checking and encodin
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from rmqctl.formats import properties as names
 from rmqctl.formats.checksums import parse_long
 from rmqctl.formats.errors import CorruptError
+from rmqctl.store.queues.dispatch import TIMER_TOPIC
 
 if TYPE_CHECKING:
     from rmqctl.store.queues.queue_table import AnyConsumeQueue
@@ -27,16 +29,18 @@ CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG = "ck", "ack", "bAck"
 RETRY_PREFIX = "%RETRY%"
 POP_SEPARATORS = ("+", "_")
 """Between group and topic in the name of a retry topic of POP: of its second version, and of its first."""
-# a checkpoint is delivered before the acknowledgements of its messages
-_EARLY_MS = 1000
+EARLY_MS = 1000
+"""How many ms a checkpoint is delivered before the acknowledgements of its messages."""
+DELIVER_MS = names.TIMER_PROPERTIES[-1]
 MOST_AT_ONCE = 32
 """Messages that one pop hands out (PopMessageProcessor); their acknowledgements are the bits of an int."""
 RETRY_FLAGS = (0, 1, 2)
 """retryFlag of an entry of kvStore/: the topic itself, a retry topic of the first or of the second version."""
-_INT, _LONG, _TEXT, _OFFSETS, _BOOL = "int", "long", "text", "offsets", "bool"
+INT, LONG, TEXT, OFFSETS, BOOL, NOTE = "int", "long", "text", "offsets", "bool", "note"
+"""Kinds of fields."""
 # longs have a bit less than Java's, so that no sum or difference of two overflows
-_LIMITS = {_INT: 31, _LONG: 62}
-_LARGEST = 1 << _LIMITS[_LONG]
+_LIMITS = {INT: 31, LONG: 62}
+_LARGEST = 1 << _LIMITS[LONG]
 _REQUIRED: Final = object()
 # names of a damaged record may hold half a pair
 _ANY = "surrogatepass"
@@ -55,6 +59,11 @@ class Field(NamedTuple):
     old_name: str | None = None
     missing: Any = _REQUIRED
 
+    @property
+    def is_required(self) -> bool:
+        """Whether a broker cannot use a record without it."""
+        return self.missing is _REQUIRED
+
     def of(self, body: Mapping[Any, Any]) -> Any:
         """Return its value in `body`. Raises: RecordError."""
         value = body.get(self.name)
@@ -64,15 +73,17 @@ class Field(NamedTuple):
             if self.missing is _REQUIRED:
                 raise RecordError(f"{self.name} is missing")
             return self.missing
-        if type(value) is int and self.kind == _LONG and -_LARGEST <= value < _LARGEST:
+        if type(value) is int and self.kind == LONG and -_LARGEST <= value < _LARGEST:
             return value  # as nearly all are
-        if self.kind == _TEXT:
+        if self.kind == TEXT:
             if not isinstance(value, str) or not value:
                 raise RecordError(f"{self.name} is not a name")
             return value
-        if self.kind == _BOOL:
+        if self.kind == BOOL:
             return value is True
-        if self.kind == _OFFSETS:
+        if self.kind == NOTE:
+            return str(value)
+        if self.kind == OFFSETS:
             if not isinstance(value, list):
                 raise RecordError(f"{self.name} is not a list")
             return [number(self.name, one) for one in value]
@@ -80,55 +91,119 @@ class Field(NamedTuple):
 
 
 _OF_ALL = (
-    Field("c", _TEXT, "consumerGroup"),
-    Field("t", _TEXT, "topic"),
-    Field("q", _INT, "queueId"),
-    Field("so", _LONG, "startOffset"),
-    Field("pt", _LONG, "popTime"),
+    Field("c", TEXT, "consumerGroup"),
+    Field("t", TEXT, "topic"),
+    Field("q", INT, "queueId"),
+    Field("so", LONG, "startOffset"),
+    Field("pt", LONG, "popTime"),
+    Field("bn", NOTE, "brokerName", ""),
 )
 CHECKPOINT = (
     *_OF_ALL,
-    Field("it", _LONG, "invisibleTime"),
-    Field("n", _INT, "num"),
-    Field("d", _OFFSETS, "queueOffsetDiff", ()),
-    Field("bm", _INT, "bitMap", 0),
-    Field("sp", _BOOL, None, False),
+    Field("it", LONG, "invisibleTime"),
+    Field("n", INT, "num"),
+    Field("d", OFFSETS, "queueOffsetDiff", ()),
+    Field("bm", INT, "bitMap", 0),
+    Field("sp", BOOL, None, False),
+    Field("rp", NOTE, None, ""),
 )
-ACK = (*_OF_ALL, Field("ao", _LONG, "ackOffset"))
-BATCH_ACK = (*_OF_ALL, Field("aol", _OFFSETS, "ackOffsetList"))
+ACK = (*_OF_ALL, Field("ao", LONG, "ackOffset"))
+BATCH_ACK = (*_OF_ALL, Field("aol", OFFSETS, "ackOffsetList"))
 KV_ENTRY = (
-    Field("groupId", _TEXT),
-    Field("topicId", _TEXT),
-    Field("queueId", _INT),
-    Field("offset", _LONG),
-    Field("popTime", _LONG),
-    Field("invisibleTime", _LONG),
-    Field("retryFlag", _INT, None, 0),
-    Field("attemptTimes", _INT, None, 0),
-    Field("suspend", _BOOL, None, False),
+    Field("groupId", TEXT),
+    Field("topicId", TEXT),
+    Field("queueId", INT),
+    Field("offset", LONG),
+    Field("popTime", LONG),
+    Field("invisibleTime", LONG),
+    Field("retryFlag", INT, None, 0),
+    Field("attemptTimes", INT, None, 0),
+    Field("suspend", BOOL, None, False),
 )
 
 
 class PopCheckpoint(NamedTuple):
     """What was handed out at once: the messages at `start` plus each of `distances`, from `popped_at` for `invisible`
     (ms). `acked`: bits of messages acknowledged before it was stored; `suspend`: its retry counts no attempt;
-    `number`: of messages, which is that of the distances."""
+    `number`: of messages, which is that of the distances; `put_again`: how often revive failed to store a retry."""
 
     group: str
     topic: str
     queue_id: int
     start: int
     popped_at: int
+    broker: str
     invisible: int
     distances: tuple[int, ...]
-    acked: int
-    suspend: bool
-    number: int
+    acked: int = 0
+    suspend: bool = False
+    put_again: str = ""
+    number: int = 0
 
     @property
     def deadline(self) -> int:
         """When the messages become visible again (ms)."""
         return self.popped_at + self.invisible
+
+    @property
+    def key(self) -> PopKey:
+        """What it has in common with its acknowledgements."""
+        return PopKey._make(self[:6])
+
+    def index_of(self, queue_offset: int) -> int | None:
+        """Return which of its messages is at a queue offset (#indexOfAck); None for none."""
+        distance = queue_offset - self.start
+        return self.distances.index(distance) if distance in self.distances else None
+
+    def body(self) -> bytes:
+        """Return it as brokers store it, before it is known where."""
+        again = {} if not self.put_again else {"rp": self.put_again}
+        return _body(
+            {"bm": self.acked, "d": list(self.distances), "it": self.invisible, "n": len(self.distances)}
+            | {"reviveTime": self.deadline, "ro": 0, "sp": self.suspend, **again},
+            self.key,
+        )
+
+    @property
+    def deliver_at(self) -> int:
+        """When it is to reach the revive topic (ms)."""
+        return self.deadline - EARLY_MS
+
+    @property
+    def unique_key(self) -> str:
+        """UNIQ_KEY of its message (PopMessageProcessor#genCkUniqueId)."""
+        return _unique_key(self.key, self.start, CHECKPOINT_TAG)
+
+
+class PopKey(NamedTuple):
+    """What a checkpoint and its acknowledgements have in common."""
+
+    group: str
+    topic: str
+    queue_id: int
+    start: int
+    popped_at: int
+    broker: str
+
+    def ack_body(self, offsets: Sequence[int], *, is_batch: bool) -> bytes:
+        """Return the acknowledgement of messages as brokers store it."""
+        return _body({"ao": -1, "aol": list(offsets)} if is_batch else {"ao": offsets[0]}, self)
+
+    def ack_unique_key(self, offsets: Sequence[int], *, is_batch: bool) -> str:
+        """UNIQ_KEY of its message, which has the tag of a single one also for many (#genAckUniqueId)."""
+        return _unique_key(self, -1 if is_batch else offsets[0], ACK_TAG)
+
+
+def _unique_key(key: PopKey, offset: int, tag: str) -> str:
+    return f"{key.topic}@{key.queue_id}@{offset}@{key.group}@{key.popped_at}@{key.broker}@{tag}"
+
+
+_to_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
+
+
+def _body(fields: dict[str, Any], key: PopKey) -> bytes:
+    fields |= dict(zip((field.name for field in _OF_ALL), key, strict=True))
+    return _to_json(fields).encode("utf-8", _ANY)
 
 
 class Acknowledgement(NamedTuple):
@@ -139,7 +214,13 @@ class Acknowledgement(NamedTuple):
     queue_id: int
     start: int
     popped_at: int
+    broker: str
     offsets: list[int]
+
+    @property
+    def key(self) -> PopKey:
+        """What it has in common with its checkpoint."""
+        return PopKey._make(self[:6])
 
 
 class KvEntry(NamedTuple):
@@ -162,12 +243,12 @@ class KvEntry(NamedTuple):
 
     def key(self) -> bytes:
         """Return the key that a broker keeps it under (PopConsumerRecord#getKeyBytes)."""
-        names = self.group.encode("utf-8", _ANY) + b"@" + self.topic.encode("utf-8", _ANY)
+        owner = self.group.encode("utf-8", _ANY) + b"@" + self.topic.encode("utf-8", _ANY)
         place = self.queue_id.to_bytes(4, "big", signed=True) + b"@" + self.offset.to_bytes(8, "big", signed=True)
-        return self.deadline.to_bytes(8, "big", signed=True) + names + b"@" + place
+        return self.deadline.to_bytes(8, "big", signed=True) + owner + b"@" + place
 
 
-def number(name: str, value: object, bits: int = _LIMITS[_LONG]) -> int:
+def number(name: str, value: object, bits: int = _LIMITS[LONG]) -> int:
     """Return the value of a field as fastjson takes it, which accepts quotes as well. Raises: RecordError."""
     found = parse_long(value.replace(",", "")) if isinstance(value, str) else value
     if not isinstance(found, int) or isinstance(found, bool) or not -(1 << bits) <= found < 1 << bits:
@@ -200,7 +281,8 @@ def revive_record(tag: str | None, body: bytes) -> PopCheckpoint | Acknowledgeme
         if len(distances) > MOST_AT_ONCE:
             raise RecordError(f"d has {len(distances)} entries, more than {MOST_AT_ONCE}")
         distances = tuple(distances or range(count))
-        return PopCheckpoint._make([*_owner(fields), fields["it"], distances, fields["bm"], fields["sp"], count])
+        more = (fields["it"], distances, fields["bm"], fields["sp"], fields["rp"], count)
+        return PopCheckpoint._make([*_owner(fields), *more])
     fields = {field.name: field.of(found) for field in (ACK if tag == ACK_TAG else BATCH_ACK)}
     return Acknowledgement._make([*_owner(fields), fields["aol"] if "aol" in fields else [fields["ao"]]])
 
@@ -228,7 +310,7 @@ def doubts(record: PopCheckpoint | Acknowledgement, deliver: int | None) -> str 
     if record.invisible < 0:
         return "it is negative"
     # a delivery time in the past is that of the pop itself (PopReviveService, ChangeInvisibleTimeProcessor)
-    if deliver is not None and deliver not in (record.deadline - _EARLY_MS, record.popped_at):
+    if deliver is not None and deliver not in (record.deadline - EARLY_MS, record.popped_at):
         return f"it is delivered at {deliver}, and its messages are visible again at {record.deadline}"
     return None
 
@@ -246,7 +328,8 @@ def doubts_of_entry(key: bytes, entry: KvEntry) -> str | None:
 
 class OrderedPop(NamedTuple):
     """The last ordered pop of a queue (OrderInfo): its messages and which of them are acknowledged. `until`: when each
-    becomes visible again (ms); `consumed`: how often each was handed out before; `attempt_id`: who may pop it again."""
+    becomes visible again (ms); `consumed`: how often each was handed out before; `attempt_id`: who may pop it again;
+    `invisible`: for how long it was popped (ms); `noted_at`: when that was written down (ms)."""
 
     offsets: tuple[int, ...]
     acked: int
@@ -254,6 +337,21 @@ class OrderedPop(NamedTuple):
     until: tuple[int, ...]
     consumed: tuple[int, ...]
     attempt_id: str | None
+    invisible: int = 0
+    noted_at: int = 0
+
+    def entry(self) -> dict[str, Any]:
+        """Return it as consumerOrderInfo.json has it."""
+        first, *others = self.offsets
+        visible = self.popped_at + self.invisible
+        found: dict[str, Any] = {} if self.attempt_id is None else {"a": self.attempt_id}
+        found |= {"cm": self.acked, "i": self.invisible, "l": self.noted_at}
+        found |= {"o": [first, *(offset - first for offset in others)]}
+        consumed = {offset: count for offset, count in zip(self.offsets, self.consumed, strict=True) if count}
+        changed = {offset: until for offset, until in zip(self.offsets, self.until, strict=True) if until != visible}
+        found |= {"oc": consumed} if consumed else {}
+        found |= {"ot": changed} if changed else {}
+        return found | {"popTime": self.popped_at}
 
     def is_acked(self, number_of: int) -> bool:
         """Return whether the message is acknowledged that comes at this place of `offsets`."""
@@ -275,8 +373,8 @@ def ordered_pop(entry: object) -> OrderedPop:
         raise RecordError("o is not a list of offsets")
     first, *distances = (number("o", one) for one in listed)
     offsets = (first, *(first + distance for distance in distances))
-    popped_at = number("popTime", entry.get("popTime"))
-    visible = popped_at + number("i", entry.get("i"))
+    popped_at, invisible = number("popTime", entry.get("popTime")), number("i", entry.get("i"))
+    visible = popped_at + invisible
     own, counts = _by_offset(entry, "ot"), _by_offset(entry, "oc")
     attempt = entry.get("a")
     return OrderedPop(
@@ -286,6 +384,8 @@ def ordered_pop(entry: object) -> OrderedPop:
         tuple(own.get(offset, visible) for offset in offsets),
         tuple(counts.get(offset, 0) for offset in offsets),
         attempt if isinstance(attempt, str) else None,
+        invisible,
+        number("l", entry.get("l") or 0),
     )
 
 
@@ -311,6 +411,14 @@ def revive_queues(files: StoreFiles) -> list[AnyConsumeQueue]:
         return files.queues.of_topics(lambda topic: topic.startswith(REVIVE_PREFIX))
     except CorruptError:
         return []
+
+
+def timer_queue(files: StoreFiles) -> AnyConsumeQueue | None:
+    """Return the queue of the timer, in which records wait, too; None likewise."""
+    try:
+        return next(iter(files.queues.of_topics(TIMER_TOPIC.__eq__)), None)
+    except CorruptError:
+        return None
 
 
 # What of it is in flight: messages of records, and their totals.

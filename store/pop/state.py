@@ -33,6 +33,7 @@ from rmqctl.store.pop.records import (
     Totals,
     pop_retry_topics,
     revive_queues,
+    timer_queue,
 )
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
@@ -142,20 +143,22 @@ class PopState:
     """All that a store keeps of POP at one moment. Reading happens when something is first asked for."""
 
     def __init__(
-        self, reader: StoreReader, now: int, committed: ReadsNext | None = None, look: RecordLook | None = None
-    ) -> None:
-        """`now` in ms; `committed`: offsets of groups, where they were read already; `look` as of `load_columns`."""
+        self, reader: StoreReader, now: int, committed: ReadsNext | None = None, look: RecordLook | None = None,
+        *, sees_all: bool = False,
+    ) -> None:  # fmt: skip
+        """`now` in ms; `committed`: offsets of groups, where they were read already; `look` and `sees_all` as of
+        `load_columns`."""
         self._reader = reader
         self._now = now
         self._given = committed
-        self._look = look
+        self._look, self._sees_all = look, sees_all
 
     @functools.cached_property
     def columns(self) -> PopColumns:
         """All records of messages that were handed out, as far as they are not settled."""
         from rmqctl.store.pop.load import load_columns
 
-        return load_columns(self._reader, self._committed, self._look)
+        return load_columns(self._reader, self._committed, self._look, sees_all=self._sees_all)
 
     @functools.cached_property
     def ordered(self) -> dict[tuple[str, str, int], OrderedPop]:
@@ -263,9 +266,11 @@ class PopState:
         return found
 
     def _may_have_records(self) -> bool:
-        """Return whether a revive topic or kvStore/ is there: most stores have neither, and need no arrays."""
+        """Return whether a revive topic, what waits for one, or kvStore/ may be there: most stores need no arrays."""
         files = self._reader.files
-        return bool(revive_queues(files)) or is_database(files.root / KV_FOLDER)
+        timer = timer_queue(files)
+        has_timer = timer is not None and timer.max_offset > 0
+        return has_timer or bool(revive_queues(files)) or is_database(files.root / KV_FOLDER)
 
     # ---- messages
 

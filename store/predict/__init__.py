@@ -6,6 +6,7 @@ prediction = predict(files, "5.3.3")
 
 from __future__ import annotations
 
-from rmqctl.store.predict.prediction import Prediction, predict
+from rmqctl.store.predict.predicting import predict
+from rmqctl.store.predict.prediction import Prediction
 
 __all__ = ["Prediction", "predict"]

@@ -39,9 +39,8 @@ from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.log.columns import ColumnRecord, MessageColumns
 from rmqctl.store.log.implied import Digest, Run, RunRecord, may_be_refused
 from rmqctl.store.log.parallel import walk_parallel
-from rmqctl.store.log.refused import unreadable_number
 from rmqctl.store.log.search import MAXIMUM_FRAME_SIZE
-from rmqctl.store.log.walk import Blank
+from rmqctl.store.log.walk import Blank, unreadable_number
 from rmqctl.store.options import Events
 from rmqctl.store.store_files import Checkpoint
 
@@ -321,13 +320,20 @@ _RECOVERED_FILES = 10
 @dataclass(frozen=True)
 class RecoveryStart:
     """What decides where a recovery of `log` begins. `queues_end`: where the log ends by the queues, after a clean
-    stop; None after a crash, where the checkpoint counts."""
+    stop; None after a crash, where the checkpoint counts. `in_rocksdb`: the last message that index and transactions
+    have, where they are in `rocksdbstore/`; None for one that has none."""
 
     log: MappedFileQueue
     release: Release
     config: StoreConfig
     checkpoint: Checkpoint
     queues_end: int | None
+    in_rocksdb: tuple[int | None, ...] = ()
+
+    def dispatched_to(self, reached: int) -> int:
+        """Return the offset after which messages are dispatched, where queues have those up to `reached`: the smallest
+        of all stores that have any (DefaultMessageStore#recover)."""
+        return min([reached, *(one for one in self.in_rocksdb if one is not None and one > 0)])
 
     @functools.cached_property
     def file(self) -> int:
@@ -373,7 +379,8 @@ class RecoveryStart:
         """The place in that file: its first byte but for enableAcceleratedRecovery, with which it may lie behind it."""
         if not (self.release.starts_by_frames and self.config.enable_accelerated_recovery and self.queues_end is None):
             return 0
-        return max(0, self.checkpoint.logics_physical_offset - self.log.files[self.file].start_offset)
+        dispatched = self.dispatched_to(self.checkpoint.logics_physical_offset)
+        return max(0, dispatched - self.log.files[self.file].start_offset)
 
     @property
     def error(self) -> str | None:
@@ -413,6 +420,8 @@ class RecoveryStart:
         if self.config.duplication_enable and message.property_bytes and not has_duplicate_info(message):
             return False
         if self._covers_index and message.store_timestamp > checkpoint.index_msg_timestamp:
+            return False
+        if any(one is None or message.physical_offset > one for one in self.in_rocksdb):
             return False
         if self.queues_end is not None:
             return message.physical_offset <= self.queues_end
@@ -480,7 +489,7 @@ def load_files(directories: Iterable[Path], file_size: int, release: Release) ->
 
 
 def _length(path: Path) -> tuple[int, bool]:
-    """File#length and File#isDirectory: 0 for whatever cannot be looked at."""
+    """Return File#length; 0 for a path that cannot be read."""
     try:
         status = path.stat()
     except OSError:
@@ -541,7 +550,7 @@ def start_index(
 
 
 def lost_entries(service: IndexService, deleted: list[Path], start_offset: int) -> int:
-    """Entries of `deleted` files that nothing makes anew, because recovery begins behind their messages."""
+    """Count entries of `deleted` files that are not written again, because recovery begins after their messages."""
     lost = 0
     for file in service.files:
         if file.path not in deleted:

@@ -142,7 +142,7 @@ class SimulatedQueue:
         return self.files[-1][0] + self.wrote if self.files else 0
 
     def offsets_at(self, places: Int64s) -> Int64s:
-        """Physical offsets of the units at `places`, -1 behind the end, where there is no file, and for filler."""
+        """Return physical offsets of the units at `places`, -1 past the end, without a file, and for filler."""
         found = np.full(len(places), -1, np.int64)
         for number, (start, _) in enumerate(self.files):
             inside = (places >= start) & (places < min(self.end, start + self.per_file))
@@ -162,7 +162,7 @@ class SimulatedQueue:
     # ---- what the broker does
 
     def recover(self) -> None:
-        """Find the end: the first unit that is none, looked for in the last three files."""
+        """Find the end: the first invalid unit of the last three files."""
         if not self.files:
             return
         number = max(0, len(self.files) - _RECOVERED_FILES)
@@ -185,8 +185,8 @@ class SimulatedQueue:
         self._note_end()
 
     def truncate(self, physical_offset: int) -> None:
-        """Drop units of messages that begin at `physical_offset` or behind it. The first unit of a file counts as one
-        whatever it is, and stale units behind the queue's end count again."""
+        """Drop units of messages that begin at `physical_offset` or behind it. The first unit of a file always counts
+        as one, and stale units past the queue's end count again."""
         self.max_physical = physical_offset - 1 if self.is_batch else physical_offset
         while self.files:
             units = self.units_of(len(self.files) - 1)
@@ -241,7 +241,7 @@ class SimulatedQueue:
                 self._append(int(slots[begin]), units[begin:stop], slots[begin:stop])
 
     def _append(self, slot: int, units: UnitArray, slots: Int64s) -> None:
-        """At the end of the queue, whatever `slot` is; only a queue without files begins where that is."""
+        """Append at the end of the queue, ignoring `slot`; only a queue without files begins at `slot`."""
         if not self.files:
             start = slot - slot % self.per_file
             self.files, self.wrote = [(start, None)], slot - start
@@ -348,7 +348,7 @@ class SimulatedQueues:
         return queue
 
     def find_or_add(self, topic: str, queue_id: int, is_batch: bool) -> SimulatedQueue:
-        """The queue; a new one if there is none."""
+        """Return the queue, creating it if necessary."""
         return self.by_key.get((topic, queue_id, is_batch)) or self.add(topic, queue_id, is_batch, None)
 
     def max_physical(self) -> int:

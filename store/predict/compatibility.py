@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, UnreadableError, UsageError, counted
+from rmqctl.formats.notebook import as_html
 from rmqctl.store.config.config_database import databases
 from rmqctl.store.config.config_files import read_config
 from rmqctl.store.config.epoch_file import EPOCH_FILE
@@ -17,15 +18,15 @@ from rmqctl.store.config.releases import RELEASES, VERSIONS, Release
 from rmqctl.store.files.layout import is_database
 from rmqctl.store.files.reading import exists, has_entries
 from rmqctl.store.index.index_service import has_tag_entries, holds_rocksdb_data
-from rmqctl.store.log.unread_logs import unread_copies
 from rmqctl.store.log.walk import message_if_any
 from rmqctl.store.options import UNHEARD
 from rmqctl.store.predict.surroundings import start_of_config
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_beside_files, has_rocksdb_queues
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.timer.recovered import PendingTimer, pending_messages, recover_timer
+from rmqctl.store.store_files import StoreFiles, unread_copies
+from rmqctl.store.timer.pending import PendingTimer, pending_messages
+from rmqctl.store.timer.recovered import recover_timer
 
 REFUSED, LOST, CHANGED, UNUSED = "refused", "lost", "changed", "unused"
 _REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"
@@ -48,6 +49,9 @@ class VersionDifference(NamedTuple):
     part: str
     detail: str
     things: int | None = None
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
     @property
     def is_harmful(self) -> bool:
@@ -160,7 +164,7 @@ def _rocksdb_store(store: _Store, release: Release) -> Iterator[VersionDifferenc
 
 def _timer(store: _Store, release: Release) -> Iterator[VersionDifference]:
     pending = _pending(store)
-    waiting = 0 if pending is None else len(pending.messages)
+    waiting = 0 if pending is None else len(pending)
     if release.is_of_4 and pending is None:
         yield VersionDifference(LOST, "timer", "timed messages cannot be counted: 4.9.8 delivers none of them")
     elif release.is_of_4 and waiting:

@@ -1,4 +1,4 @@
-"""What a start costs: good messages behind the end of the log, and messages that no queue leads to."""
+"""Cost of a start: good messages past the end of the log, and messages that no queue leads to."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from rmqctl.store.log.walk import Damage, message_if_any
 from rmqctl.store.native.tables import Columns
 from rmqctl.store.predict.broker_queues import SimulatedDispatch, SimulatedQueue, SimulatedQueues
 from rmqctl.store.queues.consumequeue import QueueUnit
-from rmqctl.store.queues.dispatch import QueueSlot
-from rmqctl.store.queues.queue_table import beginning
+from rmqctl.store.queues.dispatch import FurtherSlots, QueueSlot
+from rmqctl.store.queues.queue_table import beginning, is_in_rocksdb_alone
 
 _OF_FILES = (Reason.GAP, Reason.SHORT_FILE)
 _PIECE = 32 * 1024 * 1024
@@ -44,9 +44,9 @@ def _count(records: Iterator[ColumnRecord]) -> tuple[int, int]:
 
 
 class Unqueued(NamedTuple):
-    """`messages`: queue slots of good messages at which no unit points. `damaged`: physical offsets where no good
-    message stands. `queues`: a row for each queue that lacks some, with the first and last of its queue offsets, and
-    the physical offset of the first."""
+    """`messages`: queue slots of good messages at which no unit points. `damaged`: physical offsets without a good
+    message. `queues`: a row for each queue that lacks some, with the first and last of its queue offsets, and the
+    physical offset of the first."""
 
     messages: int
     damaged: list[int]
@@ -66,11 +66,12 @@ def count_unqueued(
     Messages of a removed topic, and those from before their topic was deleted and created again, need no unit.
     """
     counter = _Unqueued(queues, dispatch, names)
+    further = FurtherSlots(names.files.queues.find)
     damaged: list[int] = []
     for records in walk_parallel(log, digest.runs, columns=digest.columns, topics=digest.topics, piece=_PIECE):
         for record in records:
             if isinstance(record, Run):
-                route(record, log, levels, counter)
+                route(record, log, levels, counter, further=further)
             elif isinstance(record, Damage) and record.reason not in _OF_FILES:
                 damaged.append(record.physical_offset)
     rows = [row for _, row in sorted(counter.rows.items())]
@@ -87,6 +88,7 @@ class _Unqueued:
         self._files = names.files
         self._is_earlier = names.earlier_life()
         self._beginning = functools.cache(self._find_beginning)
+        self._is_in_rocksdb = functools.cache(functools.partial(is_in_rocksdb_alone, self._files.layout))
         self.rows: dict[tuple[str, int], dict[str, Any]] = {}
 
     def is_batch_topic(self, topic: str, queue_id: int) -> bool:
@@ -128,7 +130,10 @@ class _Unqueued:
             self._note(queue.topic, queue.queue_id, slots[wrong], offsets[wrong])
 
     def _note(self, topic: str, queue_id: int, slots: Int64s, offsets: Int64s) -> None:
-        """Messages of a queue, in the order of the log, that no unit leads to."""
+        """Messages of a queue, in the order of the log, that no unit leads to; not of light queues in a RocksDB alone,
+        which the broker reads beside its files unless a storeType says that it has none."""
+        if not self._files.config.store_type and self._is_in_rocksdb(topic):
+            return
         first, last = int(slots.min()), int(slots.max())
         row = self.rows.setdefault(
             (topic, queue_id),

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rmqctl.formats.errors import CorruptError, RemovedError, UnreadableError, UsageError, counted
+from rmqctl.formats.errors import CorruptError, UnreadableError, counted
+from rmqctl.formats.notebook import as_html
 from rmqctl.store.answers.config_offsets import KnownNames
-from rmqctl.store.config.config import as_a_broker_starts, is_delay_table
+from rmqctl.store.config.config import is_delay_table
 from rmqctl.store.config.epoch_file import EPOCH_FILE, is_under_controller, read_epochs
-from rmqctl.store.config.releases import RELEASES, Release
-from rmqctl.store.files.layout import StoreLayout
+from rmqctl.store.config.releases import Release
+from rmqctl.store.files.layout import StoreLayout, is_database
 from rmqctl.store.files.lock import holder_name
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
@@ -32,7 +33,7 @@ from rmqctl.store.predict.broker_log import (
 )
 from rmqctl.store.predict.broker_queues import QueueLoading, SimulatedDispatch, SimulatedQueue, SimulatedQueues
 from rmqctl.store.predict.counting import count_behind, count_unqueued
-from rmqctl.store.predict.rules import refuse_what_is_not_followed
+from rmqctl.store.predict.rules import not_predicted
 from rmqctl.store.predict.surroundings import (
     SETTING,
     ConfigStart,
@@ -49,6 +50,7 @@ from rmqctl.store.predict.surroundings import (
     timer_outcome,
 )
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqctl.store.rocksdb.message_storage import MessageStorage
 from rmqctl.store.store_files import Checkpoint, StoreFiles
 
 NO_LOGICS_OFFSET = (
@@ -56,8 +58,6 @@ NO_LOGICS_OFFSET = (
     "be ahead of the queues, without the 3 seconds that older versions keep from it. Start it once with the old "
     "version first, or run `rmqctl recover`"
 )
-# how often a store is looked at anew because files of it were removed meanwhile
-_RESTARTS = 3
 
 
 @dataclass(slots=True)
@@ -68,16 +68,17 @@ class Prediction:
     recovery begins to read; `end_offset`, `end_reason`: where the log ends for it; None where it does not come so far.
     `messages_lost` and `bytes_lost`: good messages behind that end. `messages_unqueued`: messages left in the log that
     no queue leads to; `unqueued`: a row for each queue that they belong to, see `Unqueued`. `queues_changed`: a row for
-    each, see `_row`. `index_entries_lost`: those of deleted index
-    files that are not made anew. `topics_returned`: topics whose queues hold messages after the start although
-    topics.json does not name them, with the units that the start adds. `config`: a row for each config file that
-    is not loaded as it was written (see `ConfigStep`). `messages_stuck`: delayed messages that are never
-    delivered, of levels that messageDelayLevel no longer has or of a timer that has passed them. `messages_repeated`:
-    messages of the timer that are delivered again. `timer_reset`: how far the timer was is lost. `recovery`: what
-    the start reads and about how long that takes (see `RecoveryWork`), None where it does not come so far.
-    `harmful_setting`: the setting of broker.conf that makes recovery cut good messages, as it is written there.
-    `warnings`: what else is going to happen.
+    each, see `_row`. `index_entries_lost`: those of deleted index files that are not written again. `topics_returned`:
+    topics whose queues hold messages after the start although topics.json does not name them, with the units that the
+    start adds. `config`: a row for each config file that is not loaded as it was written (see `ConfigStep`).
+    `messages_stuck`: delayed messages that are never delivered, of levels that messageDelayLevel no longer has or of a
+    timer that has passed them. `messages_repeated`: messages of the timer that are delivered again. `timer_reset`: how
+    far the timer was is lost. `recovery`: what the start reads and about how long that takes (see `RecoveryWork`), None
+    where it does not come so far. `harmful_setting`: the setting of broker.conf that makes recovery cut good messages,
+    as it is written there. `warnings`: what else is going to happen.
     """
+
+    _repr_html_ = as_html
 
     broker: str
     loads: bool = True
@@ -106,7 +107,7 @@ class Prediction:
 
     @property
     def is_harmful(self) -> bool:
-        """Whether the broker does not come up, or something goes that it does not make anew."""
+        """Return whether the broker does not start, or loses data for good."""
         dropped = any(row["units_dropped"] or row["units_misplaced"] for row in self.queues_changed)
         lost = self.messages_lost or self.messages_unqueued or self.index_entries_lost or dropped
         return not self.loads or bool(lost or self.messages_stuck or self.timer_reset or self.config_lost)
@@ -115,41 +116,6 @@ class Prediction:
     def config_lost(self) -> bool:
         """Whether something that a config file held is not loaded."""
         return any(row["is_harmful"] for row in self.config)
-
-
-def predict(
-    files: StoreFiles, broker: str, *, batch_topics: Iterable[str] | None = None, events: Events = Events()
-) -> Prediction:
-    """What the next start of that version ("4.9.8", "5.3.3", "5.5.0") will do to the store, which is not touched.
-
-    The configuration of `files` is taken for the broker's; sizes it does not name are those of the files.
-    `batch_topics`: topics with queue.type=BatchCQ; by default those of config/topics.json. UsageError for another
-    version, UnsupportedError for queues in a RocksDB and settings with which a start goes by other rules.
-    """
-    release = RELEASES.get(broker)
-    if release is None:
-        raise UsageError(f"the start of broker {broker!r} is not known", hint=f"known are {', '.join(RELEASES)}")
-    refuse_what_is_not_followed(files.layout, files.config, release)
-    if files.config.dropped:
-        files = StoreFiles(files.root, as_a_broker_starts(files.config))
-    for _ in range(_RESTARTS):
-        found = _of_what_is_there(files, Start(files, release, batch_topics, events).run)
-        if found is not None:
-            return found
-        # files went away meanwhile: it is another store now
-        files = StoreFiles(files.root, files.config)
-    return Start(files, release, batch_topics, events).run()
-
-
-def _of_what_is_there(files: StoreFiles, look: Callable[[], Prediction]) -> Prediction | None:
-    """What `look` finds; None where files were removed while it looked."""
-    log = files.log
-    begin = log.min_offset
-    try:
-        found = look()
-    except RemovedError:
-        return None
-    return None if log.files and log.begins_behind(begin) else found
 
 
 class Start:
@@ -266,7 +232,7 @@ class Start:
             result.warnings += timer.said
 
     def _load_log(self) -> MappedFileQueue:
-        """The commitlog as the broker has it after loading; a failure stands in the result then."""
+        """Return the commitlog as the broker has it after loading; the result then holds a failure."""
         log = self.files.log
         loaded = load_files(log.directories, log.file_size, self.release)
         self.result.error = loaded.error
@@ -308,7 +274,7 @@ class Start:
             has_light_queues=config.fills_light_queues,
         )
         taker = dispatch if release.dispatches_clean or not result.was_clean else _Nobody()
-        dispatch.floor = reached if result.was_clean else None
+        dispatch.floor = start.dispatched_to(reached) if result.was_clean else None
         if config.duplication_enable:
             end, why = end_without_duplicates(log, begin, release, checks_crc=config.check_crc_on_recover)
         else:
@@ -362,7 +328,30 @@ class Start:
             self.result.warnings += self._of_rocksdb_store()
         if self.release.starts_by_frames and queues_end is None and checkpoint.logics_physical_offset <= 0:
             self.result.warnings.append(NO_LOGICS_OFFSET)
-        return RecoveryStart(log, self.release, self.files.config, checkpoint, queues_end)
+        return RecoveryStart(log, self.release, self.files.config, checkpoint, queues_end, self._reached_in_rocksdb())
+
+    def _reached_in_rocksdb(self) -> tuple[int | None, ...]:
+        """Return the last message that index and transactions have in `rocksdbstore/`, of those that are switched on.
+
+        Raises: UnsupportedError for a damaged one: what a broker makes of it is not known.
+        """
+        config, folder = self.files.config, self.files.layout.message_storage
+        if not self.release.makes_rocksdb_store or not (config.index_rocksdb_enable or config.trans_rocksdb_enable):
+            return ()
+        try:
+            stored = MessageStorage(folder) if is_database(folder) else None
+            return tuple(
+                None if stored is None else reached(stored)
+                for is_on, reached in (
+                    (config.index_rocksdb_enable, MessageStorage.indexed_to),
+                    (config.trans_rocksdb_enable, MessageStorage.transactions_to),
+                )
+                if is_on
+            )
+        except CorruptError as error:
+            raise not_predicted(
+                "indexRocksDBEnable or transRocksDBEnable", f"rocksdbstore/ is damaged: {error}"
+            ) from error
 
     def _of_rocksdb_store(self) -> Iterator[str]:
         """What a start of 5.4 or later has to do with `rocksdbstore/`, which it opens in any case."""
@@ -370,10 +359,12 @@ class Start:
         if not is_of_5_4_or_later(layout):
             yield f"this start makes rocksdbstore/, a RocksDB that {self.release.name} opens in every store"
         elif holds_rocksdb_data(layout):
-            yield "rocksdbstore/ holds data: with indexRocksDBEnable or transRocksDBEnable recovery goes by it, too"
+            config = self.files.config
+            if not (config.index_rocksdb_enable or config.trans_rocksdb_enable):
+                yield "rocksdbstore/ holds data: with indexRocksDBEnable or transRocksDBEnable recovery goes by it, too"
 
     def _truncate_log(self, log: MappedFileQueue, end_offset: int) -> None:
-        """MappedFileQueue#truncateDirtyFiles: files behind the end go, the last one's positions are set."""
+        """MappedFileQueue#truncateDirtyFiles: remove files past the end, set the positions of the last one."""
         kept = []
         for file in log.files:
             if file.start_offset > end_offset:
@@ -411,11 +402,13 @@ class Start:
             queue.destroy()
 
     def _note_queues(self, before: dict[tuple[str, int, bool], int]) -> None:
-        for key, queue in sorted(self.queues.by_key.items()):
-            present = {queue.path_of(place) if path is None else path for place, path in queue.files}
+        queues = sorted(self.queues.by_key.items())
+        present = {queue.path_of(place) if path is None else path for _, queue in queues for place, path in queue.files}
+        # one of no bytes goes when it is loaded, and may be made again
+        self.deleted = [path for path in self.deleted if path not in present]
+        for key, queue in queues:
             gone = [path for path in queue.deleted if path not in present]
-            # one of no bytes goes when it is loaded, and may be made again
-            self.deleted = [path for path in self.deleted if path not in present] + gone
+            self.deleted += gone
             row = _row(queue, before.get(key, 0), [self._relative(path) for path in gone])
             if any(row[name] for name in _CHANGES) or row["max_before"] != row["max_after"]:
                 self.result.queues_changed.append(row)

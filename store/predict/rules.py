@@ -8,8 +8,8 @@ from rmqctl.formats.errors import UnsupportedError
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.config.releases import RELEASES, VERSIONS, Release
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.log.unread_logs import dledger_log
 from rmqctl.store.queues.queue_table import has_rocksdb_queues
+from rmqctl.store.store_files import dledger_log
 
 CONFIRMED_OFFSET = "recovery ends at the confirmed offset"
 """Why some starts are not predicted."""
@@ -25,26 +25,23 @@ class _Setting(NamedTuple):
 
 
 _OF_5 = tuple(name for name in VERSIONS if not RELEASES[name].is_of_4)
-_IN_ROCKSDB = "recovery begins where a RocksDB says that its messages end"
 _NOT_FOLLOWED = (
     _Setting("duplication_enable", "duplicationEnable", ("4.9.8",), CONFIRMED_OFFSET),
     _Setting("enable_dleger_commit_log", "enableDLegerCommitLog", VERSIONS, "DLedger recovers a log of its own"),
     _Setting("enable_controller_mode", "enableControllerMode", _OF_5, CONFIRMED_OFFSET),
     _Setting("force_verify_prop_crc", "forceVerifyPropCRC", _OF_5, "the log ends at any message without __CRC32#"),
-    _Setting("index_rocksdb_enable", "indexRocksDBEnable", ("5.5.0",), _IN_ROCKSDB),
-    _Setting("trans_rocksdb_enable", "transRocksDBEnable", ("5.5.0",), _IN_ROCKSDB),
 )
+
+
+def has_queues_in_rocksdb(layout: StoreLayout, config: StoreConfig, release: Release) -> bool:
+    """Return whether a broker has its queues in a RocksDB, as storeType says, else as the store shows; not 4.9.8."""
+    if release.is_of_4:
+        return False
+    return config.store_type.startswith("defaultRocksDB") if config.store_type else has_rocksdb_queues(layout)
 
 
 def refuse_what_is_not_followed(layout: StoreLayout, config: StoreConfig, release: Release) -> None:
     """UnsupportedError where the start depends on what is not known here: nothing is guessed."""
-    if has_rocksdb_queues(layout) or (config.store_type == "defaultRocksDB" and release.knows_batches):
-        raise UnsupportedError(
-            "the consume queues are in a RocksDB, which decides where recovery begins and what it dispatches: "
-            "such a start is not predicted",
-            file=layout.consumequeue,
-            hint="`rmqctl check` looks at the commitlog and the index",
-        )
     log = dledger_log(layout)
     if log is not None:
         raise UnsupportedError(

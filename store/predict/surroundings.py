@@ -25,6 +25,7 @@ from rmqctl.store.config.config_files import (
     FoundFile,
     backup_of,
     look_at_pair,
+    surely_gone,
 )
 from rmqctl.store.config.config_tables import missing_table
 from rmqctl.store.config.epoch_file import EPOCH_FILE, IDENTITY_FILE
@@ -38,7 +39,8 @@ from rmqctl.store.predict.rules import CONFIRMED_OFFSET, not_predicted
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.timer.recovered import RecoveredTimer, pending_messages, recover_timer
+from rmqctl.store.timer.pending import pending_messages
+from rmqctl.store.timer.recovered import RecoveredTimer, recover_timer
 from rmqctl.store.timer.wheel import CHECKPOINT_FILE, WHEEL_FILE, log_file_size, timer_counts, wheel_files
 
 # 7 days of one-second slots, twice, of 32 bytes each (TimerWheel)
@@ -309,9 +311,13 @@ def _in_the_way(layout: StoreLayout, config: StoreConfig, version: str) -> Itera
 
 def _gone(layout: StoreLayout) -> Iterator[ConfigStep]:
     """Yield tables that a broker keeps from its first start on, where the others are there and one is not."""
+    gone = surely_gone(layout.root, layout.config)
+    for name in gone:
+        text = f"{name} and its backup are missing, though a broker saved it: {_EMPTY_MEANS[name]}"
+        yield ConfigStep(name, "nothing", True, text)
     absent = [name for name in OWN_TABLES if not _is_kept(layout, name)]
     if len(absent) < len(OWN_TABLES) - 1:
-        for name in absent:
+        for name in (one for one in absent if one not in gone):
             is_lost = name == "topics.json" and has_entries(layout.consumequeue)
             text = f"{name} and its backup are missing, beside others: {_EMPTY_MEANS[name]}"
             yield ConfigStep(name, "nothing", is_lost, text)
@@ -385,7 +391,9 @@ def _is_empty(found: FoundFile) -> bool:
 
 def _why(file: FoundFile, version: str) -> str:
     loaded = file.loaded
-    return f"{version} does not take {', '.join(loaded.forms)}" if loaded is not None else version
+    if loaded is None:
+        return version
+    return f"{version} does not take {', '.join(loaded.forms) or 'a file that holds no object'}"
 
 
 def _said_of(moves: tuple[dict[str, Any], ...], file: FoundFile) -> str:
@@ -503,27 +511,35 @@ def timer_outcome(files: StoreFiles, release: Release) -> TimerOutcome:
     """Return what the timer of `release` does with a log and queues that the start leaves as they are."""
     reader = StoreReader(files, UNHEARD)
     queue = files.queues.find(TIMER_TOPIC, 0)
+    is_used = queue is not None and queue.max_offset > 0
     try:
-        timer = recover_timer(reader, queue, reads_snapshots=None if release.reads_wheel_snapshots else False)
+        timer = recover_timer(
+            reader,
+            queue,
+            reads_snapshots=None if release.reads_wheel_snapshots else False,
+            reads_rocksdb=release.makes_rocksdb_store,
+        )
     except CorruptError as error:
-        is_used = queue is not None and queue.max_offset > 0
         text = f"{error}: a broker takes the missing bytes for zeros, and delivers messages again or never"
         return TimerOutcome(is_reset=is_used, said=(text,))
     except UnreadableError as error:
-        return TimerOutcome(said=(f"{error}: what the timer has delivered is not known",))
+        return TimerOutcome(is_reset=is_used, said=(f"{error}: what the timer has delivered is not known",))
     if not timer.has_run or (not timer.has_files and timer.queue_end <= timer.queue_begin):
         return TimerOutcome()
     said: list[str] = []
     is_reset = not timer.has_checkpoint and timer.queue_end > timer.queue_begin
     if is_reset:
         said.append("timercheck is missing or empty: the timer begins again at the start of its queue")
-    taken = timer.checkpoint.last_timer_queue_offset
+    if timer.storage is not None:
+        said.append("the timer is in rocksdbstore/: a broker needs timerRocksDBEnable=true to deliver from there")
+    taken = timer.taken
     if taken > timer.queue_end:
         past = counted(taken - timer.queue_end, "message")
         said.append(f"the timer is {past} past the end of its queue, and goes on at {timer.queue_offset}")
     pending = pending_messages(reader, queue, timer)
-    if pending.lost:
-        count = counted(len(pending.lost), "message")
+    lost, twice = len(pending.lost), len(pending.twice)
+    if lost:
+        count = counted(lost, "message")
         said.append(f"{count} of the timer are never delivered: it has passed them, and no slot of its wheel has them")
     if pending.again:
         said.append(f"{counted(pending.again, 'message')} that the timer has delivered are delivered again")
@@ -533,11 +549,11 @@ def timer_outcome(files: StoreFiles, release: Release) -> TimerOutcome:
         said.append(f"{never}: timercheck names a time that has not come")
     if pending.foreign:
         said.append(f"{counted(pending.foreign, 'unit')} of the timer log lead to no message of the timer")
-    if pending.twice:
-        said.append(f"{counted(pending.twice, 'message')} of the timer are delivered twice")
-    if pending.messages and timer_counts(files.layout.config) is None:
+    if twice:
+        said.append(f"{counted(twice, 'message')} of the timer are delivered twice")
+    if len(pending) and timer_counts(files.layout.config) is None:
         said.append("timermetrics and its backup are missing or damaged: the timer's counts by topic begin at 0")
-    return TimerOutcome(len(pending.lost) + ahead, pending.again + pending.twice, is_reset, tuple(said))
+    return TimerOutcome(lost + ahead, pending.again + twice, is_reset, tuple(said))
 
 
 def timer_off(files: StoreFiles, why: str) -> TimerOutcome:
@@ -546,7 +562,7 @@ def timer_off(files: StoreFiles, why: str) -> TimerOutcome:
     queue = files.queues.find(TIMER_TOPIC, 0)
     try:
         timer = recover_timer(reader, queue)
-        waiting = len(pending_messages(reader, queue, timer).messages) if timer.has_files else 0
+        waiting = len(pending_messages(reader, queue, timer)) if timer.has_files else 0
     except (CorruptError, UnreadableError) as error:
         return TimerOutcome(said=(f"{error}: how many messages wait in the timer, which does not run, is not known",))
     if not waiting:

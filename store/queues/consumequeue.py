@@ -12,7 +12,7 @@ from rmqctl.formats.errors import RemovedError, WriteFailedError
 from rmqctl.formats.layouts import BATCH_CONSUMEQUEUE_UNIT, CONSUMEQUEUE_UNIT
 from rmqctl.store.files import io
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.files.reading import Descriptors, end_of_nonzero
+from rmqctl.store.files.reading import Descriptors, end_of_nonzero, named
 
 # One entry of a consume queue, and how its tags code is to be read (docs/formats.md).
 
@@ -52,7 +52,8 @@ class QueueUnit(NamedTuple):
 
     @property
     def is_nonsense(self) -> bool:
-        """Whether the slot holds what nobody writes: no message, no placeholder, and not the zeros of an empty slot."""
+        """Return whether the slot has a value that no program writes: no message, no placeholder, and not the zeros of
+        an empty slot."""
         is_empty = self.physical_offset == 0 and self.size == 0
         return not (self.is_written or self.is_placeholder or is_empty)
 
@@ -84,9 +85,9 @@ _CHUNK_UNITS = 8192
 
 
 class ConsumeQueue:
-    """Units of one topic and queue. Queue offset n lies at byte n * 20 of the queue's files.
+    """Units of one topic and queue. Queue offset n is at byte n * 20 of the queue's files.
 
-    Loading trusts nothing: the end is where the last byte that is not zero lies, and a zero unit before it is a hole.
+    Loading trusts nothing: the end is the last byte that is not zero, and a zero unit before it is a hole.
     """
 
     kind = "SimpleCQ"
@@ -135,11 +136,11 @@ class ConsumeQueue:
         return self.files.files[0].start_offset // UNIT_SIZE if self.files.files else 0
 
     def min_offset(self, commitlog_min_offset: int) -> int:
-        """Queue offset of the first unit whose message is still in the commitlog; the end if there is none.
+        """Queue offset of the first unit whose message is still in the commitlog; else the end.
 
         Units are in the order of the log, so a binary search finds it (ConsumeQueue#correctMinOffset, without its
-        restriction to the first file). A hole or a missing file inside the queue hides nothing before it, and units of
-        nonsense right before it are not taken for expired ones: who asks for them is told of the damage.
+        restriction to the first file). A hole or a missing file inside the queue hides nothing before it. Invalid units
+        right before it are not taken for expired ones: reading them reports the damage.
         """
         if self._min_offset is not None and self._min_offset[0] == commitlog_min_offset:
             return self._min_offset[1]
@@ -160,7 +161,7 @@ class ConsumeQueue:
         return low
 
     def _written_up_to(self, low: int, slot: int) -> QueueUnit | None:
-        """The last written unit in [low, slot], None if there is none."""
+        """Return the last written unit in [low, slot], None without one."""
         unit = self.unit(slot)
         if unit is None or not unit.is_written:
             unit = None
@@ -270,7 +271,7 @@ class ConsumeQueue:
             self._appending = None
 
     def close(self) -> None:
-        """Close the file being appended to; flushed first, because nobody would do it later."""
+        """Flush and close the file being appended to; no later call would flush it."""
         if self._appending is not None:
             path, descriptor = self._appending
             io.flush_descriptor(descriptor, path)
@@ -362,7 +363,7 @@ class BatchConsumeQueue:
         return units[-1].next_queue_offset if units else 0
 
     def min_offset(self, commitlog_min_offset: int) -> int:
-        """Base offset of the first unit whose batch is still in the commitlog; the end if there is none."""
+        """Base offset of the first unit whose batch is still in the commitlog; else the end."""
         for unit in self._all():
             if unit.physical_offset >= commitlog_min_offset:
                 return unit.queue_offset
@@ -417,3 +418,24 @@ class BatchConsumeQueue:
 
     def close(self) -> None:
         """Nothing is kept open."""
+
+
+def sparse_units(path: Path) -> Iterator[QueueUnit]:
+    """Yield the units of a file of a compacted queue up to the first that ends a scan (SparseConsumeQueue#recover).
+    UnreadableError."""
+    with named(path):
+        data = path.read_bytes()
+    whole = len(data) - len(data) % BATCH_UNIT_SIZE
+    for (
+        physical_offset,
+        size,
+        tags_code,
+        store_timestamp,
+        base,
+        batch_size,
+        compacted_offset,
+        _,
+    ) in BATCH_CONSUMEQUEUE_UNIT.struct.iter_unpack(data[:whole]):
+        if physical_offset < 0 or size <= 0 or base < 0 or batch_size <= 0:
+            return
+        yield QueueUnit(base, physical_offset, size, tags_code, store_timestamp, batch_size, compacted_offset)

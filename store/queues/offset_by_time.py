@@ -26,10 +26,9 @@ def offset_by_time(
 ) -> int:
     """Queue offset for `timestamp` (ms) in [min_offset, max_offset].
 
-    `lower`: the first message stored at or after it, the end of the queue if there is none. `upper`: the last message
-    stored at or before it, the first one of the queue if there is none. In a queue of batches the answer is the base
-    of a batch, found by RocketMQ's own rule: a time at or after the last batch of a file gives that batch, whatever the
-    boundary.
+    `lower`: the first message stored at or after it, else the end of the queue. `upper`: the last message stored at or
+    before it, else the first one of the queue. In a queue of batches the answer is the base of a batch, found by
+    RocketMQ's own rule: a time at or after the last batch of a file gives that batch, for both boundaries.
 
     `store_time` answers None for a unit whose message cannot be read; such units are passed over, where RocketMQ gives
     up and answers 0. So are times below 0, which no broker writes, and a time more than a day later than that of the
@@ -62,7 +61,7 @@ def _in_slots(queue: ConsumeQueue, timestamp: int, boundary: Boundary, min_offse
 
 
 def _next_known(queue: ConsumeQueue, begin: int, end: int, store_time: StoreTime) -> tuple[int, int | None]:
-    """The first slot in [begin, end) whose message has a readable time; (end, None) if there is none."""
+    """Return the first slot in [begin, end) whose message has a readable time; (end, None) without one."""
     unit = queue.unit(begin)
     time = store_time(unit) if unit is not None else None
     if time is not None and time >= 0:

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import threading
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.formats.errors import ExhaustedError, UnreadableError, UnsupportedError, WriteFailedError, refuse_exhausted
+from rmqctl.formats.errors import (
+    CorruptError,
+    ExhaustedError,
+    UnreadableError,
+    UnsupportedError,
+    WriteFailedError,
+    refuse_exhausted,
+)
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.files.background import patiently
 from rmqctl.store.files.layout import (
+    CURRENT,
     StoreLayout,
     file_name,
     is_database,
@@ -26,7 +35,7 @@ from rmqctl.store.files.layout import (
     is_safe_topic,
     topic_directory,
 )
-from rmqctl.store.files.reading import Descriptors, exists, is_directory
+from rmqctl.store.files.reading import Descriptors, exists, is_directory, status_of
 from rmqctl.store.queues.consumequeue import (
     DEFAULT_BATCH_FILE_SIZE,
     DEFAULT_FILE_SIZE,
@@ -36,7 +45,7 @@ from rmqctl.store.queues.consumequeue import (
     QueueUnit,
 )
 from rmqctl.store.queues.consumequeue_ext import DEFAULT_EXT_FILE_SIZE
-from rmqctl.store.queues.dispatch import LMQ_PREFIX, queue_slots
+from rmqctl.store.queues.dispatch import LMQ_PREFIX, places_in
 
 if TYPE_CHECKING:
     from rmqctl.store.queues.rocksdb_queues import RocksdbQueues
@@ -49,7 +58,7 @@ PlainFiles = tuple[int, int]
 
 class ListedQueues(NamedTuple):
     """Queues of 20-byte units with nothing but files of `file_size` bytes, of which each begins where the one before it
-    ends. What is not as plain as that is left to whoever looks. Picklable; columns, as there may be many thousand."""
+    ends. The caller reads all other queues itself. Picklable; columns, as there may be many thousand."""
 
     file_size: int
     topics: list[str]
@@ -96,7 +105,7 @@ def list_queues(directory: Path) -> list[tuple[str, int, Path]]:
 def _queues_below(
     directory: Path, is_wanted: Callable[[str], bool] = lambda _: True
 ) -> Iterator[tuple[str, int, Path]]:
-    """The same one after the other: of topics that nobody wants, or gets to, no folder is listed."""
+    """Lazy variant: lists a topic's directory only when the caller reaches it."""
     for topic in filter(is_wanted, _directories(directory)):
         below = directory / topic
         names = [name for name in _directories(below) if is_queue_name(name)]
@@ -128,16 +137,48 @@ def _usual_size(root: Path) -> int:
 
 
 def has_rocksdb_queues(layout: StoreLayout) -> bool:
-    """Whether the queues are in a RocksDB alone (storeType=defaultRocksDB): in the folder of queue files, or in one of
-    its own with no queue file beside it. UnreadableError where that cannot be known."""
-    if is_database(layout.consumequeue):
+    """Return whether the queues that count are in a RocksDB (storeType=defaultRocksDB), in the folder of queue files or
+    in one of its own.
+
+    Where there are queue files, too, those count that have the log as far as the other kind has: a broker that is
+    switched from one kind to the other leaves the old ones as they are. UnreadableError where that cannot be known.
+    """
+    folder = rocksdb_folder(layout)
+    if not is_database(folder):
+        return False
+    if not _directories(layout.consumequeue):
         return True
-    return is_database(layout.consumequeue_rocksdb) and not _directories(layout.consumequeue)
+    return _is_ahead_of_files(layout.consumequeue, folder, _modified(layout.consumequeue), _modified(folder / CURRENT))
+
+
+def _modified(path: Path) -> int:
+    status = status_of(path)
+    return 0 if status is None else status.st_mtime_ns
+
+
+@functools.lru_cache(maxsize=64)
+def _is_ahead_of_files(root: Path, folder: Path, *_modified: int) -> bool:
+    """Return whether the RocksDB in `folder` has messages of the log after those of any queue file below `root`."""
+    from rmqctl.store.queues.rocksdb_queues import RocksdbQueues
+
+    try:
+        reached = max((end.physical_offset for end in RocksdbQueues(folder, None).ends()), default=-1)
+    except CorruptError:
+        return False
+    with Descriptors() as descriptors:
+        for topic, queue_id, directory in _queues_below(root):
+            queue = ConsumeQueue(topic, queue_id, directory, None, descriptors)
+            queue.load()
+            last = queue.unit(queue.max_offset - 1) if queue.max_offset else None
+            if last is not None and last.is_written and last.physical_offset >= reached:
+                return False
+    return reached >= 0
 
 
 def has_rocksdb_beside_files(layout: StoreLayout) -> bool:
-    """Return whether queues are in files and in a RocksDB of its own folder (rocksdbCQDoubleWriteEnable)."""
-    return is_database(layout.consumequeue_rocksdb) and not has_rocksdb_queues(layout)
+    """Return whether the queues that count are in files, and others in a RocksDB (rocksdbCQDoubleWriteEnable, or what a
+    broker left that was switched to files)."""
+    return is_database(rocksdb_folder(layout)) and not has_rocksdb_queues(layout)
 
 
 def is_in_rocksdb_alone(layout: StoreLayout, topic: str) -> bool:
@@ -160,15 +201,20 @@ def rocksdb_error(layout: StoreLayout) -> UnsupportedError:
     return UnsupportedError(
         "the consume queues are kept in a RocksDB, which is never written here",
         file=rocksdb_folder(layout),
-        hint="stop the broker and move this folder away: its next start rebuilds the queues from the commitlog",
+        hint="stop the broker and move this folder away: its next start rebuilds the queues from the commitlog; "
+        "`rmqctl rebuild --queues files` makes queue files for a broker with storeType=default",
     )
 
 
 class QueueTable:
     """Queues by (topic, queue id), loaded on first use."""
 
-    def __init__(self, layout: StoreLayout, config: StoreConfig, descriptors: Descriptors) -> None:
+    def __init__(
+        self, layout: StoreLayout, config: StoreConfig, descriptors: Descriptors, *, of_files: bool = False
+    ) -> None:
+        """`of_files`: those in files, not those of a RocksDB."""
         self.layout = layout
+        self.of_files = of_files
         self._roots = (layout.consumequeue, False), (layout.batchconsumequeue, True)
         self._config = config
         self.descriptors = descriptors
@@ -179,6 +225,7 @@ class QueueTable:
         self._taken: ListedQueues | None = None
         self._not_loaded: dict[tuple[str, int], PlainFiles] = {}
         self._rocksdb: RocksdbQueues | None = None
+        self._beside: RocksdbQueues | None = None
         # readers and the follower that appends must agree on one object per queue
         self._lock = threading.RLock()
 
@@ -209,11 +256,32 @@ class QueueTable:
     def database(self) -> RocksdbQueues | None:
         """Return the RocksDB that has the queues; None where they are in files. CorruptError, UnreadableError."""
         with self._lock:
-            if self._rocksdb is None and has_rocksdb_queues(self.layout):
+            if self._rocksdb is None and not self.of_files and has_rocksdb_queues(self.layout):
                 from rmqctl.store.queues.rocksdb_queues import RocksdbQueues
 
                 self._rocksdb = RocksdbQueues(rocksdb_folder(self.layout), self._config.mapped_file_size_consume_queue)
             return self._rocksdb
+
+    def light(self) -> list[AnyConsumeQueue]:
+        """Return the queues of light messages that are in a RocksDB beside the files alone (combineCQUseRocksdbForLmq):
+        others are in both. They are read and never written. CorruptError, UnreadableError."""
+        with self._lock:
+            if self.of_files or not has_rocksdb_beside_files(self.layout):
+                return []
+            if self._beside is None:
+                from rmqctl.store.queues.rocksdb_queues import RocksdbQueues
+
+                self._beside = RocksdbQueues(rocksdb_folder(self.layout), self._config.mapped_file_size_consume_queue)
+            light = [end for end in self._beside.ends() if is_in_rocksdb_alone(self.layout, end.topic)]
+            return [self._beside.queue(end) for end in light]
+
+    def find_any(self, topic: str, queue_id: int) -> AnyConsumeQueue | None:
+        """The same as `find`, with those that `light` gives."""
+        found = self.find(topic, queue_id)
+        if found is None and topic.startswith(LMQ_PREFIX):
+            wanted = (topic, queue_id)
+            found = next((one for one in self.light() if (one.topic, one.queue_id) == wanted), None)
+        return found
 
     def listed(self) -> ListedQueues:
         """What a table of another process can `take`. CorruptError for a damaged RocksDB."""
@@ -230,9 +298,8 @@ class QueueTable:
         return len(self._queues)
 
     def settle(self) -> None:
-        """From now on a queue that this table does not have is absent, without a look at the disk each time: nobody
-        else makes queues, or what others make is not to be seen. Until `look_again`. CorruptError for a damaged
-        RocksDB."""
+        """From now on a queue that this table lacks is absent, without a system call each time: no other process makes
+        queues, or they are to be ignored. Until `look_again`. CorruptError for a damaged RocksDB."""
         self.all()
         self._is_settled = True
 
@@ -335,6 +402,7 @@ class QueueTable:
         with self._lock:
             self._listed = self._is_settled = False
             self._not_loaded.clear()
+            self._beside = None
             if self._rocksdb is not None:
                 self._rocksdb.look_again()
             for queue in self._queues.values():
@@ -351,6 +419,8 @@ class QueueTable:
                 if topic not in found and not is_safe_topic(topic):
                     topic_directory(root, topic)  # says why
                 found.add(topic)
+        with contextlib.suppress(CorruptError):  # the queues in files are good all the same
+            found.update(queue.topic for queue in self.light())
         return sorted(found)
 
     def close(self) -> None:
@@ -434,17 +504,23 @@ ReadMessage = Callable[[int], StoredMessage | None]
 """Return the message at a physical offset, None where none begins."""
 
 
+def is_of_deleted(deleted: Mapping[str, int], queue: AnyConsumeQueue) -> bool:
+    """Return whether nothing was sent to a queue since its topic was deleted. `deleted`: topics with the log's end at
+    that time."""
+    last = queue.unit(queue.max_offset - 1) if queue.topic in deleted and queue.max_offset else None
+    return queue.topic in deleted and (last is None or last.physical_offset < deleted[queue.topic])
+
+
 def beginning(queue: AnyConsumeQueue, read: ReadMessage) -> QueueUnit | None:
     """Return the first unit of a queue: messages before its place that have this slot or a later one belong to an
-    earlier life of the queue. None if there is none, or if it is not right."""
+    earlier life of the queue. None if it is missing or damaged."""
     first = next((unit for unit in queue.units(0) if unit.is_written), None)
     return first if first is not None and leads_to_its_message(queue, first, read) else None
 
 
 def superseding(queue: AnyConsumeQueue, queue_offset: int, physical_offset: int, read: ReadMessage) -> int | None:
     """Return the physical offset of the later message because of which the message at `physical_offset` has no slot:
-    that of the same slot, or the last one of a queue that ends before it. None if there is none, or if the unit there
-    is not right."""
+    that of the same slot, or the last one of a queue that ends before it. None if that unit is missing or damaged."""
     slot = min(queue_offset, queue.max_offset - 1)
     unit = queue.unit(slot) if slot >= 0 else None
     if unit is None or unit.physical_offset <= physical_offset or not leads_to_its_message(queue, unit, read):
@@ -459,8 +535,4 @@ def leads_to_its_message(queue: AnyConsumeQueue, unit: QueueUnit, read: ReadMess
     message = read(unit.physical_offset)
     if message is None:
         return False
-    slots = queue_slots(message, (), queue.kind == "BatchCQ")
-    return any(
-        (slot.topic, slot.queue_id, slot.unit.queue_offset) == (queue.topic, queue.queue_id, unit.queue_offset)
-        for slot in slots
-    )
+    return unit.queue_offset in places_in(queue, message, ())

@@ -7,8 +7,10 @@ is kept.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from array import array
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +19,7 @@ from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT, ROCKSDB_QUEUE_END, ROCKSDB
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.native.units import LARGEST_KEY, place_slots
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.rocksdb.database import Database
 
@@ -26,8 +29,14 @@ CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"
 """Its end entry holds where the last dispatched message ends, in 8 bytes."""
 _SEPARATOR = b"\1"
 _LAST = b"max"
-_SLOTS_OF_A_PIECE = 1 << 14
+_SLOTS_OF_A_PIECE = 1 << 13
 _MOST_PIECES = 256
+# who reads more at a time reads a queue through, and nothing of it again
+_MOST_KEPT = 4 * _SLOTS_OF_A_PIECE
+# so few slots are read alone, some times: a sample of a queue does not read all of it
+_FEW_SLOTS = 16
+_TIMES_ALONE = 8
+_MOST_COUNTED = 1 << 14
 _UNIT = CONSUMEQUEUE_UNIT.size
 
 
@@ -55,6 +64,7 @@ class RocksdbQueues:
         self._file_size = file_size
         self._database = Database(folder)
         self._pieces: OrderedDict[tuple[str, int, int], bytes] = OrderedDict()
+        self._read_alone: Counter[tuple[str, int, int]] = Counter()
         self._lock = threading.RLock()
 
     def look_again(self) -> None:
@@ -62,6 +72,8 @@ class RocksdbQueues:
         with self._lock:
             self._database = Database(self.folder)
             self._pieces.clear()
+            self._read_alone.clear()
+            self.__dict__.pop("most_units", None)
 
     def ends(self) -> list[QueueEnd]:
         """Return every queue with the end that its entry names. CorruptError for an entry that is malformed."""
@@ -103,44 +115,62 @@ class RocksdbQueues:
                 return int.from_bytes(key[len(prefix) :], "big", signed=True)
         return None
 
+    @cached_property
+    def most_units(self) -> int:
+        """How many units a queue may have: no more than there are entries. CorruptError."""
+        return self._database.entry_count(UNITS)
+
     def queue(self, end: QueueEnd) -> RocksdbConsumeQueue:
         """Return the queue that ends there, with the interface of one in files."""
         return RocksdbConsumeQueue(self, end, self._file_size)
 
     def read_units(self, topic: str, queue_id: int, first: int, count: int) -> bytes:
         """Return 20-byte units of the slots [first, first + count); zeros for slots without a unit."""
+        if count > _MOST_KEPT:
+            with self._lock:
+                return self._units(topic, queue_id, first, count)
         parts = []
         slot, stop = first, first + count
         while slot < stop:
             piece, at = divmod(slot, _SLOTS_OF_A_PIECE)
             taken = min(stop - slot, _SLOTS_OF_A_PIECE - at)
-            parts.append(self._piece(topic, queue_id, piece)[at * _UNIT : (at + taken) * _UNIT])
+            parts.append(self._units_within(topic, queue_id, piece, at, taken))
             slot += taken
         return b"".join(parts)
 
-    def _piece(self, topic: str, queue_id: int, number: int) -> bytes:
-        key = (topic, queue_id, number)
+    def _units_within(self, topic: str, queue_id: int, piece: int, at: int, count: int) -> bytes:
+        key, first = (topic, queue_id, piece), piece * _SLOTS_OF_A_PIECE
         with self._lock:
             if key in self._pieces:
                 self._pieces.move_to_end(key)
+            elif count <= _FEW_SLOTS and self._read_alone[key] < _TIMES_ALONE:
+                if len(self._read_alone) >= _MOST_COUNTED:
+                    self._read_alone.clear()
+                self._read_alone[key] += 1
+                return self._units(topic, queue_id, first + at, count)
             else:
-                self._pieces[key] = self._units_of_piece(topic, queue_id, number)
+                self._pieces[key] = self._units(topic, queue_id, first, _SLOTS_OF_A_PIECE)
                 if len(self._pieces) > _MOST_PIECES:
                     self._pieces.popitem(last=False)
-            return self._pieces[key]
+            return self._pieces[key][at * _UNIT : (at + count) * _UNIT]
 
-    def _units_of_piece(self, topic: str, queue_id: int, number: int) -> bytes:
+    def _units(self, topic: str, queue_id: int, first: int, count: int) -> bytes:
         prefix = _queue_key(topic, queue_id)
-        first = number * _SLOTS_OF_A_PIECE
-        begin, end = (prefix + slot.to_bytes(8, "big") for slot in (first, first + _SLOTS_OF_A_PIECE))
-        units = bytearray(_SLOTS_OF_A_PIECE * _UNIT)
-        stored = CONSUMEQUEUE_UNIT.size
-        for key, value in self._database.scan(UNITS, begin=begin, end=end):
-            if len(key) != len(prefix) + 8 or len(value) != ROCKSDB_QUEUE_UNIT.size:
+        begin, end = (prefix + slot.to_bytes(8, "big") for slot in (first, first + count))
+        units = bytearray(count * _UNIT)
+        blocks = self._database.blocks(UNITS, begin, end)
+        if blocks is not None:
+            sequences = array("q", (-1,)) * count
+            places = (prefix, first, units, sequences, bytearray(LARGEST_KEY), array("q", (0, 0, 0)))
+            if all(place_slots(block, stop, *places) for block, stop in blocks):
+                return bytes(units)
+            units = bytearray(count * _UNIT)
+        for unit_key, value in self._database.scan(UNITS, begin=begin, end=end):
+            if len(unit_key) != len(prefix) + 8 or len(value) != ROCKSDB_QUEUE_UNIT.size:
                 raise CorruptError(f"unit of {topic} queue {queue_id} has a malformed entry", file=self.folder)
-            at = (int.from_bytes(key[len(prefix) :], "big") - first) * stored
+            place = (int.from_bytes(unit_key[len(prefix) :], "big") - first) * _UNIT
             # the same fields in the same order, with the store time after them
-            units[at : at + stored] = value[:stored]
+            units[place : place + _UNIT] = value[:_UNIT]
         return bytes(units)
 
 
@@ -161,6 +191,12 @@ class RocksdbConsumeQueue(ConsumeQueue):
         end = self._queue_end
         first = self._queues.first_slot(end.topic, end.queue_id)
         self._reader.first = first if first is not None else end.end
+        if end.end - self._reader.first > self._queues.most_units:
+            raise CorruptError(
+                f"{end.topic} queue {end.queue_id} has units from {self._reader.first} to {end.end} by its end, and "
+                f"the database {self._queues.most_units} entries in all",
+                file=self.directory,
+            )
         self.files = _OneFile(self.directory, self._reader.first, end.end, self._reader)
 
     def look_again(self) -> None:

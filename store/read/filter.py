@@ -16,7 +16,6 @@ from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedErro
 from rmqctl.formats.layouts import SYS_FLAG_COMPRESSED
 from rmqctl.formats.message import StoredMessage, is_possible_time
 from rmqctl.formats.properties import parse_properties, split_keys
-from rmqctl.store.config.config_files import is_brokers_own, read_config
 from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
@@ -27,11 +26,12 @@ if TYPE_CHECKING:
 
 _SHORTEST_LITERAL = 3
 """Bytes of a literal that is worth a search of its own: a shorter one is found in nearly every message."""
-_TOKEN = re.compile(r"\\.|\{\d*,?\d*\}|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
+# compiled where they are needed, here and elsewhere: a lookup needs none
+_TOKEN = r"(?s)\\.|\{\d*,?\d*\}|\[\^?\]?(?:\\.|[^\]\\])*\]|."
 """An escape, a counted quantifier, a class, or one character."""
 _SPECIAL = ".^$+*?()[]{}|"
-_NUMERIC_ESCAPE = re.compile(r"\\[xuUN0-9]")
-_SPLIT = re.compile("[=\x01\x02]")
+_NUMERIC_ESCAPE = r"\\[xuUN0-9]"
+_SPLIT = "[=\x01\x02]"
 
 
 class Grep:
@@ -84,15 +84,15 @@ class Grep:
 def required_literals(expression: str) -> tuple[bytes, ...]:
     """Return literals in UTF-8, of which each match of `expression` contains at least one; () if none are certain.
 
-    Only what is plain at the top level counts: groups, classes, escapes and whatever a quantifier makes optional
-    interrupt a literal. An expression with flags or numeric escapes guarantees none. A property is stored without the
-    `=` that a match sees, so a literal never spans one.
+    Only literals at the top level count: groups, classes, escapes and optional parts interrupt a literal. An expression
+    with flags or numeric escapes guarantees none. A property is stored without the `=` that a match sees, so a literal
+    never spans one.
     """
-    if "(?" in expression or _NUMERIC_ESCAPE.search(expression):
+    if "(?" in expression or re.search(_NUMERIC_ESCAPE, expression):
         return ()
     found: list[bytes] = []
     for runs in _alternatives(expression):
-        pieces = (piece.encode("utf-8", "surrogateescape") for run in runs for piece in _SPLIT.split(run))
+        pieces = (piece.encode("utf-8", "surrogateescape") for run in runs for piece in re.split(_SPLIT, run))
         longest = max(pieces, key=len, default=b"")
         if len(longest) < _SHORTEST_LITERAL:
             return ()
@@ -104,7 +104,7 @@ def _alternatives(expression: str) -> list[list[str]]:
     """Return for each part between `|` at the top level its runs of characters that stand for themselves."""
     alternatives = [[""]]
     depth = 0
-    for token in _TOKEN.findall(expression):
+    for token in re.findall(_TOKEN, expression):
         runs = alternatives[-1]
         if token in ("(", ")"):
             depth += 1 if token == "(" else -1
@@ -179,23 +179,23 @@ class TopicFilter:
 
     @classmethod
     def of_one(cls, topic: str) -> TopicFilter:
-        """That topic alone, whatever characters it has: a damaged store may name any."""
+        """Select that topic alone, with any characters: a damaged store may contain any name."""
         made = cls()
         made.names, made._exact = (topic,), frozenset((topic,))
         return made
 
     @property
     def is_all(self) -> bool:
-        """Whether every topic is meant."""
+        """Return whether every topic matches."""
         return not self.names and self.system_topics
 
     @property
     def only(self) -> str | None:
-        """The one topic that is meant; None where it may be another one, too."""
+        """The one topic that matches; None if several may match."""
         return self.names[0] if len(self.names) == 1 and self._exact else None
 
     def matches(self, topic: str) -> bool:
-        """Whether `topic` is meant. A system topic that is named without a pattern is meant in any case."""
+        """Return whether `topic` matches. A system topic that is named without a pattern always matches."""
         found = self._known.get(topic)
         if found is None:
             # asked for every message, of few topics
@@ -205,8 +205,11 @@ class TopicFilter:
     def _matches(self, topic: str) -> bool:
         if topic in self._exact:
             return True
-        if not self.system_topics and is_brokers_own(topic):
-            return False
+        if not self.system_topics:
+            from rmqctl.store.config.config_files import is_brokers_own
+
+            if is_brokers_own(topic):
+                return False
         return not self.names or (self._pattern is not None and self._pattern.fullmatch(topic) is not None)
 
     def unmet(self, topics: Iterable[str]) -> list[str]:
@@ -293,6 +296,30 @@ class MessageFilter(Protocol):
         """The same for properties as stored. Raises: UnicodeDecodeError where they are not UTF-8."""
 
 
+TAG, SQL92 = "TAG", "SQL92"
+"""Kinds of expressions (ExpressionType)."""
+
+
+class BySql(str):
+    """A subscription by an SQL92 expression (MessageSelector#bySql); any other text is one of tags."""
+
+    __slots__ = ()
+
+
+def expression_type(subscription: str) -> str:
+    """Return the kind of a subscription."""
+    return SQL92 if isinstance(subscription, BySql) else TAG
+
+
+def client_filter(subscription: str) -> TagFilter:
+    """Return what a client applies to messages that a broker gave it: brokers compare hashes of tags only, and judge
+    SQL92 expressions (PullAPIWrapper#processPullResult). UsageError for an invalid subscription."""
+    if isinstance(subscription, BySql):
+        sql_filter(subscription)
+        return TagFilter(SUBSCRIBE_ALL)
+    return TagFilter(subscription)
+
+
 def sql_filter(expression: str) -> SqlFilter:
     """Return an SQL92 filter. Raises: UsageError for an invalid one."""
     from rmqctl.store.read.sql92 import SqlFilter
@@ -341,12 +368,12 @@ class Criteria:
 
     @property
     def topic(self) -> str | None:
-        """The one topic that is meant; None where it may be another one, too."""
+        """The one topic that matches; None if several may match."""
         return self.topic_filter.only
 
     @property
     def matches_all(self) -> bool:
-        """Whether every message is meant."""
+        """Return whether every message matches."""
         chosen = (self.queue_id, self.key, self.begin_time, self.end_time, self.grep, self.sql)
         return all(one is None for one in chosen) and self.topic_filter.is_all and self.tag_filter.is_all
 
@@ -366,7 +393,7 @@ class Criteria:
         return TagFilter(self.tags)
 
     def matches(self, message: StoredMessage) -> bool:
-        """Whether `message` is meant."""
+        """Return whether `message` matches."""
         if not self.topic_filter.matches(message.topic):
             return False
         if self.queue_id is not None and message.queue_id != self.queue_id:
@@ -374,7 +401,7 @@ class Criteria:
         return self.matches_content(message)
 
     def matches_content(self, message: StoredMessage) -> bool:
-        """The same without topic and queue: a multi-dispatch message also stands in other queues than its own."""
+        """The same without topic and queue: a multi-dispatch message is also in other queues than its own."""
         if self.is_outside(message.store_timestamp):
             if not is_possible_time(message.store_timestamp) and self._matches_text(message):
                 self.undated[message.physical_offset] = message.store_timestamp
@@ -394,7 +421,7 @@ class Criteria:
         undated, self.undated = self.undated, {}
         for offset, time in sorted(undated.items()):
             yield CorruptError(
-                f"the store time {time} cannot be right: whether the message lies in the times asked for is not known",
+                f"the store time {time} is impossible: whether the message is between the given times is unknown",
                 physical_offset=offset,
             )
 
@@ -440,6 +467,8 @@ def newest_first(messages: Iterable[StoredMessage]) -> list[StoredMessage]:
 
 def configured_topics(config: Path) -> list[str]:
     """Topics of `config`/topics.json or its backup, sorted; none where both are missing or damaged."""
+    from rmqctl.store.config.config_files import read_config
+
     try:
         content = read_config(config / "topics.json")
     except (CorruptError, UnreadableError):

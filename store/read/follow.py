@@ -1,4 +1,4 @@
-"""Following a log that somebody else writes to: each message once, over rolls, cleaning and restarts of its broker.
+"""Follow a log that another process writes to: each message once, over rolls, cleaning and restarts of its broker.
 
 Nothing is asked of the broker, and nothing but the log is looked at: from the place that was reached on, frame by
 frame. What may still be half written is left for later.
@@ -12,11 +12,11 @@ from collections.abc import Callable, Generator, Iterable
 from typing import NamedTuple
 
 from rmqctl.formats.errors import NotAStoreError, RemovedError
-from rmqctl.formats.layouts import BLANK_MAGIC, FRAME_HEADS
+from rmqctl.formats.layouts import FRAME_HEADS
 from rmqctl.formats.message import FrameDamage, StoredMessage, decode_message
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import exists, is_directory
-from rmqctl.store.log.search import MAXIMUM_FRAME_SIZE
+from rmqctl.store.log.search import MAXIMUM_FRAME_SIZE, FrameSearch, blank_size
 from rmqctl.store.log.survey import SETTLES_IN, end_of_messages, may_lack_bytes
 from rmqctl.store.log.walk import Blank, Damage, walk
 from rmqctl.store.options import UNHEARD, Events
@@ -179,7 +179,7 @@ class LogFollower:
             log.load()  # nobody knows the size of the files before there is one
 
     def _tell_once_that_it_waits(self) -> None:
-        """A log without files is one that was lost, or that nobody has begun: who looks on has to know."""
+        """A log without files was lost, or is not begun: the caller has to know."""
         if self._has_told_waiting:
             return
         self._has_told_waiting = True
@@ -232,18 +232,20 @@ class LogFollower:
         return may_lack_bytes(message) and not self._is_stuck(message.physical_offset)
 
     def _record(self) -> StoredMessage | Blank | None:
-        """The record at the position, or the next good one behind damage; None where there is none yet."""
+        """Return the record at the position, or the next good one after damage; None before one is complete."""
         log, position = self._log, self.position
+        file = log.find(position)
+        if file is not None and file.holds_entries:
+            position += FrameSearch(file, file.size).entry_head(position - file.start_offset)
         head = log.read(position, 8)
         if not any(head):
             return self._behind(position) if self._is_followed(position) else None
-        file = log.find(position)
         if file is None:
             return None
-        size, magic = int.from_bytes(head[:4], "big", signed=True), int.from_bytes(head[4:], "big")
+        size = int.from_bytes(head[:4], "big", signed=True)
         left = file.end_offset - position
-        if magic == BLANK_MAGIC and size == left:
-            return Blank(position, size)
+        if blank_size(head, 0, file.holds_entries) == left:
+            return Blank(position, left)
         try:
             frame = log.read(position, size) if 0 < size <= min(left, MAXIMUM_FRAME_SIZE) else head
             return decode_message(frame, 0, left, position)
@@ -263,7 +265,7 @@ class LogFollower:
         return now - self._stuck_since >= _PATIENCE
 
     def _behind(self, position: int) -> StoredMessage | Blank | None:
-        """The first good record behind damage or zeros; what is damaged before it is told once there is one."""
+        """Return the first good record after damage or zeros; damage before it is reported once there is one."""
         now = self._clock()
         if self._stuck_at == position and now < self._next_look:
             return None

@@ -1,4 +1,4 @@
-"""Single frames by physical offset: the message that stands there, or what stands there instead."""
+"""Single frames by physical offset: the message there, or an explanation without one."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ def frames_ahead(
 
 
 def end_of_near(places: Sequence[tuple[int, ...]], number: int) -> int:
-    """Where a read ends that begins at a place (physical offset, size and whatever else): behind the last of those that
-    follow, each not far."""
+    """Return the end of a read that begins at a place (physical offset, size and more): after the last place that
+    follows within a short distance."""
     begin = places[number][0]
     end = begin + places[number][1]
     for place in places[number + 1 :]:
@@ -137,7 +137,7 @@ def window_at(log: MappedFileQueue, begin: int, end: int) -> tuple[bytes, int]:
 
 
 def store_time_at(log: MappedFileQueue, physical_offset: int) -> int | None:
-    """Store time in ms of the frame at `physical_offset`; None unless a frame's head stands there.
+    """Return the store time in ms of the frame at `physical_offset`; None unless a frame's head is there.
 
     Only the head is read, so a message with a damaged body still has its time. (CommitLog#pickupStoreTimestamp, which
     does not even look at the head)
@@ -164,14 +164,14 @@ def explain_absence(log: MappedFileQueue, physical_offset: int) -> RmqctlError:
         return CorruptError("the bytes cannot be accounted for", file=file.path, physical_offset=physical_offset)
     if isinstance(record, StoredMessage):
         return NotFoundError(
-            f"it lies inside the message of {record.total_size} bytes that starts at {record.physical_offset}",
+            f"it is inside the message of {record.total_size} bytes that starts at {record.physical_offset}",
             file=file.path,
             physical_offset=physical_offset,
             hint=f"`rmqctl query -o {record.physical_offset}` shows that message",
         )
     if isinstance(record, Blank):
         return NotFoundError(
-            f"it lies in the filler at the end of its file, which starts at {record.physical_offset}",
+            f"it is in the blank frame at the end of its file, which starts at {record.physical_offset}",
             file=file.path,
             physical_offset=physical_offset,
             hint=f"the next message starts at {record.physical_offset + record.size}",
@@ -183,7 +183,7 @@ def explain_absence(log: MappedFileQueue, physical_offset: int) -> RmqctlError:
             physical_offset=physical_offset,
         )
     return CorruptError(
-        f"it lies in damaged bytes {record.physical_offset} to {record.end}: {record.detail}",
+        f"it is in damaged bytes {record.physical_offset} to {record.end}: {record.detail}",
         file=record.file,
         physical_offset=physical_offset,
         hint=f"`rmqctl dump {file.path} --at {record.physical_offset - file.start_offset}` shows them",
@@ -220,13 +220,13 @@ def _outside(log: MappedFileQueue, physical_offset: int) -> RmqctlError:
     first, last = log.files[0], log.files[-1]
     if physical_offset < first.start_offset:
         return NotFoundError(
-            f"it lies before the commitlog, which begins at {first.start_offset}: the message has been removed",
+            f"it is before the commitlog, which begins at {first.start_offset}: the message has expired",
             physical_offset=physical_offset,
-            hint="the broker removes old files when their time is over or the disk is full",
+            hint="brokers remove old files after fileReservedTime or when the disk is full",
         )
     if physical_offset >= last.start_offset + max(last.size, log.file_size):
         return NotFoundError(
-            f"it lies behind the commitlog, whose last file ends at {last.end_offset}", physical_offset=physical_offset
+            f"it is past the commitlog, whose last file ends at {last.end_offset}", physical_offset=physical_offset
         )
     before = [file for file in log.files if file.start_offset <= physical_offset][-1]
     if before.end_offset <= physical_offset < before.start_offset + log.file_size:
@@ -333,7 +333,7 @@ def usual_matches(
 
 @functools.lru_cache(maxsize=1024)
 def _topic_field(topic: str) -> bytes | None:
-    """The topic with its length as it stands in usual frames; None for one that is not usual."""
+    """Return the topic with its length as in usual frames; None for one that is not usual."""
     if not topic.isascii() or len(topic) > _LONGEST_TOPIC:
         return None
     return TOPIC_LENGTH_V1.struct.pack(len(topic)) + topic.encode()

@@ -8,6 +8,8 @@ compared themselves, not only their hashes, as the broker leaves to its clients.
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -15,10 +17,11 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, NotFoundError
 from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.notebook import as_html
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.queues.consumequeue import BATCH_UNIT_SIZE, UNIT_SIZE, ConsumeQueue, QueueUnit, ext_offset
 from rmqctl.store.queues.consumequeue_ext import ConsumeQueueExt
-from rmqctl.store.queues.dispatch import queue_slots
+from rmqctl.store.queues.dispatch import places_in
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.filter import MessageFilter, TagFilter
 from rmqctl.store.read.frames import MessageRemovedError, frame_at, frames_ahead, usual_frames, usual_matches
@@ -28,7 +31,7 @@ DEFAULT_LIMIT = 32
 # MAX_PULL_MSG_SIZE
 DEFAULT_MAX_BYTES = 128 * 1024 * 1024
 _LEAST_MAX_BYTES = 100
-_REBUILD = "`rmqctl rebuild --queues` makes the queues anew from the commitlog"
+_REBUILD = "`rmqctl rebuild --queues` rebuilds the queues from the commitlog"
 
 
 class UnreadableUnit(NamedTuple):
@@ -47,6 +50,8 @@ class GetResult:
     `messages` their bytes as they are stored, where these were asked for; each piece is of one message or more.
     """
 
+    _repr_html_ = as_html
+
     status: GetStatus
     next_offset: int
     min_offset: int
@@ -56,13 +61,23 @@ class GetResult:
     damaged: list[UnreadableUnit] = field(default_factory=list)
 
 
+@functools.cache
+def physical_memory() -> int:
+    """Return the bytes of memory that the machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 class ReadLimits(NamedTuple):
     """What one read gives: bytes and number of messages (maxTransfer…OnMessageInMemory), and the bytes of units that it
-    looks through at least (maxFilterMessageSize)."""
+    looks through at least (maxFilterMessageSize). `memory_bytes`: of the end of the log; of messages before them it
+    gives `disk_bytes` and `disk_count` (maxTransfer…OnMessageInDisk)."""
 
     transfer_bytes: int = 262_144
     transfer_count: int = 32
     filter_bytes: int = 16_000
+    memory_bytes: int = 1 << 62
+    disk_bytes: int = 65_536
+    disk_count: int = 8
 
 
 class QueueView(NamedTuple):
@@ -83,7 +98,7 @@ class QueueView(NamedTuple):
         return None if found is None else found.tags_code
 
     def message_of(self, unit: QueueUnit) -> StoredMessage:
-        """The message that `unit` points at; CorruptError if there is none, or one that does not belong there.
+        """Return the message that `unit` points at; CorruptError if it is missing or belongs elsewhere.
         MessageRemovedError where a cleaner has removed it since the store was opened."""
         return self.frame_of(unit)[1]
 
@@ -121,8 +136,7 @@ class QueueView(NamedTuple):
         wanted = (self.queue.topic, self.queue.queue_id, unit.queue_offset)
         if (message.topic, message.queue_id, message.queue_offset) == wanted:
             return True
-        slots = queue_slots(message, self.delay_levels)
-        return any((slot.topic, slot.queue_id, slot.unit.queue_offset) == wanted for slot in slots)
+        return unit.queue_offset in places_in(self.queue, message, self.delay_levels)
 
     def _file_of(self, unit: QueueUnit) -> str:
         if isinstance(self.queue, ConsumeQueue):
@@ -148,9 +162,9 @@ def get_messages(
 ) -> GetResult:
     """Messages of a queue from queue offset `offset` on (DefaultMessageStore#getMessage).
 
-    One call gives at most 32 messages and 256 KiB, as the broker does for what is in memory, looks through at most
-    max(800, limit) units (see ReadLimits), and gives the first message whatever its size. Ask again from `next_offset`
-    on. `frames`: give the stored bytes in the place of messages.
+    One call gives at most 32 messages and 256 KiB, as the broker does for what is in memory, reads at most max(800,
+    limit) units (see ReadLimits), and gives the first message at any size. Ask again from `next_offset` on. `frames`:
+    give the stored bytes in the place of messages.
     """
     min_offset = view.queue.min_offset(view.log.min_offset)
     max_offset = view.queue.max_offset
@@ -158,6 +172,9 @@ def get_messages(
     if edge is not None:
         return GetResult(edge[0], edge[1], min_offset, max_offset)
     message_filter = message_filter or TagFilter(None)
+    if _is_on_disk(view, offset):
+        limits = view.limits
+        view = view._replace(limits=limits._replace(transfer_bytes=limits.disk_bytes, transfer_count=limits.disk_count))
     usual = _usual(view, offset, limit, message_filter, _allowed(max_bytes)) if frames else None
     if usual is not None:
         status = GetStatus.FOUND if usual[0] else GetStatus.NO_MATCHED_MESSAGE
@@ -167,11 +184,21 @@ def get_messages(
     return result
 
 
+def _is_on_disk(view: QueueView, offset: int) -> bool:
+    """Return whether the first message to give is too far from the end of the log to be in memory
+    (DefaultMessageStore#estimateInMemByCommitOffset, which is asked for each message)."""
+    log, most = view.log, view.limits.memory_bytes
+    if log.max_offset - log.min_offset <= most:
+        return False
+    unit = view.queue.unit(offset)
+    return unit is not None and unit.is_written and log.max_offset - unit.physical_offset > most
+
+
 def _usual(
     view: QueueView, offset: int, limit: int, message_filter: MessageFilter, max_bytes: int
 ) -> tuple[list[bytes], int] | None:
     """Frames and the next offset where all is as nearly always; None where each message is to be looked at."""
-    most_bytes, most_messages, filter_bytes = view.limits
+    most_bytes, most_messages, filter_bytes = view.limits[:3]
     count, most_bytes = min(max(limit, 1), most_messages), min(max_bytes, most_bytes)
     if not message_filter.is_all:
         reach = max(filter_bytes // UNIT_SIZE, limit)
@@ -272,7 +299,7 @@ def units_ahead(
 
 
 def _is_full(limits: ReadLimits, unit: QueueUnit, count: int, total: int, limit: int, max_bytes: int) -> bool:
-    """Whether `unit` has to wait for the next call (DefaultMessageStore#isTheBatchFull, in memory)."""
+    """Whether `unit` has to wait for the next call (DefaultMessageStore#isTheBatchFull)."""
     return (
         count + unit.batch_size > limit
         or count >= limits.transfer_count

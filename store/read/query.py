@@ -1,4 +1,4 @@
-"""Messages by key: through the index where there is one, else by a scan of the log (DefaultMessageStore#queryMessage).
+"""Messages by key, through the index (DefaultMessageStore#queryMessage; by_key.py also searches the log), and by id.
 
 Unlike RocketMQ's store the key and the topic are compared on the message itself (RocketMQ leaves that to the client),
 a message is given once however often it is indexed, and the time window is held against the message's own store time,
@@ -8,23 +8,25 @@ not against the index entry's, which is only good to the second.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.formats.checksums import key_hash, tag_key
-from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError, UnsupportedError, counted
+from rmqctl.formats.errors import CorruptError, NotFoundError, UncertainError, counted
 from rmqctl.formats.hosts import is_message_id, parse_offset_message_id
 from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.notebook import as_html
 from rmqctl.formats.properties import TAGS, UNIQUE_KEY
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.index.index_file import IndexEntry, IndexFile
 from rmqctl.store.index.index_service import IndexService
-from rmqctl.store.log.walk import Damage, walk
-from rmqctl.store.options import UNHEARD, Events
+from rmqctl.store.log.walk import Damage, message_if_any
 from rmqctl.store.queues.dispatch import index_keys
-from rmqctl.store.read.filter import Criteria, known_topics, newest_first
+from rmqctl.store.read.filter import Criteria, TopicFilter, newest_first
 from rmqctl.store.read.frames import MessageRemovedError, explain_absence, message_at
 
 if TYPE_CHECKING:
+    from rmqctl.store.rocksdb.message_storage import MessageStorage
     from rmqctl.store.store_files import StoreFiles
 
 DEFAULT_LIMIT = 32
@@ -32,11 +34,11 @@ BY_KEY, BY_TAG = "K", "T"
 """What a query asks for (MessageConst.INDEX_KEY_TYPE, INDEX_TAG_TYPE)."""
 START_OF_TIME, END_OF_TIME = -(1 << 63), (1 << 63) - 1
 """No checksum covers a store time: after a flipped bit a message may have any, also one below 0."""
-_REBUILD = "`rmqctl rebuild --index` makes the index anew from the commitlog; --scan does without it"
+_REBUILD = "`rmqctl rebuild --index` rebuilds it from the commitlog; --scan searches without it"
 
 
-class NotIndexedError(NotFoundError):
-    """The store has no index, so a key says nothing about where a message is: only a scan of the log finds it."""
+class NotIndexedError(UncertainError):
+    """The index is missing, or does not cover all of the commitlog: a key cannot be looked up without `scan`."""
 
     code = "RMQ-E-012"
 
@@ -44,19 +46,30 @@ class NotIndexedError(NotFoundError):
 class QueryResult:
     """Messages newest first. `damaged`: what stood in the way of a complete answer.
 
+    `in_rocksdb`: the index of `rocksdbstore/` was asked, which has no message without a unique key.
     `removed` counts index entries of messages that have been removed with their old commitlog files, which is no
-    damage. `indexed`: physical offsets [begin, end] that the index covers, None without an index. `scanned` says
-    whether the commitlog itself was searched, at least where the index does not reach.
+    damage. `indexed`: physical offsets [begin, end] that the index covers, None without an index. `topics`: the number
+    of topics that it was asked for. `is_whole`: all of the commitlog was searched. `leads`: physical offsets of
+    entries with the key's hash that lead to no such message.
     """
 
-    __slots__ = ("damaged", "indexed", "messages", "removed", "scanned")
+    _repr_html_ = as_html
+
+    __slots__ = ("damaged", "in_rocksdb", "indexed", "is_whole", "leads", "messages", "removed", "topics")
 
     def __init__(self, indexed: tuple[int, int] | None = None) -> None:
         self.messages: list[StoredMessage] = []
         self.damaged: list[CorruptError] = []
         self.removed = 0
         self.indexed = indexed
-        self.scanned = False
+        self.topics = 0
+        self.is_whole = False
+        self.in_rocksdb = False
+        self.leads: list[int] = []
+
+    def notebook_fields(self) -> dict[str, object]:
+        """What a notebook shows of it."""
+        return {name: getattr(self, name) for name in ("messages", "damaged", "removed", "indexed", "is_whole")}
 
 
 class KeyQuery(NamedTuple):
@@ -76,11 +89,14 @@ class KeyQuery(NamedTuple):
 
     @property
     def criteria(self) -> Criteria:
-        """The same for a scan."""
-        begin, end = self.begin, self.end
+        """The same for a search of the log."""
+        return self.criteria_of(TopicFilter.of_one(self.topic))
+
+    def criteria_of(self, topics: TopicFilter) -> Criteria:
+        """The same in other topics."""
         if self.index_type == BY_TAG:
-            return _OfTag(self)
-        return Criteria(self.topic, tags=self.tags, key=self.key, begin_time=begin, end_time=end, grep=self.grep)
+            return _OfTag(self, topics)
+        return Criteria(topics, None, self.tags, self.key, self.begin, self.end, grep=self.grep)
 
     @property
     def hash(self) -> int:
@@ -91,13 +107,18 @@ class KeyQuery(NamedTuple):
 class _OfTag(Criteria):
     """Takes the messages whose whole TAGS value is what the query asks for."""
 
-    def __init__(self, query: KeyQuery) -> None:
-        super().__init__(query.topic, tags=query.tags, begin_time=query.begin, end_time=query.end, grep=query.grep)
+    def __init__(self, query: KeyQuery, topics: TopicFilter) -> None:
+        super().__init__(topics, tags=query.tags, begin_time=query.begin, end_time=query.end, grep=query.grep)
         self._tag = query.key
 
-    def matches(self, message: StoredMessage) -> bool:
-        """Return whether the message meets all criteria."""
-        return message.properties().get(TAGS) == self._tag and super().matches(message)
+    @property
+    def needs_properties(self) -> bool:
+        """Return True: the tag is one of them."""
+        return True
+
+    def matches_properties(self, properties: dict[str, str]) -> bool:
+        """Return whether the tag is the one asked for, and the rest fits."""
+        return properties.get(TAGS) == self._tag and super().matches_properties(properties)
 
 
 def indexed_range(index: IndexService) -> tuple[int, int] | None:
@@ -109,11 +130,15 @@ def indexed_range(index: IndexService) -> tuple[int, int] | None:
 
 
 def query_index(
-    index: IndexService, log: MappedFileQueue, query: KeyQuery, criteria: Criteria | None = None
+    index: IndexService,
+    log: MappedFileQueue,
+    query: KeyQuery,
+    criteria: Criteria | None = None,
+    storage: MessageStorage | None = None,
 ) -> QueryResult:
-    """Return messages of `query`, whose `criteria` these are, as the index knows them; NotIndexedError if there is no
-    index file."""
-    if not index.files and not index.problems:
+    """Return messages of `query`, whose `criteria` these are, as the index files know them, and the index in `storage`
+    (`storage_of`); NotIndexedError if there is no index."""
+    if not index.files and not index.problems and storage is None:
         raise NotIndexedError(
             "the store has no index",
             file=index.directory,
@@ -136,9 +161,85 @@ def query_index(
             message = entry_message(entry, file, log, wanted, result)
             if message is not None and criteria.matches(message):
                 result.messages.append(message)
+    if storage is not None:
+        _query_storage(storage, log, query, criteria, result)
     # a file can begin with what an older one already held, so the order of the chains is not yet that of the log
-    result.messages = newest_first(result.messages)
+    result.messages = newest_first(result.messages)[: query.limit]
     return result
+
+
+# The index in rocksdbstore/ (indexRocksDBEnable): entries by hour, topic and key, of messages with a unique key.
+
+
+def storage_of(files: StoreFiles, damaged: list[CorruptError]) -> MessageStorage | None:
+    """Return `rocksdbstore/` where it has keys that no index file has: a broker writes either, or both, and reads the
+    files while indexFileReadEnable is on. Its damage goes to `damaged` if there is no index file. UnreadableError.
+    """
+    index = files.index
+    found: list[CorruptError] = []
+    try:
+        storage = files.message_storage
+        reached = None if storage is None else storage.indexed_to(found.append)
+    except CorruptError as error:
+        damaged += [] if index.files or index.problems else [_of_storage(error)]
+        return None
+    covered = indexed_range(index)
+    if (
+        storage is None
+        or (reached is None and not found)
+        or (covered is None and not found and not storage.has_index())
+    ):
+        return None
+    return storage if covered is None or (reached is not None and covered[1] < reached) else None
+
+
+def storage_range(storage: MessageStorage, log: MappedFileQueue) -> tuple[int, int] | None:
+    """Return the physical offsets of the first and last message that the index in `storage` is known to hold.
+
+    It is written in the order of the log: it covers all from the first commitlog file on whose first message it has.
+    """
+    reached = storage.indexed_to()
+    if reached is None:
+        return None
+    for file in log.files:
+        first = message_if_any(log, file.start_offset)
+        key = None if first is None else first.properties().get(UNIQUE_KEY)
+        if first is not None and key and storage.has(first.topic, key, first.physical_offset, first.store_timestamp):
+            return first.physical_offset, max(reached, first.physical_offset)
+    return None
+
+
+def _of_storage(error: CorruptError) -> CorruptError:
+    """The same without an offset: that is one in a file of the database, and not in the log."""
+    return CorruptError(error.message, file=error.file, hint=error.hint or _REBUILD)
+
+
+def _query_storage(
+    storage: MessageStorage, log: MappedFileQueue, query: KeyQuery, criteria: Criteria, result: QueryResult
+) -> None:
+    result.in_rocksdb = True
+
+    def report(error: CorruptError) -> None:
+        result.damaged.append(_of_storage(error))
+
+    try:
+        covered = storage_range(storage, log)
+    except CorruptError as error:
+        report(error)
+        return
+    if covered is not None:
+        known = result.indexed or covered
+        result.indexed = min(known[0], covered[0]), max(known[1], covered[1])
+    seen = {message.physical_offset for message in result.messages}
+    of_files = len(seen)
+    for places in storage.find(query.topic, query.index_type, query.key, query.begin, query.end, report):
+        for place in places:
+            if len(result.messages) - of_files >= query.limit:
+                return
+            if place not in seen:
+                message = _indexed_message(place, log, result, "entry of the RocksDB index", storage.folder)
+                if message is not None and criteria.matches(message):
+                    result.messages.append(message)
 
 
 def chain_entries(file: IndexFile, wanted: int, damaged: list[CorruptError]) -> Iterator[IndexEntry]:
@@ -175,26 +276,10 @@ def chain_entries(file: IndexFile, wanted: int, damaged: list[CorruptError]) -> 
 def entry_message(
     entry: IndexEntry, file: IndexFile, log: MappedFileQueue, wanted: int, result: QueryResult
 ) -> StoredMessage | None:
-    """The message that an entry with hash `wanted` leads to; None if it was removed, or if the entry is wrong, both
-    of which `result` is told."""
-    place = entry.physical_offset
-    if 0 <= place < log.min_offset and not log.empty_between(place, place + 1):
-        result.removed += 1
-        return None
-    try:
-        message = message_at(log, place)
-    except MessageRemovedError:
-        result.removed += 1
-        return None
-    except (CorruptError, NotFoundError) as error:
-        result.damaged.append(
-            CorruptError(
-                f"index entry {entry.number} leads to no message: {error.message}",
-                file=file.path,
-                physical_offset=entry.physical_offset,
-                hint=error.hint or _REBUILD,
-            )
-        )
+    """Return the message of an entry with hash `wanted`; None if it was removed, or if the entry is wrong, and `result`
+    then records it."""
+    message = _indexed_message(entry.physical_offset, log, result, f"index entry {entry.number}", file.path)
+    if message is None:
         return None
     # another key with the same hash is a collision and normal; no key with that hash is a wrong entry
     if all(key_hash(message.topic, key) != wanted for key in index_keys(message, with_tags=True)):
@@ -210,30 +295,26 @@ def entry_message(
     return message
 
 
-def query_scan(
-    log: MappedFileQueue,
-    criteria: Criteria,
-    limit: int,
-    events: Events = UNHEARD,
-    spans: list[tuple[int, int]] | None = None,
-) -> list[StoredMessage]:
-    """The newest `limit` messages of the commitlog that meet `criteria`, newest first; only within `spans` if given.
-
-    A span is [begin, end) in physical offsets. Damaged spans of the log are reported.
-    """
-    found: list[StoredMessage] = []
-    for begin, end in spans if spans is not None else [(0, END_OF_TIME)]:
-        for record in walk(log, begin, progress=events.progress):
-            if record.physical_offset >= end:
-                break
-            if isinstance(record, StoredMessage):
-                if criteria.matches(record):
-                    found.append(record)
-                    if len(found) >= 2 * limit:
-                        found = newest_first(found)[:limit]
-            elif isinstance(record, Damage):
-                events.damaged(damage_error(record))
-    return newest_first(found)[:limit]
+def _indexed_message(
+    place: int, log: MappedFileQueue, result: QueryResult, entry: str, file: Path
+) -> StoredMessage | None:
+    if 0 <= place < log.min_offset and not log.empty_between(place, place + 1):
+        result.removed += 1
+        return None
+    try:
+        return message_at(log, place)
+    except MessageRemovedError:
+        result.removed += 1
+    except (CorruptError, NotFoundError) as error:
+        result.damaged.append(
+            CorruptError(
+                f"{entry} leads to no message: {error.message}",
+                file=file,
+                physical_offset=place,
+                hint=error.hint or _REBUILD,
+            )
+        )
+    return None
 
 
 def damage_error(damage: Damage) -> CorruptError:
@@ -245,25 +326,19 @@ def damage_error(damage: Damage) -> CorruptError:
     )
 
 
-def uncovered_spans(log: MappedFileQueue, indexed: tuple[int, int] | None) -> list[tuple[int, int]]:
-    """Spans of the commitlog that the index does not cover, older first. Its last message is taken in once more."""
-    begin, end = max(log.min_offset, 0), log.max_offset
-    if indexed is None:
-        return [(begin, end)] if begin < end else []
-    spans = [(begin, min(indexed[0], end)), (max(indexed[1], begin), end)]
-    return [span for span in spans if span[0] < span[1]]
-
-
-def unindexed_spans(log: MappedFileQueue, index: IndexService) -> list[tuple[int, int]]:
-    """Spans of the commitlog that no index file says it covers: before, between and behind them, the older first."""
+def unindexed_spans(
+    log: MappedFileQueue, index: IndexService, storage: MessageStorage | None = None
+) -> list[tuple[int, int]]:
+    """Spans of the commitlog that no index says it covers: before, between and behind the files, the older first."""
     end = log.max_offset
+    covers = [header for header in (file.header for file in index.files) if header.index_count > 1]
+    known = [(header.begin_physical_offset, header.end_physical_offset) for header in covers]
+    in_storage = None if storage is None else storage_range(storage, log)
     spans: list[tuple[int, int]] = []
     covered = max(log.min_offset, 0)
-    for header in sorted((file.header for file in index.files), key=lambda one: one.begin_physical_offset):
-        if header.index_count <= 1:
-            continue
-        spans.append((covered, min(header.begin_physical_offset, end)))
-        covered = max(covered, header.end_physical_offset)
+    for first, last in sorted([*known, *([in_storage] if in_storage is not None else [])]):
+        spans.append((covered, min(first, end)))
+        covered = max(covered, last)
     return [span for span in (*spans, (covered, end)) if span[0] < span[1]]
 
 
@@ -277,37 +352,20 @@ def entries_of(index: IndexService, topic: str, key: str, damaged: list[CorruptE
 
 # Single messages by what people have in hand: a physical offset, an offset id, a unique key, or just "some id".
 
-BY_OFFSET_ID = "offset id"
-BY_UNIQUE_KEY = "unique key"
 _LARGEST_PORT = 65535
-
-
-class FindResult:
-    """What was found for an id: `how` is BY_OFFSET_ID or BY_UNIQUE_KEY; messages newest first.
-
-    A unique key may be on several messages: retried, delayed and half messages keep that of the first one.
-    `topics`: how many topics were asked for in the index. `scanned`: the commitlog itself was searched.
-    """
-
-    __slots__ = ("damaged", "how", "messages", "scanned", "topics")
-
-    def __init__(self, how: str, messages: list[StoredMessage]) -> None:
-        self.how = how
-        self.messages = messages
-        self.damaged: list[CorruptError] = []
-        self.topics = 0
-        self.scanned = False
 
 
 def lookup(files: StoreFiles, physical_offset: int) -> StoredMessage:
     """The message whose frame starts exactly at `physical_offset`, good by law 3.
 
-    Otherwise NotFoundError (before, behind or between messages, naming the frame it lies in) or CorruptError.
+    Otherwise NotFoundError (before, after or between messages, with the frame around it) or CorruptError.
     """
     try:
         return message_at(files.log, physical_offset)
     except CorruptError as error:
         raise explain_absence(files.log, physical_offset) from error
+    except NotFoundError as error:
+        raise files.lost_log() or error from None
 
 
 def lookup_offset_id(files: StoreFiles, text: str) -> StoredMessage:
@@ -333,60 +391,3 @@ def may_be_offset_id(files: StoreFiles, text: str) -> bool:
         return False
     host, physical_offset = parse_offset_message_id(text)
     return 0 < host.port <= _LARGEST_PORT and 0 <= physical_offset < max(files.log.max_offset, 1)
-
-
-def find_unique(
-    files: StoreFiles, unique_key: str, topic: str | None = None, *, scan: bool = False, events: Events = Events()
-) -> FindResult:
-    """Messages with that unique key, through the index for `topic`, or for every known topic.
-
-    NotIndexedError without an index, unless `scan` allows to search the commitlog. The result may be empty.
-    """
-    result = FindResult(BY_UNIQUE_KEY, [])
-    try:
-        topics = [topic] if topic is not None else known_topics(files)
-        for name in topics:
-            answer = query_index(files.index, files.log, KeyQuery(name, unique_key, limit=END_OF_TIME))
-            result.messages += [message for message in answer.messages if _is_unique_key(message, unique_key)]
-            result.damaged += [error for error in answer.damaged if str(error) not in map(str, result.damaged)]
-        result.topics = len(topics)
-        result.messages = newest_first(result.messages)
-    except (NotIndexedError, UnsupportedError):
-        if not scan:
-            raise
-    if scan and not result.messages:
-        result.scanned = True
-        criteria = Criteria(topic=topic, key=unique_key)
-        heard = events._replace(damage=result.damaged.append)
-        found = query_scan(files.log, criteria, END_OF_TIME, heard)
-        result.messages = [message for message in found if _is_unique_key(message, unique_key)]
-    return result
-
-
-def _is_unique_key(message: StoredMessage, unique_key: str) -> bool:
-    return message.properties().get(UNIQUE_KEY) == unique_key
-
-
-def find(
-    files: StoreFiles, text: str, topic: str | None = None, *, scan: bool = False, events: Events = Events()
-) -> FindResult:
-    """The message or messages that an id means: tried as a broker's offset id first, then as a unique key.
-
-    Both kinds have the same length, so only trying tells. Where neither is found, the better founded of the two
-    errors is raised: what stands at the offset if the id can be an offset id, else that no message has the key.
-    """
-    offset_error: RmqctlError | None = None
-    if may_be_offset_id(files, text):
-        try:
-            return FindResult(BY_OFFSET_ID, [lookup_offset_id(files, text)])
-        except (NotFoundError, CorruptError) as error:
-            offset_error = error
-    try:
-        result = find_unique(files, text, topic, scan=scan, events=events)
-    except (NotFoundError, UnsupportedError):
-        if offset_error is not None:
-            raise offset_error from None
-        raise
-    if not result.messages and offset_error is not None:
-        raise offset_error
-    return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Unpack
 
 from rmqctl.formats import properties as names
@@ -11,15 +11,17 @@ from rmqctl.formats.errors import CorruptError, NotFoundError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.files.reading import is_directory
 from rmqctl.store.options import Events, KeyChoice
+from rmqctl.store.queues.dispatch import LMQ_PREFIX
 from rmqctl.store.read import query as lookups
-from rmqctl.store.read.filter import TagFilter, known_topics, newest_first
-from rmqctl.store.read.query import FindResult, QueryResult
+from rmqctl.store.read.filter import TagFilter, TopicFilter, known_topics, newest_first
+from rmqctl.store.read.query import QueryResult
 from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
     from rmqctl.store.queues.consumequeue import QueueUnit
     from rmqctl.store.queues.offset_by_time import Boundary
     from rmqctl.store.queues.queue_table import AnyConsumeQueue
+    from rmqctl.store.read.by_key import FindResult
     from rmqctl.store.read.get import GetResult, QueueView
     from rmqctl.store.read.select import Order, Selection
 
@@ -61,7 +63,7 @@ class StoreReader:
         from rmqctl.store.read.get import get_messages, no_queue
 
         tag_filter = TagFilter(tags)
-        queue = self.files.queues.find(topic, queue_id)
+        queue = self.files.queues.find_any(topic, queue_id)
         if queue is None:
             return no_queue()
         return get_messages(self.view(queue), offset, limit, tag_filter, max_bytes)
@@ -81,21 +83,24 @@ class StoreReader:
 
     def view_without_ext(self, queue: AnyConsumeQueue) -> QueueView:
         """The same for who asks for no tags: nothing is looked for on the disk."""
-        from rmqctl.store.read.get import QueueView, ReadLimits
+        from rmqctl.store.read.get import QueueView, ReadLimits, physical_memory
 
         config = self.files.config
         limits = ReadLimits(
             config.max_transfer_bytes_on_message_in_memory,
             config.max_transfer_count_on_message_in_memory,
             config.max_filter_message_size,
+            physical_memory() * config.access_message_in_memory_max_ratio // 100,
+            config.max_transfer_bytes_on_message_in_disk,
+            config.max_transfer_count_on_message_in_disk,
         )
         return QueueView(queue, None, self.files.log, config.delay_levels(), limits)
 
     def queue(self, topic: str, queue_id: int) -> AnyConsumeQueue:
         """The queue; NotFoundError, naming what there is, if it has none on disk."""
-        queue = self.files.queues.find(topic, queue_id)
+        queue = self.files.queues.find_any(topic, queue_id)
         if queue is None:
-            ids = [str(other.queue_id) for other in self.files.queues.of_topics(topic.__eq__)]
+            ids = [str(other.queue_id) for other in self._of_topics(topic.__eq__)]
             if ids:
                 raise NotFoundError(f"topic {topic!r} has no queue {queue_id}", hint=f"its queues are {', '.join(ids)}")
             raise self._unknown_topic(topic)
@@ -104,6 +109,8 @@ class StoreReader:
     def _unknown_topic(self, topic: str) -> NotFoundError:
         from difflib import get_close_matches
 
+        if topic.startswith(LMQ_PREFIX):
+            self.files.queues.light()  # damage of these is no absence
         near = get_close_matches(topic, self.files.queues.topics(), n=1)
         hint = f"did you mean {near[0]!r}?" if near else "`rmqctl ls --topics` lists the topics"
         return NotFoundError(f"there is no topic {topic!r} in the consume queues", hint=hint)
@@ -114,7 +121,7 @@ class StoreReader:
             return [self.queue(topic, queue_id)]
         found = [
             queue
-            for queue in self.files.queues.all()
+            for queue in (*self.files.queues.all(), *self._light())
             if topic in (None, queue.topic) and queue_id in (None, queue.queue_id)
         ]
         if topic is not None and not found:
@@ -150,8 +157,8 @@ class StoreReader:
         return store_time_at(self.files.log, unit.physical_offset) if unit.is_written else None
 
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Store time of the message at `queue_offset`; -1 if there is none (getMessageStoreTimeStamp)."""
-        queue = self.files.queues.find(topic, queue_id)
+        """Return the store time of the message at `queue_offset`; -1 without one (getMessageStoreTimeStamp)."""
+        queue = self.files.queues.find_any(topic, queue_id)
         unit = queue.unit(queue_offset) if queue is not None and queue_offset >= 0 else None
         time = self.unit_store_time(unit) if unit is not None else None
         return -1 if time is None else time
@@ -160,7 +167,7 @@ class StoreReader:
 
     def query(
         self,
-        topic: str,
+        topic: str | TopicFilter,
         key: str,
         begin: int = _START_OF_TIME,
         end: int = _END_OF_TIME,
@@ -170,40 +177,37 @@ class StoreReader:
         """Messages of `topic` with `key`, stored between `begin` and `end`, newest first, each once. `choice`: see
         KeyChoice; tags are in the index of RocketMQ 5.4 and later (QUERY_MESSAGE's indexType).
 
-        NotIndexedError if there is no index. With `scan` the commitlog is searched instead, and also where the index
-        does not reach or is damaged; `QueryResult.scanned` says whether that was done.
+        NotIndexedError if there is no index. A small part of the commitlog that it does not cover is searched; with
+        `scan` all that is needed is, also where the index is damaged.
         """
-        from rmqctl.store.read import query as key_query
+        from rmqctl.store.read import by_key
+        from rmqctl.store.read.query import KeyQuery
 
-        scan = choice.get("scan", False)
+        most_bytes = None if choice.get("scan", False) else by_key.UNASKED_BYTES
         tags, grep, index_type = choice.get("tags"), choice.get("grep"), choice.get("index_type", "K")
-        query = key_query.KeyQuery(topic, key, begin, end, limit, tags, grep, index_type)
-        log, criteria = self.files.log, query.criteria
-        try:
-            result = key_query.query_index(self.files.index, log, query, criteria)
-        except key_query.NotIndexedError:
-            if not scan:
-                raise
-            result = key_query.QueryResult()
-        if scan:
-            # a damaged index may hide entries anywhere in what it covers
-            spans = key_query.uncovered_spans(log, None if result.damaged else result.indexed)
-            if spans:
-                events = self.events._replace(damage=result.damaged.append)
-                found = key_query.query_scan(log, criteria, limit, events, spans)
-                known = {message.physical_offset: message for message in (*result.messages, *found)}
-                result.messages = newest_first(known.values())[:limit]
-                result.scanned = True
-        result.damaged += criteria.unsure_errors()
-        return result
+        query = KeyQuery("", key, begin, end, limit, tags, grep, index_type)
+        topics = topic if isinstance(topic, TopicFilter) else TopicFilter.of_one(topic)
+        return by_key.messages_by_key(self.files, query, topics, most_bytes, self.events)
+
+    def indexed(
+        self, topic: str, key: str, begin: int = _START_OF_TIME, end: int = _END_OF_TIME, limit: int = _LIMIT
+    ) -> QueryResult:
+        """The same as the index alone has it, as brokers answer."""
+        from rmqctl.store.read.query import KeyQuery, query_index, storage_of
+
+        query = KeyQuery(topic, key, begin, end, limit)
+        return query_index(self.files.index, self.files.log, query, storage=storage_of(self.files, []))
 
     def lookup(self, physical_offset: int) -> StoredMessage:
-        """The message whose frame starts exactly there; NotFoundError or CorruptError say what stands there instead."""
+        """Return the message whose frame starts exactly there; NotFoundError or CorruptError explain other data
+        there."""
         return lookups.lookup(self.files, physical_offset)
 
     def find(self, text: str, topic: str | None = None, *, scan: bool = False) -> FindResult:
-        """What an id means: a broker's offset id, else a unique key (see rmqctl.store.read.query.find)."""
-        return lookups.find(self.files, text, topic, scan=scan, events=self.events)
+        """What an id means: a broker's offset id, else a unique key (see rmqctl.store.read.by_key.find)."""
+        from rmqctl.store.read import by_key
+
+        return by_key.find(self.files, text, topic, None if scan else by_key.UNASKED_BYTES, self.events)
 
     # ---- many
 
@@ -231,15 +235,26 @@ class StoreReader:
         minimum = self.files.log.min_offset
         return last_in_queue_order(views, minimum, selection, count, self.events)
 
+    def _of_topics(self, is_wanted: Callable[[str], bool]) -> list[AnyConsumeQueue]:
+        return self.files.queues.of_topics(is_wanted) + [queue for queue in self._light() if is_wanted(queue.topic)]
+
+    def _light(self) -> list[AnyConsumeQueue]:
+        try:
+            return self.files.queues.light()
+        except CorruptError as error:  # the queues in files are good all the same
+            if self.events.damage is not None:
+                self.events.damage(error)
+            return []
+
     def _chosen_queues(self, selection: Selection) -> list[AnyConsumeQueue]:
         criteria = selection.criteria
         if criteria.topic is not None or criteria.topic_filter.is_all:
             return self.queues(criteria.topic, criteria.queue_id)
-        queues = self.files.queues.of_topics(criteria.topic_filter.matches)
+        queues = self._of_topics(criteria.topic_filter.matches)
         return [queue for queue in queues if criteria.queue_id in (None, queue.queue_id)]
 
     def has_topic(self, topic: str) -> bool | None:
-        """Whether the store knows `topic`; None where the queues cannot be read, so that nobody can say."""
+        """Return whether the store knows `topic`; None if the queues cannot be read."""
         try:
             return topic in known_topics(self.files)
         except CorruptError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, RemovedError
@@ -15,34 +14,32 @@ from rmqctl.store.files.reading import end_of_nonzero
 from rmqctl.store.log.removed_meanwhile import OnRemoved, in_sentences, removed_units, say_removed
 from rmqctl.store.log.search import FrameSearch
 from rmqctl.store.log.walk import Damage, overflowed_message, walk
-from rmqctl.store.notices import say
-from rmqctl.store.options import Events
+from rmqctl.store.options import Events, say
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.store.read.filter import Criteria
 from rmqctl.store.read.frames import MessageRemovedError
-from rmqctl.store.read.get import QueueView
 from rmqctl.store.read.query import damage_error
 
 if TYPE_CHECKING:
     from rmqctl.store.log.columns import MessageColumns
+    from rmqctl.store.read.get import QueueView
 
 Order = Literal["log", "queue"]
 PLAIN_BYTES = 8 * 1024 * 1024
 """So much of the log is walked plainly before the compiled walk is loaded: a look at its start need not wait for it."""
 
 OnDamage = Callable[[CorruptError], None]
-OnUnitsRemoved = Callable[[QueueView, range], None]
+OnUnitsRemoved = Callable[["QueueView", range], None]
 """Takes the queue offsets of a queue whose messages were removed before they were read."""
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(NamedTuple):
     """Which messages: those of `criteria` from offset `begin` on, before offset `end`.
 
     The offsets are physical ones in order of the log and queue offsets in order of the queues.
     """
 
-    criteria: Criteria = field(default_factory=Criteria)
+    criteria: Criteria = Criteria()
     begin: int = 0
     end: int | None = None
 
@@ -58,8 +55,8 @@ def in_log_order(
     `on_removed` gets what is removed before it was read; without it a note says so (removed_meanwhile.py).
 
     A `begin` that is no frame's start is taken as: from the next message on. To find it, the file is walked from its
-    start, so that nothing inside a body can be taken for a message; or from `start`, a record that is certain to be one
-    (commitlog.resync), where somebody knows it.
+    start, so that nothing inside a body can be taken for a message; or from `start`, a certain record
+    (store.log.resync), if the caller knows one.
     """
     rest = yield from plain_start(log, selection, PLAIN_BYTES, events, start, on_removed)
     if rest is not None:
@@ -88,7 +85,7 @@ def plain_start(
             return None
         if isinstance(record, StoredMessage):
             if record.physical_offset >= plain_end:
-                return replace(selection, begin=record.physical_offset)
+                return selection._replace(begin=record.physical_offset)
             if record.physical_offset >= selection.begin and selection.criteria.matches(record):
                 yield record
         elif isinstance(record, Damage) and record.end > selection.begin:
@@ -144,7 +141,7 @@ def changed_error(batch: MessageColumns, row: int, damage: FrameDamage) -> Corru
     return CorruptError(
         f"changed while it was read: {damage.detail}",
         physical_offset=int(batch.physical_offset[row]),
-        hint="somebody writes to this store or removes files of it: try again",
+        hint="another program writes to this store or removes files of it: try again",
     )
 
 
@@ -213,7 +210,7 @@ def _missing_units(view: QueueView, begin: int, end: int) -> CorruptError:
     return CorruptError(
         f"units {begin} to {end - 1} of {view.queue.topic!r} queue {view.queue.queue_id} are missing with their file",
         file=view.queue.directory,
-        hint="`rmqctl rebuild --queues` makes the queues anew from the commitlog",
+        hint="`rmqctl rebuild --queues` rebuilds the queues from the commitlog",
     )
 
 
@@ -253,13 +250,13 @@ def last_in_log_order(log: MappedFileQueue, selection: Selection, count: int, ev
             left = reach
             try:
                 for begin, end, start in _spans(file, reach, selection):
-                    yield _of_log(log, replace(selection, begin=begin, end=end), start)
+                    yield _of_log(log, selection._replace(begin=begin, end=end), start)
                     left = begin
             except RemovedError:
                 if not log.begins_behind(file.start_offset):
                     # not a cleaner's work: the walk reports the missing file as damage
                     yield _of_log(
-                        log, replace(selection, begin=max(file.start_offset, selection.begin), end=left), None
+                        log, selection._replace(begin=max(file.start_offset, selection.begin), end=left), None
                     )
                     continue
                 yield _removed_part(max(files[0].start_offset, selection.begin), _before(left, selection.end))
@@ -278,7 +275,7 @@ def last_in_queue_order(
     def parts() -> Iterator[_Part]:
         for view in views:
             for begin, end in _slots(view, log_begin, selection):
-                yield _of_queue(view, log_begin, replace(selection, begin=begin, end=end))
+                yield _of_queue(view, log_begin, selection._replace(begin=begin, end=end))
 
     return _last(parts(), count, events)
 

@@ -8,9 +8,16 @@ from typing import NamedTuple
 
 from rmqctl.formats.checksums import PROPERTY_CRC_SIZE, parse_property_crc
 from rmqctl.formats.errors import RefusedError
-from rmqctl.formats.framing import FrameParts, Message, frame_bytes, prepare_frame
 from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC
-from rmqctl.formats.message import FrameDamage, StoredMessage, decode_message
+from rmqctl.formats.message import (
+    FrameDamage,
+    FrameParts,
+    Message,
+    StoredMessage,
+    decode_message,
+    frame_bytes,
+    prepare_frame,
+)
 from rmqctl.formats.properties import (
     MAXIMUM_PROPERTIES_SIZE,
     PROPERTY_SEPARATOR,
@@ -76,7 +83,7 @@ def filler_frame(beside: Neighbour, lost: Lost, physical_offset: int, size: int,
     if room < 0:
         properties = needed
         room = size - _parts(beside, topic, queue_id, properties, b"", lost.sys_flag).total_size
-    assert room >= 0, "no room for a filler"
+    assert room >= 0, "no space for a filler"
     parts = _parts(beside, topic, queue_id, properties, _TEXT[:room].ljust(room), lost.sys_flag)
     return frame_bytes(parts, lost.own.queue_offset, physical_offset, beside.message.store_timestamp)
 
@@ -92,15 +99,15 @@ def marked_filler_size(beside: Neighbour, topic: str, reason: str, more: Mapping
 
 
 def padding_frame(beside: Neighbour, physical_offset: int, size: int) -> bytes:
-    """Padding of exactly `size` bytes, at least `padding_size(beside)`. Where not even its topic has room, as much of
-    its name as there is."""
+    """Padding of exactly `size` bytes, at least `padding_size(beside)`. Where not even its topic fits, as much of its
+    name as fits."""
     topic = PADDING_TOPIC[: 1 + size - padding_size(beside)]
     properties = {DAMAGED_PROPERTY: "padding"}
     room = size - _parts(beside, topic, 0, properties, b"", TRANSACTION_ROLLBACK).total_size
     if room < 0:
         properties = {}
         room = size - _parts(beside, topic, 0, properties, b"", TRANSACTION_ROLLBACK).total_size
-    assert room >= 0, "no room for padding"
+    assert room >= 0, "no space for padding"
     parts = _parts(beside, topic, 0, properties, bytes(room), TRANSACTION_ROLLBACK)
     return frame_bytes(parts, 0, physical_offset, beside.message.store_timestamp)
 
@@ -116,7 +123,7 @@ def blank_head(size: int) -> bytes:
 
 
 def lengthened_frame(message: StoredMessage, more: int) -> bytes | None:
-    """`message` with `more` bytes of nothing behind its properties; None if they have no room for it.
+    """Return `message` with `more` bytes of nothing after its properties; None if they do not fit.
 
     RocketMQ skips empty properties (MessageDecoder#string2messageProperties).
     """
@@ -167,7 +174,7 @@ _WRITE = 1 << 20
 
 
 class FramePlace(NamedTuple):
-    """Where a frame will stand. `lost`: the message that a filler stands for, None for padding."""
+    """Where a frame will stand. `lost`: the message that a filler replaces, None for padding."""
 
     physical_offset: int
     size: int
@@ -243,8 +250,8 @@ def _neighbour(files: StoreFiles, span: Span, log_map: LogMap) -> Neighbour:
 def lay_out(
     beside: Neighbour, lost: list[Lost], begin: int, limit: int, reason: str, *, must_fill: bool
 ) -> tuple[list[FramePlace], int]:
-    """Places for the frames of [begin, limit), each lost message where it stood if that can be; and how many of their
-    slots get none for want of room. With `must_fill` the frames end at `limit`, unless not even padding fits."""
+    """Return places for the frames of [begin, limit), each lost message at its old place if possible; and how many of
+    their slots get none for lack of space. With `must_fill` the frames end at `limit`, unless not even padding fits."""
     kept = list(lost)
     places = _placed(beside, kept, begin)
     marked = _placed(beside, kept, begin, reason)
@@ -266,7 +273,7 @@ def lay_out(
 
 
 def _placed(beside: Neighbour, lost: list[Lost], begin: int, reason: str | None = None) -> list[FramePlace]:
-    """`reason`: messages of which no size is known get room for it, else as little as they can have."""
+    """`reason`: messages of unknown size get space for it, else the minimum."""
     places: list[FramePlace] = []
     position = begin
     for message in lost:

@@ -18,7 +18,7 @@ from rmqctl.store.journal.plan import ClearRange, CreateFile, Install, MoveAway,
 from rmqctl.store.log.columns import Flags
 from rmqctl.store.log.implied import UNIT, Units
 from rmqctl.store.log.walk import walked_message
-from rmqctl.store.notices import say
+from rmqctl.store.options import say
 from rmqctl.store.queues.consumequeue import (
     MAXIMUM_EXT_ADDRESS,
     PLACEHOLDER_SIZE,
@@ -36,7 +36,7 @@ Spill = Callable[[bytes], Spilled]
 
 
 def plan_empty_ext(queues: QueueTable, plan: Plan, topics: Container[str] | None = None) -> None:
-    """Plan that ext files of no bytes go, those of `topics` (None for all): no unit stands in them, and 4.x does not
+    """Plan the removal of ext files of no bytes, those of `topics` (None for all): they hold no unit, and 4.x does not
     start with one. Where the plan puts a new folder they go with the old one; those that the plan changes stay."""
     renewed = {operation.path for operation in plan.operations if isinstance(operation, Install)}
     changed = set(plan.paths())

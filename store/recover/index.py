@@ -14,7 +14,7 @@ from rmqctl.formats.errors import UnreadableError
 from rmqctl.formats.layouts import INDEX_HEADER
 from rmqctl.store.compare.index import NEVER, EntryReader, IndexComparison, survey_index
 from rmqctl.store.files import io
-from rmqctl.store.files.early_flush import EarlyFlush
+from rmqctl.store.files.io import EarlyFlush
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.index.index_file import Geometry, files_needed
@@ -165,9 +165,9 @@ OnRun = Callable[[Run], None]
 class IndexRecovery:
     """Learns the keys of the log run by run.
 
-    Where the index is unsound by itself, or there is none, new files are written at once. Else it is compared, and only
-    if it is not as it should be the log is read a second time. `directory` is where new files go, None to write none.
-    Runs come with the keys of tags, for which `tags` is the rule.
+    If the index is missing or damaged by itself, new files are written at once. Else it is compared, and only if it is
+    not as it should be the log is read a second time. `directory` is where new files go, None to write none. Runs come
+    with the keys of tags, for which `tags` is the rule.
     """
 
     def __init__(
@@ -248,7 +248,7 @@ class IndexRecovery:
 
 
 def _compared(service: IndexService, descriptors: Descriptors, tags: TagRule) -> IndexComparison | None:
-    """The comparison with the files that are there; None where they are wrong whatever the log holds."""
+    """Return the comparison with the existing files; None if they are wrong independent of the log."""
     if service.problems:
         return None
     used = ((file.geometry, max(0, file.header.index_count - 1)) for file in service.files)

@@ -81,15 +81,15 @@ class LogMap:
     batch_queues: set[QueueKey] = field(default_factory=set)
 
     def slots_around(self, key: QueueKey, run: int) -> tuple[int, int | None]:
-        """The slots [first, end) of a queue that messages between run number `run` and the next can have; `end` is None
-        where no message follows."""
+        """Return the slots [first, end) of a queue that messages between run number `run` and the next can have; `end`
+        is None without a later message."""
         known = self.queues.get(key, [])
         place = bisect_right(known, run, key=lambda item: item[0])
         first = known[place - 1][2] + 1 if place else 0
         return first, known[place][1] if place < len(known) else None
 
     def run_before(self, physical_offset: int) -> int:
-        """Number of the last run that begins before an offset, -1 if there is none."""
+        """Return the number of the last run that begins before an offset, -1 without one."""
         return bisect_left(self.runs, physical_offset, key=lambda run: run[0]) - 1
 
 
@@ -326,7 +326,7 @@ def _slots_of(files: StoreFiles, message: StoredMessage | None) -> list[Slot]:
 
 
 def _is_possible(slot: Slot, span: Span, log_map: LogMap, reached: dict[QueueKey, int]) -> bool:
-    """Whether the slot is free: no good message has it, and it lies between those before and behind the span."""
+    """Return whether the slot is free: no good message has it, and it is between those before and after the span."""
     first, end = log_map.slots_around(slot.key, span.run)
     is_free = max(first, reached.get(slot.key, 0)) <= slot.queue_offset and (end is None or slot.end <= end)
     return is_free and slot.batch_size <= LARGEST_BATCH
@@ -356,7 +356,8 @@ def _add_missing(spans: list[Span], found: list[list[Lost]], log_map: LogMap, ba
 
 
 def _missing(key: QueueKey, begin: int, end: int, known: list[Slot], spans: list[Span]) -> list[Slot]:
-    """Slots [begin, end) that are not known; none if the spans have no room for so many: then a number is damaged."""
+    """Return slots [begin, end) that are not known; none if the spans are too small for that number: then a number is
+    damaged."""
     room = sum(span.end - span.begin for span in spans) // MINIMUM_FRAME_SIZE
     if not spans or not 0 < end - begin <= room:
         return []
@@ -367,8 +368,8 @@ def _missing(key: QueueKey, begin: int, end: int, known: list[Slot], spans: list
 def _missing_batches(key: QueueKey, begin: int, end: int, known: list[Slot], spans: list[Span]) -> list[Slot]:
     """One batch for each gap in [begin, end) beside the known ones, however many there were.
 
-    None where good messages lie between the spans, for how much of it stood in which is not known; nor where it is
-    more than a unit can hold, or than there was room for.
+    None if good messages separate the spans, because the distribution among them is unknown; nor if it is more than a
+    unit can hold, or than fitted.
     """
     if not spans or spans[0].run != spans[-1].run:
         return []

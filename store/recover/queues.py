@@ -144,7 +144,7 @@ class ConsumeQueueMend(SlotOrder):
             at += len(piece)
 
     def _keep(self, begin: int, end: int) -> None:
-        """What stands there stays if its message is gone, else a placeholder."""
+        """Keep the stored unit if its message is gone, else put a placeholder."""
         while begin < end:
             existing = self._existing(begin, end)
             kept = existing.copy()
@@ -315,7 +315,7 @@ AnyMend = ConsumeQueueMend | BatchConsumeQueueMend
 
 
 class QueuesMend:
-    """`is_gone(physical_offset)`: the message is expired or lies in damage that stays, so a unit of it may stay.
+    """`is_gone(physical_offset)`: the message is expired or in damage that stays, so a unit of it may stay.
 
     `spill`: see QueueFiles. `log_with_ext`: the log, where units get ext units (enableConsumeQueueExt); else None.
     """

@@ -1,14 +1,15 @@
-"""Makes consume queues and index anew from the commitlog: written beside the store, flushed, then swapped in."""
+"""Rebuilds consume queues and index from the commitlog: written beside the store, flushed, then swapped in."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from rmqctl.formats.errors import NotFoundError, RefusedError, UsageError
 from rmqctl.formats.layouts import BATCH_CONSUMEQUEUE_UNIT, CONSUMEQUEUE_UNIT
+from rmqctl.formats.notebook import as_html
 from rmqctl.store.compare.lives import Lives, LiveSlots, held_by, superseded
 from rmqctl.store.compare.queues import SlotOrder, has_batch_slot
 from rmqctl.store.files import io
@@ -23,7 +24,7 @@ from rmqctl.store.log.implied import Digest, QueueRun, Run, Units, route
 from rmqctl.store.log.survey import new_survey, survey_runs
 from rmqctl.store.options import ChangeOptions, Events
 from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, BatchConsumeQueue, QueueKey, QueueUnit, pack_batch_unit
-from rmqctl.store.queues.dispatch import QueueSlot
+from rmqctl.store.queues.dispatch import FurtherSlots, QueueSlot
 from rmqctl.store.queues.queue_table import QueueTable, has_rocksdb_queues, is_in_rocksdb_alone, rocksdb_error
 from rmqctl.store.recover.ext_units import plan_empty_ext, put_ext_units
 from rmqctl.store.recover.index import IndexBuilder
@@ -135,6 +136,8 @@ class RebuildReport:
     is the plan.
     """
 
+    _repr_html_ = as_html
+
     messages: int = 0
     queues_rebuilt: int = 0
     units: int = 0
@@ -209,7 +212,8 @@ class _QueuesRebuild:
             writer.add_units(run.slots, run.units)
 
     def _counted(self, topic: str, queue_id: int, is_batch: bool, units: int) -> QueueWriter | None:
-        if self._topics is None and is_in_rocksdb_alone(self._queues.layout, topic):
+        is_one_kind = self._topics is None and not self._queues.of_files
+        if is_one_kind and is_in_rocksdb_alone(self._queues.layout, topic):
             return None
         key = (topic, queue_id)
         if (self._topics is not None and topic not in self._topics) or (
@@ -320,7 +324,7 @@ def _plan_gone_queues(
 
 
 def plan_index(files: StoreFiles, folder: Path | None, file_count: int) -> Install:
-    """The swap of the index for so many new files in `folder`, None if they are not made."""
+    """Plan the swap of the index for `count` new files in `folder`, None to keep it."""
     size = file_count * files.index_to_mend.geometry.file_size
     return Install(folder or files.layout.index, files.layout.index, size)
 
@@ -344,21 +348,23 @@ def rebuild(
     files: StoreFiles,
     change: ChangeOptions = ChangeOptions(),
     *,
-    queues: bool = True,
+    queues: bool | Literal["files"] = True,
     index: bool = True,
     topics: Sequence[str] | None = None,
     work: RebuildWork | None = None,
 ) -> RebuildReport:
     """Rebuild queues and/or index of the store opened as `files`, which is stale afterwards: open it again.
 
-    `topics` restricts the queues; the index is one for all topics. `work` does it, by default in this process, as a dry
-    run always is: which units have a place, and so which files there will be, shows only where the units of a queue
-    come together. Damage in the log is passed over and counted.
+    `queues` "files": those in files, beside a RocksDB that has the queues. `topics` restricts the queues; the index is
+    one for all topics. `work` does it, by default in this process, as a dry run always is: which units have a place,
+    and so which files there will be, shows only where the units of a queue come together. Damage in the log is passed
+    over and counted.
     UsageError, NotFoundError for a topic without messages, RefusedError without a log, StoreInUseError.
     """
     if topics and index:
         raise UsageError("the index holds the keys of all topics", hint="use --queues with -t, or leave -t out")
-    if queues and has_rocksdb_queues(files.layout):
+    of_files = queues == "files"
+    if queues and not of_files and has_rocksdb_queues(files.layout):
         raise rocksdb_error(files.layout)
     is_all = queues and index
     chosen = None if topics is None else list(topics)
@@ -368,12 +374,14 @@ def rebuild(
 
     with changing(files, "rebuild", change, ends) as planned:
         _require_log(planned.files)
+        if of_files:
+            planned.files.use_queue_files()
         # others make no ext units
-        with_ext = queues and files.config.enable_consume_queue_ext
-        if planned.journal is None or work is None or with_ext:
-            report = _rebuild(planned.files, planned.journal, planned.plan, queues, index, chosen, change.events)
+        with_ext = bool(queues) and files.config.enable_consume_queue_ext
+        if planned.journal is None or work is None or with_ext or of_files:
+            report = _rebuild(planned.files, planned.journal, planned.plan, bool(queues), index, chosen, change.events)
         else:
-            report = work(planned.files, planned.journal, planned.plan, queues, index, chosen, change.events)
+            report = work(planned.files, planned.journal, planned.plan, bool(queues), index, chosen, change.events)
         report.operations = planned.rows()
     report.journal = planned.kept_in
     return report
@@ -410,9 +418,11 @@ def _rebuild(
     if folder is not None and with_index:
         io.make_directories(folder)
 
+    further = FurtherSlots(files.queues.find)
+
     def on_run(run: Run) -> None:
         if made is not None:
-            route(run, files.log, levels, made)
+            route(run, files.log, levels, made, further=further)
         keys.add(run.key_hashes, run.key_offsets, run.key_timestamps)
         report.unplaceable_messages += run.unplaceable
 
@@ -447,7 +457,12 @@ def _write_again(
     slots = LiveSlots(made, lives)
     survey = new_survey(files.log, 0, tolerant=True)
     digest = Digest(levels, keys=False)
-    survey_runs(survey, files.log, digest, lambda run: route(run, files.log, levels, slots), config=files.config)
+    further = FurtherSlots(files.queues.find)
+
+    def on_run(run: Run) -> None:
+        route(run, files.log, levels, slots, further=further)
+
+    survey_runs(survey, files.log, digest, on_run, config=files.config)
     report.slot_conflicts += slots.twice
     report.deleted_topic_messages = slots.deleted
 

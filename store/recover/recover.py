@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rmqctl.formats.errors import RefusedError, RemovedError, UnreadableError, counted
-from rmqctl.store.answers.config_offsets import KnownNames
-from rmqctl.store.compare.lives import IsEarlier, Lives, LiveSlots
+from rmqctl.store.answers.config_offsets import KnownNames, QueueLives
+from rmqctl.store.compare.lives import AbsentQueues, Lives, LiveSlots
 from rmqctl.store.config.epoch_file import is_under_controller
 from rmqctl.store.files.layout import StoreLayout, file_name
 from rmqctl.store.files.mapped_file import MappedFile
@@ -34,6 +34,7 @@ from rmqctl.store.log.survey import LogSurvey, new_survey, start_after_clean_sto
 from rmqctl.store.log.walk import Blank, Empty, is_left_over, walk
 from rmqctl.store.options import ChangeOptions, Events
 from rmqctl.store.queues.consumequeue import QueueKey
+from rmqctl.store.queues.dispatch import FurtherSlots
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues, has_units, rocksdb_error
 from rmqctl.store.recover.ext_units import plan_empty_ext
 from rmqctl.store.recover.followers import plan_followers
@@ -44,7 +45,7 @@ from rmqctl.store.store_files import Checkpoint, StoreFiles, checkpoint_bytes
 
 
 def refuse_strangers(log: MappedFileQueue) -> None:
-    """RefusedError for what lies among the files of the log and is none, UnreadableError if that cannot be told."""
+    """RefusedError for foreign files among those of the log, UnreadableError if that is unknown."""
     for problem in log.problems:
         if problem.kind in ("stray", "unreadable", "overlap"):
             raise stranger_error(problem, "the commitlog")
@@ -69,6 +70,7 @@ class Recovery:
         self.operations = Plan(list(self.bridges.operations.operations))
         self._lives: dict[QueueKey, Lives] | None = None
         """What later messages have superseded; None before the first look at the log."""
+        self._absent_lives: QueueLives = {}
 
     def plan(self, events: Events) -> RecoverReport:
         """Decide everything; nothing of the store is touched (index files may be staged in the journal)."""
@@ -109,8 +111,10 @@ class Recovery:
         unplaceable = 0
         levels = self.files.config.delay_levels_to_write()
 
+        further = FurtherSlots(self.files.queues.find)
         fillers = list(self.bridges.runs)
-        slots = None if queues is None else LiveSlots(queues, self._lives or {}, self._is_earlier())
+        absent = self._absent_queues()
+        slots = None if queues is None else LiveSlots(queues, self._lives or {}, absent)
 
         def on_run(run: Run) -> None:
             while fillers and fillers[0].physical_offset < run.physical_offset:
@@ -120,7 +124,7 @@ class Recovery:
         def add(run: Run) -> None:
             nonlocal unplaceable
             if slots is not None:
-                route(run, self.log, levels, slots)
+                route(run, self.log, levels, slots, further=further)
             unplaceable += run.unplaceable
             index.add(run)
 
@@ -133,7 +137,7 @@ class Recovery:
             return earlier
         for run in fillers:  # only a blank frame follows
             add(run)
-        if self._finds_lives(queues):
+        if self._finds_one_life(absent) or self._finds_lives(queues):
             index.discard()
             return survey.start_offset
         if survey.has_damage_inside and not self.goal.cut:
@@ -158,15 +162,23 @@ class Recovery:
         self.operations.messages_made = sum(row["fillers"] for row in report.bridged)
         return report
 
-    def _is_earlier(self) -> IsEarlier:
+    def _absent_queues(self) -> AbsentQueues | None:
         """After a clean stop a broker dispatches nothing again as long as a queue has a unit: queues that a deleted
         topic lacks are not made."""
         table = self.files.queues
         if self.files.has_abort() or not any(has_units(queue) for queue in table.all()):
-            return lambda *_: False
-        is_earlier = KnownNames.of(self.files).earlier_life()
+            return None
         present = {(queue.topic, queue.queue_id) for queue in table.all()}
-        return lambda topic, queue_id, offset: (topic, queue_id) not in present and is_earlier(topic, offset)
+        return AbsentQueues(present, KnownNames.of(self.files).earlier_life(self._absent_lives))
+
+    def _finds_one_life(self, absent: AbsentQueues | None) -> bool:
+        """Whether queues without files go on after messages that were left out, which shows only at the end of the log:
+        then these belong to the same life, and all is planned once more."""
+        if absent is None or not absent.left_out or self._absent_lives:
+            return False
+        self._absent_lives = absent.lives
+        is_earlier = KnownNames.of(self.files).earlier_life(absent.lives)
+        return any(not is_earlier(topic, last) for (topic, _), last in absent.left_out.items())
 
     def _report(self, survey: LogSurvey, unplaceable: int, slots: LiveSlots | None) -> RecoverReport:
         """What the survey says; what is planned is added to it."""
@@ -205,7 +217,7 @@ class Recovery:
         return begin if is_damaged else survey.start_offset
 
     def _keep_times(self) -> None:
-        """Commitlog files keep their age, and one that is made anew gets that of the next."""
+        """Keep the age of commitlog files; a rebuilt one gets that of the next."""
         changed = set(self.operations.paths())
         times = {file.path: file.path.stat().st_mtime_ns for file in self.log.files}
         by_name = sorted(times, key=lambda path: path.name)
@@ -223,7 +235,7 @@ class Recovery:
         return IndexRecovery(service, descriptors, is_gone, self.change.staging, is_wanted, tags)
 
     def _end_log(self, survey: LogSurvey) -> int:
-        """Plan that nothing stands behind the end; returns the bytes (other than zeros) that go."""
+        """Plan that the log is empty after the end; return the number of removed bytes other than zeros."""
         removed = 0
         self._move_empty_files()
         for file in self.log.files:
@@ -263,7 +275,7 @@ class Recovery:
                 at = max(at, span.end)
         if at < end:
             raise RefusedError(
-                f"has {file.size} bytes instead of {self.log.file_size} and messages stand behind these",
+                f"has {file.size} bytes instead of {self.log.file_size} and messages follow",
                 file=file.path,
                 physical_offset=at,
                 hint="check mappedFileSizeCommitLog with -c broker.conf: it is not that of the broker that wrote the "
@@ -429,11 +441,27 @@ def recover_with(
     with changing(files, verb, change, lambda head: not left) as planned, _naming_rebuild(files.layout):
         recovery = Recovery(planned, goal(planned))
         report = recovery.plan(change.events)
+        if not change.below_confirm:
+            _require_confirmed(planned.files, report)
         planned.plan = recovery.operations
         report.operations = planned.rows()
         left += report.damaged
     report.journal = planned.kept_in
     return report
+
+
+def _require_confirmed(files: StoreFiles, report: RecoverReport) -> None:
+    """RefusedError where a log under a controller would be cut before its confirm offset: those messages were
+    acknowledged to producers, and in-sync replicas have them."""
+    checkpoint = files.readable_checkpoint()
+    confirmed = 0 if checkpoint is None else checkpoint.confirm_physical_offset
+    if report.truncated_bytes and report.end_offset < confirmed and is_under_controller(files.layout):
+        raise RefusedError(
+            f"the log would end at {report.end_offset}, before its confirm offset {confirmed}: in-sync replicas have "
+            "what would go",
+            physical_offset=report.end_offset,
+            hint="`rmqctl predict --epochs STORE` compares replicas; start the best one, or cut with --below-confirm",
+        )
 
 
 @contextlib.contextmanager
@@ -451,8 +479,8 @@ def _naming_rebuild(layout: StoreLayout) -> Iterator[None]:
             error.message,
             file=error.file,
             physical_offset=error.physical_offset,
-            hint="`rmqctl rebuild --queues` makes the queues anew from the commitlog without reading them; then run "
-            "this again",
+            hint="`rmqctl rebuild --queues` rebuilds the queues from the commitlog without reading them; then run "
+            "this command again",
         ) from error
 
 
@@ -493,7 +521,7 @@ def require_boundary(log: MappedFileQueue, at: int) -> None:
             raise RefusedError(
                 f"inside {what} that begins at {record.physical_offset} and ends at {record.end}",
                 physical_offset=at,
-                hint=f"`--at {record.physical_offset}` ends the log before it, `--at {record.end}` behind it",
+                hint=f"`--at {record.physical_offset}` ends the log before it, `--at {record.end}` after it",
             )
         if record.physical_offset >= at:
             return

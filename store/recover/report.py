@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import RefusedError, counted
+from rmqctl.formats.notebook import as_html
 from rmqctl.store.journal.plan import Plan
 from rmqctl.store.log.implied import Run
 from rmqctl.store.log.survey import LogSurvey
@@ -22,6 +23,8 @@ class RecoverReport:
     `damaged` lists spans before `start_offset` that are left as they are, `bridged` those that were replaced by filler
     messages. `left`: the paths of what stays and stops a 4.x broker. `operations` is the plan.
     """
+
+    _repr_html_ = as_html
 
     was_clean: bool
     start_file: str | None
@@ -86,7 +89,7 @@ ALL_PARTS = frozenset(Part)
 class Goal(NamedTuple):
     """What a recovery is to do about damage with good messages behind it (refuse, unless one of these says else).
 
-    `cut`: end the log there; `full`: wherever it is; `at`: end the log at this offset, whatever there is before it;
+    `cut`: end the log there; `full`: anywhere in the log; `at`: end the log at this offset, with any damage before it;
     `bridges`: replace it; `leave`: leave it. `new_checkpoint`: write the checkpoint even where nothing else changes.
     `messages_cut`: good messages behind `at`. `parts`: what it plans; what it leaves out stays as it is.
     """
@@ -127,11 +130,11 @@ def inside_damage(survey: LogSurvey, kept: Path, *, is_full: bool) -> RefusedErr
         what, file = "zeros where a message should be", None
     messages, size = counted(survey.behind_messages, "good message"), counted(survey.behind_bytes, "byte")
     return RefusedError(
-        f"{what} with {messages} ({size}) behind it",
+        f"{what}, followed by {messages} ({size})",
         file=file,
         physical_offset=stop.physical_offset if stop is not None else survey.end_offset,
-        hint="`rmqctl recover --bridge` replaces only what is damaged and keeps all that follows; "
-        f"`{'--full --cut' if is_full else '--cut'}` ends the log here, as a broker would. Either way what is removed "
+        hint="`rmqctl recover --bridge` replaces the damage and keeps everything after it; "
+        f"`{'--full --cut' if is_full else '--cut'}` ends the log here, as a broker would. Removed data "
         f"is kept in {kept}; "
-        "until then every message stays readable by `cat` and `query`",
+        "until then `cat` and `query` read every message",
     )

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats.config_json import format_config_json
 from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, UsageError, counted
+from rmqctl.formats.notebook import as_html
 from rmqctl.formats.properties import REAL_TOPIC
 from rmqctl.store.answers.config_offsets import KnownNames, is_own_group
 from rmqctl.store.config.config_database import GROUPS, TOPICS
@@ -36,7 +37,7 @@ from rmqctl.store.config.config_tables import (
     parsed_change,
     topic_attributes,
 )
-from rmqctl.store.config.releases import DEFAULT_RELEASE, RELEASES
+from rmqctl.store.config.releases import DEFAULT_RELEASE, RELEASES, VERSIONS
 from rmqctl.store.files.layout import StoreLayout, topic_directory
 from rmqctl.store.files.reading import is_there
 from rmqctl.store.info.counts import count_topics
@@ -51,7 +52,7 @@ from rmqctl.store.store_files import StoreFiles
 
 _VERSION, _ATTRIBUTES = "dataVersion", "attributes"
 # no older version has an attribute that it does not have
-_NEWEST = RELEASES["5.5.0"]
+_NEWEST = RELEASES[VERSIONS[-1]]
 _PERMS = (2, 4, 6)
 _QUEUE_NUMS = ("readQueueNums", "writeQueueNums")
 
@@ -122,7 +123,9 @@ class EntryChange(NamedTuple):
 
 @dataclass(slots=True)
 class EntryReport:
-    """An entry `before` and `after` the change; None where there is none."""
+    """An entry `before` and `after` the change; None if missing."""
+
+    _repr_html_ = as_html
 
     name: str
     before: dict[str, Any] | None = None
@@ -224,11 +227,11 @@ def _plan(change: PlannedChange, wanted: EntryChange, report: EntryReport) -> No
     content = loaded.content if loaded is not None else {kind.table: {}, _VERSION: {}}
     table = content.get(kind.table) if isinstance(content, dict) else None
     if not isinstance(table, dict):
-        raise CorruptError(f"holds no table {kind.table}", file=path, hint="`rmqctl check` says what is wrong")
+        raise CorruptError(f"holds no table {kind.table}", file=path, hint="`rmqctl check` shows the damage")
     entry = table.get(report.name)
     if entry is not None and not isinstance(entry, dict):
         raise CorruptError(
-            f"the entry of {report.name!r} is not an object", file=path, hint="`rmqctl check` says what is wrong"
+            f"the entry of {report.name!r} is not an object", file=path, hint="`rmqctl check` shows the damage"
         )
     report.before = None if entry is None else dict(entry)
     report.after = entry_after(wanted, report.before, f"config/{kind.file}")
@@ -243,21 +246,21 @@ def _plan(change: PlannedChange, wanted: EntryChange, report: EntryReport) -> No
     version = content.get(_VERSION)
     new = {**content, kind.table: after, _VERSION: next_version(version if isinstance(version, dict) else {}, now)}
     if kind is _TOPIC:
-        _keep_deleted(new, report, queues)
+        _keep_deleted(new, report, queues, change.files.log.written_end())
     plan_file(change, path, format_config_json(new).encode("utf-8"))
 
 
-def _keep_deleted(content: dict[Any, Any], report: EntryReport, queues: int) -> None:
+def _keep_deleted(content: dict[Any, Any], report: EntryReport, queues: int, log_end: int) -> None:
     """Keep the names of deleted topics whose queues stay: `serve` makes topics of queues that are not among them. And
     those that are created again without a queue: their earlier messages need none."""
     deleted = deleted_in(content)
     if queues or report.after is None:
-        deleted.discard(report.name)
+        deleted.pop(report.name, None)
     content.pop(DELETED_TOPICS, None)
     if report.after is None and queues:
-        deleted.add(report.name)
+        deleted[report.name] = log_end
     if deleted:
-        content[DELETED_TOPICS] = sorted(deleted)
+        content[DELETED_TOPICS] = dict(sorted(deleted.items()))
 
 
 def _note(files: StoreFiles, kind: _Kind, report: EntryReport) -> int:
@@ -319,6 +322,8 @@ class PurgedTopic(NamedTuple):
 @dataclass(slots=True)
 class PurgeReport:
     """The topics that went, or with `dry_run` would go."""
+
+    _repr_html_ = as_html
 
     topics: list[PurgedTopic] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -445,7 +450,11 @@ class _Purge:
         for topic in sorted(gone):
             plan_queue_removal(self._files.layout, topic, plan)
         if gone:
-            plan_file(self._change, self._topics_path, _without(self._content, gone, now))
+            plan_file(
+                self._change,
+                self._topics_path,
+                _without(self._content, dict.fromkeys(gone, self._files.log.written_end()), now),
+            )
         removed = {key: dict.fromkeys(offsets) for topic in gone for key, offsets in self._offsets_in(topic)}
         if removed:
             plan_file(self._change, self._offsets.path, content_with(self._offsets, removed, now))
@@ -477,19 +486,19 @@ def _topics_of(path: Path) -> tuple[dict[Any, Any], dict[str, Any]]:
         return {}, {}
     table = loaded.content.get(_TABLE) if isinstance(loaded.content, dict) else None
     if not isinstance(table, dict):
-        raise CorruptError(f"holds no table {_TABLE}", file=loaded.source, hint="`rmqctl check` says what is wrong")
+        raise CorruptError(f"holds no table {_TABLE}", file=loaded.source, hint="`rmqctl check` shows the damage")
     return dict(loaded.content), {str(name): entry for name, entry in table.items()}
 
 
-def _without(content: dict[Any, Any], gone: set[str], now: int) -> bytes:
-    """Return topics.json without some topics, as a new version of `now` (ms).
+def _without(content: dict[Any, Any], gone: Mapping[str, int], now: int) -> bytes:
+    """Return topics.json without some topics, as a new version of `now` (ms). `gone`: each with the log's end.
 
     They are recorded as deleted: where topics.json names no other topic, nothing else distinguishes a removed topic
     from one whose queues were lost.
     """
     entries = (content.get(_TABLE) or {}).items()
     after = {**content, _TABLE: {name: entry for name, entry in entries if str(name) not in gone}}
-    after[DELETED_TOPICS] = sorted(deleted_in(content) | gone)
+    after[DELETED_TOPICS] = dict(sorted({**deleted_in(content), **gone}.items()))
     if isinstance(content.get(_PURGE_VERSION), dict):
         after[_PURGE_VERSION] = next_version(content[_PURGE_VERSION], now)
     return format_config_json(after).encode("utf-8")

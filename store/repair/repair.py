@@ -16,13 +16,14 @@ from rmqctl.formats.config_json import format_config_json
 from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, UsageError, counted
 from rmqctl.formats.layouts import FRAME_HEADS, SYS_FLAG_COMPRESSED
 from rmqctl.formats.message import FrameDamage
+from rmqctl.formats.notebook import as_html
 from rmqctl.formats.properties import CRC32, compression_type
 from rmqctl.store.answers.config_offsets import DELAY_FILE
 from rmqctl.store.check.catalogue import Finding, catalogue
 from rmqctl.store.check.check import check
 from rmqctl.store.check.config import ConfigFiles, OffsetCheck
 from rmqctl.store.check.cross import Level
-from rmqctl.store.check.state import misdated_files
+from rmqctl.store.clean.plan import misdated_files
 from rmqctl.store.config.config_files import OWN_TABLES, backup_of, in_database, load_config, look_at, offsets_home
 from rmqctl.store.journal.change import PlannedChange, changing
 from rmqctl.store.journal.plan import MoveAway, Plan, Resize, SetTime, Staging, WriteRange, install_config
@@ -45,7 +46,7 @@ from rmqctl.store.timer.wheel import CHECKPOINT_FILE
 def mend_checksum(files: StoreFiles, finding: Finding, plan: Plan) -> None:
     """Plan the mend of one RMQ-LOG-021. RefusedError where the frame is no longer what was found.
 
-    A `__CRC32#` property covers the checksum of the body, so it is written anew as well; it has to be right before.
+    A `__CRC32#` property covers the checksum of the body, so it is written again as well; it has to be right before.
     """
     offset = finding.physical_offset
     assert offset is not None
@@ -55,7 +56,7 @@ def mend_checksum(files: StoreFiles, finding: Finding, plan: Plan) -> None:
         stored, message = frame_without_crc(files.log, offset)
     except FrameDamage as damage:
         raise RefusedError(
-            f"no message stands there: {damage.detail}",
+            f"no message is there: {damage.detail}",
             file=file.path,
             physical_offset=offset,
             hint="run `rmqctl check` again",
@@ -121,8 +122,8 @@ def mend_config(finding: Finding, plan: Plan, staging: Staging) -> None:
 
 
 def mend_offsets(files: StoreFiles, codes: set[str], plan: Plan, staging: Staging) -> None:
-    """Plan new offsets where those of consumer groups (RMQ-OFF-001) or delay levels (RMQ-OFF-003) are behind the end of
-    their queue, or are none (RMQ-OFF-007)."""
+    """Plan new offsets if those of consumer groups (RMQ-OFF-001) or delay levels (RMQ-OFF-003) are past the end of
+    their queue, or are invalid (RMQ-OFF-007)."""
     home = offsets_home(files.layout.config, files.config)
     for path, judge in ((home.path, _consumer), (files.layout.config / "delayOffset.json", _delay)):
         if in_database(path) is not None:
@@ -261,6 +262,7 @@ _BY_CODE = {
     "RMQ-CFG-004": Mend.CONFIG,
     "RMQ-CFG-006": Mend.TOPIC,
     "RMQ-CFG-021": Mend.REWRITE,
+    "RMQ-CFG-050": Mend.REWRITE,
     "RMQ-OFF-001": Mend.OFFSETS,
     "RMQ-OFF-003": Mend.OFFSETS,
     "RMQ-OFF-007": Mend.OFFSETS,
@@ -304,12 +306,12 @@ def _changes_an_end(finding: Finding) -> bool:
 
 def _follows(finding: Finding) -> bool:
     """Return whether the fix of a finding goes by where the log and the queues end."""
-    is_of_delays = finding.code == "RMQ-CFG-002" and finding.file is not None and finding.file.name == DELAY_FILE
+    is_of_delays = mend_of(finding) is Mend.REWRITE and finding.file is not None and finding.file.name == DELAY_FILE
     return is_of_delays or mend_of(finding) in (Mend.TIMER, Mend.EPOCHS)
 
 
 def may_make_queues(only: Iterable[str]) -> bool:
-    """Whether mending these codes (none: all) can make queue files anew."""
+    """Return whether fixing these codes (none: all) can create queue files."""
     known = [_BY_CODE.get(code) or _BY_FAMILY.get(code.split("-")[1], Mend.LOG) for code in only if code in catalogue()]
     # what lies in the log decides what all else has to hold
     return not known or bool({Mend.QUEUES, Mend.LOG, Mend.OLD_TAIL} & set(known))
@@ -335,6 +337,8 @@ class RepairReport:
     broker does without the files that are moved away.
     """
 
+    _repr_html_ = as_html
+
     mended: dict[str, int] = field(default_factory=dict)
     left: list[dict[str, Any]] = field(default_factory=list)
     bridged: list[dict[str, Any]] = field(default_factory=list)
@@ -353,8 +357,8 @@ def repair(files: StoreFiles, change: ChangeOptions = ChangeOptions(), *, only: 
     """Check the store opened as `files`, which is stale afterwards, and mend what is found; with `only`
     findings of these codes.
 
-    Damage inside the log is bridged, a torn tail cut. UsageError for a code that is none; RefusedError where a decision
-    is needed; StoreInUseError; UnsupportedError for findings about queues in a RocksDB.
+    Damage inside the log is bridged, a torn tail cut. UsageError for an unknown code; RefusedError if a decision is
+    needed; StoreInUseError; UnsupportedError for findings about queues in a RocksDB.
     """
     unknown = sorted(set(only) - set(catalogue()))
     if unknown:
@@ -372,6 +376,9 @@ def repair(files: StoreFiles, change: ChangeOptions = ChangeOptions(), *, only: 
         _refuse_doubtful(findings, chosen)
         report = _Repair(planned, chosen).plan(findings)
         left += report.left
+        named = sorted({one.code for one in findings if not one.severity.is_alarm and one.fix} - set(report.mended))
+        if named and not chosen:
+            report.notes.append(f"notices are fixed by their codes: --only {' --only '.join(named)}")
         report.operations = planned.rows()
     report.journal = planned.kept_in
     if report.queues_changed and not change.dry_run and any(finding.code == "RMQ-OFF-030" for finding in findings):
@@ -411,7 +418,10 @@ class _Repair:
         is_first |= any(mend_of(one) is Mend.OLD_TAIL and is_chosen(one, self.only) for one in findings)
         # timer, epochs and delay offsets follow the log and the queues: they are for the next run
         waits_for_recovery = any(map(_changes_an_end, findings))
+        moved = {one.topic for one in findings if mend_of(one) is Mend.TOPIC and is_chosen(one, self.only)}
         for finding in findings:
+            if finding.topic in moved and finding.code.startswith("RMQ-CQ-"):
+                continue  # its queue is moved out of the store
             mend = mend_of(finding)
             # without a log nothing says what anything else has to hold
             is_possible = mend is not None and (mend not in RECOVERY or (bool(self.files.log.files) and not is_first))

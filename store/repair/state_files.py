@@ -5,7 +5,6 @@ The timer gets a log of one unit for each message that waits, and the wheel that
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +25,17 @@ from rmqctl.store.journal.plan import MoveAway, Plan, Staging, install_config
 from rmqctl.store.options import UNHEARD
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.recover.timer_files import WAITING, NewTimer, last_unit, plan_timer
+from rmqctl.store.recover.timer import WAITING, NewTimer, last_unit, plan_timer
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.timer.recovered import pending_messages, recover_timer
-from rmqctl.store.timer.wheel import CHECKPOINT_FILE, log_file_size
+from rmqctl.store.timer.pending import pending_messages
+from rmqctl.store.timer.recovered import recover_timer, refuse_waiting_in_rocksdb
+from rmqctl.store.timer.wheel import CHECKPOINT_FILE, log_file_size, roll_window_ms
 
 
 def mend_timer(files: StoreFiles, plan: Plan, staging: Staging) -> None:
     """Plan a timer log and a wheel of what waits. CorruptError for a damaged timercheck; RefusedError for one
     without a time, and where the last message of the timer's queue cannot be found."""
+    refuse_waiting_in_rocksdb(files)
     queue = files.queues.find(TIMER_TOPIC, 0)
     reader = StoreReader(files, UNHEARD)
     timer = recover_timer(reader, queue)
@@ -46,15 +47,17 @@ def mend_timer(files: StoreFiles, plan: Plan, staging: Staging) -> None:
             file=files.layout.config / CHECKPOINT_FILE,
             hint="restore it from a copy of the store",
         )
-    waiting = np.array(
-        [(one.out, one.physical_offset, one.size, java_hash(one.topic)) for one in pending.messages], WAITING
-    )
+    waiting = np.zeros(len(pending), WAITING)
+    for name in ("out", "physical_offset", "size"):
+        waiting[name] = pending.rows[name]
+    hashes = np.array([java_hash(topic) for topic in pending.topics], np.int32)
+    waiting["topic_hash"] = hashes[pending.rows["topic"]]
     size = log_file_size(files.layout, files.config)
     wanted = timer.checkpoint._replace(
         last_timer_queue_offset=timer.queue_end, master_timer_queue_offset=timer.queue_end
     )
-    counts = Counter(one.topic for one in pending.messages)
-    plan_timer(files.layout, plan, staging, NewTimer(waiting, last_unit(queue), read_time, size), wanted, counts)
+    new = NewTimer(waiting, last_unit(queue), read_time, size, roll_window_ms(files.config))
+    plan_timer(files.layout, plan, staging, new, wanted, pending.by_topic())
 
 
 def mend_epochs(findings: list[Finding], plan: Plan, staging: Staging) -> None:

@@ -43,10 +43,14 @@ def prefixed(data: bytes, position: int) -> tuple[bytes, int]:
 
 @cache
 def _crc32c() -> Callable[[bytes], int]:
-    import crcmod.predefined
+    try:
+        from crc32c import crc32c  # by the processor's own instruction
+    except ImportError:
+        import crcmod.predefined
 
-    function: Callable[[bytes], int] = crcmod.predefined.mkCrcFun("crc-32c")
-    return function
+        slower: Callable[[bytes], int] = crcmod.predefined.mkCrcFun("crc-32c")
+        return slower
+    return crc32c
 
 
 def masked_crc32c(data: bytes) -> int:

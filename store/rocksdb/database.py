@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import heapq
+import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from rmqctl.formats.errors import CorruptError, RemovedError, UnreadableError
 from rmqctl.formats.layouts import ROCKSDB_BATCH
-from rmqctl.store.files.reading import Descriptors, read_small_file
+from rmqctl.store.files.io import TemporaryFile
+from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.native.units import LARGEST_KEYS
 from rmqctl.store.options import Events
 from rmqctl.store.rocksdb.coding import MalformedError, prefixed, varint
 from rmqctl.store.rocksdb.manifest import ColumnFamily, Manifest, TableFile, read_manifest
@@ -26,12 +30,138 @@ from rmqctl.store.rocksdb.table import (
     SortedTable,
 )
 
-LARGEST_LOG = 4 << 30
-"""Bytes of a write-ahead log that are read at most."""
+# Entries of write-ahead logs in the order of their keys: in memory up to a limit, beyond it in a temporary file
+LARGEST_IN_MEMORY = 32 << 20
+"""Bytes of entries that are held in memory; more are sorted and written out."""
+_MOST_DELETIONS = 1 << 16
+# what Python needs for an entry besides key and value
+_OBJECTS = 300
+_HEAD = struct.Struct("<IIIQB")
+_BETWEEN_MARKS = 256
+_READ_AT_ONCE = 1 << 15
+
+
+class FamilyEntry(NamedTuple):
+    """An entry with the id of its column family."""
+
+    family: int
+    entry: KeyEntry
+
+
+def _order(one: FamilyEntry) -> tuple[int, bytes, int]:
+    return one.family, one.entry.key, -one.entry.sequence
+
+
+class LoggedEntries:
+    """Takes entries in any order, then gives those of a family by key, the newest first. `deletions`: the ranges that
+    were deleted, by family, which are no entries of a key."""
+
+    def __init__(self) -> None:
+        self.deletions: dict[int, list[KeyEntry]] = {}
+        self._counts: dict[int, int] = {}
+        self._held: list[FamilyEntry] = []
+        self._size = 0
+        self._is_sorted = True
+        self._runs: list[_Run] = []
+        self._file: TemporaryFile | None = None
+
+    def add(self, family: int, entry: KeyEntry) -> None:
+        """Take an entry. Raises: CorruptError for more deleted ranges than any database has; WriteFailedError."""
+        self._counts[family] = self._counts.get(family, 0) + 1
+        if entry.kind == RANGE_DELETION:
+            deletions = self.deletions.setdefault(family, [])
+            if len(deletions) >= _MOST_DELETIONS:
+                raise CorruptError(f"more than {_MOST_DELETIONS} ranges of keys are deleted")
+            deletions.append(entry)
+            return
+        self._held.append(FamilyEntry(family, entry))
+        self._is_sorted = False
+        self._size += len(entry.key) + len(entry.value) + _OBJECTS
+        if self._size > LARGEST_IN_MEMORY:
+            if self._file is None:
+                self._file = TemporaryFile()
+            self._runs.append(_Run(self._file, self._sorted()))
+            self._held, self._size = [], 0
+
+    def count(self, family: int) -> int:
+        """Return how many entries of a family were taken, deletions included."""
+        return self._counts.get(family, 0)
+
+    def within(self, family: int, begin: bytes, end: bytes | None) -> Iterator[KeyEntry]:
+        """Yield the entries of a family with keys in [begin, end), `end` None: to the last; all versions of a key."""
+        held = self._sorted()
+        first = bisect_left(held, (family, begin), key=lambda one: (one.family, one.entry.key))
+        found: list[Iterator[FamilyEntry]] = [(held[number] for number in range(first, len(held)))]
+        found += [run.entries(family, begin) for run in self._runs]
+        for one in heapq.merge(*found, key=_order) if self._runs else found[0]:
+            if one.family != family or (end is not None and one.entry.key >= end):
+                return
+            yield one.entry
+
+    def has_within(self, family: int, begin: bytes, end: bytes | None) -> bool:
+        """Return whether there is such an entry."""
+        return next(self.within(family, begin, end), None) is not None
+
+    def _sorted(self) -> list[FamilyEntry]:
+        if not self._is_sorted:
+            self._held.sort(key=_order)
+            self._is_sorted = True
+        return self._held
+
+
+class _Run:
+    """Sorted entries in a part of the file, of each key the newest. Some have a mark with their place."""
+
+    def __init__(self, file: TemporaryFile, entries: list[FamilyEntry]) -> None:
+        self._file = file
+        self._marks: list[tuple[int, bytes]] = []
+        self._places: list[int] = []
+        before: tuple[int, bytes] | None = None
+        packed = bytearray()
+        written = 0
+        for family, (key, sequence, kind, value) in entries:
+            if (family, key) == before:
+                continue
+            before = family, key
+            if written % _BETWEEN_MARKS == 0:
+                file.append(bytes(packed))
+                packed.clear()
+                self._marks.append(before)
+                self._places.append(file.size)
+            written += 1
+            packed += _HEAD.pack(family, len(key), len(value), sequence, kind) + key + value
+        file.append(bytes(packed))
+        self._end = file.size
+
+    def entries(self, family: int, begin: bytes) -> Iterator[FamilyEntry]:
+        """Yield the entries from this key of this family on."""
+        mark = max(bisect_right(self._marks, (family, begin)) - 1, 0)
+        position, data, at = self._places[mark], b"", 0
+        while True:
+            if len(data) - at < _HEAD.size:
+                if position >= self._end:
+                    return
+                data, at, position = self._more(data[at:], position, _HEAD.size)
+            of, key_size, value_size, sequence, kind = _HEAD.unpack_from(data, at)
+            size = _HEAD.size + key_size + value_size
+            if len(data) - at < size:
+                data, at, position = self._more(data[at:], position, size)
+            value = at + _HEAD.size + key_size
+            key = data[at + _HEAD.size : value]
+            if (of, key) >= (family, begin):
+                yield FamilyEntry(of, KeyEntry(key, sequence, kind, data[value : at + size]))
+            at += size
+
+    def _more(self, rest: bytes, position: int, needed: int) -> tuple[bytes, int, int]:
+        length = min(max(_READ_AT_ONCE, needed - len(rest)), self._end - position)
+        return rest + self._file.read(position, length), 0, position + length
+
+
 # kinds in a log, with the same kinds of entries for a family other than the default one
 _IN_FAMILY = {4: DELETION, 5: PUT, 8: SINGLE_DELETION, 14: RANGE_DELETION}
 _IN_DEFAULT = (PUT, DELETION, SINGLE_DELETION, RANGE_DELETION)
 _LOG_DATA = 3
+_MOST_DAMAGE = 1000
 _NOOPS = (9, 10, 11, 12, 13)
 """Marks of two-phase commits and no-ops; RocketMQ writes none but the no-op."""
 
@@ -47,10 +177,10 @@ class Database:
         self.manifest: Manifest = read_manifest(folder)
         self._descriptors = descriptors or Descriptors()
         self._families = self.manifest.by_name()
-        self._logged: dict[int, list[KeyEntry]] | None = None
+        self._logged: LoggedEntries | None = None
         self._log_damage: list[CorruptError] = []
         self._tables: dict[int, SortedTable] = {}
-        self._deletions: dict[int, _Deletions] = {}
+        self._deletions: dict[int, tuple[_Deletions, list[CorruptError]]] = {}
 
     @property
     def families(self) -> list[str]:
@@ -75,19 +205,60 @@ class Database:
         if found is None:
             return
         number, described = found
-        logged = self._of_log(number, on_damage)
-        deletions = self._range_deletions(number, described, logged, on_damage)
-        sources: list[Iterable[KeyEntry]] = [_within(logged, begin, end)]
-        for table in described.tables.values():
-            if table.largest >= begin and (end is None or table.smallest < end):
-                sources.append(self._entries(self._table(described, table.number), begin, end, on_damage))
+        logged = self._of_logs(on_damage)
+        deletions = self._range_deletions(number, described, on_damage)
+        within = [
+            one for one in described.tables.values() if one.largest >= begin and (end is None or one.smallest < end)
+        ]
+        within.sort(key=lambda table: table.smallest)
+        tables = [self._entries(self._table(described, one.number), begin, end, on_damage) for one in within]
+        in_log = logged.within(number, begin, end)
+        is_apart = all(left.largest < right.smallest for left, right in pairwise(within))
+        is_apart = is_apart and not logged.has_within(number, begin, end)
+        entries: Iterator[KeyEntry] = (
+            chain.from_iterable(tables) if is_apart else heapq.merge(in_log, *tables, key=_newest_first_by_key)
+        )
         last: bytes | None = None
-        for entry in heapq.merge(*sources, key=lambda entry: (entry.key, -entry.sequence)):
-            if entry.key == last:
+        for entry in entries:
+            key, _, kind, value = entry
+            if key == last:
                 continue
-            last = entry.key
-            if entry.kind == PUT and not deletions.hide(entry):
-                yield entry.key, entry.value
+            last = key
+            if kind == PUT and not (deletions.any and deletions.hide(entry)):
+                yield key, value
+
+    def blocks(self, family: str, begin: bytes, end: bytes) -> Iterator[tuple[bytes, int]] | None:
+        """Return the plain data blocks that have all that is written of keys in [begin, end), with where their entries
+        end; None where that is in a log, or in a range that was deleted. Raises: CorruptError, UnreadableError."""
+        number, described = self._families[family]
+        logged = self._of_logs(Events().damaged)
+        deletions = self._range_deletions(number, described, Events().damaged)
+        if logged.has_within(number, begin, end) or deletions.may_hide(begin, end):
+            return None
+        tables = (one for one in described.tables.values() if one.largest >= begin and one.smallest < end)
+        return chain.from_iterable(self._blocks(described, one.number, begin, end) for one in tables)
+
+    def _blocks(self, family: ColumnFamily, table: int, begin: bytes, end: bytes) -> Iterator[tuple[bytes, int]]:
+        try:
+            yield from self._table(family, table).blocks_within(begin, end)
+        except RemovedError as error:
+            self._gone(error, Events().damaged)
+
+    def entry_count(self, family: str, on_damage: Report = Events().damaged) -> int:
+        """Return how many entries tables and logs have for a family, stale ones included; each key has one at least."""
+        found = self._families.get(family)
+        if found is None:
+            return 0
+        number, described = found
+        count = self._of_logs(on_damage).count(number)
+        for table in described.tables:
+            try:
+                count += self._table(described, table).entry_count
+            except RemovedError as error:
+                self._gone(error, on_damage)
+            except CorruptError as error:
+                on_damage(error)
+        return count
 
     def _entries(self, table: SortedTable, begin: bytes, end: bytes | None, on_damage: Report) -> Iterator[KeyEntry]:
         try:
@@ -97,35 +268,48 @@ class Database:
         except CorruptError as error:
             on_damage(error)
 
-    def _range_deletions(
-        self, number: int, family: ColumnFamily, logged: list[KeyEntry], on_damage: Report
-    ) -> _Deletions:
-        """Return the deleted ranges of a family; read once, unless damage is to be reported again."""
-        if number in self._deletions:
-            return self._deletions[number]
+    def _range_deletions(self, number: int, family: ColumnFamily, on_damage: Report) -> _Deletions:
+        """Return the deleted ranges of a family, read once; their damage is reported each time."""
+        if number not in self._deletions:
+            self._deletions[number] = self._read_deletions(number, family)
+        deletions, damage = self._deletions[number]
+        for one in damage:
+            on_damage(one)
+        return deletions
+
+    def _read_deletions(self, number: int, family: ColumnFamily) -> tuple[_Deletions, list[CorruptError]]:
         damage: list[CorruptError] = []
-        found = [entry for entry in logged if entry.kind == RANGE_DELETION]
+        found = list(self._of_logs(lambda error: None).deletions.get(number, ()))
         for table in family.tables:
             try:
                 found += self._table(family, table).range_deletions()
+                if len(found) > _MOST_DELETIONS or sum(len(one.key) + len(one.value) for one in found) > LARGEST_KEYS:
+                    found = []
+                    raise CorruptError(f"more than {_MOST_DELETIONS} ranges of keys are deleted", file=self.folder)
             except RemovedError as error:
                 self._gone(error, damage.append)
             except CorruptError as error:
                 damage.append(error)
-        for one in damage:
-            on_damage(one)
-        deletions = _Deletions(found)
-        if not damage:
-            self._deletions[number] = deletions
-        return deletions
+        return _Deletions(found), damage
 
     @cached_property
     def damage(self) -> tuple[CorruptError, ...]:
         """All damage of tables and logs, each place once. Reads the whole database. UnreadableError."""
         found: dict[str, CorruptError] = {}
-        for family in self.families:
-            for _ in self.scan(family, lambda error: found.update({str(error): error})):
-                pass
+
+        def report(error: CorruptError) -> None:
+            found[str(error)] = error
+
+        for number, described in self._families.values():
+            self._of_logs(report)
+            self._range_deletions(number, described, report)
+            for table in described.tables:
+                try:
+                    self._table(described, table).check(report)
+                except RemovedError as error:
+                    self._gone(error, report)
+                except CorruptError as error:
+                    report(error)
         return tuple(found.values())
 
     def _gone(self, error: RemovedError, on_damage: Report) -> None:
@@ -154,50 +338,47 @@ class Database:
         named = {table.name for table in self.tables()} | {path.name for path in self.logs()}
         found = []
         for path in sorted(self.folder.iterdir()):
-            if path.suffix in (".sst", ".log") and path.stem.isdigit() and path.name not in named:
+            if path.suffix in (".sst", ".log") and path.stem.isdecimal() and path.name not in named:
                 found.append(path)
         return found
 
     def logs(self) -> list[Path]:
         """Return the write-ahead logs that hold entries which no table has, oldest first. UnreadableError."""
         try:
-            paths = sorted(path for path in self.folder.iterdir() if path.suffix == ".log" and path.stem.isdigit())
+            paths = sorted(path for path in self.folder.iterdir() if path.suffix == ".log" and path.stem.isdecimal())
         except OSError as error:
             raise UnreadableError(f"cannot be listed: {error.strerror}", file=self.folder) from error
         first = min((family.log_number for family in self.manifest.families.values()), default=0)
         first = max(first, self.manifest.min_log_number)
         return sorted((path for path in paths if int(path.stem) >= first), key=lambda path: int(path.stem))
 
-    def _of_log(self, family: int, on_damage: Report) -> list[KeyEntry]:
-        """Return the entries of a family in the logs, by key and newest first."""
+    def _of_logs(self, on_damage: Report) -> LoggedEntries:
+        """Return the entries of the logs; their damage is reported each time. UnreadableError, WriteFailedError."""
         if self._logged is None:
-            logged: dict[int, list[KeyEntry]] = {number: [] for number in self.manifest.families}
+            logged = LoggedEntries()
             for path in self.logs():
                 self._replay(path, logged)
-            for entries in logged.values():
-                entries.sort(key=lambda entry: (entry.key, -entry.sequence))
             self._logged = logged
         for error in self._log_damage:
             on_damage(error)
-        return self._logged[family]
+        return self._logged
 
-    def _replay(self, path: Path, logged: dict[int, list[KeyEntry]]) -> None:
+    def _replay(self, path: Path, logged: LoggedEntries) -> None:
         number = int(path.stem)
+        wanted = {id_ for id_, family in self.manifest.families.items() if number >= family.log_number}
+        reader = RecordReader(path, number, self._descriptors)
         try:
-            data = read_small_file(path, LARGEST_LOG)
+            for record in reader:
+                try:
+                    for family, entry in batch_entries(record.data):
+                        if family in wanted:
+                            logged.add(family, entry)
+                except (MalformedError, CorruptError) as error:
+                    if len(self._log_damage) < _MOST_DAMAGE:
+                        said = f"batch is malformed: {error.args[0]}"
+                        self._log_damage.append(CorruptError(said, file=path, physical_offset=record.position))
         except FileNotFoundError:
             return
-        wanted = {id_ for id_, family in self.manifest.families.items() if number >= family.log_number}
-        reader = RecordReader(data, number)
-        for record in reader:
-            try:
-                for family, entry in batch_entries(record.data):
-                    if family in wanted:
-                        logged[family].append(entry)
-            except MalformedError as error:
-                self._log_damage.append(
-                    CorruptError(f"batch is malformed: {error}", file=path, physical_offset=record.position)
-                )
         # the torn end of a killed writer is no damage: RocksDB starts without a word
         if reader.end.is_damage:
             self._log_damage.append(CorruptError(reader.end.problem, file=path, physical_offset=reader.end.position))
@@ -230,16 +411,15 @@ def batch_entries(data: bytes) -> Iterator[tuple[int, KeyEntry]]:
         sequence += 1
 
 
-def _within(entries: list[KeyEntry], begin: bytes, end: bytes | None) -> list[KeyEntry]:
-    low = bisect_left(entries, begin, key=lambda entry: entry.key)
-    high = len(entries) if end is None else bisect_left(entries, end, key=lambda entry: entry.key)
-    return [entry for entry in entries[low:high] if entry.kind != RANGE_DELETION]
+def _newest_first_by_key(entry: KeyEntry) -> tuple[bytes, int]:
+    return entry.key, -entry.sequence
 
 
 class _Deletions:
     """Deleted ranges of keys: for each key the newest sequence number of one that covers it."""
 
     def __init__(self, deletions: list[KeyEntry]) -> None:
+        self.any = bool(deletions)
         self._bounds = sorted({bound for entry in deletions for bound in (entry.key, entry.value)})
         self._newest: list[int] = []
         by_begin = sorted(deletions, key=lambda entry: entry.key)
@@ -252,6 +432,10 @@ class _Deletions:
             while active and active[0][1] <= bound:
                 heapq.heappop(active)
             self._newest.append(-active[0][0] if active else -1)
+
+    def may_hide(self, begin: bytes, end: bytes) -> bool:
+        """Return whether keys in [begin, end) may be in one."""
+        return self.any and self._bounds[0] < end and begin < self._bounds[-1]
 
     def hide(self, entry: KeyEntry) -> bool:
         """Return whether a range that was deleted after the entry was written covers its key."""

@@ -6,20 +6,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.formats.errors import CorruptError, RmqctlError
-from rmqctl.store.files.layout import CURRENT
+from rmqctl.formats.errors import CorruptError, RmqctlError, UnreadableError
+from rmqctl.store.files.layout import CURRENT, MESSAGE_STORAGE
 from rmqctl.store.files.reading import Descriptors, read_small_file
 from rmqctl.store.rocksdb.coding import MalformedError
-from rmqctl.store.rocksdb.database import LARGEST_LOG, batch_entries
-from rmqctl.store.rocksdb.manifest import manifest_edits
+from rmqctl.store.rocksdb.database import batch_entries
+from rmqctl.store.rocksdb.manifest import manifest_edits, read_manifest
+from rmqctl.store.rocksdb.message_storage import row_fields
 from rmqctl.store.rocksdb.records import RecordReader
-from rmqctl.store.rocksdb.table import DELETION, PUT, RANGE_DELETION, SINGLE_DELETION, SortedTable
+from rmqctl.store.rocksdb.table import DELETION, PUT, RANGE_DELETION, SINGLE_DELETION, KeyEntry, SortedTable
 
 _KINDS = {PUT: "put", DELETION: "delete", SINGLE_DELETION: "single delete", RANGE_DELETION: "delete range"}
 
 
 class ListedEntry(NamedTuple):
-    """One entry. `offset` and `size`: of the block or record of the file that holds it, in bytes; `fields` by name.
+    """One entry. `offset` and `size`: of the block or record of the file that holds it, in bytes; `fields` by name, of
+    `rocksdbstore/` those of the row as well.
 
     `damage`: why the block or record cannot be read.
     """
@@ -42,7 +44,7 @@ def listed_file(path: Path, size: int, descriptors: Descriptors) -> Iterator[Lis
     elif path.name == CURRENT:
         yield ListedEntry(0, size, {"manifest": read_small_file(path, 256).decode("utf-8", "replace").strip()})
     else:
-        yield from _of_records(path)
+        yield from _of_records(path, descriptors)
 
 
 def _of_table(table: SortedTable) -> Iterator[ListedEntry]:
@@ -50,40 +52,48 @@ def _of_table(table: SortedTable) -> Iterator[ListedEntry]:
         for _, handle in table.blocks:
             damage: list[RmqctlError] = []
             for entry in table.entries_of(handle, damage.append):
-                yield _listed(handle.offset, handle.size, entry.key, entry.sequence, entry.kind, entry.value)
+                yield _listed(table.path, handle.offset, handle.size, entry, table.family)
             for error in damage:
                 yield ListedEntry(handle.offset, handle.size, {}, str(error.args[0]))
         for entry in table.range_deletions():
-            yield _listed(0, 0, entry.key, entry.sequence, entry.kind, entry.value)
+            yield _listed(table.path, 0, 0, entry, table.family)
     except CorruptError as error:
         yield ListedEntry(error.physical_offset or 0, 0, {}, error.message)
 
 
-def _listed(
-    offset: int, size: int, key: bytes, sequence: int, kind: int, value: bytes, family: int = -1
-) -> ListedEntry:
-    fields: dict[str, int | str | bytes] = {"key": key, "sequence": sequence, "kind": _KINDS.get(kind, str(kind))}
-    if family >= 0:
-        fields["family"] = family
-    if kind == RANGE_DELETION:
-        fields["end"] = value
-    elif kind == PUT:
-        fields["value"] = value
+def _listed(path: Path, offset: int, size: int, entry: KeyEntry, family: str, number: int = -1) -> ListedEntry:
+    kind = _KINDS.get(entry.kind, str(entry.kind))
+    fields: dict[str, int | str | bytes] = {"key": entry.key, "sequence": entry.sequence, "kind": kind}
+    if number >= 0:
+        fields["family"] = number
+    if entry.kind == RANGE_DELETION:
+        fields["end"] = entry.value
+    elif entry.kind == PUT:
+        fields["value"] = entry.value
+        if path.parent.name == MESSAGE_STORAGE:
+            fields |= {f"row.{name}": value for name, value in row_fields(family, entry.key, entry.value).items()}
     return ListedEntry(offset, size, fields)
 
 
-def _of_records(path: Path) -> Iterator[ListedEntry]:
-    data = read_small_file(path, LARGEST_LOG)
+def _families_of(folder: Path) -> dict[int, str]:
+    """Return the names of the column families by their ids, which logs know alone; none where nothing says."""
+    try:
+        return {number: family.name for number, family in read_manifest(folder).families.items()}
+    except (CorruptError, UnreadableError):
+        return {}
+
+
+def _of_records(path: Path, descriptors: Descriptors) -> Iterator[ListedEntry]:
+    families = _families_of(path.parent)
     is_manifest = path.suffix != ".log"
-    reader = RecordReader(data, 0 if is_manifest else int(path.stem) if path.stem.isdigit() else 0)
+    reader = RecordReader(path, int(path.stem) if not is_manifest and path.stem.isdecimal() else 0, descriptors)
     for record in reader:
         try:
             if is_manifest:
                 yield ListedEntry(record.position, len(record.data), dict(manifest_edits(record.data)))
                 continue
             for family, entry in batch_entries(record.data):
-                fields = (entry.key, entry.sequence, entry.kind, entry.value, family)
-                yield _listed(record.position, len(record.data), *fields)
+                yield _listed(path, record.position, len(record.data), entry, families.get(family, ""), family)
         except MalformedError as error:
             yield ListedEntry(record.position, len(record.data), {}, f"record is malformed: {error}")
     if reader.end.is_damage:

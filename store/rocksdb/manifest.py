@@ -15,7 +15,6 @@ from rmqctl.store.rocksdb.coding import DAMAGE_HINT, MalformedError, prefixed, v
 from rmqctl.store.rocksdb.records import RecordReader
 
 _MANIFEST_NAME = re.compile(rb"MANIFEST-([0-9]{1,20})\n?")
-_LARGEST_MANIFEST = 1 << 30
 
 # tags of a VersionEdit (version_edit.h)
 _COMPARATOR, _LOG_NUMBER, _NEXT_FILE, _LAST_SEQUENCE, _COMPACT_CURSOR, _DELETED_FILE = 1, 2, 3, 4, 5, 6
@@ -25,6 +24,10 @@ _ATOMIC_GROUP = 300
 _IGNORED_BY_OLD_READERS = 1 << 13
 """Fields with this bit are strings, which a reader that does not know them skips."""
 _END_OF_FILE_FIELDS = 1
+_MOST_TABLES = 1 << 16
+_TOO_MANY_TABLES = f"more than {_MOST_TABLES} tables"
+_MOST_FAMILIES = 256
+"""A database of RocketMQ has some thousand tables, and seven families at most."""
 _BYTEWISE = b"leveldb.BytewiseComparator"
 
 
@@ -76,25 +79,24 @@ def read_manifest(folder: Path) -> Manifest:
     """
     name = _manifest_name(folder)
     path = folder / name
+    manifest = Manifest(path)
+    reader = RecordReader(path, 0)
     try:
-        data = read_small_file(path, _LARGEST_MANIFEST)
+        for record in reader:
+            try:
+                _apply(manifest, record.data)
+                manifest.is_begun = True
+            except MalformedError as error:
+                raise CorruptError(
+                    f"edit of the manifest is malformed: {error}",
+                    file=path,
+                    physical_offset=record.position,
+                    hint=DAMAGE_HINT,
+                ) from error
     except FileNotFoundError:
         raise CorruptError(
             f"names {name}, which is not there: this RocksDB cannot be read", file=folder / CURRENT, hint=DAMAGE_HINT
         ) from None
-    manifest = Manifest(path)
-    reader = RecordReader(data, 0)
-    for record in reader:
-        try:
-            _apply(manifest, record.data)
-            manifest.is_begun = True
-        except MalformedError as error:
-            raise CorruptError(
-                f"edit of the manifest is malformed: {error}",
-                file=path,
-                physical_offset=record.position,
-                hint=DAMAGE_HINT,
-            ) from error
     if not manifest.is_begun:
         raise CorruptError("the manifest holds no edit", file=path, physical_offset=0, hint=DAMAGE_HINT)
     if reader.end.problem:
@@ -131,6 +133,8 @@ def _apply(manifest: Manifest, data: bytes) -> None:
     edit = _parsed(manifest, data)
     if edit.added is not None:
         manifest.families[edit.family] = ColumnFamily(edit.added)
+        if len(manifest.families) > _MOST_FAMILIES:
+            raise MalformedError(f"more than {_MOST_FAMILIES} column families")
     if edit.is_dropped:
         manifest.families.pop(edit.family, None)
         return
@@ -145,6 +149,8 @@ def _apply(manifest: Manifest, data: bytes) -> None:
         family.tables.pop(number, None)
     for table in edit.new:
         family.tables[table.number] = table
+    if sum(len(one.tables) for one in manifest.families.values()) > _MOST_TABLES:
+        raise MalformedError(_TOO_MANY_TABLES)
 
 
 def manifest_edits(data: bytes) -> Iterator[tuple[str, int | str | bytes]]:
@@ -195,6 +201,8 @@ def _parsed(manifest: Manifest, data: bytes) -> _Edit:
         elif tag == _NEW_FILE_4:
             table, position = _new_file(data, position)
             new.append(table)
+            if len(new) > _MOST_TABLES:
+                raise MalformedError(_TOO_MANY_TABLES)
         elif tag in _SKIPPED:
             position = _SKIPPED[tag](data, position)
         elif tag & _IGNORED_BY_OLD_READERS:

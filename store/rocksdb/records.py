@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
+from rmqctl.formats.errors import RemovedError, UnreadableError
 from rmqctl.formats.layouts import ROCKSDB_RECORD
+from rmqctl.store.files.reading import Descriptors, first_nonzero, is_file, status_of
 from rmqctl.store.rocksdb.coding import masked_crc32c
 
 BLOCK_SIZE = 32 * 1024
@@ -14,6 +17,9 @@ _NOTHING, _FULL, _FIRST, _MIDDLE, _LAST = range(5)
 _RECYCLED = 4
 """Added to the types of records in a log file that is used again; the number of its log follows the header."""
 _LOG_NUMBER_SIZE = 4
+_SECTOR = 512
+_LARGEST_RECORD = 64 << 20
+"""Bytes of a record that are put together at most; RocketMQ's batches are far smaller."""
 
 
 class FramedRecord(NamedTuple):
@@ -35,27 +41,36 @@ class RecordEnd(NamedTuple):
 
 
 class RecordReader:
-    """Iterates over the records of one file; `end` holds afterwards where they end, and why, or the first damage.
+    """Iterates over the records of the file `path`, a block at a time; `end` holds afterwards where they end, and why,
+    or the first damage.
 
     After damage it goes on with the next block, as RocksDB does. `number`: the number in the file's name, which
-    recycled records repeat.
+    recycled records repeat. Raises: FileNotFoundError; UnreadableError.
     """
 
-    def __init__(self, data: bytes, number: int) -> None:
-        self._data = data
+    def __init__(self, path: Path, number: int, descriptors: Descriptors | None = None) -> None:
+        self._path = path
         self._number = number & 0xFFFFFFFF
+        self._descriptors = descriptors or Descriptors(1)
+        self._size = 0
+        # a place, and where the first byte after it is that is not zero
+        self._zeros = (0, -1)
         self.end = RecordEnd(0)
 
     def __iter__(self) -> Iterator[FramedRecord]:
-        begin, parts = 0, list[bytes]()
+        begin, parts, size = 0, list[bytes](), 0
         for position, kind, payload in self._parts():
             if kind in (_FULL, _FIRST):
-                begin, parts = position, []
+                begin, parts, size = position, [], 0
             elif not parts:
                 self._note(RecordEnd(position, "a record has no first part", is_damage=True))
                 continue
             parts.append(payload)
-            if kind in (_FULL, _LAST):
+            size += len(payload)
+            if size > _LARGEST_RECORD:
+                self._note(RecordEnd(begin, f"a record is longer than {_LARGEST_RECORD} bytes", is_damage=True))
+                parts = []
+            elif kind in (_FULL, _LAST):
                 yield FramedRecord(begin, b"".join(parts))
                 parts = []
         if parts:
@@ -66,39 +81,73 @@ class RecordReader:
         if not self.end.is_damage:
             self.end = end
 
+    def _blocks(self) -> Iterator[tuple[int, bytes]]:
+        status = status_of(self._path)
+        if status is None:
+            raise FileNotFoundError(self._path)
+        if not is_file(self._path):
+            raise UnreadableError("is not a regular file", file=self._path, hint="move it away")
+        self._size = status.st_size
+        for begin in range(0, self._size, BLOCK_SIZE):
+            try:
+                yield begin, self._descriptors.read(self._path, begin, min(BLOCK_SIZE, self._size - begin))
+            except RemovedError as error:
+                raise FileNotFoundError(self._path) from error
+
     def _parts(self) -> Iterator[tuple[int, int, bytes]]:
-        data, position = self._data, 0
-        while position < len(data):
-            left = BLOCK_SIZE - position % BLOCK_SIZE
-            if left < _HEADER.size:
-                position += left
-                continue
-            begin = position + _HEADER.size
-            checksum, size, kind = _HEADER.unpack_from(data, position) if begin <= len(data) else (0, left, _FULL)
-            end = begin + size
-            if kind == _NOTHING and not size and self._is_zeros_from(position):
-                self._note(RecordEnd(position))
-                return
-            if (end > len(data) and size <= left - _HEADER.size) or begin > len(data):
-                self._note(RecordEnd(position, "the last record is not complete"))
-                return
-            if size > left - _HEADER.size or masked_crc32c(data[begin - 1 : end]) != checksum:
-                # a power cut leaves zeros at the end of what was being written
-                is_torn = self._is_zeros_from(min(end, position + left) - 1)
-                self._note(RecordEnd(position, "a record's checksum is wrong", is_damage=not is_torn))
-                position += left
-                continue
-            if kind > _LAST:
-                if kind > _LAST + _RECYCLED or data[begin : begin + _LOG_NUMBER_SIZE] != self._number.to_bytes(
-                    _LOG_NUMBER_SIZE, "little"
-                ):  # of the file's former life
+        for first, block in self._blocks():
+            at = 0
+            while at < len(block) and BLOCK_SIZE - at >= _HEADER.size:
+                position, begin = first + at, at + _HEADER.size
+                left = BLOCK_SIZE - begin
+                checksum, size, kind = _HEADER.unpack_from(block, at) if begin <= len(block) else (0, left, _FULL)
+                end = begin + size
+                if kind == _NOTHING and not size and self._is_zeros_from(position):
                     self._note(RecordEnd(position))
                     return
-                kind, begin = kind - _RECYCLED, begin + _LOG_NUMBER_SIZE
-            yield position, kind, data[begin:end]
-            position = end
+                if (end > len(block) and size <= left) or begin > len(block):
+                    # whole but for its length, or a writer went on after it
+                    is_damage = masked_crc32c(block[begin - 1 :]) == checksum or _has_record(block, at + 1)
+                    said = "a record's length is wrong" if is_damage else "the last record is not complete"
+                    self._note(RecordEnd(position, said, is_damage))
+                    return
+                if size > left or masked_crc32c(block[begin - 1 : end]) != checksum:
+                    is_torn = size <= left and self._is_torn(position, first + end)
+                    self._note(RecordEnd(position, "a record's checksum is wrong", is_damage=not is_torn))
+                    break
+                if kind > _LAST:
+                    number = self._number.to_bytes(_LOG_NUMBER_SIZE, "little")
+                    if kind > _LAST + _RECYCLED or block[begin : begin + _LOG_NUMBER_SIZE] != number:
+                        # of the file's former life
+                        self._note(RecordEnd(position))
+                        return
+                    kind, begin = kind - _RECYCLED, begin + _LOG_NUMBER_SIZE
+                yield position, kind, block[begin:end]
+                at = end
         if not self.end.problem:
-            self._note(RecordEnd(len(data)))
+            self._note(RecordEnd(self._size))
+
+    def _is_torn(self, position: int, end: int) -> bool:
+        """Return whether a power cut left zeros at the end of what was being written: the last sector of the record, or
+        all from its last byte to beyond it."""
+        sector = max(position, (end - 1) // _SECTOR * _SECTOR)
+        return self._is_zeros_from(sector) or (end < self._size and self._is_zeros_from(end - 1))
 
     def _is_zeros_from(self, position: int) -> bool:
-        return self._data.count(0, position) == len(self._data) - position
+        begin, nonzero = self._zeros
+        if not begin <= position <= nonzero:
+            found = first_nonzero(self._descriptors, self._path, position, self._size)
+            nonzero = self._size if found is None else found
+            self._zeros = position, nonzero
+        return nonzero >= self._size
+
+
+def _has_record(block: bytes, begin: int) -> bool:
+    """Return whether a whole record is anywhere in the rest of a block."""
+    for at in range(begin, len(block) - _HEADER.size):
+        checksum, size, kind = _HEADER.unpack_from(block, at)
+        end = at + _HEADER.size + size
+        is_possible = size and end <= len(block) and 0 < kind <= _LAST + _RECYCLED
+        if is_possible and masked_crc32c(block[at + _HEADER.size - 1 : end]) == checksum:
+            return True
+    return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -11,6 +12,7 @@ from typing import NamedTuple
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import ROCKSDB_BLOCK_TRAILER, ROCKSDB_FOOTER
 from rmqctl.store.files.reading import Descriptors
+from rmqctl.store.native.units import LARGEST_KEYS, MOST_ENTRIES, is_well_formed
 from rmqctl.store.rocksdb.coding import DAMAGE_HINT, NO_CHECKSUM, MalformedError, block_checksum, varint
 
 Report = Callable[[CorruptError], None]
@@ -21,7 +23,10 @@ _TRAILER = ROCKSDB_BLOCK_TRAILER.struct
 _FOOTER = ROCKSDB_FOOTER.struct
 _MAGIC = 0x88E241B785F4CFF7
 _NEWEST_FORMAT = 5
-_LARGEST_BLOCK = 256 << 20
+_LARGEST_BLOCK = 64 << 20
+_LARGEST_DATA_BLOCK = 4 << 20
+"""Data blocks have 32 KiB and what the last entry has more; the index of a large table is one block."""
+_MOST_BLOCKS = 1 << 20
 _PLAIN, _LZ4, _LZ4HC, _ZSTD = 0, 4, 5, 7
 _HASHED = 1 << 31
 _RANGE_DELETIONS = b"rocksdb.range_del"
@@ -29,6 +34,8 @@ _PROPERTIES = b"rocksdb.properties"
 _TWO_LEVELS = 2
 _DELTA_BLOCKS = b"rocksdb.index.value.is.delta.encoded"
 _USER_KEYS = b"rocksdb.index.key.is.user.key"
+_FAMILY = b"rocksdb.column.family.name"
+_ENTRIES = b"rocksdb.num.entries"
 _INDEX_TYPE = b"rocksdb.block.based.table.index.type"
 
 
@@ -56,6 +63,8 @@ class SortedTable:
         self.path = path
         self._size = size
         self._descriptors = descriptors
+        # the last data block: the next range of keys often begins in it
+        self._last: tuple[Handle, tuple[bytes, int]] | None = None
 
     @cached_property
     def _ends(self) -> tuple[int, Handle, Handle]:
@@ -96,12 +105,35 @@ class SortedTable:
         except MalformedError:
             return 0
 
+    @property
+    def entry_count(self) -> int:
+        """How many entries the table says it has; 0 where it does not say. Raises: CorruptError."""
+        return self._property(_ENTRIES)
+
+    @property
+    def family(self) -> str:
+        """The name of its column family; "" where it does not say. Raises: CorruptError."""
+        return self._properties.get(_FAMILY, b"").decode("utf-8", "replace")
+
     @cached_property
     def blocks(self) -> list[tuple[bytes, Handle]]:
         """The data blocks in order, each with a user key that none of its keys exceeds. Raises: CorruptError."""
-        found = list(self._index_entries(self._ends[2]))
+        found = self._in_order(self._index_entries(self._ends[2]))
         if self._property(_INDEX_TYPE) == _TWO_LEVELS:
-            found = [entry for _, part in found for entry in self._index_entries(part)]
+            found = self._in_order(entry for _, part in found for entry in self._index_entries(part))
+        return found
+
+    def _in_order(self, entries: Iterator[tuple[bytes, Handle]]) -> list[tuple[bytes, Handle]]:
+        """Return the entries, of which a small block may claim any number, and the same block again and again."""
+        found: list[tuple[bytes, Handle]] = []
+        end = keys = 0
+        for key, handle in entries:
+            if handle.offset < end or not 0 <= handle.size <= _LARGEST_BLOCK:
+                raise self._corrupt("blocks overlap, or have impossible sizes", handle.offset)
+            end, keys = handle.offset + handle.size, keys + len(key)
+            if len(found) >= _MOST_BLOCKS or keys > _LARGEST_BLOCK:
+                raise self._corrupt(f"its index has more than {_MOST_BLOCKS} blocks, or longer keys than any", 0)
+            found.append((key, handle))
         return found
 
     def _index_entries(self, handle: Handle) -> Iterator[tuple[bytes, Handle]]:
@@ -129,7 +161,7 @@ class SortedTable:
         except MalformedError as error:
             raise self._corrupt(f"its index is malformed: {error}", handle.offset) from error
 
-    def block(self, handle: Handle) -> bytes:
+    def block(self, handle: Handle, largest: int = _LARGEST_BLOCK) -> bytes:
         """Return the plain bytes of a block. Raises: CorruptError, RemovedError, UnreadableError."""
         if handle.offset + handle.size + _TRAILER.size > self._size:
             raise self._corrupt(f"block of {handle.size} bytes exceeds the file", handle.offset)
@@ -145,7 +177,7 @@ class SortedTable:
         if computed is not None and computed != stored:
             raise self._corrupt("checksum of the block is wrong", handle.offset)
         try:
-            return _plain(data, compression)
+            return _plain(data, compression, largest)
         except MalformedError as error:
             raise self._corrupt(f"block cannot be decompressed: {error}", handle.offset) from error
 
@@ -163,21 +195,58 @@ class SortedTable:
         blocks = self.blocks
         first = bisect_left(blocks, begin, key=lambda entry: entry[0])
         for _, handle in blocks[first:]:
-            for entry in self.entries_of(handle, on_damage):
+            found = self.entries_of(handle, on_damage)
+            if found and begin <= found[0].key and (end is None or found[-1].key < end):
+                yield from found
+                continue
+            for entry in found:
                 if entry.key < begin:
                     continue
                 if end is not None and entry.key >= end:
                     return
                 yield entry
 
-    def entries_of(self, handle: Handle, on_damage: Report) -> Iterator[KeyEntry]:
-        """Yield the entries of one data block."""
+    def entries_of(self, handle: Handle, on_damage: Report) -> list[KeyEntry]:
+        """Return the entries of one data block, of a damaged one those before the damage."""
+        found: list[KeyEntry] = []
         try:
-            for internal, value in self._pairs(self.block(handle), handle):
+            for internal, value in self._pairs(self.block(handle, _LARGEST_DATA_BLOCK), handle):
                 packed = int.from_bytes(internal[-8:], "little")
-                yield KeyEntry(internal[:-8], packed >> 8, packed & 0xFF, value)
+                found.append(KeyEntry(internal[:-8], packed >> 8, packed & 0xFF, value))
         except CorruptError as error:
             on_damage(error)
+        return found
+
+    def blocks_within(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, int]]:
+        """Yield the plain data blocks that keys in [begin, end) may be in, and where their entries end.
+
+        Raises: CorruptError.
+        """
+        blocks = self.blocks
+        for last, handle in blocks[bisect_left(blocks, begin, key=lambda entry: entry[0]) :]:
+            if self._last is None or self._last[0] != handle:
+                self._last = handle, self._data_block(handle)
+            yield self._last[1]
+            if last >= end:
+                return
+
+    def _data_block(self, handle: Handle) -> tuple[bytes, int]:
+        block = self.block(handle, _LARGEST_DATA_BLOCK)
+        try:
+            return block, _entries_end(block)
+        except MalformedError as error:
+            raise self._corrupt(f"block is malformed: {error}", handle.offset) from error
+
+    def check(self, on_damage: Report) -> None:
+        """Report damaged blocks. Raises: CorruptError for a damaged footer or index."""
+        sizes = array("q", (0, 0, 0))
+        for _, handle in self.blocks:
+            try:
+                block, end = self._data_block(handle)
+                for _ in () if is_well_formed(block, end, sizes) else self._pairs(block, handle):
+                    pass
+            except CorruptError as error:
+                on_damage(error)
 
     def range_deletions(self) -> list[KeyEntry]:
         """Return the deletions of key ranges: [key, value). Raises: CorruptError."""
@@ -227,7 +296,7 @@ def _entries_end(block: bytes) -> int:
 def block_pairs(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield keys and values of a data block in order. Raises: MalformedError."""
     position, end = 0, _entries_end(block)
-    key = b""
+    key, count, keys = b"", 0, 0
     while position < end:
         # lengths below 128 are one byte, which almost all are
         shared, unshared, length = block[position : position + 3]
@@ -243,23 +312,30 @@ def block_pairs(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         key = key[:shared] + block[position:value]
         if len(key) < 8:
             raise MalformedError("a key is shorter than its sequence number")
+        # what a key shares with the one before takes no bytes in the block: a small one may claim any amount
+        count, keys = count + 1, keys + len(key)
+        if count > MOST_ENTRIES or keys > LARGEST_KEYS:
+            raise MalformedError("a block has more entries than any that is written")
         position = value + length
         yield key, block[value:position]
 
 
-def _plain(data: bytes, compression: int) -> bytes:
+def _plain(data: bytes, compression: int, largest: int = _LARGEST_BLOCK) -> bytes:
+    if compression not in (_PLAIN, _LZ4, _LZ4HC, _ZSTD):
+        raise MalformedError(f"compression {compression} is not known")
+    size, position = (len(data), 0) if compression == _PLAIN else varint(data, 0)
+    if size > largest:
+        raise MalformedError(f"a block of {size} bytes is larger than any that is written")
     if compression == _PLAIN:
         return data
-    if compression not in (_LZ4, _LZ4HC, _ZSTD):
-        raise MalformedError(f"compression {compression} is not known")
-    size, position = varint(data, 0)
-    if size > _LARGEST_BLOCK:
-        raise MalformedError(f"a block of {size} bytes is larger than any that is written")
     if compression == _ZSTD:
         import zstandard
 
         try:
-            # a size of 0 would have it take the size in the frame, unbounded
+            # a frame that names its size is given that much memory, whatever the limit is; -1: it names none
+            named = zstandard.frame_content_size(data[position:])
+            if named not in (-1, size):
+                raise MalformedError(f"{named} bytes would come out in place of {size}")
             plain = zstandard.ZstdDecompressor().decompress(data[position:], max_output_size=max(1, size))
         except zstandard.ZstdError as error:
             raise MalformedError(str(error)) from error

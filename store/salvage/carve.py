@@ -1,4 +1,4 @@
-"""Finds good messages in any bytes: runs of frames that agree on where in a log they stood, and what lies between them.
+"""Finds good messages in any bytes: runs of frames that agree on their place in a log, and the bytes between them.
 
 The place in a blob says nothing about the physical offset. The first frame of a run gives the run's base (its physical
 offset less its position); each further frame must stand right behind the one before, and agree.
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC, FRAME_HEADS
+from rmqctl.formats.layouts import BLANK_FRAME, FRAME_HEADS
 from rmqctl.formats.message import FrameDamage, Reason, decode_message
 from rmqctl.formats.properties import has_queue_slot
 from rmqctl.store.files.mapped_file import MappedFile
@@ -19,7 +19,14 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import data_extents, is_file
 from rmqctl.store.log.column_walk import ROWS, WINDOW, FileWalk, Request
 from rmqctl.store.log.columns import MessageColumns, TopicIds
-from rmqctl.store.log.search import MAXIMUM_FRAME_SIZE, MESSAGE_MAGICS, FrameSearch, frames_by_magic
+from rmqctl.store.log.search import (
+    ENTRY_HEAD_SIZE,
+    MAXIMUM_FRAME_SIZE,
+    MESSAGE_MAGICS,
+    FrameSearch,
+    blank_size,
+    frames_by_magic,
+)
 from rmqctl.store.native.tables import Columns
 from rmqctl.store.options import Events
 
@@ -89,7 +96,8 @@ class Carver:
         self._is_regular = is_file(file.path)
 
     def carve(self) -> Iterator[FrameRun | Strange]:
-        """Runs and what lies between them, in order. Zeros and blank frames are passed over: they are understood."""
+        """Yield runs and the bytes between them, in order. Zeros and blank frames are passed over: they are
+        understood."""
         position, size = 0, self._file.size
         while position < size:
             begin, reason, detail = self._next_frame(position)
@@ -129,13 +137,13 @@ class Carver:
         return self._search_from(at), reason, detail
 
     def _damage(self, position: int) -> FrameDamage | None:
-        """Why no good frame begins here; None if one does, whatever its base is."""
+        """Return why no good frame begins here; None if one does, at any base."""
         head = self._file.read(position, FRAME_HEADS[3].size)
         claimed = int.from_bytes(head[_PLACE_AT : _PLACE_AT + 8], "big", signed=True)
         try:
             if claimed < 0 or claimed > _LARGEST_OFFSET - self._file.size:
                 decode_message(head, 0, len(head), None)
-                return FrameDamage(Reason.POSITION, f"the frame says it stands at {claimed}")
+                return FrameDamage(Reason.POSITION, f"the frame names physical offset {claimed}")
             self._file.start_offset = claimed - position
             self._search.check(position)
         except FrameDamage as damage:
@@ -181,8 +189,11 @@ class Carver:
 
     def _strange(self, begin: int, end: int, reason: str, detail: str) -> Iterator[Strange]:
         """What is left of [begin, end) without a blank frame at its begin and zeros at its ends."""
-        size, magic = BLANK_FRAME.unpack_from(self._file.read(begin, BLANK_FRAME.size).ljust(BLANK_FRAME.size, b"\0"))
-        if magic == BLANK_MAGIC and size >= BLANK_FRAME.size:
+        head = self._file.read(begin, ENTRY_HEAD_SIZE)
+        if self._file.holds_entries:
+            begin += self._search.own_entry_head(begin)
+        blank = blank_size(head, 0, self._file.holds_entries)
+        if blank is not None and blank >= BLANK_FRAME.size:
             begin += BLANK_FRAME.size
             reason, detail = "no_message", "no message begins behind the blank frame"
         first = self._first_nonzero(begin, end)
@@ -271,18 +282,17 @@ class Carver:
     def _take_one(self, run: FrameRun) -> bool:
         """Add one frame by the plain way, if there is a good one of the run's base."""
         self._file.start_offset = run.base
+        begin = run.end + self._search.entry_head(run.end)
         try:
-            self._search.check(run.end)
+            self._search.check(begin)
         except FrameDamage:
             return False
-        size = int.from_bytes(self._file.read(run.end, 4), "big")
-        message = decode_message(
-            self._file.read(run.end, min(size, MAXIMUM_FRAME_SIZE)), 0, size, None, check_crc=False
-        )
+        size = int.from_bytes(self._file.read(begin, 4), "big")
+        message = decode_message(self._file.read(begin, min(size, MAXIMUM_FRAME_SIZE)), 0, size, None, check_crc=False)
         run.first_timestamp = run.first_timestamp if run.messages else message.store_timestamp
         run.last_timestamp = message.store_timestamp
         run.messages += 1
-        run.end += size
+        run.end = begin + size
         span = QueueSpan(message.queue_offset, message.queue_offset, 1)
         _add_span(run, (message.topic, message.queue_id & 0xFFFFFFFF), span)
         return True

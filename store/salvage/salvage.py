@@ -44,9 +44,9 @@ def salvage(
     `paths`: stores, directories, files or block devices (see `find_sources`). `offsets`: "keep" gives messages their
     old queue offsets, "renumber" counts each queue from 0. `stale`: also messages that are older than those before them
     in the same file, as an earlier truncation leaves them. `config`: of the new store; sizes that it does not name are
-    those of a store among `paths`. Beside the store, as TARGET.lost-and-found.jsonl, stands what was not understood
-    or not taken. RefusedError for a target that exists or lies in a source, UsageError, NotAStoreError,
-    UnreadableError, WriteFailedError, NotFoundError where no message was found; then nothing is left behind.
+    those of a store among `paths`. TARGET.lost-and-found.jsonl, beside the store, lists everything
+    that was skipped. RefusedError for a target that exists or is in a source, UsageError, NotAStoreError,
+    UnreadableError, WriteFailedError, NotFoundError without any message; the partial output is then removed.
     """
     config = config or StoreConfig()
     with named(paths[0] if paths else target):
@@ -92,7 +92,7 @@ def _lost_and_found(path: Path) -> Iterator[LostAndFound]:
 
 
 def _owner(paths: Sequence[Path]) -> Ownership | None:
-    """Whose the new store is to be, and who may read it: as the first store among `paths`; None if there is none."""
+    """Return owner and permissions of the new store: those of the first store among `paths`; None without one."""
     return next((ownership_of(path) for path in paths if looks_like_store(path)), None)
 
 
@@ -109,7 +109,7 @@ def _geometry(paths: Sequence[Path], sources: Sequence[Source], config: StoreCon
     )
     found: dict[str, int | None] = {}
     for path in paths:
-        if is_directory(path) and is_directory(path / "commitlog"):
+        if is_directory(path) and looks_like_store(path):
             with contextlib.suppress(UnreadableError), StoreFiles(path) as files:
                 found["mapped_file_size_commit_log"] = files.log.file_size
                 found["mapped_file_size_consume_queue"] = files.queues.consumequeue_file_size()

@@ -14,6 +14,7 @@ from rmqctl.store.files.layout import LARGEST_OFFSET, is_file_name
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.outputs import check_output_place
 from rmqctl.store.files.reading import Descriptors, end_of_nonzero, is_directory, is_real_directory, is_there
+from rmqctl.store.store_files import dledger_log, is_of_dledger
 
 # What a salvage reads: the files behind the paths given, each opened for reading by position only.
 
@@ -27,7 +28,9 @@ class Source(NamedTuple):
 
     def mapped(self, descriptors: Descriptors) -> MappedFile:
         """The file for walks; its start offset is to be set to the base of a run."""
-        return MappedFile(self.path, self.expected_base or 0, self.size, descriptors)
+        file = MappedFile(self.path, self.expected_base or 0, self.size, descriptors)
+        file.holds_entries = is_of_dledger(self.path)
+        return file
 
     @property
     def data_size(self) -> int:
@@ -60,9 +63,11 @@ def _files(path: Path, config: StoreConfig) -> Iterator[Path]:
     if not is_directory(path):
         yield path
         return
-    directories = config.layout(path).commitlog
+    layout = config.layout(path)
+    dledger = dledger_log(layout)
+    directories = [*layout.commitlog, *([] if dledger is None else [dledger.folder])]
     if any(is_directory(directory) for directory in directories):
-        for directory in directories:
+        for directory in filter(is_directory, directories):
             yield from _below(directory)
     else:
         yield from _below(path)
@@ -107,9 +112,7 @@ def check_target(target: Path, sources: Sequence[Path], files: Sequence[Source])
     real = Path(os.path.realpath(target))
     for above in real.parents:
         if is_directory(above / "commitlog"):
-            raise RefusedError(
-                f"lies in {above}, among the files of a store", file=target, hint="name a directory elsewhere"
-            )
+            raise RefusedError(f"is inside the store {above}", file=target, hint="name a directory elsewhere")
     for path in [*sources, *(source.path for source in files)]:
         source = Path(os.path.realpath(path))
         if real == source or real.is_relative_to(source) or source.is_relative_to(real):

@@ -14,7 +14,9 @@ from typing import Literal, NamedTuple
 
 from rmqctl.formats.checksums import PROPERTY_CRC_SIZE
 from rmqctl.formats.errors import UnreadableError, counted
+from rmqctl.formats.layouts import DLEDGER_MAGIC
 from rmqctl.formats.message import FrameDamage, Message, StoredMessage, decode_message
+from rmqctl.formats.notebook import as_html
 from rmqctl.formats.properties import (
     INNER_MULTI_DISPATCH,
     MAXIMUM_PROPERTIES_SIZE,
@@ -25,15 +27,17 @@ from rmqctl.formats.properties import (
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.journal.kept import Blob
-from rmqctl.store.log.refused import unreadable_number
+from rmqctl.store.log.search import ENTRY_HEAD_SIZE
+from rmqctl.store.log.walk import unreadable_number
 from rmqctl.store.queues.consumequeue import QueueUnit
-from rmqctl.store.queues.dispatch import MULTI_DISPATCH_SEPARATOR, SCHEDULE_TOPIC, QueueSlot, queue_slots
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, QueueSlot, queue_slots, split_further
 from rmqctl.store.write.prepare import copy_of
 from rmqctl.store.write.writer import StoreWriter
 
 # Messages of many runs in the order of their log: by physical offset, equal ones once.
 
 _CHUNK = 1 << 20
+_ENTRY_MAGIC = DLEDGER_MAGIC.to_bytes(4, "big")
 
 
 class KeptRun(NamedTuple):
@@ -94,6 +98,9 @@ class Merge:
         position = run.position
         while position < run.end:
             at = position - begin
+            if file.holds_entries and file.read(position, 4) == _ENTRY_MAGIC:
+                position += ENTRY_HEAD_SIZE
+                continue
             size = int.from_bytes(window[at : at + 4], "big", signed=True) if at + 4 <= len(window) else 0
             if size <= 0 or at + size > len(window):
                 head = file.read(position, 4)
@@ -174,7 +181,9 @@ class SalvageReport:
     """Counts of messages unless named otherwise. `found`: good ones, stale ones and copies included. `salvaged`: those
     in the new store. `duplicates`: copies of a message that came before. `stale`: older than what precedes them.
     `renumbered`: stored, but not at their old queue offset. `left_out`: good ones that no store should have.
-    `strange_*`: what is no message. `causes`: rows of the lost and found by cause."""
+    `strange_*`: spans without a message. `causes`: rows of the lost and found by cause."""
+
+    _repr_html_ = as_html
 
     store: str
     lost_and_found: str | None
@@ -198,7 +207,7 @@ class SalvageReport:
 
 class LostAndFound:
     """Rows: source, begin, end (bytes of the source), cause, detail; `physical_offset`, `topic`, `queue_id` and
-    `queue_offset` where a message is meant. Written as they come.
+    `queue_offset` if it is a message. Written as they come.
 
     Of a message with a length that overflows: `properties`, those that the new store lacks; `body_base64` as well where
     the whole message is left out."""
@@ -395,7 +404,7 @@ def _unfit(message: StoredMessage) -> tuple[str, str] | None:
     if _INNER not in message.property_bytes and message.topic != SCHEDULE_TOPIC:
         return None
     listed = message.properties().get(INNER_MULTI_DISPATCH, "")
-    if listed and not all(is_safe_topic(name) for name in listed.split(MULTI_DISPATCH_SEPARATOR)):
+    if listed and not all(is_safe_topic(name) for name in split_further(listed)):
         return "topic", "a further queue of it cannot be a directory name"
     why = unreadable_number(message)
     return ("unreadable", f"a broker ends its log at such a message: {why}") if why else None

@@ -1,4 +1,4 @@
-"""Arrow arrays out of numpy arrays, without a copy where there is none to be had; and of hosts and message ids."""
+"""Arrow arrays from numpy arrays, without a copy if possible; and from hosts and message ids."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import SYS_FLAG_BORN_HOST_V6, SYS_FLAG_STORE_HOST_V6
 from rmqctl.store.log.columns import Bytes, Flags, Int32s, Int64s, MessageColumns
-from rmqctl.store.scan.property_columns import Texts
+from rmqctl.store.log.property_columns import Texts
 
 
 def number_array(values: NDArray[np.generic], kind: pa.DataType) -> pa.Array:

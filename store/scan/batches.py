@@ -12,11 +12,11 @@ from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import COMPRESSION_MASK, COMPRESSION_SHIFT, SYS_FLAG_COMPRESSED, TRANSACTION_MASK
 from rmqctl.formats.properties import TRANSACTION_NAMES, compression_name
 from rmqctl.store.log.columns import Bytes, Int32s, MessageColumns, TopicIds
+from rmqctl.store.log.property_columns import PropertyColumns, PropertyParts, Texts, property_columns
 from rmqctl.store.read.select import OnDamage
 from rmqctl.store.scan import arrays as hosts
 from rmqctl.store.scan.arrays import bitmap, number_array, texts, words_at
 from rmqctl.store.scan.chosen import Bodies, is_compressed, not_unpacked, unpacked_parts, unread_bodies
-from rmqctl.store.scan.property_columns import PropertyColumns, PropertyParts, Texts, property_columns
 from rmqctl.store.scan.schema import COLUMNS, arrow_schema
 
 # Body columns: views of the bodies in the batch's own memory; what producers compressed is unpacked.

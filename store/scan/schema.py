@@ -1,7 +1,7 @@
 """The Arrow columns of a message: their names (those of its JSON), their types and what of the log they are made from.
 
-Three things differ from the JSON because Arrow has types: timestamps are timestamps, `body` holds the bytes of the
-plain body whatever they are, and what JSON gives as base64 are bytes: `stored_body` and `stored_properties`.
+Three things differ from the JSON because Arrow has types: timestamps are timestamps, `body` holds any bytes of the
+plain body, and base64 of JSON are bytes: `stored_body` and `stored_properties`.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def has_arrow() -> bool:
 
 
 def column_names(columns: Sequence[str] | None) -> tuple[str, ...]:
-    """The columns asked for, None meaning all; UsageError for a name that is none, or that comes twice."""
+    """Return the requested columns, None meaning all; UsageError for an unknown or repeated name."""
     if columns is None:
         return tuple(COLUMNS)
     for name in columns:

@@ -1,4 +1,4 @@
-"""Look for what stands in the way of a copy or a move of a store to another place. Nothing is written."""
+"""Find obstacles to a copy or a move of a store to another place. Nothing is written."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.formats.errors import UnreadableError, refuse_exhausted
+from rmqctl.formats.notebook import as_html
 from rmqctl.store.files.io import on_disk_bytes
 from rmqctl.store.files.lock import is_in_use
 from rmqctl.store.files.reading import exists
@@ -38,6 +39,8 @@ class MoveProblem(NamedTuple):
 class Preflight:
     """What a copy of a store takes. `free_bytes` and `file_system`: of the target, None where they are unknown."""
 
+    _repr_html_ = as_html
+
     source: str
     target: str
     files: int = 0
@@ -61,8 +64,8 @@ class _File(NamedTuple):
 def preflight(
     files: StoreFiles, target: Path, properties: Mapping[str, str] | None = None, file_system: str | None = None
 ) -> Preflight:
-    """Return what a copy to the new directory `target` takes, and what stands in its way. `properties`: of the
-    broker.conf. `file_system`: the target's type, by the list of mounts if None.
+    """Return what a copy to the new directory `target` takes, and its obstacles. `properties`: of the broker.conf.
+    `file_system`: the target's type, by the list of mounts if None.
 
     Raises: RefusedError for a target that exists or is in a store; UnreadableError.
     """

@@ -2,7 +2,8 @@
 
 The order makes it so. What may lag behind the log is copied first: checkpoint, config, index, queues. Then the end of
 the log is pinned, and the log is copied up to there, newest file first: a cleaner removes the oldest, so that what was
-copied has no gap. Of a live store `abort` is set: whoever opens the copy recovers it, as after a crash.
+copied has no gap. The copy of a live store gets an `abort` file: the program that opens it recovers it, as after a
+crash.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, NoReturn
 
 from rmqctl.formats.errors import CorruptError, NotAStoreError, UnreadableError, WriteFailedError, refuse_exhausted
+from rmqctl.formats.notebook import as_html
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import of_one
 from rmqctl.store.files.lock import is_in_use
@@ -216,8 +218,10 @@ _MARKS = ("abort", "abort.bak", "lock")
 @dataclass(slots=True)
 class SnapshotReport:
     """What was copied. `min_offset` and `end_offset`: of the log in the copy; up to `end_offset` it recovers.
-    `was_live`: somebody had the store open. `skipped`: links and special files, which are not copied; `vanished`: files
-    that the live store removed meanwhile."""
+    `was_live`: a process had the store open. `skipped`: links and special files, which are not copied; `vanished`:
+    files that the live store removed meanwhile."""
+
+    _repr_html_ = as_html
 
     snapshot: str
     source: str
@@ -235,6 +239,8 @@ class SnapshotReport:
 @dataclass(slots=True)
 class VerifyReport:
     """What `verify_snapshot` found."""
+
+    _repr_html_ = as_html
 
     snapshot: str
     created: str
@@ -257,8 +263,8 @@ def take_snapshot(
 
     `version`: of the program, for the manifest. `hard_links`: give full commitlog files a second name instead of
     copying them. A broker only ever removes those, and changes by rmqctl give them bytes of their own first; what else
-    writes into them changes the snapshot, which `verify_snapshot` finds. RefusedError for a target that exists or lies
-    in a store, UnreadableError, WriteFailedError; then nothing is left behind.
+    writes into them changes the snapshot, which `verify_snapshot` finds. RefusedError for a target that exists or is in
+    a store, UnreadableError, WriteFailedError; the partial copy is then removed.
     """
     check_target(target, [files.root, *files.layout.commitlog], [])
     with named(files.root), staged_directory(target) as staging:
@@ -374,7 +380,8 @@ class _Snapshot:
             self._note_directory(directory, target)
 
     def _target_of(self, path: Path) -> Path:
-        """Where a commitlog file goes: at its place below the root, or into `commitlog` if it lies elsewhere."""
+        """Return the place of a commitlog file in the copy: its place below the root, or `commitlog` if it is
+        elsewhere."""
         root = self._files.root
         if path.is_relative_to(root):
             return self._root / path.relative_to(root)

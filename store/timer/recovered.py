@@ -5,22 +5,23 @@ has on its wheel then, and from where on it reads the timer's queue.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 
 from rmqctl.formats import properties as names
-from rmqctl.formats.checksums import parse_long, whole_number
-from rmqctl.formats.errors import CorruptError, NotFoundError, UnreadableError
+from rmqctl.formats.checksums import parse_long
+from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, UnreadableError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.config.config_files import backup_of
 from rmqctl.store.files.reading import is_file, is_there, status_of
-from rmqctl.store.log.columns import distinct
+from rmqctl.store.log.columns import Flags, Int32s, Int64s
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.rocksdb.message_storage import MessageStorage
+from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.timer.wheel import (
     CHECKPOINT_FILE,
     KEPT,
@@ -42,6 +43,7 @@ from rmqctl.store.timer.wheel import (
 _LOOKED_BACK = 20_000
 # file times of copies and of other time zones are hours off, not days
 _MOST_AHEAD_MS = 86_400_000
+_LINKED_AT_ONCE = 65_536
 
 
 @dataclass(slots=True)
@@ -53,8 +55,9 @@ class RecoveredTimer:
     to. `has_checkpoint`: timercheck is there and not empty; `checkpoint_written_ms`: when it was modified;
     `latest_ms`: the same, or now if that is later. `broken`: positions that slots or units lead to, where no unit is.
     `ahead`: slots whose last unit is at the end of the log or after it. `damage`: of wheel or log, each of which a
-    broker takes as far as it is good. `due`: of every unit, only where `is_read_ahead`. `has_metrics`: timermetrics or
-    its backup is there.
+    broker takes as far as it is good. `storage`: the RocksDB that has the messages since timerRocksDBEnable was on, of
+    which those due before `delivered_ms` are delivered. `due`: of every unit, only where `is_read_ahead`.
+    `has_metrics`: timermetrics or its backup is there.
     """
 
     checkpoint: TimerCheckpoint
@@ -75,13 +78,15 @@ class RecoveredTimer:
     damage: list[CorruptError] = field(default_factory=list)
     checkpoint_written_ms: int | None = None
     latest_ms: int | None = None
+    storage: MessageStorage | None = None
+    delivered_ms: int = 0
     due: np.ndarray[tuple[int], np.dtype[np.int64]] = field(default_factory=lambda: np.empty(0, np.int64))
     has_metrics: bool = False
 
     @property
     def has_run(self) -> bool:
         """Whether a timer was here: without any file of it, no broker has read the timer's queue yet."""
-        return self.has_files or self.has_metrics
+        return self.has_files or self.has_metrics or self.storage is not None
 
     @property
     def is_read_ahead(self) -> bool:
@@ -93,6 +98,12 @@ class RecoveredTimer:
         return latest is not None and self.checkpoint.last_read_time_ms > latest + _MOST_AHEAD_MS
 
     @property
+    def taken(self) -> int:
+        """The offset in the timer's queue up to which the timer says that it has its messages."""
+        wheel = self.checkpoint.last_timer_queue_offset
+        return wheel if self.storage is None else max(wheel, self.queue_offset)
+
+    @property
     def has_files(self) -> bool:
         """Whether the timer has left a wheel, a log or a checkpoint."""
         return self.has_checkpoint or self.wheel is not None or self.log_end > 0
@@ -102,20 +113,25 @@ class RecoveredTimer:
         """The units that a slot leads to."""
         return self.units[self.on_wheel]
 
-    @property
-    def unlinked(self) -> TimerUnits:
-        """TimerUnits whose time has not come and that no slot leads to: a broker never delivers their messages."""
-        return self.units[~self.on_wheel]
+    def places(self, *, linked: bool) -> tuple[Int64s, Int32s]:
+        """Return where the messages of these units are in the commitlog, and their sizes."""
+        chosen = self.on_wheel if linked else ~self.on_wheel
+        return self.units["physical_offset"][chosen], self.units["size"][chosen]
 
 
 def recover_timer(
-    reader: StoreReader, queue: AnyConsumeQueue | None, *, reads_snapshots: bool | None = None
+    reader: StoreReader,
+    queue: AnyConsumeQueue | None,
+    *,
+    reads_snapshots: bool | None = None,
+    reads_rocksdb: bool = True,
 ) -> RecoveredTimer:
     """Recover the timer of the store that `reader` reads, as a broker does when it starts. `queue`: the timer's.
 
     `reads_snapshots`: whether that reads snapshots of the wheel; None: as its configuration, else the files, say.
-    Only what lies between the last checkpoint and seven days ago is left out here: that depends on when a broker
-    starts. CorruptError for a damaged checkpoint; UnreadableError.
+    `reads_rocksdb`: whether that knows a timer in RocksDB, which it has on where it was on, if no configuration says.
+    Only the time between the last checkpoint and seven days ago is left out here: that depends on when a broker starts.
+    CorruptError for a damaged checkpoint; UnreadableError.
     """
     files = reader.files
     layout = files.layout
@@ -137,6 +153,8 @@ def recover_timer(
     scanned_from = _read_log(reader, timer, flushed)
     _link(timer, slots, scanned_from)
     _revise_queue_offset(reader, timer, queue)
+    if reads_rocksdb and files.config.timer_rocksdb_enable is not False:
+        _take_in_rocksdb(reader, timer)
     metrics = layout.config / METRICS_FILE
     timer.has_metrics = any(is_there(path) for path in (metrics, backup_of(metrics)))
     return timer
@@ -181,38 +199,66 @@ def _read_log(reader: StoreReader, timer: RecoveredTimer, flushed: int) -> int:
             timer.last = piece.units[-1:].copy()
         if piece.damage is not None:
             timer.damage.append(piece.damage)
-    timer.units = np.concatenate(live) if live else timer.units
+    timer.units = joined(live, KEPT)
     timer.known = np.concatenate(known) if known else timer.known
     timer.known_sizes = np.concatenate(sizes) if sizes else timer.known_sizes
     timer.due = np.concatenate(due) if due else timer.due
     return begins[-1] if begins else files[0].begin
 
 
+def joined(parts: list[TimerUnits], kind: np.dtype[Any]) -> TimerUnits:
+    """Return the rows of all parts, each of which goes as soon as it is copied."""
+    rows, at = np.empty(sum(map(len, parts)), kind), 0
+    parts.reverse()
+    while parts:
+        part = parts.pop()
+        rows[at : at + len(part)] = part
+        at += len(part)
+    return rows
+
+
 def _link(timer: RecoveredTimer, slots: WheelSlots, scanned_from: int) -> None:
     """Set which units are on the wheel: those that the wheel on disk leads to, and the ones that a broker links again,
     from `scanned_from` on."""
-    last_of = dict(zip(slots["time"].tolist(), slots["last"].tolist(), strict=True))
     units = timer.units
+    # searched often: not each time from place to place
+    positions = np.ascontiguousarray(units["position"])
     timer.ahead = int(np.count_nonzero(slots["last"] >= timer.log_end))
     # "wheel ahead of log": linked once more from the smallest position that such a slot begins with
     first = slots["first"][slots["last"] > timer.log_end]
     again = min(scanned_from, int(first.min())) if len(first) else scanned_from
-    linked_again = units[units["position"] >= again]
-    last_of.update(zip(linked_again["out"].tolist(), linked_again["position"].tolist(), strict=True))
-    place = {position: number for number, position in enumerate(units["position"].tolist())}
-    on_wheel = np.zeros(len(units), bool)
-    to_walk = [position for position in last_of.values() if position >= 0]
-    previous = units["previous"].tolist()
-    while to_walk:
-        position = to_walk.pop()
-        number = place.get(position)
-        if number is None:
-            timer.broken.append(position)
-        elif not on_wheel[number]:
-            on_wheel[number] = True
-            if 0 <= previous[number] < position:
-                to_walk.append(previous[number])
-    timer.on_wheel = on_wheel
+    linked_again = units[np.searchsorted(positions, again) :]
+    times = np.concatenate([slots["time"], linked_again["out"]])
+    lasts = np.concatenate([slots["last"], linked_again["position"]])
+    # the last word on each time
+    order = np.argsort(times, kind="stable")
+    is_last = np.ones(len(order), np.bool_)
+    is_last[:-1] = times[order][1:] != times[order][:-1]
+    heads = lasts[order[is_last]]
+    heads = heads[heads >= 0]
+    broken = heads[~_is_unit(heads, positions)]
+    # units in the reverse order of the log, each of which leads to an earlier one, if to any
+    before = np.where(units["previous"] < positions, units["previous"], -1)
+    leads = np.flatnonzero((before >= 0) & _is_unit(before, positions))
+    is_broken = (before >= 0) & ~_is_unit(before, positions)
+    linked = bytearray(len(units))
+    for number in np.searchsorted(positions, heads[_is_unit(heads, positions)]).tolist():
+        linked[number] = 1
+    for begin in range(len(leads), 0, -_LINKED_AT_ONCE):
+        chunk = leads[max(0, begin - _LINKED_AT_ONCE) : begin][::-1]
+        for number, earlier in zip(chunk.tolist(), np.searchsorted(positions, before[chunk]).tolist(), strict=True):
+            if linked[number]:
+                linked[earlier] = 1
+    timer.on_wheel = np.frombuffer(linked, np.bool_)
+    timer.broken = [*broken.tolist(), *before[is_broken & timer.on_wheel].tolist()]
+
+
+def _is_unit(found: Int64s, positions: Int64s) -> Flags:
+    """Return which of `found` are among `positions`, which ascend."""
+    if not len(positions):
+        return np.zeros(len(found), np.bool_)
+    is_unit: Flags = positions[np.minimum(np.searchsorted(positions, found), len(positions) - 1)] == found
+    return is_unit
 
 
 def _revise_queue_offset(reader: StoreReader, timer: RecoveredTimer, queue: AnyConsumeQueue | None) -> None:
@@ -223,6 +269,34 @@ def _revise_queue_offset(reader: StoreReader, timer: RecoveredTimer, queue: AnyC
         offset = offset if revised is None else revised + 1
     offset = min(offset, timer.checkpoint.master_timer_queue_offset)
     timer.queue_offset = min(max(offset, timer.queue_begin), timer.queue_end)
+
+
+def _take_in_rocksdb(reader: StoreReader, timer: RecoveredTimer) -> None:
+    """Take in what a RocksDB has: the wheel takes no new message beside it (TimerMessageRocksDBStore#start)."""
+    try:
+        storage = reader.files.message_storage
+        scanned = None if storage is None else storage.scanned_to(timer.damage.append)
+        if storage is None or (scanned is None and next(storage.timers(0, timer.damage.append), None) is None):
+            return
+        timer.delivered_ms = storage.delivered_to(timer.damage.append) or 0
+    except CorruptError as error:
+        timer.damage.append(error)
+        return
+    timer.storage = storage
+    timer.queue_offset = min(max(timer.queue_offset, scanned or 0), timer.queue_end)
+
+
+def refuse_waiting_in_rocksdb(files: StoreFiles) -> None:
+    """Raise RefusedError where the timer of 5.5.0 has what waits in RocksDB (timerRocksDBEnable): it delivers these,
+    and would deliver what is on a wheel as well. CorruptError where that cannot be read."""
+    storage = files.message_storage
+    waiting = None if storage is None else next(storage.timers(storage.delivered_to() or 0), None)
+    if storage is not None and waiting is not None:
+        raise RefusedError(
+            "timed messages wait in this RocksDB: with a wheel a broker delivers them twice",
+            file=storage.folder,
+            hint="a broker with timerRocksDBEnable=true delivers them; without it, move this directory away first",
+        )
 
 
 def _offset_of(reader: StoreReader, queue: AnyConsumeQueue | None, physical_offset: int, size: int) -> int | None:
@@ -242,29 +316,27 @@ def _offset_of(reader: StoreReader, queue: AnyConsumeQueue | None, physical_offs
     return message.queue_offset
 
 
-# Which messages of the timer's queue still wait: the one rule, for the timer of `serve` and for questions alike.
-
-# timerRollWindowSlot: what waits longer than so many seconds is stored once more by a broker when they are over
-_ROLL_MS = 172_800_000
+# Which messages of the timer's queue still wait, told one by one: for the timer of `serve`.
 
 
 class WaitingMessages:
-    """What waits, as far as `take` was told of it: when each is due (ms), by its offset in the timer's queue."""
+    """Pending messages, as far as `take` got them: when each is due (ms), by its offset in the timer's queue."""
 
-    def __init__(self, checkpoint: TimerCheckpoint, end: int) -> None:
-        """`end`: of the timer's queue."""
+    def __init__(self, checkpoint: TimerCheckpoint, end: int, roll_window: int) -> None:
+        """`end`: of the timer's queue; `roll_window`: ms after which a broker stores a message once more."""
         self.due: dict[int, int] = {}
         self.taken_back: dict[int, dict[str, int]] = {}
         """By the time when they are due: unique keys that are not delivered then, and the offset of who said so."""
         # before this offset what was due before that time is delivered
         self.known = min(max(checkpoint.last_timer_queue_offset, 0), end)
         self._delivered_before = checkpoint.last_read_time_ms
+        self._roll_window = roll_window
         # by id and time, messages that a broker may have stored once more
         self._long: dict[tuple[str, int], int] = {}
 
     def take(self, offset: int, stored: StoredMessage) -> int | None:
         """When the message at `offset` of the queue is due, if it waits; None if it was delivered, or takes another one
-        back. Messages come in the order of the queue. CorruptError for one that is none of the timer's."""
+        back. Messages come in the order of the queue. CorruptError for a message that is not of the timer."""
         properties = stored.properties()
         out = due_time(properties.get(names.TIMER_OUT_MS, ""))
         if out is None or names.REAL_TOPIC not in properties:
@@ -278,7 +350,7 @@ class WaitingMessages:
         if taken_back is not None:
             self.taken_back.setdefault(out, {})[taken_back] = offset
             return None
-        if offset < self.known and out - stored.store_timestamp >= _ROLL_MS:
+        if offset < self.known and out - stored.store_timestamp >= self._roll_window:
             self._long[unique_key, out] = offset
         self.due[offset] = out
         return out
@@ -289,7 +361,7 @@ class WaitingMessages:
 
 
 def due_time(text: str) -> int | None:
-    """The time (ms) in the property TIMER_OUT_MS; None for what is none."""
+    """Return the time (ms) in the property TIMER_OUT_MS; None if it is invalid."""
     time = parse_long(text)
     return time if time is not None and time >= 0 else None
 
@@ -298,204 +370,3 @@ def first_to_read(checkpoint: TimerCheckpoint, begin: int) -> int:
     """The offset from which on the timer's queue, which begins at `begin`, has to be read to know all that waits."""
     again = checkpoint.master_timer_queue_offset
     return max(begin, again) if 0 <= again < checkpoint.last_timer_queue_offset else begin
-
-
-# What the timer still has to deliver: messages on the wheel as a broker recovers it, those that it puts there when it
-# starts, and those that no broker delivers. The one rule for `delays`, `check` and `repair`.
-
-# TimerMessageStore.TIMER_WHEEL_TTL_DAY, less TIMER_BLANK_SLOTS: a broker that was down for longer does not look back
-WHEEL_MS = (7 * 86_400 - 60) * 1000
-# how far the delivery of a broker may be behind the clock when it stops
-_DELIVERED_AT_ONCE_MS = 60_000
-
-
-class TimedMessage(NamedTuple):
-    """One message of the timer's queue that is not delivered. `out`: when it is due (ms).
-
-    `on_wheel`: a slot leads to it; `to_enqueue`: a broker puts it there when it starts. Neither: no broker delivers it.
-    """
-
-    queue_offset: int
-    physical_offset: int
-    size: int
-    out: int
-    topic: str
-    queue_id: int | None
-    unique_key: str
-    on_wheel: bool
-    to_enqueue: bool
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether no broker delivers it."""
-        return not (self.on_wheel or self.to_enqueue)
-
-
-@dataclass(slots=True)
-class PendingTimer:
-    """What waits in the timer, in the order of its queue. `recalls`: messages that take others back, by their place in
-    the commitlog; `recalled`: how many are taken back so; `old_recalls`: those of them in the form of 5.3.3, which a
-    broker 5.5.0 ignores. `again`: messages that were delivered and are put on the wheel once more. `damaged`: messages
-    that cannot be read; `foreign`: units and slots that lead to something else than a message of the timer."""
-
-    messages: list[TimedMessage] = field(default_factory=list)
-    recalls: list[TimedMessage] = field(default_factory=list)
-    recalled: int = 0
-    old_recalls: int = 0
-    again: int = 0
-    damaged: int = 0
-    foreign: int = 0
-
-    @property
-    def lost(self) -> list[TimedMessage]:
-        """Messages that no broker delivers."""
-        return [one for one in self.messages if one.is_lost]
-
-    @property
-    def twice(self) -> int:
-        """How many are on the wheel and are put there once more: a broker delivers them twice."""
-        return sum(one.on_wheel and one.to_enqueue for one in self.messages)
-
-
-def pending_messages(reader: StoreReader, queue: AnyConsumeQueue | None, timer: RecoveredTimer) -> PendingTimer:
-    """Return what the recovered `timer` has still to deliver of its `queue`. UnreadableError."""
-    return _Pending(reader, queue, timer).read()
-
-
-class _Pending:
-    def __init__(self, reader: StoreReader, queue: AnyConsumeQueue | None, timer: RecoveredTimer) -> None:
-        self._reader = reader
-        self._queue = queue
-        self._timer = timer
-        self._found = PendingTimer()
-        self._by_place: dict[int, TimedMessage] = {}
-        self._rolled: set[tuple[str, int]] = set()
-        # unique keys by the time when what takes them back is due
-        self._taken_back: dict[int, set[str]] = {}
-
-    def read(self) -> PendingTimer:
-        """Read every message that may wait."""
-        for place, size in dict.fromkeys(_targets(self._timer.linked)):
-            self._take(self._at(place, size), on_wheel=True)
-        for message in self._queued(self._timer.queue_offset, self._timer.queue_end):
-            self._take(message, to_enqueue=True)
-        for place, size in dict.fromkeys(_targets(self._timer.unlinked)):
-            self._take(self._at(place, size))
-        for message in self._without_unit():
-            self._take(message)
-        found = self._found
-        for one in sorted(self._by_place.values(), key=lambda one: one.queue_offset):
-            keys = self._taken_back.get(one.out, set())
-            old_form = f"{one.topic}+{one.unique_key}" in keys
-            if one.is_lost and (one.unique_key, one.out) in self._rolled:
-                continue  # stored once more when the wheel was too small for it
-            if one.unique_key in keys or old_form:
-                found.recalled += 1
-                # what no broker delivers needs no recall
-                found.old_recalls += old_form and not one.is_lost
-            else:
-                found.messages.append(one)
-        return found
-
-    def _at(self, place: int, size: int) -> StoredMessage | None:
-        try:
-            message = self._reader.lookup(place)
-            if message.total_size == size:
-                return message
-            self._found.foreign += 1
-        except NotFoundError:
-            # what expired before it was due is no damage
-            self._found.foreign += place >= self._reader.files.log.min_offset
-        except CorruptError as error:
-            self._damage(error)
-        return None
-
-    def _queued(self, begin: int, end: int) -> Iterator[StoredMessage]:
-        if self._queue is None:
-            return
-        view = self._reader.view_without_ext(self._queue)
-        for unit in self._queue.units(begin, end):
-            try:
-                yield view.message_of(unit)
-            except NotFoundError:  # removed by a cleaner while we looked
-                continue
-            except CorruptError as error:
-                self._damage(error)
-
-    def _without_unit(self) -> Iterator[StoredMessage]:
-        """Messages that the timer has passed and has no unit of: it delivered them at once, or it never had them."""
-        timer, queue = self._timer, self._queue
-        begin, end = timer.queue_begin, timer.queue_offset
-        if queue is None or end <= begin:
-            return
-        last = queue.unit(timer.queue_end - 1)
-        # a log that was cut without the timer leaves units of messages that are gone
-        is_sound = last is not None and not (timer.known > last.physical_offset).any()
-        if is_sound and np.count_nonzero(distinct(timer.known) >= self._reader.files.log.min_offset) >= end - begin:
-            return
-        places = set(zip(timer.known.tolist(), timer.known_sizes.tolist(), strict=True))
-        # what was due already when the timer read it was delivered at once, and has no unit
-        stopped = self._reader.files.checkpoint()
-        last_stored = 0 if stopped is None else stopped.physic_msg_timestamp
-        at_once = min(last_stored, timer.checkpoint.last_read_time_ms + _DELIVERED_AT_ONCE_MS)
-        view = self._reader.view_without_ext(queue)
-        for unit in queue.units(begin, end):
-            if unit.is_written and (unit.physical_offset, unit.size) not in places:
-                try:
-                    message = view.message_of(unit)
-                except NotFoundError:
-                    continue
-                except CorruptError as error:
-                    self._damage(error)
-                    continue
-                out = due_time(message.properties().get(names.TIMER_OUT_MS, ""))
-                if out is None or out >= at_once:
-                    yield message
-
-    def _take(self, message: StoredMessage | None, *, on_wheel: bool = False, to_enqueue: bool = False) -> None:
-        if message is None:
-            return
-        known = self._by_place.get(message.physical_offset)
-        if known is not None:
-            self._by_place[message.physical_offset] = known._replace(to_enqueue=known.to_enqueue or to_enqueue)
-            return
-        properties = message.properties()
-        out = due_time(properties.get(names.TIMER_OUT_MS, ""))
-        if out is None or names.REAL_TOPIC not in properties:
-            self._found.foreign += 1
-            return
-        checkpoint = self._timer.checkpoint
-        if not on_wheel and out < checkpoint.last_read_time_ms:
-            is_before = message.queue_offset < checkpoint.last_timer_queue_offset
-            if not to_enqueue or is_before:
-                self._found.again += to_enqueue
-                return
-        key = properties.get(names.UNIQUE_KEY, "")
-        if names.TIMER_ROLL_TIMES in properties:
-            self._rolled.add((key, out))
-        one = TimedMessage(
-            message.queue_offset,
-            message.physical_offset,
-            message.total_size,
-            out,
-            properties[names.REAL_TOPIC],
-            whole_number(properties.get(names.REAL_QUEUE_ID, "")),
-            key,
-            on_wheel,
-            to_enqueue,
-        )
-        taken_back = properties.get(names.TIMER_DELETE_UNIQUE_KEY)
-        if taken_back is None:
-            self._by_place[message.physical_offset] = one
-        else:
-            self._taken_back.setdefault(out, set()).add(taken_back)
-            self._found.recalls.append(one)
-
-    def _damage(self, error: CorruptError) -> None:
-        self._reader.events.damaged(error)
-        self._found.damaged += 1
-
-
-def _targets(units: TimerUnits) -> Iterator[tuple[int, int]]:
-    """Return the commitlog offset and the size of what each unit leads to."""
-    return zip(units["physical_offset"].tolist(), units["size"].tolist(), strict=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +20,7 @@ from rmqctl.formats.layouts import (
 )
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.config.config_files import look_at_pair
-from rmqctl.store.files.layout import StoreLayout, file_name, is_file_name
+from rmqctl.store.files.layout import StoreLayout, is_file_name
 from rmqctl.store.files.reading import Descriptors, is_directory, is_file, is_there, named, read_small_file, status_of
 
 WHEEL_FILE = "timerwheel"
@@ -29,8 +28,16 @@ SLOT_SIZE = TIMER_WHEEL_SLOT.size
 WHEEL_SIZE = TIMER_WHEEL_SLOTS * SLOT_SIZE
 # timerPrecisionMs
 PRECISION_MS = 1000
+_BLANK_SLOTS = 60
 _SLOT = TIMER_WHEEL_SLOT.dtype()
 _CHUNK = SLOT_SIZE * 65_536
+
+
+def roll_window_ms(config: StoreConfig) -> int:
+    """Return how long a message waits before a broker stores it once more (ms, timerRollWindowSlot)."""
+    slots, most = config.timer_roll_window_slot, TIMER_WHEEL_SLOTS // 2 - _BLANK_SLOTS
+    return (slots if 2 <= slots <= most else most) * PRECISION_MS
+
 
 WheelSlots = np.ndarray[Any, np.dtype[np.void]]
 LIVE_SLOT = np.dtype([("index", np.int64), ("time", np.int64), ("first", np.int64), ("last", np.int64)])
@@ -38,8 +45,8 @@ LIVE_SLOT = np.dtype([("index", np.int64), ("time", np.int64), ("first", np.int6
 
 
 class WheelFile(NamedTuple):
-    """The file that a broker reads the wheel from; `flushed`: of a snapshot the end of the timer log that it stands
-    for, None for `timerwheel` itself."""
+    """The file that a broker reads the wheel from; `flushed`: the end of the timer log that a snapshot covers, None for
+    `timerwheel` itself."""
 
     path: Path
     flushed: int | None = None
@@ -49,7 +56,7 @@ def wheel_files(layout: StoreLayout, reads_snapshots: bool | None = None) -> lis
     """Return every file of the wheel that is there, the one that a broker reads first.
 
     `reads_snapshots`: timerWheelSnapshotFlush; with it a broker reads the newest snapshot and never writes `timerwheel`
-    again, so where that is newer than the snapshots, None stands for false. UnreadableError.
+    again, so if that is newer than the snapshots, None means false. UnreadableError.
     """
     with named(layout.root):
         snapshots = [
@@ -144,9 +151,6 @@ _LOG_FILE_SIZE = 104_857_600
 # TimerMessageStore.MAGIC_DEFAULT, MAGIC_DELETE; other bits than the lowest four make no unit (#recoverAndRevise)
 MAGIC_DEFAULT, MAGIC_TAKES_BACK = 1, 4
 
-_TIMER_STATE_CHUNK_UNITS = 16_384
-_UNSIGNED = 0xFFFFFFFF
-
 
 class TimerCheckpoint(NamedTuple):
     """How far the timer is. Of the messages before `last_timer_queue_offset` in its queue those are delivered that were
@@ -173,7 +177,7 @@ class TimerUnit(NamedTuple):
 
 
 def read_timer_checkpoint(config: Path, *, empty_as_missing: bool = False) -> TimerCheckpoint:
-    """Return the checkpoint in the folder `config`, one of a timer that never ran if there is none.
+    """Return the checkpoint in the folder `config`, by default that of a timer that never ran.
 
     `empty_as_missing`: a file of 0 bytes counts as none, as for a broker, which maps it and reads zeros. CorruptError
     for one that is too short; UnreadableError.
@@ -221,45 +225,6 @@ def known_log_file_size(layout: StoreLayout, config: StoreConfig) -> int | None:
 def log_file_size(layout: StoreLayout, config: StoreConfig) -> int:
     """Return the size of a new file of the timer log."""
     return known_log_file_size(layout, config) or _LOG_FILE_SIZE
-
-
-def timer_log_units(layout: StoreLayout, descriptors: Descriptors, end: int) -> Iterator[TimerUnit]:
-    """The units of the log up to position `end`, the oldest first; those of files that are gone had left the wheel.
-
-    CorruptError where there is no log, where it does not reach so far, or where something else stands in it.
-    """
-    folder = layout.root / LOG_FOLDER
-    with named(folder):
-        found = list(folder.iterdir()) if is_directory(folder) else []
-    files = sorted(path for path in found if is_file_name(path.name))
-    if not files:
-        raise CorruptError(f"the timer's log has no file, and should reach up to {end}", file=folder)
-    position = int(files[0].name)
-    for path in files:
-        if position >= end:
-            return
-        if path.name != file_name(position):
-            raise CorruptError(f"the timer's log goes on with {path.name} after {file_name(position)}", file=folder)
-        with named(path):
-            size = path.stat().st_size
-        yield from _units_of(path, descriptors, min(size, end - position))
-        position += size
-    if position < end:
-        raise CorruptError(f"the timer's log ends at {position}, and should reach up to {end}", file=files[-1])
-
-
-def _units_of(path: Path, descriptors: Descriptors, end: int) -> Iterator[TimerUnit]:
-    step = TIMER_LOG_UNIT.size
-    for begin in range(0, end - step + 1, _TIMER_STATE_CHUNK_UNITS * step):
-        data = descriptors.read(path, begin, min(_TIMER_STATE_CHUNK_UNITS * step, (end - begin) // step * step))
-        whole = data[: len(data) // step * step]
-        for number, unit in enumerate(struct.iter_unpack(TIMER_LOG_UNIT.struct.format, whole)):
-            size, _, magic, written, delay, physical_offset, message_size, _, _ = unit
-            if magic & _UNSIGNED == BLANK_MAGIC:  # the rest of the file is empty
-                return
-            if size != step or magic & ~_MAGIC_BITS or not magic:
-                raise CorruptError(f"no unit of the timer's log stands at byte {begin + number * step}", file=path)
-            yield TimerUnit(written + delay, physical_offset, message_size, bool(magic & MAGIC_TAKES_BACK))
 
 
 # The timer log: a unit for each message that was put on the wheel, in files, read as a broker reads them.

@@ -19,7 +19,7 @@ from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.log.columns import Int32s, Int64s
 from rmqctl.store.log.implied import consecutive, packed_entries
 from rmqctl.store.native.units import link_entries
-from rmqctl.store.notices import say
+from rmqctl.store.options import say
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.queues.consumequeue_ext import ExtAppender, last_ext_offset
 from rmqctl.store.queues.dispatch import QueueSlot
@@ -35,7 +35,8 @@ _MAXIMUM_OPEN_QUEUES = 128
 
 
 class QueueAppender:
-    """Where units of new messages go. Used by one thread. Nothing is flushed: `flusher` is told what was written.
+    """Where units of new messages go. Used by one thread. Nothing is flushed: `flusher` is notified of what was
+    written.
 
     `has_ext`: units of 20 bytes get ext units (enableConsumeQueueExt), those that `add_with_ext` is given.
     """
@@ -236,7 +237,7 @@ class IndexBatches:
         opened.set(entries.hashes.astype(np.int64) % file.geometry.slots)
 
     def _opened(self, file: IndexFile, count: int) -> _OpenSlots | None:
-        """The slots of `file`; None for few entries so far, and where there is no room to reserve slots in."""
+        """Return the slots of `file`; None for a small number of entries, and without space for slots."""
         if self._open is not None and self._open.file is file:
             return self._open
         self.close()

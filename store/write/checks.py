@@ -65,8 +65,8 @@ def check_message(
 ) -> Refusal | None:
     """Checks 4 to 9 of the message itself; the timer checks 10 and 11 belong to `rmqctl.store.write.prepare`.
 
-    Stricter than RocketMQ where it would store what nobody can read back: a topic that cannot be a directory, a
-    negative queue, a property with a separator in it.
+    Stricter than RocketMQ if it would store an unreadable message: a topic that cannot be a directory, a negative
+    queue, a property with a separator in it.
     """
     refusal = check_topic(message.topic)
     if refusal is not None:
@@ -170,7 +170,7 @@ def check_batch(
 
 
 def check_types(message: object) -> Refusal | None:
-    """What no frame can be made of, whatever its value: fields that have another type than `Message` says."""
+    """Refuse values that no frame can be made of: fields that have another type than `Message` has."""
     if not isinstance(message, Message):
         return Refusal(PutStatus.MESSAGE_ILLEGAL, f"is no message but {_kind(message)}")
     for name, kinds, is_optional in _TYPES:
@@ -293,7 +293,8 @@ class Headroom:
             self._wait_for_dispatch(end_offset)
 
     def admit(self, cost: int) -> bool:
-        """Under the put lock, with the room in the log reserved: whether `cost` more bytes can be dispatched."""
+        """Under the put lock, with the space in the log reserved: return whether `cost` more bytes can be
+        dispatched."""
         self._unlooked += cost
         return not self._is_scarce or io.free_bytes(self._root) >= _KEPT_FREE + cost
 

@@ -29,17 +29,15 @@ from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.lock import StoreLock
 from rmqctl.store.files.mapped_file_queue import FileProblem, MappedFileQueue
 from rmqctl.store.files.reading import exists, is_directory, is_there, named
-from rmqctl.store.journal.change import take_for_change
-from rmqctl.store.journal.log import refuse_unfinished
+from rmqctl.store.journal.log import refuse_unfinished, take_for_change
 from rmqctl.store.log.implied import Digest, QueueRun, Run, consecutive, judged_runs, read_units, route
 from rmqctl.store.log.survey import new_survey, start_after_clean_stop
-from rmqctl.store.log.unread_logs import refuse_dledger
 from rmqctl.store.log.walk import Damage, Empty, message_if_any, walk, walked_message
 from rmqctl.store.options import Events
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue, QueueUnit
-from rmqctl.store.queues.dispatch import QueueSlot, highest_plausible, may_lack_further_slots, queue_slots
+from rmqctl.store.queues.dispatch import FurtherSlots, QueueSlot, highest_plausible, may_lack_further_slots, queue_slots
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues, rocksdb_error, superseding
-from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.store_files import StoreFiles, refuse_dledger
 
 # Whether the queues agree with the messages at the end of the log.
 
@@ -72,16 +70,19 @@ class QueueEndCheck:
         self._cursors: dict[tuple[str, int], Cursor] = {}
         self._per_file = files.queues.consumequeue_file_size() // UNIT_SIZE
         self._with_light = files.config.fills_light_queues
+        self._further = FurtherSlots(files.queues.find)
         # a topic that was removed has no queue, and needs none; so is one that was created again since
         self._is_earlier = functools.cache(lambda: KnownNames.of(files).earlier_life())
         self.batch_topics = {queue.topic for queue in files.queues.all() if queue.kind == "BatchCQ"}
 
     def check_run(self, run: Run) -> None:
-        """RefusedError, that of the first message, unless every unit that the run implies stands in its slot. What is
-        not plainly right is looked at message by message."""
+        """RefusedError, that of the first message, unless every unit that the run implies is in its slot. What is not
+        plainly right is looked at message by message."""
         try:
-            route(run, self._files.log, self.delay_levels, self, with_light=self._with_light)
+            further = FurtherSlots(self._files.queues.find)
+            route(run, self._files.log, self.delay_levels, self, with_light=self._with_light, further=further)
         except (_Differs, RefusedError):
+            self._further = FurtherSlots(self._files.queues.find)
             for record in walk(self._files.log, run.physical_offset, crc_from=run.end):
                 if record.physical_offset >= run.end:
                     break
@@ -104,8 +105,9 @@ class QueueEndCheck:
         cursor.end = int(run.slots[-1]) + 1
 
     def check(self, message: StoredMessage) -> None:
-        """RefusedError unless every unit that `message` implies stands in its slot."""
-        for slot in queue_slots(message, self.delay_levels, message.topic in self.batch_topics):
+        """RefusedError unless every unit that `message` implies is in its slot."""
+        for said in queue_slots(message, self.delay_levels, message.topic in self.batch_topics):
+            slot = self._further.placed(said) if said.is_further else said
             if not slot.is_further or (self._with_light and not may_lack_further_slots(message.topic)):
                 self.add(slot)
                 continue
@@ -113,9 +115,9 @@ class QueueEndCheck:
                 self.add(slot)
 
     def add(self, slot: QueueSlot) -> None:
-        """RefusedError unless the unit stands in its slot, or cannot: a later message of the queue has superseded it
-        (the topic was deleted and created again, or its queue offsets were given twice), or its queue offset cannot be
-        right, and no recovery gives it a slot."""
+        """RefusedError unless the unit is in its slot, or cannot be: a later message of the queue has superseded it
+        (the topic was deleted and created again, or its queue offsets were given twice), or its queue offset is
+        impossible, and no recovery gives it a slot."""
         if not self._can_have_a_slot(slot):
             self._refuse_old_slot(slot)
             return
@@ -259,9 +261,9 @@ def check_for_writing(files: StoreFiles, *, is_full: bool = False, events: Event
         if isinstance(record, Damage):
             raise refusal(f"the log is damaged: {record.detail}", root, record.file, record.physical_offset)
         if survey.stop is not None:
-            text = "a file of zeros lies behind the end of the log"
+            text = "a file of zeros follows the end of the log"
             if not isinstance(record, Empty):
-                text = "a record lies behind zeros in the log"
+                text = "a record follows zeros in the log"
             raise refusal(text, root, offset=record.physical_offset)
         if not isinstance(record, Run):
             survey.pass_other(record)
@@ -399,7 +401,9 @@ def _check(files: StoreFiles, is_full: bool, events: Events) -> LogEnd:
         raise error
     if files.config.enable_dleger_commit_log:
         raise RefusedError("enableDLegerCommitLog=true: logs of DLedger cannot be written", file=files.root)
-    if files.config.store_type.startswith("defaultRocksDB"):
+    if files.config.timer_precision_ms != 1000:
+        raise RefusedError("timerPrecisionMs is not 1000: such a timer wheel cannot be written", file=files.root)
+    if (files.config.store_type or "").startswith("defaultRocksDB"):
         raise RefusedError("storeType=defaultRocksDB: the queues of such a store cannot be written", file=files.root)
     if not files.log.file_size:
         files.log.file_size = DEFAULT_COMMITLOG_FILE_SIZE
@@ -434,8 +438,8 @@ def _created(layout: StoreLayout, config: StoreConfig, lock: StoreLock) -> Opene
 
 
 def _mark(layout: StoreLayout) -> None:
-    """Write `abort` with our process id, as a broker does; whoever finds it knows of no clean close. Where that fails
-    there is none, because nothing was written to the store."""
+    """Write `abort` with our process id, as a broker does; the file shows that the store was not closed cleanly. If
+    that fails the file is missing, because nothing was written to the store."""
     try:
         io.write_whole(layout.abort, str(os.getpid()).encode("ascii"))
     except BaseException:

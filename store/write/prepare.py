@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from rmqctl.formats import properties as names
@@ -28,6 +28,7 @@ from rmqctl.store.queues.dispatch import (
     TIMER_TOPIC,
     may_lack_further_slots,
     message_count,
+    split_further,
 )
 from rmqctl.store.status import PutStatus
 from rmqctl.store.store_files import StoreFiles
@@ -80,7 +81,7 @@ def schedule(wanted: Destination, sys_flag: int, config: StoreConfig, now: int) 
     return _to_timer(wanted, config, now)
 
 
-def topic_in_log(message: Message) -> str:
+def topic_in_log(message: Message, config: StoreConfig) -> str:
     """Return the topic under which a message is stored, which for one that waits is that of the delays."""
     properties = message.properties
     if message.topic == properties.get(names.REAL_TOPIC) or not has_queue_slot(message.sys_flag):
@@ -88,7 +89,7 @@ def topic_in_log(message: Message) -> str:
     if (parse_int(properties.get(names.DELAY, "0")) or 0) > 0:
         return SCHEDULE_TOPIC
     waits = names.TIMER_OUT_MS not in properties and any(name in properties for name in names.TIMER_PROPERTIES)
-    return TIMER_TOPIC if waits else message.topic
+    return TIMER_TOPIC if waits and config.timer_wheel_enable else message.topic
 
 
 def _with_origin(wanted: Destination, properties: dict[str, str]) -> dict[str, str]:
@@ -108,6 +109,8 @@ def _to_timer(wanted: Destination, config: StoreConfig, now: int) -> Destination
     properties = wanted.properties
     if names.TIMER_OUT_MS in properties or not any(name in properties for name in names.TIMER_PROPERTIES):
         return wanted
+    if config.timer_wheel_enable is None:
+        return wanted
     if not config.timer_wheel_enable:
         return Refusal(
             PutStatus.WHEEL_TIMER_NOT_ENABLE, "the message has a delivery time, but timerWheelEnable is false"
@@ -123,9 +126,20 @@ def _to_timer(wanted: Destination, config: StoreConfig, now: int) -> Destination
         return Refusal(
             PutStatus.WHEEL_TIMER_MSG_ILLEGAL, f"the delay is longer than timerMaxDelaySec={config.timer_max_delay_sec}"
         )
+    more = {names.TIMER_OUT_MS: str(_slot_time(deliver))}
+    return Destination(TIMER_TOPIC, 0, _with_origin(wanted, dict(properties) | more))
+
+
+def _slot_time(deliver: int) -> int:
     # an exact multiple is lowered by one step as well
-    deliver = (deliver - 1) // _PRECISION_MS * _PRECISION_MS
-    return Destination(TIMER_TOPIC, 0, _with_origin(wanted, dict(properties) | {names.TIMER_OUT_MS: str(deliver)}))
+    return (deliver - 1) // _PRECISION_MS * _PRECISION_MS
+
+
+def timer_out(properties: Mapping[str, str], now: int) -> int | None:
+    """Return the time (ms) for which a message that is put now would wait; None without a legal delivery time."""
+    is_timed = any(name in properties for name in names.TIMER_PROPERTIES)
+    deliver = _deliver_at(properties, now) if is_timed else None
+    return None if deliver is None or deliver <= now else _slot_time(deliver)
 
 
 def _deliver_at(properties: Mapping[str, str], now: int) -> int | None:
@@ -281,15 +295,13 @@ class Preparation:
         listed = destination.properties.get(names.INNER_MULTI_DISPATCH, "")
         if not self._config.enable_lmq or not listed.strip() or may_lack_further_slots(destination.topic):
             return ()
-        return tuple(
-            (name, 0) if name.startswith(LMQ_PREFIX) else None for name in listed.split(MULTI_DISPATCH_SEPARATOR)
-        )
+        return tuple((name, 0) if name.startswith(LMQ_PREFIX) else None for name in split_further(listed))
 
     def _copy(self, message: Message, properties: Mapping[str, str], now: int) -> Prepared | Refusal:
         stored = message.property_bytes
         listed = properties.get(names.INNER_MULTI_DISPATCH, "")
-        offsets = properties.get(names.INNER_MULTI_QUEUE_OFFSET, "").split(MULTI_DISPATCH_SEPARATOR)
-        queues = listed.split(MULTI_DISPATCH_SEPARATOR) if listed.strip() else []
+        offsets = split_further(properties.get(names.INNER_MULTI_QUEUE_OFFSET, ""))
+        queues = split_further(listed) if listed.strip() else []
         multi: tuple[QueueKey | None, ...] = ()
         if len(queues) == len(offsets):
             multi = tuple(
@@ -363,7 +375,9 @@ class Preparation:
         """Properties of a multi-dispatch message are measured at the append, where the answer is another one."""
         return Refusal(PutStatus.MESSAGE_ILLEGAL, refusal.detail)
 
-    def complete(self, item: Prepared, queue_offset: int, multi_offsets: Sequence[int]) -> FrameParts | Refusal:
+    def complete(
+        self, item: Prepared, queue_offset: int, multi_offsets: Mapping[QueueKey, int]
+    ) -> FrameParts | Refusal:
         """The frame of a late message, now that its offsets are known: INNER_BASE of an inner batch (BatchConsumeQueue#
         assignQueueOffset), INNER_MULTI_QUEUE_OFFSET of a multi-dispatch message (CommitLog, doAppend)."""
         message = item.message
@@ -373,10 +387,9 @@ class Preparation:
         if is_inner_batch(message.sys_flag):
             stored = replace_property(stored, names.INNER_BASE, str(queue_offset))
         if item.multi:
-            remaining = iter(multi_offsets)
-            values = ["" if key is None else str(next(remaining)) for key in item.multi]
+            values = ["" if key is None else str(multi_offsets[key]) for key in item.multi]
             if item.is_copy:
-                before = parse_properties(stored)[names.INNER_MULTI_QUEUE_OFFSET].split(MULTI_DISPATCH_SEPARATOR)
+                before = split_further(parse_properties(stored)[names.INNER_MULTI_QUEUE_OFFSET])
                 values = [value or old for value, old in zip(values, before, strict=True)]
             stored = replace_property(stored, names.INNER_MULTI_QUEUE_OFFSET, MULTI_DISPATCH_SEPARATOR.join(values))
         return self._parts(message._replace(property_bytes=stored), item.is_copy, bool(item.multi))

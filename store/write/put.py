@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from rmqctl.formats.errors import DiskFullError, UsageError, WriteFailedError
 from rmqctl.formats.hosts import Host, format_offset_message_id
-from rmqctl.formats.layouts import BLANK_FRAME
-from rmqctl.formats.message import FrameParts, Message, frame_bytes
+from rmqctl.formats.layouts import (
+    BLANK_FRAME,
+    SYS_FLAG_BORN_HOST_V6,
+    SYS_FLAG_INNER_BATCH,
+    SYS_FLAG_STORE_HOST_V6,
+    TOPIC_LENGTH_V1,
+    TRANSACTION_MASK,
+)
+from rmqctl.formats.message import NO_PROPERTIES, FrameParts, Message, frame_bytes
+from rmqctl.formats.notebook import as_html
 from rmqctl.formats.properties import parse_properties
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.mapped_file import MappedFile, monotonic_ms
 from rmqctl.store.log.append import FileNotCreatedError, FlushService, LogAppender
-from rmqctl.store.native.put import NextOffset, PutState
+from rmqctl.store.native.put import KnownTopic, NextOffset, PutState
 from rmqctl.store.queues.consumequeue import QueueKey
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
@@ -28,10 +37,8 @@ from rmqctl.store.write.checks import (
     check_store,
     check_topic,
 )
-from rmqctl.store.write.dispatch import RunningState
-from rmqctl.store.write.known import Known
-from rmqctl.store.write.prepare import Preparation, Prepared
-from rmqctl.store.write.services import CheckpointKeeper
+from rmqctl.store.write.dispatch import CheckpointKeeper, RunningState
+from rmqctl.store.write.prepare import Preparation, Prepared, Writer, property_template, property_writer
 
 # The next queue offset of every queue, as a put assigns them (QueueOffsetOperator).
 
@@ -51,7 +58,7 @@ class OffsetTable:
             self.entry((queue.topic, queue.queue_id)).value = queue.max_offset
 
     def entry(self, key: QueueKey) -> NextOffset:
-        """The place where the queue's next offset stands; stays the same one for good."""
+        """Return the object that holds the queue's next offset; the same one for good."""
         return self._next.setdefault(key, NextOffset())
 
     def next_offset(self, key: QueueKey) -> int:
@@ -86,6 +93,9 @@ class PutResult(NamedTuple):
     detail: str = ""
     store_host: Host | None = None
 
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
     @property
     def message_id(self) -> str | None:
         """The broker's offset id: made when it is asked for, because most callers of many puts do not."""
@@ -108,16 +118,16 @@ class PutResult(NamedTuple):
 
 
 class PendingPut(NamedTuple):
-    """A put that did not wait for the disk. Whoever wants to be sure of it waits until everything before the physical
-    offset `durable_at` is there; 0: there is nothing to wait for, or nothing that the message asks for."""
+    """A put that did not wait for the disk. To be sure that it is on disk, wait until everything before the physical
+    offset `durable_at` is; 0: there is nothing to wait for, or the message does not ask for it."""
 
     results: Sequence[PutResult]
     durable_at: int = 0
 
 
 def put_until_failure(messages: Sequence[Message], put: Callable[[Message], PutResult]) -> list[PutResult]:
-    """Put messages one after the other. Where the store cannot take one the rest share its answer untried: a smaller
-    message that still fits would leave a gap in the middle, and whoever goes on with the rest would store it twice."""
+    """Put messages one after the other. If the store cannot take one, the rest get the same answer untried: a smaller
+    message that still fits would leave a gap in the middle, and a caller that retries the rest would store it twice."""
     results: list[PutResult] = []
     for message in messages:
         result = put(message)
@@ -297,7 +307,7 @@ class Putter:
         return refusal or check_fits_file(sum(item.parts.total_size for item in found), self._file_size) or found
 
     def _append(self, prepared: list[Prepared]) -> _Outcome | Refusal:
-        """Under the put lock: offsets, room, frames; then everything becomes visible."""
+        """Under the put lock: offsets, space, frames; then everything becomes visible."""
         services = self._services
         refusal = check_store(self._condition()._replace(time_in_lock=None), services.config)
         if refusal is not None:
@@ -349,7 +359,8 @@ class Putter:
             queue_offset = take(item.key, item.slots) if item.key is not None else 0
             parts: FrameParts | Refusal = item.parts
             if item.is_late:
-                multi_offsets = [take(key, 1) for key in item.multi if key is not None]
+                # a queue that is listed twice has one slot of the message, as LmqDispatch#wrapLmqDispatch numbers it
+                multi_offsets = {key: take(key, 1) for key in dict.fromkeys(item.multi) if key is not None}
                 parts = self._services.preparation.complete(item, queue_offset, multi_offsets)
             if isinstance(parts, Refusal):
                 return parts, {}
@@ -375,5 +386,91 @@ class Putter:
 
 
 def _limit_of(file: MappedFile) -> int:
-    """Up to where ordinary messages may use the room that is reserved in `file`."""
+    """Return the position up to which ordinary messages may use the space reserved in `file`."""
     return min(file.writable_map.reserved, file.size - BLANK_FRAME.size)
+
+
+# flags that make a message take the slow path
+UNUSUAL_FLAGS = TRANSACTION_MASK | SYS_FLAG_INNER_BATCH | SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
+_REMEMBERED = 4096
+_LARGEST_TOPIC = 127
+
+
+def packed_host(host: Host | None) -> bytes | None:
+    """Encode an IPv4 host as the eight bytes of a frame; None for IPv6 or an invalid host."""
+    if host is None:
+        return None
+    try:
+        ip = host.as_written.ip
+        return ip + host.port.to_bytes(4, "big", signed=True) if len(ip) == 4 else None
+    except (AttributeError, OverflowError, TypeError):
+        return None
+
+
+class Known:
+    """What one store knows of its ordinary messages.
+
+    `is_possible`: whether there is a fast path in this store at all. `topics` by name, and `names` of properties, each
+    with its stored bytes and the separator after them: keys of both are plain strings, whose comparison runs no foreign
+    code.
+    """
+
+    def __init__(self, config: StoreConfig, store_host: Host) -> None:
+        self.is_possible = _is_ordinary_store(config) and not store_host.is_v6
+        self.largest_body = config.max_message_size
+        self.store_host = store_host
+        self.packed_store_host = packed_host(store_host) or bytes(8)
+        self.topics: dict[str, KnownTopic] = {}
+        self.names: dict[str, bytes] = {}
+        self._writers: dict[tuple[str, ...], Writer] = {}
+
+    def learn(self, topic: str, queue_id: int, entry: NextOffset) -> None:
+        """A message for this queue has taken the slow path, as new and into this very queue of 20-byte units. Under the
+        put lock."""
+        if type(topic) is not str or type(queue_id) is not int:
+            return
+        known = self.topics.get(topic)
+        if known is None:
+            encoded = topic.encode("utf-8")
+            if len(encoded) > _LARGEST_TOPIC:
+                return
+            field = TOPIC_LENGTH_V1.struct.pack(len(encoded)) + encoded
+            known = self.topics[topic] = KnownTopic(field, {})
+        known.queues[queue_id] = entry
+
+    def properties_of(self, properties: Mapping[str, str]) -> bytes | None:
+        """Return the stored form of ordinary properties; None for others, and for other types than strings."""
+        if type(properties) is not dict and properties is not NO_PROPERTIES:
+            return None
+        write = self._writer_of(tuple(properties))
+        if write is None:
+            return None
+        try:
+            text = write(properties)
+            return None if text is None else text.encode()
+        except (UnicodeError, TypeError):
+            return None
+
+    def learn_names(self, properties: Mapping[str, str]) -> None:
+        """Know the names of these properties, if they are ordinary."""
+        if len(self.names) < _REMEMBERED and property_template(tuple(properties)) is not None:
+            # half of a surrogate pair: the slow path refuses such a message and tells why
+            with contextlib.suppress(UnicodeError):
+                self.names.update({name: f"{name}\x01".encode() for name in properties})
+
+    def _writer_of(self, property_names: tuple[str, ...]) -> Writer | None:
+        write = self._writers.get(property_names)
+        if write is None:
+            write = property_writer(property_names)
+            if write is not None and len(self._writers) < _REMEMBERED:
+                self._writers[property_names] = write
+        return write
+
+
+def _is_ordinary_store(config: StoreConfig) -> bool:
+    """Whether messages of this store can take the fast path: not where frames go elsewhere or are completed late."""
+    return (
+        not config.uses_transient_store_pool
+        and not config.enabled_append_prop_crc
+        and (not config.is_slave or config.duplication_enable)
+    )

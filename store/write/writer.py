@@ -24,12 +24,20 @@ from rmqctl.store.queues.consumequeue import QueueKey
 from rmqctl.store.queues.queue_table import QueueFlusher
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.write.checks import Headroom
-from rmqctl.store.write.dispatch import Follower, RunningState
-from rmqctl.store.write.known import UNUSUAL_FLAGS, Known
+from rmqctl.store.write.dispatch import CheckpointKeeper, CleanService, Follower, QueueFlushService, RunningState
 from rmqctl.store.write.opening import OpenedStore, give_back, open_store_for_writing, unmark
 from rmqctl.store.write.prepare import Preparation, TopicTypes, wants_durability
-from rmqctl.store.write.put import STORED, OffsetTable, PendingPut, PutResult, PutServices, Putter, put_until_failure
-from rmqctl.store.write.services import CheckpointKeeper, CleanService, QueueFlushService
+from rmqctl.store.write.put import (
+    STORED,
+    UNUSUAL_FLAGS,
+    Known,
+    OffsetTable,
+    PendingPut,
+    PutResult,
+    PutServices,
+    Putter,
+    put_until_failure,
+)
 
 if TYPE_CHECKING:
     import pyarrow
@@ -38,7 +46,7 @@ if TYPE_CHECKING:
     from rmqctl.store.clean.options import CleanOptions
     from rmqctl.store.write.bulk.bulk import BulkPuts, ColumnsResult
     from rmqctl.store.write.bulk.bulk_rows import BulkRows
-    from rmqctl.store.write.services import CleanService
+    from rmqctl.store.write.dispatch import CleanService
 
 # so many messages at once, and in all, are worth what it takes to load the compiled way
 _BULK_FROM = 64
@@ -184,7 +192,8 @@ class StoreWriter:
         return self._known.is_possible and not self._flush.is_sync
 
     def _readable_end(self) -> int:
-        """Up to where messages may be dispatched: with SYNC_FLUSH what is on disk (CommitLog#getConfirmOffset)."""
+        """Up to where messages may be dispatched: with SYNC_FLUSH what is on disk (CommitLog#getConfirmOffset of 5.3;
+        4.x and 5.5 hand out what a crash may still take)."""
         return self._log_flusher.flushed_offset if self._flush.is_sync else self._opened.files.log.max_offset
 
     @property
@@ -293,6 +302,10 @@ class StoreWriter:
             self._bulk = BulkPuts(self._services, file_size, self._clock, self.put, self.put_copy)
         return self._bulk
 
+    def is_dispatched(self, end: int) -> bool:
+        """Return whether queues and index hold everything before this physical offset."""
+        return self._follower.position >= end
+
     def wait_for_dispatch(self) -> None:
         """Wait until queues and index hold everything put so far; raises the error that prevents it."""
         end = self._appender.end_offset
@@ -371,7 +384,7 @@ class StoreWriter:
         self._flush.stop()
 
     def _stop(self) -> None:
-        """Let go of everything, whatever state it is in, without another fsync. The lock comes last."""
+        """Release everything, in any state, without another fsync. The lock comes last."""
         self._stop_services()
         files = self._opened.files
         try:

@@ -12,20 +12,20 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import time
 import zlib
 from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from tests.anyday.clock import IS_NEEDED, ZONES, clock_changes, moment_of
+from tests.anyday.clock import IS_NEEDED, ZONES, clock_changes, moment_of, real_now
 
 CLOCK = "RMQCTL_CLOCK"
 """Variable of the environment: a MOMENT@ZONE, `any` for a drawn one, `real` for the real clock."""
 SHIFT = "RMQCTL_CLOCK_SHIFT"
 """Variable of the environment of processes whose clock is set: by how many seconds."""
 BEGAN = "RMQCTL_CLOCK_BEGAN"
-OF_A_SET_CLOCK = ("LD_PRELOAD", SHIFT, BEGAN)
+OF_A_SET_CLOCK = ("LD_PRELOAD", SHIFT, BEGAN, "FAKETIME")
+"""How the names of variables begin that set a clock: ours and libfaketime's."""
 FIXED = "2027-06-16T10:30:00@UTC"
 """An ordinary day."""
 YEAR = 2028
@@ -63,7 +63,7 @@ def shifted_by() -> int:
 
 def real_environment() -> dict[str, str]:
     """Return the environment of a process that has the real clock: it asks servers that have certificates."""
-    return {name: value for name, value in os.environ.items() if name not in OF_A_SET_CLOCK}
+    return {name: value for name, value in os.environ.items() if not name.startswith(OF_A_SET_CLOCK)}
 
 
 def environment(clock: str) -> dict[str, str]:
@@ -72,11 +72,11 @@ def environment(clock: str) -> dict[str, str]:
     Raises: OSError, SubprocessError where the library cannot be compiled or does not work.
     """
     text, _, zone = clock.partition("@")
-    now = int(time.time()) - shifted_by()
+    now = int(real_now())
     wanted = moment_of(text, zone)
     # even: FAT keeps every second second
     shift = (int(wanted) - now) // 2 * 2
-    found = {**os.environ, "TZ": zone, "LD_PRELOAD": str(_library()), SHIFT: str(shift), BEGAN: str(now)}
+    found = {**real_environment(), "TZ": zone, "LD_PRELOAD": str(_library()), SHIFT: str(shift), BEGAN: str(now)}
     said = subprocess.run(
         [sys.executable, "-c", _SHOW], env=found, capture_output=True, text=True, timeout=60, check=True
     )

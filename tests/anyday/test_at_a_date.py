@@ -7,7 +7,6 @@ import random
 import shutil
 import subprocess
 import sys
-import time
 from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -16,7 +15,7 @@ import pytest
 
 from tests.anyday import at_a_date
 from tests.anyday.at_a_date import CLOCK, FIXED, drawn, environment, special
-from tests.anyday.clock import IS_NEEDED, ZONES, moment_of
+from tests.anyday.clock import IS_NEEDED, ZONES, moment_of, real_now
 from tests.processes import ROOT, run
 
 _LEAP_DAY = "2028-02-29T23:50:00@Pacific/Chatham"
@@ -78,7 +77,7 @@ def test_a_process_and_its_children_have_the_day_and_the_zone() -> None:
 @pytest.mark.usefixtures("settable")
 def test_new_files_have_times_of_that_day_and_old_ones_keep_theirs(tmp_path: Path) -> None:
     # the kernel's own clock, in which file times are kept, ticks some ms late
-    began = time.time() - at_a_date.shifted_by()
+    began = real_now()
     code = """if True:
         import os, sys, time
         made, set_to, old = sys.argv[1] + "/made", sys.argv[1] + "/set", sys.argv[2]

@@ -22,7 +22,10 @@ from tests.rmqctl.looking import Done, run
 _CONFIG = "mappedFileSizeCommitLog=1048576\nmappedFileSizeConsumeQueue=20000\nmaxHashSlotNum=1000\nmaxIndexNum=4000\n"
 _UNTRIED = {
     "help": "prints texts",
+    "browse": "needs a terminal",
+    "mcp": "runs other verbs",
     "completion": "prints a script",
+    "config": "prints what config.toml says",
     "sql": "tested with DuckDB, which has no clock of ours",
     "mirror": "needs a second broker",
 }
@@ -79,6 +82,9 @@ def write(walk: Walk) -> None:
         walk.expect(f"store time {stored}", begin - 1 <= stored <= time.time() + 1)
     find(walk, found)
     walk.run("info", *s)
+    walk.run("doctor", *s)
+    walk.run("watch", *s)
+    walk.run("report", *s, "-o", walk.folder / "report.html", "--overwrite", "--yes")
     walk.run("ls", *s, "--queues")
     walk.run("du", *s)
     walk.run("dump", store / "commitlog" / f"{0:020d}", "--limit", 3)
@@ -114,8 +120,10 @@ def consumers(walk: Walk) -> None:
     walk.run("groups", *s)
     walk.run("delays", *s)
     walk.run("halves", *s, code=(0, 1))
+    walk.run("acl", *s, code=1)
     walk.run("dlq", "list", *s, code=(0, 1))
     walk.run("stats", *s)
+    walk.run("stats", *s, "--by", "hour", "--plot")
     walk.run("export", *s, walk.folder / "all.jsonl")
     walk.run("export", *s, walk.folder / "all.parquet")
 
@@ -131,6 +139,7 @@ def change(walk: Walk) -> None:
     walk.run("clean", *s, "--older-than", "1d", "--yes")
     walk.run("snapshot", walk.folder / "snapshot", *s)
     walk.run("diff", walk.store, walk.folder / "snapshot")
+    walk.run("twin", walk.store, walk.folder / "twin", "--anonymise")
     middle = walk.objects(walk.run("cat", *s, "-n", 20, "--json"))[-1]["physical_offset"]
     walk.run("truncate", *s, "--at", middle, "--yes")
     walk.run("undo", *s, "--yes")

@@ -10,10 +10,9 @@ import pytest
 
 from rmqctl.formats import layouts
 from rmqctl.formats.checksums import java_hash, java_int, java_long, key_hash, parse_int, parse_long, parse_short
-from rmqctl.formats.framing import frame_bytes, prepare_frame
 from rmqctl.formats.hosts import Host, format_offset_message_id, parse_offset_message_id
 from rmqctl.formats.layout import Layout
-from rmqctl.formats.message import Message, decode_message
+from rmqctl.formats.message import Message, decode_message, frame_bytes, prepare_frame
 
 SHORT, INT, LONG = 1 << 15, 1 << 31, 1 << 63
 LAYOUTS = [value for value in vars(layouts).values() if isinstance(value, Layout)]

@@ -50,5 +50,5 @@ def test_it_is_a_command_that_ends_with_its_answer(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sys, "argv", ["generate", "--check"])
     monkeypatch.delitem(sys.modules, "rmqctl.formats.generate")
     with pytest.raises(SystemExit) as ended:
-        runpy.run_module("rmqctl.formats.generate", run_name="__main__")
+        runpy.run_path(generate.__file__, run_name="__main__")
     assert ended.value.code == 0

@@ -51,6 +51,21 @@ EXPECTED: dict[str, tuple[dict[str, int], int]] = {
     "BATCH_ITEM_HEAD": ({"item_size": 0, "magic_code": 4, "body_crc": 8, "flag": 12, "body_length": 16}, 20),
     "CONSUMEQUEUE_UNIT": ({"physical_offset": 0, "size": 8, "tags_code": 12}, 20),
     "CONSUMEQUEUE_EXT_UNIT_HEAD": ({"size": 0, "tags_code": 2, "store_timestamp": 10, "bit_map_size": 18}, 20),
+    "DLEDGER_ENTRY_HEAD": (
+        {
+            "magic_code": 0,
+            "size": 4,
+            "entry_index": 8,
+            "term": 16,
+            "pos": 24,
+            "channel": 32,
+            "chain_crc": 36,
+            "body_crc": 40,
+            "body_size": 44,
+        },
+        48,
+    ),
+    "DLEDGER_INDEX_UNIT": ({"magic_code": 0, "pos": 4, "size": 12, "entry_index": 16, "term": 24}, 32),
     "BATCH_CONSUMEQUEUE_UNIT": (
         {
             "physical_offset": 0,
@@ -126,6 +141,8 @@ EXPECTED: dict[str, tuple[dict[str, int], int]] = {
     "ROCKSDB_FOOTER": ({"checksum_type": 0, "handles": 1, "format_version": 41, "magic": 45}, 53),
     "ROCKSDB_QUEUE_UNIT": ({"physical_offset": 0, "size": 8, "tags_code": 12, "store_timestamp": 20}, 28),
     "ROCKSDB_QUEUE_END": ({"physical_offset": 0, "queue_offset": 8}, 16),
+    "ROCKSDB_TIMER": ({"size": 0, "physical_offset": 4}, 12),
+    "ROCKSDB_TRANSACTION": ({"checks": 0, "size": 4}, 8),
     "TOPIC_LENGTH_V1": ({"topic_length": 0}, 1),
     "TOPIC_LENGTH_V2": ({"topic_length": 0}, 2),
     "PROPERTIES_LENGTH": ({"properties_length": 0}, 2),

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import shutil
 import socket
 import struct
+from collections.abc import Callable
 from pathlib import Path
+
+import zstandard
 
 from rmqctl.formats.layouts import BATCH_CONSUMEQUEUE_UNIT, CHECKPOINT
 from rmqctl.store.files.layout import file_name
@@ -15,10 +20,16 @@ from tests.hostile.making import (
     LOG,
     NASTY,
     QUEUE,
+    block,
+    database,
+    database_of_tables,
     hostile,
     index_file,
+    lz4_block,
     queue_file,
     some_messages,
+    sorted_table,
+    varint,
 )
 from tests.store.logs import frame
 
@@ -253,3 +264,95 @@ def compaction_and_timer(root: Path) -> None:
     (root / "timerlog" / file_name(0)).write_bytes(struct.pack(">iqi", 52, -1, -1) * 1000)
     (root / "timerwheel").write_bytes(b"\xff" * 3200)
     (root / "epochFileCheckpoint").write_text("99999999999999999999\n-1\n1-2-3\n")
+
+
+@hostile
+def databases_with_wild_rows(root: Path) -> None:
+    """Sound by every checksum: queues without end, names and numbers of all kinds, a table that promises much."""
+    some_messages(root)
+    largest = (1 << 63) - 1
+    topics = (b"T", *(name.encode()[:60] for name in EVIL), b"")
+    ends = [
+        len(topic).to_bytes(4, "big") + b"\1" + topic + b"\1max\1" + queue.to_bytes(4, "big")
+        for topic in topics
+        for queue in (0, 1 << 31)
+    ]
+    wild_ends = itertools.cycle((1 << 60, largest, -1, 0x7FFFFFFF))
+    rows = [(1, key, struct.pack(">qq", largest, last)) for key, last in zip(ends, wild_ends, strict=False)]
+    unit = len(b"T").to_bytes(4, "big") + b"\1T\1" + bytes(4) + b"\1"
+    rows += [(0, unit + slot.to_bytes(8, "big"), struct.pack(">qiqq", 0, 100, 0, 0)) for slot in (0, 1 << 59)]
+    shutil.rmtree(root / "consumequeue")
+    database(root / "consumequeue", (b"default", b"offset"), rows)
+    moments = (0, 1, largest >> 8)
+    named = [moment.to_bytes(8, "big") + b"@T@K@k@u@" + moment.to_bytes(8, "big") for moment in moments]
+    wild = [(0, key, bytes(8)) for key in (*named, bytes(8), bytes(30))]
+    wild += [(1, moment.to_bytes(8, "big") + b"u", struct.pack(">iq", -1, largest)) for moment in moments]
+    wild += [(2, moment.to_bytes(8, "big") + b"@T@u", struct.pack(">ii", -1, -1)) for moment in moments]
+    wild += [(0, b"lastOffsetPy", struct.pack(">q", largest)), (2, b"lastOffsetPy", struct.pack(">q", -1))]
+    wild += [(1, name, struct.pack(">q", -1)) for name in (b"sys_topic_scan_offset_checkpoint", b"timeline_checkpoint")]
+    database(root / "rocksdbstore", (b"default", b"timer", b"trans"), wild)
+    database(root / "config" / "rdb", (b"default",), [(0, b"\1" + bytes(2) + b"\2" * 9, b"\1{"), (0, b"\1", b"")])
+
+
+_KEY = bytes(16)
+_KEYS = (0, bytes(1 << 20), b"")
+_OF_ONE_SIZE = (len(_KEYS[1]), b"", b"")
+_FEW, _MANY = 3, 1 << 18
+TABLES: dict[str, Callable[[], list[bytes]]] = {
+    "keys that share a MiB": lambda: (
+        [sorted_table([lz4_block(block(_KEYS)[:-8] + block(_OF_ONE_SIZE, times=1 << 16))])] * _FEW
+    ),
+    "entries of no bytes": lambda: [
+        sorted_table([lz4_block(block((0, _KEY, b""))[:-8] + block((16, b"", b""), times=_MANY))])
+    ],
+    "zeros in LZ4": lambda: [sorted_table([lz4_block(bytes(48 << 20))])] * _FEW,
+    "zeros in ZSTD": lambda: [sorted_table([(varint(100) + zstandard.ZstdCompressor().compress(bytes(1 << 30)), 7)])],
+    "sizes beyond all in LZ4": lambda: [sorted_table([lz4_block(block((0, _KEY, b"")), 1 << 50)])],
+    "an index with the same block again and again": lambda: [
+        sorted_table([lz4_block(block((0, _KEY, b"x" * 1000), times=1000))], again=_MANY)
+    ],
+    "handles beyond the file": lambda: [sorted_table([lz4_block(block((0, _KEY, b"")))], beyond=1 << 62)],
+    "a footer alone": lambda: [sorted_table([])[-53:]],
+    "deleted ranges without end": lambda: (
+        [sorted_table([lz4_block(block((0, _KEY, b"")))], lz4_block(block((0, b"k" * 100, b"l" * 100), times=1 << 15)))]
+        * _FEW
+    ),
+}
+"""Tables that are sound by every checksum, and small."""
+
+
+@hostile
+def databases_of_bombs(root: Path) -> None:
+    """All of those tables in one database of queues, beside names that are no numbers and a name that leads out."""
+    some_messages(root)
+    shutil.rmtree(root / "consumequeue")
+    tables = [one for shape in TABLES.values() for one in shape()]
+    for name, made in (("consumequeue", tables), ("rocksdbstore", tables[:_FEW])):
+        database_of_tables(root / name, made)
+        (root / name / "\u00b2.log").write_bytes(b"x")
+        (root / name / "000009.log").symlink_to(root.parent / "outside" / "a")
+    database_of_tables(root / "config" / "rdb", tables[-1:], said=1 << 60)
+    (root / "config" / "rdb" / "CURRENT").write_bytes(b"MANIFEST-000001/../../../outside\n")
+
+
+@hostile
+def copies_of_compacted_topics(root: Path) -> None:
+    """Units that lead outside, backwards and into one another; positions that are none."""
+    some_messages(root)
+    largest = (1 << 63) - 1
+    pack = BATCH_CONSUMEQUEUE_UNIT.struct.pack
+    wild = [
+        pack(0, 100, 0, 0, 0, 1, -1, 0),
+        pack(largest, 0x7FFFFFFF, -1, -1, 1, 1, -1, 0),
+        pack(largest - 4, 100, -1, largest, largest, 0x7FFF, -1, -1),
+        pack(3, 1, 0, 0, 2, 1, -1, 0),
+        pack(-1, 0, 0, 0, 0, 0, -1, 0),
+    ]
+    for queue_id in ("0", "2147483648", "-1", "7"):
+        for name in (file_name(0), file_name(4096), "9" * 20, f"{file_name(0)}.delete"):
+            for kind, data in (("compactionLog", b"\0" * 4096), ("compactionCq", b"".join(wild).ljust(460, b"\0"))):
+                path = root / "compaction" / kind / "T" / queue_id / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data if queue_id != "7" else frame(0, b"x") * 3)
+    table = {"T_0": 1 << 80, "T_": -1, "T_7": "x", "_0": [], "T_-1": 3}
+    (root / "compaction" / "position-checkpoint").write_text(json.dumps({"queueOffsetMap": table}))

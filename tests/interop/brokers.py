@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import io
 import shutil
 import subprocess
 import sys
@@ -19,10 +19,10 @@ from rmqctl.network.broker.tables import DEFAULT_TOPIC
 from rmqctl.network.clients.client import Client
 from rmqctl.network.remoting.codec import RequestCode
 from tests.interop.harness import SMALL_JVM, java_command
-from tests.interop.toolchain import SOURCES, Toolchain, Unavailable, clients, run, servers
+from tests.interop.toolchain import BROKERS, SOURCES, Toolchain, Unavailable, clients, proxy, run, servers
 from tests.network.callers import with_header
 from tests.processes import LIMIT, SHORT_LIVED_JVM, start
-from tests.processes import run as run_limited
+from tests.rmqctl.looking import run as run_here
 
 SECONDS = 240
 # what a test's store needs, and not a gigabyte of it
@@ -40,12 +40,13 @@ SMALL = {
 
 @dataclass
 class RealBroker:
-    """A running name server and broker of RocketMQ, and what they log."""
+    """A running name server and broker of RocketMQ, what they log, and where its proxy listens if it has one."""
 
     namesrv: str
     broker: str
     process: subprocess.Popen[str]
     log: Path
+    grpc: str = ""
 
 
 @contextlib.contextmanager
@@ -69,6 +70,15 @@ def real_broker(
 
 
 @contextlib.contextmanager
+def real_proxy(folder: Path, store: Path, settings: Mapping[str, str]) -> Iterator[RealBroker]:
+    """The newest broker with its proxy in one process; `proxy.NAME` are settings of the proxy. Skips where it cannot be
+    run."""
+    tools = skipping(proxy, BROKERS[0])
+    with running_broker(tools, folder, store, {**SMALL, **settings}, main="Proxy") as running:
+        yield running
+
+
+@contextlib.contextmanager
 def running_broker(
     tools: Toolchain,
     folder: Path,
@@ -78,10 +88,12 @@ def running_broker(
     jvm: Sequence[str] = SMALL_JVM,
     shut_down: bool = False,
     seconds: float = LIMIT,
+    main: str = "Serve",
 ) -> Iterator[RealBroker]:
     """The same with all of the settings given, and options of the JVM; killed after `seconds`."""
     folder.mkdir(parents=True, exist_ok=True)
-    command = serve_command(tools, folder, store, settings, jvm)
+    command = [*serve_command(tools, folder, store, settings, jvm)]
+    command[command.index("rmqctl.servers.Serve")] = f"rmqctl.servers.{main}"
     log = folder / "real.log"
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with log.open("w") as errors, start(command, seconds=seconds, stderr=errors, **pipes) as process:
@@ -91,9 +103,9 @@ def running_broker(
             while line and not line.startswith("127.0.0.1:"):
                 line = process.stdout.readline()
             assert line, log.read_text()
-            namesrv, broker = line.split()
+            namesrv, broker, *grpc = line.split()
             _wait_for_routes(namesrv, log)
-            yield RealBroker(namesrv, broker, process, log)
+            yield RealBroker(namesrv, broker, process, log, *grpc)
             if shut_down:
                 process.communicate("stop\n", timeout=SECONDS)
                 assert process.returncode == 0, log.read_text()
@@ -179,8 +191,11 @@ def mqadmin(version: str, folder: Path, namesrv: str, *commands: str) -> list[li
 
 
 def rmqctl(*arguments: str, given: str | None = None, code: int | None = 0) -> list[Any]:
-    """The JSON lines that a command of ours printed, which has to end with `code`, if not None."""
-    command = [sys.executable, "-m", "rmqctl", *arguments, "--json"]
-    done = run_limited(command) if given is None else run_limited(command, input=given)
-    assert code in (None, done.returncode), done.stdout + done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    """The JSON lines that a command of ours printed, run in this process with `given` on standard input; it has to end
+    with `code`, if not None."""
+    with pytest.MonkeyPatch.context() as patch:
+        if given is not None:
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given.encode())))
+        done = run_here(*arguments, "--json")
+    assert code in (None, done.code), done.out + done.err
+    return done.objects

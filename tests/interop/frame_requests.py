@@ -386,7 +386,35 @@ def _sent() -> Iterator[Ask]:
     yield Ask("state", Code.GET_BROKER_RUNTIME_INFO, read=_keys)
 
 
+def _pops() -> Iterator[Ask]:
+    """POP, as far as it works without a timer; test_popped.py pops."""
+    pop: dict[str, Any] = {
+        "maxMsgNums": 4, "invisibleTime": 60_000, "pollTime": 0, "bornTime": 0, "initMode": 0, "order": False,
+    }  # fmt: skip
+    yield Ask("pop without a timer", Code.POP_MESSAGE, _group("Events", -1, **pop))
+    yield Ask("pop too many", Code.POP_MESSAGE, _group("Events", -1, **(pop | {"maxMsgNums": 33})))
+    yield Ask("pop too late", Code.POP_MESSAGE, _group("Events", -1, **(pop | {"bornTime": 5})))
+    for code in (Code.NOTIFICATION, Code.POLLING_INFO, Code.PEEK_MESSAGE):
+        name = code.name.lower()
+        yield Ask(name, code, _group("Events", 0, **pop))
+        yield Ask(f"{name} by a new group", code, _group("Orders", 0, "g-new", **pop))
+        yield Ask(f"{name} in no queue", code, _group("Events", 99, **pop))
+        yield Ask(f"{name} in nothing", code, _group("Nothing", 0, **pop))
+        yield Ask(f"{name} by a bad name", code, _group("Events", 0, "a b", **pop))
+    bad = pop | {"expType": "SQL92", "exp": "a >"}
+    yield Ask("notification for a bad filter", Code.NOTIFICATION, _group("Events", 0, **bad))
+    handle: dict[str, Any] = {"extraInfo": "0 1 2 3 0 broker-a 0 0", "offset": 0, "invisibleTime": 1000}
+    for code in (Code.ACK_MESSAGE, Code.CHANGE_MESSAGE_INVISIBLETIME):
+        name = code.name.lower()
+        yield Ask(f"{name} in nothing", code, _group("Nothing", 0, **handle))
+        yield Ask(f"{name} in no queue", code, _group("Events", -1, **handle))
+        yield Ask(f"{name} of nothing", code, _group("Events", 0, **(handle | {"offset": 1 << 40})))
+    yield Ask("ack_message of what is over", Code.ACK_MESSAGE, _group("Events", 0, **handle))
+    yield Ask("acks of nothing", Code.BATCH_ACK_MESSAGE, body=_json({"brokerName": "broker-a", "acks": []}))
+    yield Ask("acks without a body", Code.BATCH_ACK_MESSAGE)
+
+
 def session() -> list[Ask]:
     """All of them, in the order in which they are asked; each has a name of its own."""
-    parts = _name_server(), _pulls(), _offsets(), _messages(), _groups(), _clients(), _writes(), _sent()
+    parts = _name_server(), _pulls(), _offsets(), _messages(), _groups(), _clients(), _pops(), _writes(), _sent()
     return [one for part in parts for one in part]

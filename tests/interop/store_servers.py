@@ -1,4 +1,4 @@
-"""Real servers that stores can lie on: one that speaks as S3 does, and HDFS."""
+"""Real servers of stores, one that speaks as S3 does and HDFS, and a cluster for Spark: YARN."""
 
 from __future__ import annotations
 
@@ -77,9 +77,27 @@ def hdfs(folder: Path, *copied: tuple[Path, str]) -> Iterator[tuple[int, int, To
 
 
 @contextlib.contextmanager
-def _running(command: list[Any], log: Path, **pipes: Any) -> Iterator[subprocess.Popen[Any]]:
+def yarn(folder: Path, java_home: Path) -> Iterator[Path]:
+    """A resource manager and a node manager of YARN, whose containers run `java_home`: a folder with what clients ask
+    for. Skips where they cannot be run."""
+    tools = _tools("yarn")
+    command = ["env", f"JAVA_HOME={java_home}", tools.java, *SMALL_JVM, *_HADOOP_JVM, "-cp", tools.classpath]
+    command += ["Yarn", folder / "yarn"]
+    (folder / "yarn").mkdir(parents=True)
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with _running(command, folder / "yarn.log", seconds=2 * _SECONDS, **pipes) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        while line and line != "READY\n":
+            line = process.stdout.readline()
+        assert line, (folder / "yarn.log").read_text()
+        yield folder / "yarn"
+
+
+@contextlib.contextmanager
+def _running(command: list[Any], log: Path, seconds: float = _SECONDS, **pipes: Any) -> Iterator[subprocess.Popen[Any]]:
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("w") as errors, start(command, seconds=_SECONDS, stderr=errors, **pipes) as process:
+    with log.open("w") as errors, start(command, seconds=seconds, stderr=errors, **pipes) as process:
         try:
             yield process
         finally:

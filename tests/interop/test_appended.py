@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from pathlib import Path
 
 import pytest
@@ -160,3 +161,94 @@ def test_a_broker_goes_on_where_we_stopped_and_we_go_on_after_it(version: str, t
         [last] = opened.get("InteropPlain", 0, result.queue_offset, 1).messages
         assert last.body == b"last"
     assert harness.open_store(version, store, SMALL_FILES).complaints() == []
+
+
+CRC = {**SMALL_FILES, "store.enabledAppendPropCRC": "true", "store.forceVerifyPropCRC": "true"}
+LIGHT = {**SMALL_FILES, "store.enableLmq": "true", "store.enableMultiDispatch": "true"}
+
+
+@pytest.mark.parametrize("version", VERSIONS[:2])
+def test_crcs_of_frames_and_light_queues_are_those_of_brokers(version: str, tmp_path: Path) -> None:
+    """A crashed start checks the CRC of every frame of ours and cuts one whose properties changed; it makes the light
+    queues of our messages as we made them."""
+    stores = {name: tmp_path / name for name in ("crc", "flipped", "light", "rebuilt")}
+    ends: dict[str, int] = {}
+    for name, store in stores.items():
+        settings = LIGHT if name in ("light", "rebuilt") else CRC
+        with MessageStore.open(store, "rw", config_from_properties(config_of(settings)), create=True) as opened:
+            for number in range(30):
+                light = f"%LMQ%a,%LMQ%{'b' if number % 2 else 'c'}"
+                properties = {"KEYS": f"k{number}", **({"INNER_MULTI_DISPATCH": light} if settings is LIGHT else {})}
+                assert opened.put(Message("Events", b"x" * number, properties=properties)).status.is_stored
+            opened.wait_for_dispatch()
+            last = opened.get("Events", 0, 29, 1).messages[0]
+            ends[name] = last.end
+            ends[f"last of {name}"] = last.physical_offset
+    with (stores["flipped"] / "commitlog" / f"{0:020d}").open("r+b") as file:
+        # a digit of the key, which no body CRC covers
+        content = file.read()
+        file.seek(content.rindex(b"k29"))
+        file.write(b"k28")
+    shutil.rmtree(stores["rebuilt"] / "consumequeue")
+    for name in ("crc", "flipped", "rebuilt"):
+        (stores[name] / "abort").write_bytes(b"1")
+    with MessageStore.open(stores["flipped"]) as opened:
+        assert "RMQ-LOG-011" in {finding.code for finding in opened.check()}
+    jobs = [Job(store, LIGHT if name in ("light", "rebuilt") else CRC) for name, store in stores.items()]
+    views = dict(zip(stores, harness.open_many(version, jobs), strict=True))
+    assert [views[name].max_offset for name in ("crc", "flipped")] == [ends["crc"], ends["last of flipped"]]
+    assert len(views["crc"].messages) == 30
+    light_queues = {
+        name: {(one.topic, one.queue_id): one.units for one in views[name].queues} for name in ("light", "rebuilt")
+    }
+    assert light_queues["light"] == light_queues["rebuilt"]
+    assert [len(light_queues["light"][f"%LMQ%{letter}", 0]) for letter in "abc"] == [30, 15, 15]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_light_queue_that_a_message_lists_twice_is_the_same_for_a_broker(version: str, tmp_path: Path) -> None:
+    settings = SMALL_FILES | {"store.enableLmq": "true", "store.enableMultiDispatch": "true"}
+    config = config_from_properties(config_of(settings))
+    queue = tmp_path / "ours" / "consumequeue" / "%LMQ%a" / "0" / f"{0:020d}"
+    with MessageStore.open(tmp_path / "ours", "rw", config, create=True) as opened:
+        for listed in ("%LMQ%a,%LMQ%a", "%LMQ%a", "%LMQ%a,%LMQ%a", "%LMQ%a"):
+            opened.put(Message("TopicA", b"light", properties={"INNER_MULTI_DISPATCH": listed}))
+    before = queue.read_bytes()
+    assert before[80:100] == bytes(20)
+    # built anew by the broker, it is as we wrote it
+    shutil.rmtree(tmp_path / "ours" / "consumequeue")
+    view = harness.open_store(version, tmp_path / "ours", settings)
+    assert queue.read_bytes()[:100] == before[:100]
+    assert len(view.messages) == 8
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_broker_s_light_queue_whose_offsets_run_ahead_is_sound_and_stays_as_it_is(
+    version: str, tmp_path: Path
+) -> None:
+    settings = SMALL_FILES | {"store.enableLmq": "true", "store.enableMultiDispatch": "true"}
+    config = config_from_properties(config_of(settings))
+    store = tmp_path / "store"
+    for _ in range(2):  # the offsets begin again where the queue ends
+        harness.write_store(version, store, settings, kinds=(harness.LIGHT,), messages=7)
+    queue = store / "consumequeue" / "%LMQ%a" / "0" / f"{0:020d}"
+    whole = queue.read_bytes()
+    assert whole[280:300] == bytes(20) != whole[260:280]
+    for left in (14, 9, 3, 0):
+        queue.write_bytes(whole[: 20 * left].ljust(len(whole), b"\0"))
+        with MessageStore.open(store, "r", config) as opened:
+            codes = {one.code for one in opened.check() if one.severity.is_alarm}
+            assert codes == (set() if left == 14 else {"RMQ-CQ-001", "RMQ-CQ-019"} & codes)
+            assert (left < 14) == ("RMQ-CQ-001" in codes)
+            opened.recover()
+        assert queue.read_bytes() == whole
+    shutil.rmtree(store / "consumequeue")
+    with MessageStore.open(store, "r", config) as opened:
+        opened.rebuild()
+        assert opened.predict().messages_unqueued == 0
+        assert len(opened.get("%LMQ%a", 0, 0).messages) == 14
+    assert queue.read_bytes() == whole
+    with MessageStore.open(store, "rw", config) as opened:
+        opened.put(Message("InteropLight", b"ours", properties={"INNER_MULTI_DISPATCH": "%LMQ%a"}))
+    with MessageStore.open(store, "r", config) as opened:
+        assert [one.code for one in opened.check() if one.severity.is_alarm] == []

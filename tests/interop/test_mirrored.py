@@ -255,8 +255,8 @@ def _create(at: str, namesrv: str, *topics: str) -> None:
                 RequestCode.UPDATE_AND_CREATE_TOPIC, queues | {"topicFilterType": "SINGLE_TAG", "order": False}
             ),
         )
-    # after the last of these all others are made
-    _until(lambda: all(client.route(topic, anew=True) is not None for topic in (*topics, "TBW102")), 0.5)
+    # after the last of these all others are made; a store that is served has a route of TBW102, too
+    _until(lambda: all(at in str(client.route(topic, anew=True)) for topic in (*topics, "TBW102")), 0.5)
     client.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,9 +17,11 @@ from rmqctl.store.config.config import config_from_properties
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.repair.repair import repair
 from rmqctl.store.store_files import StoreFiles, read_checkpoint
+from tests.goldens import log_golden
 from tests.interop import harness
 from tests.interop.harness import NEWEST, BrokerView, Job
 from tests.store.check.test_old_tails import with_an_old_tail
+from tests.store.rocksdb.stores import queues, unpacked
 from tests.store.v55 import messages_of_5_5, store_of_5_5
 
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("newest")]
@@ -227,3 +230,32 @@ def test_an_old_tail_comes_back_unless_it_is_repaired(tmp_path: Path) -> None:
         view = harness.open_store(NEWEST, store, SETTINGS)
         assert (view.load_ok, view.exception) == (True, None)
         assert (view.max_offset == end) is is_repaired
+
+
+def test_5_5_serves_queue_files_beside_a_rocksdb(tmp_path: Path) -> None:
+    """A switch of storeType: the files that `rebuild --queues files` made are the queues, and nothing is lost."""
+    store = unpacked("rocksdb-55-only", tmp_path)
+    before = {key: row["max"] for key, row in queues("rocksdb-55-only").items() if row["units"]}
+    with MessageStore.open(store, config=CONFIG) as opened:
+        assert opened.rebuild(queues="files", index=False).units == 400
+    view = _opened(store)
+    assert {(one.topic, one.queue_id): one.max_offset for one in view.queues if one.max_offset} == before
+    assert _alarms(store) == []
+
+
+def test_5_5_starts_with_copies_of_compacted_topics_that_were_rebuilt(tmp_path: Path) -> None:
+    """Of files of another size, or without their like in the other folder, its load fails."""
+    golden = log_golden("v55-compacted", tmp_path)
+    store = golden.store
+    (store / "config").mkdir()
+    entry = {"topicName": "CompactTopic", "attributes": {"cleanup.policy": "COMPACTION"}}
+    (store / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": {"CompactTopic": entry}}))
+    settings = {name: value for name, value in golden.rows("summary")[0]["config"].items() if name.startswith("store.")}
+    for path in (store / "compaction" / "compactionLog").rglob("0000*94944"):
+        path.unlink()  # a broker does not start with the rest
+    with MessageStore.open(store) as opened:
+        assert opened.rebuild(compacted=True, topics=["CompactTopic"]).units == 94
+    before = {path: path.read_bytes() for path in (store / "compaction").rglob("0000*")}
+    view = harness.open_store(NEWEST, store, settings)
+    assert (view.load_ok, view.exception, view.anomalies) == (True, None, [])
+    assert {path: path.read_bytes() for path in (store / "compaction").rglob("0000*")} == before

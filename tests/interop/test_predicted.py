@@ -216,6 +216,8 @@ OF_5_5: tuple[dict[str, str], ...] = (
     {"commitLogRecoverMaxNum": "2"},
     {"enableAcceleratedRecovery": "true"},
     {"checkCommitLogOffsetOnRecover": "true"},
+    {"indexRocksDBEnable": "true"},
+    {"indexRocksDBEnable": "true", "commitLogRecoverMaxNum": "3"},
 )
 CONFIGURED = (
     "abort only",
@@ -317,3 +319,29 @@ def test_duplication_cuts_the_log_where_recovery_begins(tmp_path: Path) -> None:
         assert differences(start, found, view) == []
         assert found.messages_lost > 0
         assert found.end_offset == found.start_offset
+
+
+def test_an_index_in_rocksdb_decides_where_recovery_begins(tmp_path: Path) -> None:
+    indexed = {"store.indexRocksDBEnable": "true"}
+    filled = goldens.golden("clean", tmp_path)
+    # removing the queues has the log dispatched, which fills the index
+    _both(_remove("consumequeue"), _with_sixth_long)(filled)
+    half = messages(filled)[-1].physical_offset // 2
+    assert harness.open_store(NEWEST, filled, properties("clean") | indexed).load_ok
+    predictions, jobs = [], []
+    for number, case in enumerate(("abort only", "queues far behind", "untouched", "last log file lost, abort")):
+        for settings in ({}, {"enableAcceleratedRecovery": "true"}):
+            folder = tmp_path / f"{number}{len(settings)}"
+            store = folder / "clean"
+            shutil.copytree(filled, store)
+            CASES[case](store)
+            given = {"indexRocksDBEnable": "true", **settings}
+            predictions.append((case, *_predicted(store, folder, "clean", NEWEST, given)))
+            jobs.append(Job(store, properties("clean") | {f"store.{key}": value for key, value in given.items()}))
+    views = harness.open_many(NEWEST, jobs)
+    assert {
+        case: wrong
+        for (case, start, found), view in zip(predictions, views, strict=True)
+        if (wrong := differences(start, found, view))
+    } == {}
+    assert {case: (found.start_offset or 0) > half for case, _, found in predictions}["abort only"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from rmqctl.store import MessageStore
 from tests.features import feature_store
 from tests.interop.brokers import real_broker
 from tests.interop.members import wait_for
+from tests.network.serving import serving
 
 pytestmark = pytest.mark.interop
 
@@ -44,13 +46,32 @@ def _predicted(store: Path) -> Copies:
         return copies
 
 
-@pytest.mark.parametrize(("name", "settings"), [("pop-fs", {}), ("pop-kv", KV)])
-def test_revive_makes_the_copies_that_are_predicted(name: str, settings: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "settings", "is_moved", "finished"),
+    [
+        ("pop-fs", {}, False, None),
+        ("pop-fs", {}, False, "g-work"),
+        ("pop-kv", KV, False, None),
+        ("pop-kv", {"enableRetryTopicV2": "true"}, True, None),
+    ],
+)
+def test_revive_makes_the_copies_that_are_predicted(
+    name: str, settings: dict[str, str], is_moved: bool, finished: str | None, tmp_path: Path
+) -> None:
     store = feature_store(name, tmp_path)
     with MessageStore.open(store) as opened:
         assert len(opened.end_pops("g-fifo", "Steps", 0).rows) == 1
+    if finished is not None:
+        with MessageStore.open(store) as opened:
+            assert opened.end_pops(finished, finish=True).skipped == 26
     before, expected = _copies(store), _predicted(store)
     assert expected
+    if is_moved:  # what was in kvStore/ is in the revive topic then, where this broker finds it
+        conf = tmp_path / "ours.conf"
+        conf.write_text("enableRetryTopicV2=true\n", encoding="ascii")
+        with serving(store, "--writable", "-c", str(conf)) as served:
+            served.process.send_signal(signal.SIGINT)
+            assert served.process.wait(60) == 0
     with real_broker("5.5.0", tmp_path, store, SETTINGS | settings, shut_down=True):
         wait_for(lambda: not expected - (_copies(store) - before), _SECONDS)
     assert _copies(store) - before == expected

@@ -16,9 +16,9 @@ from rmqctl.network.clients.client import BrokerError, Client
 from rmqctl.network.remoting.codec import RequestCode, parse_body
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
-from tests.goldens import golden, tree_state
-from tests.interop.brokers import mqadmin
-from tests.interop.toolchain import Toolchain, Unavailable, clients, run
+from tests.goldens import golden, tree_state, truth
+from tests.interop.brokers import java, mqadmin
+from tests.interop.toolchain import CLIENTS, Toolchain, Unavailable, clients, run
 from tests.network.callers import with_header
 from tests.network.serving import Served, serving
 from tests.processes import SHORT_LIVED_JVM, start
@@ -214,3 +214,18 @@ def test_mqadmin_sees_the_store(store: Store, served: Served, tmp_path: Path) ->
     assert "Diff Total:" in behind
     assert f"physicOffset={message.physical_offset}, physicSize={message.total_size}" in units
     assert "#SlaveNum\t0" in ha
+
+
+@pytest.mark.parametrize("version", CLIENTS)
+def test_java_takes_every_message_of_a_dead_store(version: str, tmp_path: Path) -> None:
+    """The broker was killed and its queues are gone; its own recovery would leave some messages without a slot."""
+    store = golden("cq-lost-abort", tmp_path)
+    before = tree_state(store)
+    rows = [row for row in truth("cq-lost-abort").messages if row["topic"] == "OrderTopic"]
+    with serving(store) as served:
+        lines = java(version, tmp_path, "Consume", served.namesrv, "pull", "OrderTopic", "looks", "*", "0")
+        assert served.end() == 0
+    got = sorted(tuple(map(int, line.split("\t")[1:4])) for line in lines if line.startswith("message\t"))
+    assert got == sorted((row["queueId"], row["queueOffset"], row["phyOffset"]) for row in rows)
+    assert len(got) > 100
+    assert tree_state(store) == before

@@ -25,7 +25,7 @@ from tests.processes import SHORT_LIVED_JVM
 
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("rocketmq")]
 
-SECONDS = 120
+SECONDS = 300
 CONF = {
     "mappedFileSizeCommitLog": "65536",
     "mappedFileSizeConsumeQueue": "2000",

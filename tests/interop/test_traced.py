@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -79,10 +80,11 @@ def test_traces_are_read_on_both_sides(kind: str, version: str, tmp_path: Path) 
 def _until(count: int, ask: Any) -> list[Any]:
     """What is asked for, as soon as there are so many: a queue has a message shortly after its producer knows."""
     found: list[Any] = []
-    for _ in range(20):
+    for _ in range(50):
         found += ask()
         if len(found) >= count:
             break
+        time.sleep(0.2)
     return found
 
 

@@ -105,8 +105,19 @@ def servers(version: str) -> Toolchain:
     return Toolchain(version, java, f"{classes}{os.pathsep}{jars}/*")
 
 
+def proxy(version: str) -> Toolchain:
+    """RocketMQ's own proxy of `version` in local mode, with the broker in it, and our program that runs it."""
+    label = f"proxy-{version}"
+    java = _java()
+    sources = [SOURCES / "servers/rmqctl/servers/Serve.java", *(SOURCES / "proxy").rglob("*.java")]
+    with _locked(cache_folder()) as cache:
+        jars = _jars(label, cache)
+        classes = _compiled(f"classes-{label}", sources, cache, jars, java)
+    return Toolchain(version, java, f"{classes}{os.pathsep}{jars}/*")
+
+
 def store_server(kind: str) -> Toolchain:
-    """A server of stores, `s3` (S3Proxy) or `hdfs` (name node and data node of Hadoop), and what runs it."""
+    """`s3` (S3Proxy), `hdfs` (name node and data node of Hadoop) or `yarn` (its managers), and what runs it."""
     java = _java()
     with _locked(cache_folder()) as cache:
         jars = _jars(kind, cache)

@@ -21,7 +21,7 @@ def echo(context: None, header: Header, asked: Asked) -> Reply:
 
 
 def hold(context: None, header: Header, asked: Asked) -> Reply:
-    return Suspended(float(asked.request.fields["seconds"]), ("T", 0), lambda: RemotingCommand(19))
+    return Suspended(float(asked.request.fields["seconds"]), (("T", 0),), lambda: RemotingCommand(19))
 
 
 def big(context: None, header: Header, asked: Asked) -> Reply:

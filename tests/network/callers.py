@@ -16,7 +16,7 @@ from rmqctl.formats.properties import encode_properties
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.master_broker import MasterBroker
 from rmqctl.network.broker.services import services_of
-from rmqctl.network.broker.settings import BrokerIdentity
+from rmqctl.network.broker.settings import BrokerIdentity, written_by
 from rmqctl.network.remoting.codec import RemotingCommand
 from rmqctl.network.remoting.headers import HEADERS, Header
 from rmqctl.network.remoting.requests import Awaited, Processor, Promised, Suspended
@@ -119,8 +119,9 @@ class Writing(Asking):
         super().__init__(path)
 
     def make(self, path: Path) -> None:
+        config = written_by(self.release, self.config)
         self.store = MessageStore.open(
-            path, "rw", self.config, create=True, allocate_ahead=False, clock=self.clock, store_host=LOCAL_HOST
+            path, "rw", config, create=True, allocate_ahead=False, clock=self.clock, store_host=LOCAL_HOST
         )
         try:
             self.broker = self.master = MasterBroker(
@@ -213,9 +214,30 @@ def heartbeat(client_id: str, group: str, **topics: str) -> dict[str, Any]:
 
 def frames(body: bytes) -> list[tuple[int, int, int]]:
     """Queue, queue offset and physical offset of the good frames that `body` consists of."""
-    found, position = [], 0
+    return [(one.queue_id, one.queue_offset, one.physical_offset) for one in messages(body)]
+
+
+def messages(body: bytes) -> list[StoredMessage]:
+    """The messages whose frames `body` consists of."""
+    found, position = list[StoredMessage](), 0
     while position < len(body):
-        message = decode_message(body, position, len(body) - position, None)
-        found.append((message.queue_id, message.queue_offset, message.physical_offset))
-        position += message.total_size
+        found.append(decode_message(body, position, len(body) - position, None))
+        position += found[-1].total_size
+    return found
+
+
+def popped(answer: RemotingCommand, group: str, broker: str = "broker-a") -> list[tuple[StoredMessage, str, str]]:
+    """The messages that an answer hands out, each with the topic that it is acknowledged in, and its handle."""
+    said, starts = answer.fields, {}
+    times = f"{said.get('popTime')} {said.get('invisibleTime')} {said.get('reviveQid')}"
+    for one in filter(None, said.get("startOffsetInfo", "").split(";")):
+        flag, queue_id, start = one.split(" ")
+        starts[flag, queue_id] = f"{start} {times} {flag} {broker}"
+    found = []
+    for message in messages(answer.body):
+        handle = message.properties().get("POP_CK")
+        handle = handle or f"{starts['0', str(message.queue_id)]} {message.queue_id} {message.queue_offset}"
+        separator = {"0": None, "1": "_", "2": "+"}[handle.split(" ")[4]]
+        topic = message.topic if separator is None else f"%RETRY%{group}{separator}{message.topic}"
+        found.append((message, topic, handle))
     return found

@@ -32,6 +32,7 @@ class Served:
     process: subprocess.Popen[str]
     metrics: str | None = None
     slaves: str | None = None
+    grpc: str | None = None
     errors: str = ""
 
     def end(self, number: int = signal.SIGTERM) -> int:
@@ -57,7 +58,7 @@ def serving(store: Path, *options: str, seconds: float = LIMIT) -> Iterator[Serv
                 raise AssertionError(f"it did not come up: {process.communicate()[1]}")
             at = json.loads(line)
             assert at["writable"] is ("--writable" in options)
-            yield Served(at["namesrv"], at["broker"], process, at.get("metrics"), at.get("slaves"))
+            yield Served(at["namesrv"], at["broker"], process, at.get("metrics"), at.get("slaves"), at.get("grpc"))
         finally:
             if process.poll() is None:
                 process.kill()
@@ -82,7 +83,7 @@ def serving_here(
         ListeningBroker(store, identity, told.append, settings, register_at=register_at) as broker,
     ):
         yield broker
-    assert tells or told == []
+    assert tells or told == [], told
 
 
 def free_pair() -> tuple[int, int]:

@@ -89,12 +89,12 @@ def test_the_mode_of_a_group_is_kept(broker: Writing, tmp_path: Path) -> None:
     assert put(topic="%RETRY%g") == (16, "retry topic is not allowed to set mode")
     assert put(topic="None") == (17, "topic[None] not exist")
     assert put(consumerGroup="a b") == (26, "subscription group does not exist")
-    assert put(mode="POP") == (1, "mode POP is not served: consumers of this broker pull")
+    assert put(mode="PUSH") == (1, "mode PUSH is not known")
     assert put() == (0, None)
-    assert put(consumerGroup="h") == (0, None)
+    assert put(consumerGroup="h", mode="POP") == (0, None)
     expected = {
-        group: {"consumerGroup": group, "mode": "PULL", "popShareQueueNum": 0, "topic": "Orders"}
-        for group in ("g", "h")
+        group: {"consumerGroup": group, "mode": mode, "popShareQueueNum": 0, "topic": "Orders"}
+        for group, mode in (("g", "PULL"), ("h", "POP"))
     }
     written = json.loads((tmp_path / "store/config/messageRequestMode.json").read_text())
     assert written == {"messageRequestModeMap": {"Orders": expected}}

@@ -187,9 +187,11 @@ def test_nothing_is_written(asking: Asking, code: int) -> None:
 
 
 def test_what_is_not_served_is_said(asking: Asking) -> None:
-    answer = asking.ask(200050)
-    assert (answer.code, answer.remark) == (3, " request type 200050 not supported")
-    assert asking.reply(200050, flag=ONEWAY_FLAG) is None
+    answer = asking.ask(200070)
+    assert (answer.code, answer.remark) == (3, " request type 200070 not supported")
+    assert asking.reply(200070, flag=ONEWAY_FLAG) is None
+    answer = asking.ask(Request.POP_MESSAGE)
+    assert (answer.code, answer.remark) == (14, "the broker[broker-a] serves its store for reading only")
     assert asking.reply(Request.PULL_MESSAGE, flag=1) is None
     missing = asking.ask(Request.PULL_MESSAGE)
     assert (missing.code, missing.remark) == (1, "the custom field <consumerGroup> is null")

@@ -101,10 +101,16 @@ def test_files_expire_by_what_was_said_last(tmp_path: Path) -> None:
         writing.store._writer.start_cleaning()  # type: ignore[union-attr]
         service = writing.store._writer._clean  # type: ignore[union-attr]
         assert service is not None
-        assert _change(writing, "fileReservedTime=1", "deleteWhen=25").code == Response.INVALID_PARAMETER
-        assert writing.store.files.config.file_reserved_time == 72
+        assert _change(writing, "deleteWhen=25", "fileReservedTime=x").code == Response.INVALID_PARAMETER
+        assert (writing.store.files.config.file_reserved_time, writing.store.files.config.delete_when) == (72, "04")
+        # an hour that never comes, as a broker takes it
+        assert _change(writing, "deleteWhen=25").code == 0
+        service.step()
+        assert service._scheduled is not None
+        assert service._scheduled.options.hours() == frozenset()
         assert _change(writing, "fileReservedTime=1", "deleteWhen=00;12").code == 0
         service.step()
+        assert service._scheduled is not None
         options = service._scheduled.options
         assert (options.reserved_time, options.delete_when, options.scheduled) == (3_600_000, "00;12", True)
         assert _change(writing, "cleanResourceInterval=1").code == Response.NO_PERMISSION
@@ -115,3 +121,12 @@ def test_files_expire_by_what_was_said_last(tmp_path: Path) -> None:
 def test_every_setting_that_counts_once_is_refused() -> None:
     refused = {"clusterTopicEnable", "brokerTopicEnable", "traceTopicEnable", "mappedFileSizeTimerLog"}
     assert not any(is_changeable(key) for key in {*refused, "defaultTopicQueueNums", "flushDiskType", ""})
+
+
+def test_the_black_list_is_that_of_broker_conf(tmp_path: Path) -> None:
+    writing = Writing(tmp_path / "store", configBlackList="regionId;traceOn")
+    try:
+        assert _change(writing, "regionId=x").remark == "Can not update config in black list."
+        assert _change(writing, "slaveReadEnable=true").code == 0
+    finally:
+        writing.close()

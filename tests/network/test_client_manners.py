@@ -7,6 +7,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -19,6 +20,7 @@ from rmqctl.network.clients.client import BrokerError, Client, route_of
 from rmqctl.network.clients.consumer import Consumer
 from rmqctl.network.clients.membership import averagely
 from rmqctl.network.clients.producer import Producer
+from rmqctl.network.clients.push.pulling import QueuePulls
 from rmqctl.network.clients.push.push_consumer import MemberOptions, PushConsumer
 from rmqctl.network.clients.push.settings import ConsumeStatus, PushSettings
 from rmqctl.network.remoting.codec import (
@@ -35,6 +37,7 @@ from rmqctl.network.serving import ListeningBroker, LocalBroker
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from tests.network.callers import with_header
+from tests.network.push.pushing import wait_until
 from tests.network.serving import free_pair, serving, serving_here
 
 CONFIG = StoreConfig(mapped_file_size_commit_log=1 << 20, timer_wheel_enable=False)
@@ -58,16 +61,14 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
 def test_the_next_messages_come_while_the_last_ones_are_worked_at(local: LocalBroker) -> None:
     with Consumer(local.namesrv, "ahead", "Ahead", begin="first", dial=local.dial) as consumer:
         first = consumer.poll(60)
-        pull = consumer._pulls[QUEUE]
-        assert pull.offset == len(first) == 32
-        assert pull.answer.result(60).code == 0
+        assert len(first) == 32
+        wait_until(lambda: consumer._pulls._pulls[QUEUE].next_offset == COUNT)
         # what is on its way is not consumed: who leaves now comes back to it
         consumer.commit()
         found = [*first, *consumer.poll(60)]
         assert [message.queue_offset for message in found] == list(range(64))
     with Consumer(local.namesrv, "ahead", "Ahead", begin="first", dial=local.dial) as consumer:
         assert [message.queue_offset for message in consumer.messages(to_the_end=True)] == list(range(64, COUNT))
-        assert QUEUE not in consumer._pulls
 
 
 def test_who_stops_in_the_middle_comes_back_to_the_next_message(local: LocalBroker) -> None:
@@ -110,6 +111,7 @@ def test_a_member_without_a_callback_says_how_and_where_it_is(tmp_path: Path) ->
             queue = producer.send(Message("Ahead", b"x")).queue
         with Consumer(served.namesrv, "asked", "Ahead", "paid || new", begin="first") as consumer:
             consumer.poll(1)
+            wait_until(lambda: consumer._member.offsets.in_memory(queue) == 1)
             fields = {"consumerGroup": "asked", "clientId": consumer.client_id, "jstackEnable": True}
             info = parse_body(
                 asking.ask(
@@ -125,7 +127,9 @@ def test_a_member_without_a_callback_says_how_and_where_it_is(tmp_path: Path) ->
                 seconds=60,
             )
             (table,) = parse_body(answer.body)["consumerTable"].values()
-            other = consumer._asked("", RemotingCommand(RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "no"}))
+            asked = consumer._asked("", RemotingCommand(RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "no"}))
+            assert isinstance(asked, Future)
+            other = asked.result(60)
         asking.close()
     properties = info["properties"]
     assert (properties["PROP_CONSUME_TYPE"], properties["consumerGroup"]) == ("CONSUME_PASSIVELY", "asked")
@@ -139,7 +143,6 @@ def test_a_member_without_a_callback_says_how_and_where_it_is(tmp_path: Path) ->
     assert len([one for one in held if one is not None and one.topic == "Ahead"]) == 4
     assert "MainThread" in info["jstack"]
     assert {queue_of_key(key): offset for key, offset in table.items()}[queue] == 1
-    assert isinstance(other, RemotingCommand)
     assert other.remark == "The Consumer Group <no> not exist in this consumer"
 
 
@@ -159,16 +162,19 @@ def test_a_member_without_a_callback_goes_on_where_an_operator_sets_it(tmp_path:
                 asked = RemotingCommand(
                     RequestCode.RESET_CONSUMER_CLIENT_OFFSET, {"topic": "Ahead", "group": group}, body
                 )
-                consumer._asked(served.address, asked)
+                answered = consumer._asked(served.address, asked)
+                assert isinstance(answered, Future)
+                assert answered.result(60).code == ResponseCode.SUCCESS
             until = time.monotonic() + 10
             while len(bodies) < 5 and time.monotonic() < until:
                 bodies += [one.body for one in consumer.poll(1)]
             broken = RemotingCommand(
                 RequestCode.RESET_CONSUMER_CLIENT_OFFSET, {"topic": "Ahead", "group": "moves"}, b"{"
             )
-            answer = consumer._asked(served.address, broken)
+            answered = consumer._asked(served.address, broken)
+            assert isinstance(answered, Future)
+            answer = answered.result(60)
         assert bodies == [b"a", b"b", b"c", b"b", b"c"]
-        assert isinstance(answer, RemotingCommand)
         assert answer.code == ResponseCode.SYSTEM_ERROR
         asking = Client(served.namesrv)
         where = {"consumerGroup": "moves", "topic": "Ahead", "queueId": queue.queue_id}
@@ -177,9 +183,8 @@ def test_a_member_without_a_callback_goes_on_where_an_operator_sets_it(tmp_path:
     assert answer.fields["offset"] == "3"
 
 
-def test_offsets_that_a_broker_lost_are_committed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that is killed has lost what was committed in the last seconds."""
-    monkeypatch.setattr("rmqctl.network.clients.progress._COMMIT_SECONDS", 0.1)
+def test_offsets_that_a_broker_lost_are_committed_again(tmp_path: Path) -> None:
+    """A broker that is killed has lost what was committed in the last seconds: the next pull commits, too."""
     with serving_here(tmp_path / "store", CONFIG, {}) as served, Producer(served.namesrv) as producer:
         queue = producer.send(Message("Ahead", b"a")).queue
         where = {"consumerGroup": "kept", "topic": "Ahead", "queueId": queue.queue_id}
@@ -196,10 +201,8 @@ def test_offsets_that_a_broker_lost_are_committed_again(tmp_path: Path, monkeypa
                 served.address,
                 *with_header(RequestCode.UPDATE_CONSUMER_OFFSET, {**where, "commitOffset": 0}),
             )
-            until = time.monotonic() + 10
-            while committed() != "1" and time.monotonic() < until:
-                assert consumer.poll(0.2) == []
-            assert committed() == "1"
+            producer.send(Message("Ahead", b"b"), queue)
+            wait_until(lambda: committed() == "1")
             # nothing is committed of queues that were not consumed
             other = {**where, "queueId": (queue.queue_id + 1) % 4, "setZeroIfNotFound": "false"}
             assert (
@@ -243,7 +246,6 @@ def test_consumers_go_on_while_the_name_server_is_away(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rmqctl.network.clients.client._ROUTE_SECONDS", 0.2)
-    monkeypatch.setattr("rmqctl.network.clients.consumer._REBALANCE_SECONDS", 0.2)
     had: list[bytes] = []
 
     def take(messages: Sequence[StoredMessage], context: object) -> ConsumeStatus:
@@ -272,10 +274,10 @@ def test_consumers_go_on_while_the_name_server_is_away(
             time.sleep(0.1)
         client.close()
         consumer: Consumer | PushConsumer
+        settings = PushSettings(rebalance_seconds=0.2, first_pull_seconds=0.0, error_seconds=0.1)
         if kind == "lite":
-            consumer = Consumer(namesrv, "away", "Ahead", begin="first")
+            consumer = Consumer(namesrv, "away", "Ahead", begin="first", settings=settings)
         else:
-            settings = PushSettings(rebalance_seconds=0.2, first_pull_seconds=0.0, error_seconds=0.1)
             options = MemberOptions(begin="first")
             consumer = PushConsumer(namesrv, "away", {"Ahead": "*"}, take, settings=settings, options=options)
         stack.enter_context(consumer)
@@ -312,7 +314,8 @@ def test_a_consumer_without_a_callback_waits_for_a_broker_that_restarts(tmp_path
         consumer.close()
         assert served.end() == 0
     assert bodies == [b"before", b"after"]
-    assert [line for line in warned if "is waited for" in line] == warned[:1]
+    # for each reason once, not for each queue
+    assert 1 <= len([line for line in warned if "cannot be pulled" in line]) <= 3
 
 
 def test_a_consumer_without_a_callback_tries_for_ever(tmp_path: Path) -> None:
@@ -336,12 +339,14 @@ def test_a_consumer_without_a_callback_tries_for_ever(tmp_path: Path) -> None:
         with pytest.raises(BrokerError, match="topic"):
             limited.poll(30)
         assert consumer.poll(0.5) == []
+        wait_until(lambda: any("cannot be pulled" in line for line in warned))
         # long after
-        assert consumer._failing_since is not None
-        consumer._failing_since -= 3600
+        for pulls in consumer._pulls.failing():
+            pulls.failing_since -= 3600
         assert consumer.poll(0.5) == []
-        assert len(warned) == 1
-        assert warned[0].endswith("it is waited for")
+        # a commit may have been due meanwhile
+        (line,) = (line for line in warned if "is not committed" not in line)
+        assert "cannot be pulled" in line
         for _ in range(8):
             producer.send(Message("Ahead", b"after"))
         until = time.monotonic() + 30
@@ -398,7 +403,10 @@ def test_an_offset_that_was_set_is_not_overwritten_at_the_end(tmp_path: Path) ->
                 bodies += [one.body for one in consumer.poll(60)]
             body = fastjson({"offsetTable": {queue: 1}})
             fields = {"topic": "Ahead", "group": "set"}
-            consumer._asked(served.address, RemotingCommand(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body))
+            reset = RemotingCommand(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body)
+            answered = consumer._asked(served.address, reset)
+            assert isinstance(answered, Future)
+            assert answered.result(60).code == ResponseCode.SUCCESS
         asking = Client(served.namesrv)
         where = {"consumerGroup": "set", "topic": "Ahead", "queueId": queue.queue_id}
         answer = asking.ask(served.address, *with_header(RequestCode.QUERY_CONSUMER_OFFSET, where))
@@ -411,14 +419,14 @@ def test_a_queue_that_cannot_be_asked_keeps_back_no_others(tmp_path: Path, monke
     with serving_here(tmp_path / "store", CONFIG, {}) as served, Producer(served.namesrv) as producer:
         queue = producer.send(Message("Ahead", b"a")).queue
         with Consumer(served.namesrv, "on", "Ahead", begin="first") as consumer:
-            pull = consumer._pull
+            request = consumer._pulls._request
 
-            def some(one: MessageQueue, offset: int) -> object:
-                if one != queue:
+            def some(pulls: QueuePulls) -> RemotingCommand:
+                if pulls.queue != queue:
                     raise RemoteError("no route to the broker")
-                return pull(one, offset)
+                return request(pulls)
 
-            monkeypatch.setattr(consumer, "_pull", some)
+            monkeypatch.setattr(consumer._pulls, "_request", some)
             found: list[bytes] = []
             until = time.monotonic() + 20
             while not found and time.monotonic() < until:

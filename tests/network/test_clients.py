@@ -142,7 +142,7 @@ def test_members_of_a_group_share_the_queues(cluster: Cluster) -> None:
 
 def _own(consumer: Consumer) -> list[int]:
     """The queues of its own topic that a member has."""
-    return [queue.queue_id for queue in consumer._offsets if queue.topic == consumer.topic]
+    return [queue.queue_id for queue in consumer.queues if queue.topic == consumer.topic]
 
 
 def test_what_has_a_time_comes_at_its_time(cluster: Cluster) -> None:
@@ -343,5 +343,5 @@ def test_queues_nearby_go_to_the_members_of_their_room() -> None:
         "west-1": [("west-a", 0), ("west-a", 1), ("west-b", 0), ("west-b", 1), ("north-b", 1)],
     }
     assert allocate(queues, members, "west-2") == []
-    with pytest.raises(UsageError, match="'nowhere' is in no machine room"):
+    with pytest.raises(UsageError, match="'nowhere' has no zone"):
         allocate([MessageQueue("nowhere", 0, "T")], members, "east-1")

@@ -130,7 +130,7 @@ def test_producers_are_asked_about_transactions_when_it_is_time(writing: Stepped
 
 
 def test_a_put_waits_for_the_disk_as_long_as_it_is_to(writing: Stepped) -> None:
-    from rmqctl.network.broker.broker import PutWait
+    from rmqctl.network.remoting.requests import PutWait
 
     wait = PutWait(writing.broker.elapsed())
     wait.wait_for(ResponseCode.FLUSH_DISK_TIMEOUT, 5_000)

@@ -28,7 +28,7 @@ def test_a_group_gets_the_offsets_of_another_one(writing: Writing) -> None:
     for topic, queue_id, offset in (("T", 0, 3), ("T", 1, 4), ("U", 0, 5), ("Gone", 0, 6)):
         where: dict[str, Any] = {"consumerGroup": "from", "topic": topic, "queueId": queue_id}
         writing.ask(Request.UPDATE_CONSUMER_OFFSET, commitOffset=offset, **where)
-    writing.broker.topics.remove("Gone")
+    writing.broker.topics.remove("Gone", 0)
     clone = Request.CLONE_GROUP_OFFSET
 
     def offsets(group: str) -> dict[str, dict[int, int]]:

@@ -139,7 +139,7 @@ def test_a_broker_that_is_away_keeps_back_no_queue_of_the_others(kind: str, tmp_
         with taking.consumer:
             taking.until(lambda: len(taking.bodies) >= 4)
             assert sorted(taking.bodies) == [b"0", b"1", b"2", b"3"]
-            assert any("127.0.0.1:1 cannot be reached" in line for line in taking.said)
+            taking.until(lambda: any("127.0.0.1:1 cannot be reached" in line for line in taking.said))
 
 
 def test_a_group_that_must_not_be_joined_is_refused_when_its_broker_comes(tmp_path: Path) -> None:

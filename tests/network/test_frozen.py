@@ -81,7 +81,9 @@ def consuming(kind: str, namesrv: str, got: Counter[bytes]) -> Iterator[None]:
         def polling(consumer: Consumer) -> None:
             while not ended.is_set():
                 got.update(message.body for message in consumer.poll(0.5))
-                consumer.commit()
+                # the other broker may be frozen before it has what was consumed last
+                with contextlib.suppress(RemoteError):
+                    consumer.commit()
 
         with Consumer(namesrv, "pull", "Frozen", begin="first") as consumer:
             thread = threading.Thread(target=polling, args=(consumer,))
@@ -178,7 +180,7 @@ def test_no_poll_waits_for_a_frozen_broker(two: Two) -> None:
                     bodies += [one.body for one in consumer.poll(1)]
                 ending.enter_context(two.frozen())
                 # a broker that cannot be asked whether members came is asked first
-                consumer._changed.set()
+                consumer._share_soon()
             until = time.monotonic() + 8
             while time.monotonic() < until or (is_new and len(bodies) < COUNT):
                 assert time.monotonic() < until + LIMIT
@@ -253,19 +255,3 @@ def test_threads_that_fail_together_leave_one_name_server() -> None:
     assert len(silent) == 2
     assert client.name_servers == ["127.0.0.1:2", "127.0.0.1:1"]
     client.close()
-
-
-def test_a_broker_that_hangs_is_asked_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What asks it waits for its time-outs: others are asked in between."""
-    clock = [100.0]
-
-    def hangs(consumer: Consumer, pause: float, ends: object) -> None:
-        consumer._spent = 9.0
-        raise RemoteError("not answered")
-
-    monkeypatch.setattr(Consumer, "_round", hangs)
-    monkeypatch.setattr("rmqctl.network.clients.consumer.time.monotonic", lambda: clock[0])
-    with contextlib.closing(Consumer("127.0.0.1:1", "g", "T", joins=False)) as consumer:
-        consumer._balance_at = 1000.0
-        assert consumer.poll(0) == []
-        assert consumer._balance_at == 100 + 3 * 9

@@ -355,3 +355,16 @@ def test_levels_without_a_queue_are_not_looked_at(writing: Writing, monkeypatch:
     found = writing.ask(Request.PULL_MESSAGE, **pulling("T", 0, 1))
     assert found.code == 0
     assert b"late" in found.body
+
+
+def test_the_status_shows_how_far_delays_are_before_that_is_written(tmp_path: Path) -> None:
+    writing = Writing(tmp_path / "store")
+    try:
+        writing.send("Orders", b"x", _DELAY="1")
+        writing.step(2_000)
+        assert len(writing.stored("Orders")) == 1
+        table = writing.content(Request.GET_BROKER_RUNTIME_INFO)["table"]
+        assert table["scheduleMessageOffset_1"] == "1,1"
+        assert not (tmp_path / "store/config/delayOffset.json").exists()
+    finally:
+        writing.close()

@@ -11,7 +11,9 @@ import pytest
 
 from rmqctl.network.remoting.codec import RequestCode as Request
 from rmqctl.network.remoting.requests import FAQ
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.config.releases import RELEASES
+from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from tests.network.callers import Writing, heartbeat, pulling
 
 Make = Callable[..., Writing]
@@ -22,11 +24,11 @@ OF_5 = [name for name, release in RELEASES.items() if not release.is_of_4]
 def make(tmp_path: Path) -> Iterator[Make]:
     made: list[Writing] = []
 
-    def broker(version: str, **properties: str) -> Writing:
+    def broker(version: str, config: StoreConfig | None = None, **properties: str) -> Writing:
         class Released(Writing):
             release = RELEASES[version]
 
-        made.append(Released(tmp_path / "store", None, **properties))
+        made.append(Released(tmp_path / "store", config, **properties))
         return made[-1]
 
     yield broker
@@ -200,3 +202,19 @@ def test_names_of_topics_are_as_long_as_in_the_version(
         topicFilterType="SINGLE_TAG", topicSysFlag=0, order=False,
     )  # fmt: skip
     assert answer.remark == (remark and remark.replace("TOPIC", topic))
+
+
+@pytest.mark.parametrize("version", RELEASES)
+def test_4_has_no_timer_and_counts_what_is_put_into_its_own_topics(make: Make, version: str) -> None:
+    """A delivery time is a property like others, and the message comes at once (DefaultMessageStore of 4.9.8)."""
+    broker = make(version, config=StoreConfig(mapped_file_size_commit_log=1 << 20))
+    is_of_4 = RELEASES[version].is_of_4
+    assert broker.send("Orders", b"one", _TIMER_DELAY_SEC="3600").code == 0
+    assert [len(broker.stored(topic)) for topic in ("Orders", TIMER_TOPIC)] == ([1, 0] if is_of_4 else [0, 1])
+    figures = broker.content(Request.GET_BROKER_RUNTIME_INFO)["table"]
+    assert figures["msgPutTotalTodayNow"] == str(int(is_of_4))
+    assert broker.send("Orders", b"two", _DELAY="1").code == 0
+    figures = broker.content(Request.GET_BROKER_RUNTIME_INFO)["table"]
+    assert figures["msgPutTotalTodayNow"] == ("2" if is_of_4 else "0")
+    topics = broker.content(Request.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)["topicList"]
+    assert (TIMER_TOPIC in topics) == (not is_of_4)

@@ -231,6 +231,7 @@ def test_files_are_removed_only_where_that_is_allowed(writing: Writing) -> None:
         (Request.GET_TIMER_CHECK_POINT, {}, 1, "The checkpoint is null"),
         (Request.GET_TIMER_METRICS, {}, 1, "The timer message store is null"),
         (Request.RESUME_CHECK_HALF_MESSAGE, {"msgId": "x"}, 1, None),
+        (Request.POP_ROLLBACK, {}, 0, None),
     ],
 )
 def test_other_modes_are_off(

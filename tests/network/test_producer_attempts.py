@@ -16,6 +16,7 @@ from rmqctl.formats.message import Message
 from rmqctl.network.clients.channel import Answers
 from rmqctl.network.clients.client import BrokerError
 from rmqctl.network.clients.producer import Producer, ProducerSettings
+from rmqctl.network.clients.producing import sender
 from rmqctl.network.remoting.codec import RESPONSE_FLAG, RemotingCommand, RequestCode, ResponseCode, fastjson
 
 LIMIT = 60.0
@@ -266,12 +267,38 @@ def test_waiting_counts_against_the_time_out() -> None:
         assert given[0] < LIMIT - 0.2
 
 
-def test_without_the_setting_nothing_bounds_asynchronous_sends() -> None:
+def test_the_limits_are_those_of_the_version() -> None:
+    brokers = Brokers(scripted({A: None, B: None}))
+    with brokers.producer("new", client_version="5.5.0", enable_backpressure_for_async_mode=True) as producer:
+        futures = [producer.send_soon(Message("T", b"x"), seconds=LIMIT) for _ in range(1024)]
+        assert refusal(producer, b"x") == "send message tryAcquire semaphoreAsyncNum timeout"
+        _answer_all(brokers)
+        assert {future.result(LIMIT).status for future in futures} == {"SEND_OK"}
+
+
+def test_without_the_setting_the_limits_are_those_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender, "UNASKED_NUMBER", 50)
     brokers = Brokers(scripted({A: None, B: None}))
     with brokers.producer("free", back_pressure_for_async_send_num=10) as producer:
         futures: Sequence[Any] = [producer.send_soon(Message("T", b"x"), seconds=LIMIT) for _ in range(50)]
+        assert refusal(producer, b"x") == "invokeAsyncImpl tryAcquire semaphore timeout"
         _answer_all(brokers)
         assert {future.result(LIMIT).status for future in futures} == {"SEND_OK"}
+
+
+def test_without_the_setting_one_message_may_be_larger_than_all_bytes_in_flight(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sender, "UNASKED_SIZE", 100)
+    brokers = Brokers(scripted({A: None, B: None}))
+    with brokers.producer("large") as producer:
+        large = producer.send_soon(Message("T", b"x" * 1000), seconds=LIMIT)
+        assert refusal(producer, b"x") == "send message tryAcquire semaphoreAsyncSize timeout"
+        _answer_all(brokers)
+        assert large.result(LIMIT).status == "SEND_OK"
+        next_one = producer.send_soon(Message("T", b"x"), seconds=LIMIT)
+        _answer_all(brokers)
+        assert next_one.result(LIMIT).status == "SEND_OK"
 
 
 def _answer_all(brokers: Brokers) -> None:

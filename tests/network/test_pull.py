@@ -162,7 +162,7 @@ def test_a_subscription_that_the_broker_has_not_heard_of_yet_is_asked_for(asking
 
 def test_an_end_of_a_queue_is_waited_at_if_the_client_bears_it(asking: Asking) -> None:
     held = asking.suspended(Request.PULL_MESSAGE, **pulling("Events", 3, 30, sysFlag=6, suspendTimeoutMillis=15_000))
-    assert (held.seconds, held.key) == (15, ("Events", 3))
+    assert (held.seconds, held.keys) == (15, (("Events", 3),))
     answer = held.answer()
     assert (answer.code, answer.opaque, answer.flag, answer.fields["nextBeginOffset"]) == (19, 9, 1, "30")
     longest = asking.suspended(

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from rmqctl.network.broker.broker import PutWait
 from rmqctl.network.ha.master import IN_SYNC_BYTES, Slave
 from rmqctl.network.nameserver import SERVICES, NameServer
 from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode
-from rmqctl.network.remoting.requests import Awaited, Processor, Promised
+from rmqctl.network.remoting.requests import Awaited, Processor, Promised, PutWait
 from rmqctl.store.config.config import StoreConfig
-from tests.network.callers import Peer, Writing, wait_for_end
+from tests.network.callers import Peer, Writing, popped, wait_for_end
 
 CONFIG = StoreConfig(mapped_file_size_commit_log=1 << 20, timer_wheel_enable=False, broker_role="SYNC_MASTER")
 
@@ -207,3 +206,40 @@ def test_a_wait_that_is_over_holds_on_to_nobody() -> None:
     assert listener() is None
     wait.add_done_callback(told.append)
     assert told == [wait, wait]
+
+
+@pytest.mark.parametrize("disk", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+@pytest.mark.parametrize("has_slave", [False, True])
+def test_pops_and_acknowledgements_wait_like_sends(tmp_path: Path, disk: str, has_slave: bool) -> None:
+    broker = _made(tmp_path, CONFIG._replace(flush_disk_type=disk, timer_wheel_enable=True))
+    slave = _slave(broker, 0) if has_slave else None
+
+    def settled(reply: Any) -> RemotingCommand:
+        if isinstance(reply, RemotingCommand):
+            assert slave is None
+            assert disk == "ASYNC_FLUSH"
+            return reply
+        if slave is not None:
+            broker.store.flush()
+            assert not reply.done.done()
+            broker.master.slaves.acknowledge(slave, broker.master.log_end)
+        wait_for_end(reply.done)
+        answer: RemotingCommand = reply.answer()
+        return answer
+
+    settled(_put(broker))
+    broker.store.wait_for_dispatch()
+    fields: dict[str, Any] = {"consumerGroup": "g", "topic": "T", "queueId": 0, "invisibleTime": 60_000, "pollTime": 0}
+    found = settled(broker.reply(RequestCode.POP_MESSAGE, maxMsgNums=1, initMode=0, order=False, bornTime=0, **fields))
+    # a checkpoint that is on no slave counts all the same, as at RocketMQ's brokers
+    ((message, topic, handle),) = popped(found, "g")
+    ack: dict[str, Any] = {
+        "consumerGroup": "g",
+        "topic": topic,
+        "queueId": 0,
+        "offset": message.queue_offset,
+        "extraInfo": handle,
+    }
+    assert settled(broker.reply(RequestCode.ACK_MESSAGE, **ack)).code == 0
+    assert broker.master.pop.records.in_flight(("g", "T", 0)) == 0
+    broker.close()

@@ -46,7 +46,7 @@ def test_a_request_gets_its_reply(reached: tuple[str, object]) -> None:
         got: list[bytes] = []
 
         def serve() -> None:
-            with Consumer(namesrv, "serves", "Ask", begin="first", dial=dial) as consumer:  # type: ignore[arg-type]
+            with Consumer(namesrv, "serves", "Ask", begin="first", dial=dial) as consumer:
                 until = time.monotonic() + 60
                 while len(got) < 3 and time.monotonic() < until:
                     for message in consumer.poll(1):

@@ -210,7 +210,7 @@ def test_pulls_that_wait_hear_of_messages_they_want(writing: Writing) -> None:
     writing.store.wait_for_dispatch()
     waiting: dict[str, Any] = pulling("T", 0, 1, sysFlag=6, subscription="b")
     held = writing.suspended(Request.PULL_MESSAGE, **waiting)
-    assert held.key == ("T", 0)
+    assert held.keys == (("T", 0),)
     assert not held.is_news()
     writing.send("T", b"second", _TAGS="a")
     writing.store.wait_for_dispatch()

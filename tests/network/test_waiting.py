@@ -49,7 +49,7 @@ def _hold(waiting: Waiting, loop: _Loop, reply: Suspended, deliver: Deliver) -> 
 
 
 def _suspended(seconds: float, topic: str = "T") -> Suspended:
-    return Suspended(seconds, (topic, 0), lambda: _ANSWER)
+    return Suspended(seconds, ((topic, 0),), lambda: _ANSWER)
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.02, 0.1, 14.97, 15.0, 30.0])

@@ -8,8 +8,7 @@ import pytest
 
 from rmqctl.pipeline import splits as over_splits
 from rmqctl.pipeline.engine import LocalEngine
-from rmqctl.pipeline.jobs.check import check_with
-from rmqctl.pipeline.jobs.check_parts import CheckOrder, check_splits
+from rmqctl.pipeline.jobs.check import CheckOrder, check_splits, check_with
 from rmqctl.pipeline.splits import (
     SPLIT_SIZE,
     WHOLE_FILES,

@@ -15,8 +15,8 @@ from pyspark.errors import PySparkRuntimeError
 from rmqctl.formats.errors import CorruptError, EngineError, RmqctlError, UnsupportedError
 from rmqctl.pipeline.spark_engine import run_job
 from rmqctl.pipeline.splits import SplitEdgeError
-from rmqctl.pipeline.sql.errors import QueryError, query_error
 from rmqctl.pipeline.sql.spark import StoreSql, _needs
+from rmqctl.pipeline.sql.stores import QueryError, query_error
 from tests.goldens import GoldenStore, tree_state, truth
 from tests.opened import store_path
 
@@ -59,21 +59,10 @@ def test_every_view_answers_on_a_broken_store(spark: SparkSession) -> None:
     assert len(_answer(sql, "select topic, log_messages from topics")) == 12
 
 
+# of statements that both engines know tests/pipeline/embedded/test_both_engines.py has the same answers
 QUERIES = [
-    "select count(*) from messages",
-    "select 1 where (select count(*) from messages) = 2500",
-    "select tags from messages where 1 = 1 or body is null",
-    "select topic from messages where physical_offset in (select physical_offset from consumequeue where size > 5000)",
-    "select a.topic, b.tags from messages a join messages b using (unique_key) where a.size > 3000",
-    "select topic from messages union all select cast(queue_id as string) from consumequeue",
-    "select topic, sum(size) over (partition by queue_id order by physical_offset) from messages where size > 2000",
-    "with big as (select * from messages where size > 3000) select tags, count(*) from big group by all",
-    "select * except (body, properties, stored_body) from messages where size > 4000",
-    "select explode(keys) from messages where queue_id = 3",
     "from messages |> where size > 4000 |> aggregate count(*) group by topic",
     "select count(distinct topic), max(struct(size, msg_id)) from messages",
-    "select topic, (select max(size) from messages m where m.topic = t.topic) from topics t",
-    "table topics",
 ]
 
 

@@ -28,19 +28,40 @@ import pyarrow.parquet
 from rmqctl.formats.compression import compress, decompress
 from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.errors import RmqctlError
+from rmqctl.formats.layouts import ROCKSDB_BATCH
 from rmqctl.formats.message import FrameDamage, StoredMessage, decode_message
 from rmqctl.messages.message_source import message_source
 from rmqctl.network.remoting.codec import FrameDecoder, RemotingCommand, encode_frame
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.times import parse_span, parse_time
 from rmqctl.store.check.cross import ScrubState, load_state, save_state
+from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.options import ChangeOptions, Events
+from rmqctl.store.pop.records import (
+    ACK_TAG,
+    BATCH_ACK_TAG,
+    CHECKPOINT_TAG,
+    RecordError,
+    doubts,
+    doubts_of_entry,
+    kv_entry,
+    ordered_pop,
+    parsed,
+    revive_record,
+)
+from rmqctl.store.rocksdb.coding import MalformedError
+from rmqctl.store.rocksdb.database import Database, batch_entries
+from rmqctl.store.rocksdb.manifest import manifest_edits
+from rmqctl.store.rocksdb.message_storage import index_row
+from rmqctl.store.rocksdb.records import RecordReader
+from rmqctl.store.rocksdb.table import SortedTable, block_pairs
 from rmqctl.store.salvage.salvage import salvage
 from rmqctl.store.store_files import read_checkpoint
 from tests.proof import small_store
 from tests.proof.proving import Case
 from tests.rmqctl.looking import run
+from tests.store.rocksdb.stores import unpacked
 
 _MOST_SECONDS = 10.0
 _MOST_BYTES = 256 << 20
@@ -118,6 +139,10 @@ def readers(folder: Path) -> Iterator[dict[str, Reader]]:
                 root, messages, root / "consumequeue", root / "consumequeue_ext", root / "index"
             ),
             "configuration": _in_place(root, messages, root / "config"),
+            "timer": _in_place(root, messages, root / "timerlog", root / "config/timercheck", root / "timerwheel"),
+            "pop": Reader(_POP_RECORDS, _read_pop, 100),
+            "rocksdb": _rocksdb(unpacked(ROCKSDB_STORE, folder)),
+            "rocksdb-parts": Reader(_rocksdb_parts(folder / ROCKSDB_STORE), _read_rocksdb_parts, 100),
             "journal": _in_place(root, messages, folder / "store.rmqctl"),
             "check-state": _check_state(root, folder / "state"),
             "config-json": Reader(configuration, functools.partial(_read_configuration, folder / "checkpoint"), 100),
@@ -130,7 +155,8 @@ def readers(folder: Path) -> Iterator[dict[str, Reader]]:
 
 
 def _files(*folders: Path) -> list[Path]:
-    found = itertools.chain.from_iterable(folder.rglob("*") for folder in folders)
+    """Files that hold anything, of folders or named alone."""
+    found = itertools.chain.from_iterable([folder, *folder.rglob("*")] for folder in folders)
     return sorted(path for path in found if path.is_file() and path.stat().st_size)
 
 
@@ -171,7 +197,91 @@ _LOOKS: tuple[Callable[[MessageStore, StoredMessage], object], ...] = (
     lambda store, _: store.predict(),
     lambda store, _: store.undo(change=ChangeOptions(dry_run=True)),
     lambda store, _: store.recover(change=ChangeOptions(dry_run=True)),
+    lambda store, _: list(store.delays(events=Events(damage=lambda _: None))),
 )
+
+# what a RocksDB holds, and records of POP: with their checksums, and as they are behind these
+
+ROCKSDB_STORE = "rocksdb-store55"
+_ROCKSDB_LOOKS: tuple[Callable[[MessageStore], object], ...] = (
+    lambda store: list(store.check()),
+    lambda store: list(store.halves(events=Events(damage=lambda _: None))),
+    lambda store: list(store.due(events=Events(damage=lambda _: None))),
+    lambda store: store.query("Events", "all", scan=True),
+    lambda store: store.info(walk_log=False),
+)
+
+
+def _rocksdb(root: Path) -> Reader:
+    """A file of `rocksdbstore/` in its place; an input's first two bytes say which it is and what reads it."""
+    shutil.rmtree(root / "index")  # its keys are in the RocksDB alone
+    files = _files(root / "rocksdbstore")
+    sound = [path.read_bytes() for path in files]
+
+    def read(data: bytes) -> None:
+        place = int.from_bytes(data[:1]) % len(files)
+        files[place].write_bytes(data[2:])
+        try:
+            with MessageStore.open(root) as store:
+                look = _ROCKSDB_LOOKS[int.from_bytes(data[1:2]) % len(_ROCKSDB_LOOKS)]
+                ours_only(functools.partial(look, store))
+        finally:
+            files[place].write_bytes(sound[place])
+
+    looks = range(len(_ROCKSDB_LOOKS))
+    return Reader([bytes((place, how)) + data for place, data in enumerate(sound) for how in looks], read, 10)
+
+
+def _rocksdb_parts(root: Path) -> list[bytes]:
+    """Blocks of tables and edits of the manifest as they are without checksums."""
+    database = Database(root / "rocksdbstore")
+    tables = [SortedTable(root / "rocksdbstore" / one.name, one.size, Descriptors()) for one in database.tables()]
+    blocks = [b"b" + table.block(handle) for table in tables for _, handle in table.blocks]
+    edits = [b"e" + record.data for record in RecordReader(database.manifest.path, 0)]
+    batch = ROCKSDB_BATCH.struct.pack(7, 2) + b"\1\3key\5value" + b"\5\2\3key\5value" + b"\x0f\1a\1b"
+    return [*blocks, *edits, b"w" + batch, b"i" + bytes(8) + b"@Topic@K@key@unique@" + bytes(8)]
+
+
+def _read_rocksdb_parts(data: bytes) -> None:
+    with contextlib.suppress(MalformedError):
+        match data[:1]:
+            case b"b":
+                list(block_pairs(data[1:]))
+            case b"e":
+                list(manifest_edits(data[1:]))
+            case b"w":
+                list(batch_entries(data[1:]))
+            case _:
+                index_row(data[1:], bytes(8))
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        list(RecordReader(Path(file.name), 0))
+
+
+_POP_RECORDS = [
+    b'c{"bm":0,"bn":"b","c":"g","d":[0,1,3],"it":60000,"n":3,"pt":17,"q":1,"ro":0,"rp":"0","so":5,"sp":false,"t":"T"}',
+    b'a{"ao":5,"bn":"b","c":"g","pt":17,"q":1,"so":5,"t":"T"}',
+    b'b{"ao":-1,"aol":[5,6],"bn":"b","c":"g","pt":17,"q":1,"so":5,"t":"T"}',
+    b'k{"popTime":17,"groupId":"g","topicId":"T","queueId":1,"retryFlag":0,"invisibleTime":5,"offset":3,"attemptTimes":0}',
+    b'o{"o":[5,1],"popTime":17,"i":60000,"cm":1,"l":17,"a":"x","ot":{"5":17},"oc":{"5":1}}',
+]
+
+
+def _read_pop(data: bytes) -> None:
+    body = data[1:]
+    with contextlib.suppress(RecordError):
+        match data[:1]:
+            case b"k":
+                entry = kv_entry(body)
+                doubts_of_entry(entry.key(), entry)
+            case b"o":
+                ordered_pop(parsed(body))
+            case kind:
+                tag = {b"c": CHECKPOINT_TAG, b"a": ACK_TAG}.get(kind, BATCH_ACK_TAG)
+                record = revive_record(tag, body)
+                if record is not None:
+                    doubts(record, 17)
 
 
 def _read_frames(data: bytes) -> None:

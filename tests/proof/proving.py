@@ -112,8 +112,8 @@ def prove(
         try:
             work(place)
         except Exception as error:
-            told = f"{type(error).__name__}: {error}"
-            failures.append(f"{case}: {told[:2000]}\n  again: {replay(name, seed, count, case)}")
+            told = _cut(f"{type(error).__name__}: {error}")
+            failures.append(f"{case}: {told}\n  again: {replay(name, seed, count, case)}")
             if only is not None:
                 raise
         finally:
@@ -124,6 +124,11 @@ def prove(
         if len(failures) >= most_failures:
             break
     return Outcome(tried, time.monotonic() - begun, failures)
+
+
+def _cut(told: str) -> str:
+    """What an error says, its middle left out where it is long: what was seen comes first, the steps to it last."""
+    return told if len(told) <= 4000 else f"{told[:1500]} … {told[-2500:]}"
 
 
 def prove_in_processes(

@@ -23,8 +23,8 @@ from rmqctl.store.log import append as log_flush
 from rmqctl.store.log.append import FlushService
 from rmqctl.store.queues import queue_table as queue_flush
 from rmqctl.store.write import writer
+from rmqctl.store.write.dispatch import QueueFlushService
 from rmqctl.store.write.opening import unmark
-from rmqctl.store.write.services import QueueFlushService
 from rmqctl.store.write.writer import StoreWriter
 from tests import quick
 from tests.proof.crash.cases import cases_of

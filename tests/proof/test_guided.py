@@ -6,10 +6,12 @@ import os
 import shlex
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
 
+from tests import quick
 from tests.processes import ROOT, run
 from tests.proof import guided
 from tests.proof.changes import Mutant, build
@@ -23,9 +25,10 @@ needs_atheris = pytest.mark.skipif(not guided.is_possible(), reason="there is no
 @pytest.mark.thorough
 @pytest.mark.timeout(1800)
 def test_nothing_but_an_error_of_ours_comes_out(tmp_path: Path) -> None:
-    """A sixth of the readers: each takes longer to begin than to be led; `make proof` leads all of them."""
-    outcome = prove("guided", PROOFS["guided"].in_ci, 1, tmp_path, share=(0, 6))
-    assert outcome.tried == len(guided.READERS[::6])
+    """A twelfth of the readers, drawn: each takes longer to begin than to be led; `make proof` leads all of them."""
+    first = zlib.crc32(f"guided {quick.seed}".encode()) % 12
+    outcome = prove("guided", PROOFS["guided"].in_ci, 1, tmp_path, share=(first, 12))
+    assert outcome.tried == len(guided.READERS[first::12]) > 0
     assert not outcome.failures, "\n".join(outcome.failures)
 
 
@@ -46,11 +49,11 @@ def test_without_atheris_it_says_that_nothing_is_tried(
 @pytest.mark.thorough
 @pytest.mark.timeout(1800)
 def test_a_mistake_that_no_lot_finds(tmp_path: Path) -> None:
-    """It is behind three letters, one after the other, which no sample has."""
+    """It is behind two letters, one after the other, which no sample has."""
     path = "formats/compression.py"
     source = (ROOT / path).read_bytes()
     begin = source.index(b"        if kind == COMPRESSION_LZ4:")
-    letters = b" and ".join(b'body[%d:%d] == b"%c"' % (at, at + 1, letter) for at, letter in enumerate(b"rmq"))
+    letters = b" and ".join(b'body[%d:%d] == b"%c"' % (at, at + 1, letter) for at, letter in enumerate(b"rm"))
     careless = b'        if %s:\n            raise LookupError("careless")\n' % letters
     changed = tmp_path / "changed"
     changed.mkdir()
@@ -60,7 +63,7 @@ def test_a_mistake_that_no_lot_finds(tmp_path: Path) -> None:
         environment = os.environ | {"PYTHONPATH": str(folder), "XDG_CACHE_HOME": str(tmp_path / "cache")}
         return run([sys.executable, "-m", *map(str, arguments)], seconds=1600, cwd=folder, env=environment)
 
-    lot = proof("tests.proof", "fuzz", "--count", 1000, "--processes", 1, folder=changed)
+    lot = proof("tests.proof", "fuzz", "--count", 100, "--processes", 1, folder=changed)
     assert lot.returncode == 0, lot.stderr
     # it ends when the mistake is found: after seconds, on a busy machine after minutes
     led = proof("tests.proof", "guided", "--count", 1200, "--processes", 1, "--only", "compression", folder=changed)
@@ -69,7 +72,7 @@ def test_a_mistake_that_no_lot_finds(tmp_path: Path) -> None:
     [again] = [line.partition("again: ")[2] for line in led.stderr.splitlines() if "its input again:" in line]
     python, option, *rest = shlex.split(again)
     assert (python, option) == ("python", "-m")
-    assert Path(rest[-1]).read_bytes().startswith(b"rmq")
+    assert Path(rest[-1]).read_bytes().startswith(b"rm")
     assert "LookupError: careless" in proof(*rest, folder=changed).stderr
     mended = proof(*rest, folder=ROOT)
     assert (mended.returncode, mended.stdout) == (0, "nothing but an error of ours came out\n")

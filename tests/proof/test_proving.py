@@ -15,6 +15,7 @@ from tests import processes
 from tests.proof.proving import PROOFS, Case, Outcome, Proof, prove, prove_in_processes
 
 _tried: list[int] = []
+_said = "seven"
 
 
 def cases(seed: int, count: int) -> Iterator[Case]:
@@ -27,7 +28,7 @@ def _try(number: int, place: Path) -> None:
     assert list(place.iterdir()) == []
     (place / "left").touch()
     _tried.append(number)
-    assert number != 7, "seven"
+    assert number != 7, _said
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +55,14 @@ def test_what_fails_is_told_with_the_command_that_tries_it_again(tmp_path: Path)
     with pytest.raises(AssertionError, match="seven"):
         prove("counting", 20, 5, tmp_path, only="5 7")
     assert _tried[20:] == [7]
+
+
+def test_a_long_error_keeps_its_beginning_and_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "_said", f"first {'-' * 100_000} last")
+    (failure,) = prove("counting", 20, 5, tmp_path).failures
+    assert len(failure) < 5000
+    assert "first -" in failure
+    assert "- last" in failure
 
 
 def test_it_ends_where_too_many_fail(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rmqctl.commands.look.query as query_module
-from rmqctl import quick
+from rmqctl import start
 from rmqctl.finding import Question
-from rmqctl.opening import StoreLocation, locate_store
+from rmqctl.opening import COMPLETION_VARIABLE, StoreLocation, locate_store
 from rmqctl.output.output import Output
 from tests.goldens import truth
 from tests.opened import store_path
@@ -58,7 +58,7 @@ def by_click(arguments: list[str], got: list[Any]) -> tuple[StoreLocation, str, 
     return got[0]  # type: ignore[no-any-return]  # it is whatever the fake was given
 
 
-def meaning(short: quick.Short) -> tuple[StoreLocation, str, Question]:
+def meaning(short: start.Short) -> tuple[StoreLocation, str, Question]:
     location = locate_store(None if short.store is None else Path(short.store), None)
     return location, "json" if short.as_json else "table", short.wanted
 
@@ -73,7 +73,7 @@ def test_what_is_understood_is_what_click_makes_of_it(
         monkeypatch.delenv("RMQCTL_STORE", raising=False)
         if variable is not None:
             monkeypatch.setenv("RMQCTL_STORE", variable)
-        short = quick.understood(["query", *arguments])
+        short = start.understood(["query", *arguments])
         if short is not None:
             assert meaning(short) == by_click(arguments, clicked)
 
@@ -92,7 +92,7 @@ def test_plain_lookups_are_understood(
     arguments: list[str], clicked: list[tuple[StoreLocation, str, Question]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("RMQCTL_STORE", raising=False)
-    short = quick.understood(["query", *arguments])
+    short = start.understood(["query", *arguments])
     assert short is not None
     assert meaning(short) == by_click(arguments, clicked)
 
@@ -116,12 +116,12 @@ def test_plain_lookups_are_understood(
     ],
 )
 def test_all_else_is_left_to_click(arguments: list[str]) -> None:
-    assert quick.understood(arguments) is None
+    assert start.understood(arguments) is None
 
 
 def test_completion_is_left_to_click(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(quick.COMPLETION_VARIABLE, "bash_complete")
-    assert quick.understood(["query", "-i", "7F"]) is None
+    monkeypatch.setenv(COMPLETION_VARIABLE, "bash_complete")
+    assert start.understood(["query", "-i", "7F"]) is None
 
 
 def started(*arguments: object, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -212,7 +212,7 @@ def test_its_failures_are_those_of_every_command(tmp_path: Path) -> None:
     assert absent.stderr.startswith(f"rmqctl: {tmp_path}/none: there is no such directory\n")
     unknown = started("query", "-o", ROW["phyOffset"] + 1, "-s", store_path("clean"))
     assert unknown.returncode == 1
-    assert "it lies inside the message of" in unknown.stderr
+    assert "it is inside the message of" in unknown.stderr
 
 
 @pytest.mark.parametrize("verb", [["sql", "select count(*) as n from messages"], ["stats"]], ids=["sql", "stats"])

@@ -16,7 +16,7 @@ from rmqctl.formats.message import Message
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.native.put import OrdinaryPuts
-from rmqctl.store.write import known, put, writer
+from rmqctl.store.write import put, writer
 from rmqctl.store.write.put import PutResult
 from tests.formats.frames import new_message
 from tests.store.native.forms import plain_form
@@ -61,7 +61,7 @@ def plain_puts() -> Iterator[None]:
     """Stores that are opened meanwhile put in the plain form, whatever else this process uses."""
     form = plain_form("put")
     with pytest.MonkeyPatch.context() as patch:
-        for module in (known, put, writer):
+        for module in (put, writer):
             for name in ("KnownTopic", "NextOffset", "OrdinaryPuts", "PutParts", "PutState"):
                 patch.setattr(module, name, getattr(form, name), raising=False)
         yield

@@ -18,7 +18,7 @@ from rmqctl.store.config.config import (
     read_broker_conf,
     read_properties,
 )
-from rmqctl.store.notices import tell_notices
+from rmqctl.store.options import tell_notices
 from tests.goldens import GOLDENS, GoldenStore, broker_conf, properties
 from tests.quick import goldens_of
 from tests.rmqctl.looking import run
@@ -80,7 +80,7 @@ def test_defaults_are_rocketmqs() -> None:
         ("mappedFileSizeCommitLog=0", "no file can have this size"),
         ("mappedFileSizeCommitLog=4294967296", "larger than a broker's numbers"),
         ("messageIndexEnable=yes", "takes it for false"),
-        ("flushDiskType=FAST", "none of SYNC_FLUSH"),
+        ("flushDiskType=FAST", "not one of SYNC_FLUSH"),
         ("fileReservedTime=a day", "its default, 72"),
         ("fileReservedTime=-1", "goes by the default"),
         ("mappedfilesizecommitlog=65536", "the key is mappedFileSizeCommitLog"),
@@ -106,7 +106,7 @@ def test_a_byte_order_mark_hides_the_first_key(tmp_path: Path) -> None:
     (tmp_path / "broker.conf").write_bytes(b"\xef\xbb\xbfstorePathRootDir=/a\nmaxIndexNum=7\n")
     properties = read_properties(tmp_path / "broker.conf")
     assert config_from_properties(properties) == StoreConfig(max_index_num=7)
-    assert "does not see storePathRootDir" in odd_settings(properties)[0]
+    assert "do not recognise storePathRootDir" in odd_settings(properties)[0]
 
 
 def test_an_escape_that_java_refuses(tmp_path: Path) -> None:

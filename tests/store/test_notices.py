@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqctl.store.notices import notice, tell_notices
+from rmqctl.store.options import notice, tell_notices
 
 
 def test_each_listener_is_told_once() -> None:

@@ -179,7 +179,7 @@ def test_exports_say_what_they_need(written: Path, tmp_path: Path) -> None:
             store.export(tmp_path / "all.parquet", lines=MessageLines(["topic"]))
         with pytest.raises(UsageError, match="says no format"):
             store.export(tmp_path / "all")
-        with pytest.raises(RefusedError, match="in the store"):
+        with pytest.raises(RefusedError, match="inside the store"):
             store.export(Target(written / "all.parquet", "parquet"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.address_space import NEEDED_MIB
 from rmqctl.formats.message import Message
+from rmqctl.start import NEEDED_MIB
 from rmqctl.store import MessageStore
 from rmqctl.store.config.config import StoreConfig
 from tests.quick import sample

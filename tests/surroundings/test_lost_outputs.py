@@ -82,6 +82,7 @@ CASES = {
     "log": Case("clean", "log -s STORE --prune -y", "what 1 change kept was removed", _truncated),
     "snapshot": Case("clean", "snapshot NEW -s STORE", "new was made"),
     "salvage": Case("clean", "salvage STORE --to NEW", "new was made"),
+    "twin": Case("clean", "twin STORE NEW --anonymise", "new was made"),
     "dlq redrive": Case("broker-real", "dlq redrive -s STORE -g g-retry -y", "33 messages were stored, up to physical"),
     "offsets set": Case(
         "broker-real", "offsets set -s STORE -g g-retry -t Events -q 0 -o 1", "the offsets were changed"

@@ -41,7 +41,7 @@ class Publish:
         self._turn = itertools.count(random.randrange(1 << 20))
 
     def next(self, *accepts: Accepts) -> MessageQueue | None:
-        """Return the next queue that all of `accepts` take, None where there is none."""
+        """Return the next queue that all of `accepts` take, None without one."""
         for _ in self.queues:
             queue = self.queues[next(self._turn) % len(self.queues)]
             if all(accept(queue) for accept in accepts):
@@ -297,7 +297,7 @@ def by_random() -> Select:
 
 
 def by_machine_room(rooms: Collection[str]) -> Select:
-    """Return a selector of queues in turn, of brokers named `room@name` with a room of `rooms`.
+    """Return a selector of queues in turn, of brokers named `zone@name` with a zone of `rooms`.
 
     RocketMQ's own SelectMessageQueueByMachineRoom selects nothing, and its sends fail. Names of brokers are read as its
     consumers do (AllocateMessageQueueByMachineRoom).

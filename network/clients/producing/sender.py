@@ -17,38 +17,54 @@ from rmqctl.network.clients.producing.routing import BrokerUnknownError, FaultSt
 from rmqctl.network.clients.producing.settings import ProducerSettings
 from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode
 from rmqctl.network.remoting.headers import QueueHeader
+from rmqctl.store.config.releases import RELEASES
 
 # Limits of asynchronous sends: how many and how many bytes may be on their way (executeAsyncMessageSend).
 
 LEAST_NUMBER, LEAST_SIZE = 10, 1 << 20
 
+# Without enableBackpressureForAsyncMode the limit in number is that of RocketMQ's connections
+# (NettySystemConfig#CLIENT_ASYNC_SEMAPHORE_VALUE). They have none in bytes, and end with their heap.
+
+UNASKED_NUMBER, UNASKED_SIZE = 65_535, 100 << 20
+
 
 class AsyncLimits:
-    """Limits of one producer, where its settings want any (enableBackpressureForAsyncMode). Safe for threads."""
+    """Limits of one producer: those of its settings with enableBackpressureForAsyncMode. Safe for threads."""
 
     def __init__(self, settings: ProducerSettings) -> None:
-        self._is_on = settings.enable_backpressure_for_async_mode
-        self._number = _Permits(max(settings.back_pressure_for_async_send_num, LEAST_NUMBER))
-        self._size = _Permits(max(settings.back_pressure_for_async_send_size, LEAST_SIZE))
+        number, self._most = UNASKED_NUMBER, UNASKED_SIZE
+        self._number_refusal = "invokeAsyncImpl tryAcquire semaphore timeout"
+        if settings.enable_backpressure_for_async_mode:
+            number = settings.back_pressure_for_async_send_num
+            if number < 0:
+                number = RELEASES[settings.client_version].async_sends
+            number = max(number, LEAST_NUMBER)
+            self._most = max(settings.back_pressure_for_async_send_size, LEAST_SIZE)
+            self._number_refusal = "send message tryAcquire semaphoreAsyncNum timeout"
+        self._takes_larger = not settings.enable_backpressure_for_async_mode
+        self._number = _Permits(number)
+        self._size = _Permits(self._most)
 
     def acquire(self, size: int, until: float) -> None:
         """Wait until a message of `size` bytes may be sent; `until`: a monotonic time in s.
 
         Raises: RemoteError, with RocketMQ's message, where that is not so in time.
         """
-        if not self._is_on:
-            return
         if not self._number.acquire(1, until):
-            raise RemoteError("send message tryAcquire semaphoreAsyncNum timeout")
-        if not self._size.acquire(size, until):
+            raise RemoteError(self._number_refusal)
+        if not self._size.acquire(self._counted(size), until):
             self._number.release(1)
             raise RemoteError("send message tryAcquire semaphoreAsyncSize timeout")
 
     def release(self, size: int) -> None:
         """Note that a message of `size` bytes has its result."""
-        if self._is_on:
-            self._size.release(size)
-            self._number.release(1)
+        self._size.release(self._counted(size))
+        self._number.release(1)
+
+    def _counted(self, size: int) -> int:
+        """A message that is larger than a limit that no setting asked for is sent alone."""
+        return min(size, self._most) if self._takes_larger else size
 
 
 class _Permits:
@@ -269,8 +285,8 @@ class Sender:
 
     def send_soon(self, outgoing: Outgoing, chosen: MessageQueue | None, seconds: float) -> Future[SendResult]:
         """Send, and return the future of the result. A broker that cannot be reached, or is lost, is retried with
-        another one, within `seconds` in all; an answer is not (onExceptionImpl). With backpressure the caller waits
-        while too much is on its way."""
+        another one, within `seconds` in all; an answer is not (onExceptionImpl). The caller waits while too much is
+        on its way."""
         until, size = time.monotonic() + seconds, len(outgoing.message.body)
         try:
             self._limits.acquire(size, until)

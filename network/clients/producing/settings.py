@@ -24,7 +24,8 @@ _TRUE, _FALSE = "true", "false"
 
 class ProducerSettings(NamedTuple):
     """Settings of a producer, named as in RocketMQ: `send_msg_timeout` is sendMsgTimeout. Times are in milliseconds,
-    sizes in bytes; -1 is no limit for a request. `client_version`: the version whose names of groups are legal."""
+    sizes in bytes; -1 is no limit for a request, and for `back_pressure_for_async_send_num` that of the version.
+    `client_version`: the version whose names of groups are legal."""
 
     create_topic_key: str = DEFAULT_TOPIC
     default_topic_queue_nums: int = 4
@@ -43,7 +44,7 @@ class ProducerSettings(NamedTuple):
     detect_timeout: int = 200
     vip_channel_enabled: bool = False
     enable_backpressure_for_async_mode: bool = False
-    back_pressure_for_async_send_num: int = 10_000
+    back_pressure_for_async_send_num: int = -1
     back_pressure_for_async_send_size: int = 100 * 1024 * 1024
     enable_trace: bool = False
     trace_topic: str = "RMQ_SYS_TRACE_TOPIC"

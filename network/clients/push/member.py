@@ -18,6 +18,7 @@ from rmqctl.network.clients.membership import (
     BROADCASTING,
     CLUSTERING,
     Allocate,
+    check_filters,
     consumer_heartbeat,
     not_a_member,
     offsets_to_set,
@@ -58,6 +59,7 @@ class PushMember:
     unit_name: str = ""
     unit_mode: bool = False
     client_rebalance: bool = True
+    joins: bool = True
     announced: list[Any] = field(default_factory=list)
     figures: ConsumeFigures = field(default_factory=ConsumeFigures)
 
@@ -70,11 +72,16 @@ class PushMember:
         """Return whether a topic is the group's retry topic."""
         return topic == retry_topic(self.group)
 
-    def announce(self) -> None:
-        """Send a heartbeat with the subscriptions to every broker, now and every 30 s."""
+    def announce(self, address: str | None = None) -> None:
+        """Send a heartbeat with the subscriptions to every broker, now and every 30 s; an onlooker sends none.
+        BrokerError where the broker at `address` does not accept them."""
+        if not self.joins:
+            return
         model = BROADCASTING if self.is_broadcast else CLUSTERING
         content = consumer_heartbeat(self.group, self.subscriptions, self.begin, model, unit_mode=self.unit_mode)
         self.announced = content["consumerDataSet"][0]["subscriptionDataSet"]
+        if address is not None:
+            check_filters(self.client, address, self.group, self.announced)
         self.client.start_heartbeats(content)
 
     def commit(self, queue: MessageQueue, held: ProcessQueue, offset: int) -> None:
@@ -146,16 +153,20 @@ _RESULTS = {
 }
 
 
+Directly = Callable[[StoredMessage, MessageQueue], tuple[Enum | None, bool]]
+"""Calls a callback with one message, and returns its verdict and whether it commits."""
+
+
 class AskedMember:
     """Answers of one member. Requests are carried out in threads of their own: a connection waits for none of them.
 
-    `consume` calls the callback with one message; `reset` begins a held queue elsewhere.
+    `consume` is None without a callback, as of RocketMQ's lite pull consumers; `reset` begins a held queue elsewhere.
     """
 
     def __init__(
         self,
         member: PushMember,
-        consume: Callable[[StoredMessage, MessageQueue], tuple[Enum | None, bool]],
+        consume: Directly | None,
         reset: Callable[[MessageQueue, ProcessQueue, int], None],
     ) -> None:
         self._member = member
@@ -245,10 +256,10 @@ class AskedMember:
     # ---- one message
 
     def _directly(self, command: RemotingCommand) -> RemotingCommand:
-        """Consume the message in the body whatever the offsets are, and return the verdict (309)."""
-        missing = self._missing(command)
-        if missing is not None:
-            return missing
+        """Consume the message in the body independent of offsets, and return the verdict (309)."""
+        consume, missing = self._consume, self._missing(command)
+        if consume is None or missing is not None:
+            return missing or not_a_member(command, self._member.group)
         (message,) = messages_of(command.body)
         message = self._member.presented(message)
         queue = MessageQueue(command.fields.get("brokerName", ""), message.queue_id, message.topic)
@@ -256,7 +267,7 @@ class AskedMember:
         remark = None
         commits = True
         try:
-            status, commits = self._consume(message, queue)
+            status, commits = consume(message, queue)
             result = "CR_RETURN_NULL" if not isinstance(status, Enum) else _RESULTS[status.name]
         except Exception as error:  # noqa: BLE001 - the operator is to see it
             result, remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"

@@ -12,7 +12,6 @@ from typing import Protocol
 from rmqctl.formats.errors import CorruptError, RemoteError, RmqctlError
 from rmqctl.network.clients.client import Client, Warn
 from rmqctl.network.clients.membership import not_committed
-from rmqctl.network.clients.progress import commit_offsets
 from rmqctl.network.remoting.codec import MessageQueue, parse_body, queue_of_key
 from rmqctl.store.files import io
 from rmqctl.store.files.reading import is_there, read_small_file
@@ -102,10 +101,16 @@ class BrokerOffsets(_InMemory):
         wanted = {
             queue: offset for queue, offset in self._known(queues).items() if self._committed.get(queue) != offset
         }
-        missed = commit_offsets(self._client, self._group, wanted)
+        # a broker that fails is asked once
+        away: dict[str, RemoteError] = {}
         for queue, offset in wanted.items():
-            if queue in missed:
-                self._missed(queue, offset, missed[queue])
+            try:
+                if queue.broker_name not in away:
+                    self._client.commit_offset(self._group, queue, offset)
+            except RemoteError as error:
+                away[queue.broker_name] = error
+            if queue.broker_name in away:
+                self._missed(queue, offset, away[queue.broker_name])
             else:
                 self._committed[queue] = offset
                 self.uncommitted.pop(queue, None)
@@ -128,17 +133,18 @@ class BrokerOffsets(_InMemory):
 
 
 class NoOffsets(_InMemory):
-    """Offsets of a consumer that commits nothing."""
+    """Offsets of a consumer that commits nothing; `offsets` are those of its group, if it has one."""
 
-    def __init__(self, offsets: ProgressStore, warn: Warn) -> None:
+    def __init__(self, offsets: ProgressStore | None, warn: Warn) -> None:
         super().__init__(warn)
         self._offsets_of_group = offsets
         self._kept: dict[MessageQueue, int] = {}
 
     def stored(self, queue: MessageQueue) -> int | None:
         """See ProgressStore. A queue that this consumer had before goes on where it was."""
-        kept = self._kept.get(queue)
-        return self._offsets_of_group.stored(queue) if kept is None else kept
+        if queue in self._kept or self._offsets_of_group is None:
+            return self._kept.get(queue)
+        return self._offsets_of_group.stored(queue)
 
     def persist(self, queues: Collection[MessageQueue]) -> None:
         """See ProgressStore."""

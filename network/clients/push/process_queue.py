@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from bisect import bisect_left, insort
 from collections.abc import Sequence
+from itertools import islice
 
 from rmqctl.formats.message import StoredMessage
 
@@ -26,12 +26,11 @@ class ProcessQueue:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        # in the order of their offsets
         self._waiting: dict[int, StoredMessage] = {}
-        self._order: list[int] = []
         # taken by the callback in order, not committed yet
         self._taken: dict[int, StoredMessage] = {}
         self._started: dict[int, float] = {}
-        self._count = 0
         self._size = 0
         self._max_offset = 0
         self._is_consuming = False
@@ -46,7 +45,7 @@ class ProcessQueue:
     @property
     def count(self) -> int:
         """Number of messages held."""
-        return self._count
+        return len(self._waiting) + len(self._taken)
 
     @property
     def mebibytes(self) -> int:
@@ -57,23 +56,23 @@ class ProcessQueue:
     def span(self) -> int:
         """Distance between the first and the last offset that waits."""
         with self._lock:
-            return self._order[-1] - self._order[0] if self._order else 0
+            return next(reversed(self._waiting)) - next(iter(self._waiting)) if self._waiting else 0
 
     @property
     def low(self) -> int | None:
         """Smallest offset without a verdict; None where nothing is held."""
         with self._lock:
-            return min((*self._order[:1], *self._taken), default=None)
+            return min((*islice(self._waiting, 1), *self._taken), default=None)
 
     def info(self) -> dict[str, int | bool]:
         """Return the state as brokers ask for it (ProcessQueueInfo); times in ms since 1970."""
         ago = time.time() - time.monotonic()
         with self._lock:
-            order, taken = self._order, self._taken
+            waiting, taken = self._waiting, self._taken
             return {
-                "cachedMsgMinOffset": order[0] if order else 0,
-                "cachedMsgMaxOffset": order[-1] if order else 0,
-                "cachedMsgCount": len(order),
+                "cachedMsgMinOffset": next(iter(waiting), 0),
+                "cachedMsgMaxOffset": next(reversed(waiting), 0),
+                "cachedMsgCount": len(waiting),
                 "cachedMsgSizeInMiB": self.mebibytes,
                 "transactionMsgMinOffset": min(taken, default=0),
                 "transactionMsgMaxOffset": max(taken, default=0),
@@ -103,16 +102,19 @@ class ProcessQueue:
     def put(self, messages: Sequence[StoredMessage]) -> bool:
         """Add pulled messages. Return True where a consumer in order has to be started."""
         with self._lock:
-            for message in messages:
-                if message.queue_offset not in self._waiting:
-                    insort(self._order, message.queue_offset)
-                    self._count += 1
-                    self._size += len(message.body)
-                    self._max_offset = message.queue_offset
-                self._waiting[message.queue_offset] = message
+            self._size += sum([len(one.body) for one in messages if one.queue_offset not in self._waiting])
+            self._max_offset = max(self._max_offset, *[one.queue_offset for one in messages[-1:]])
+            self._add(messages)
             starts = bool(self._waiting) and not self._is_consuming
             self._is_consuming = self._is_consuming or starts
             return starts
+
+    def _add(self, messages: Sequence[StoredMessage]) -> None:
+        """Have messages wait at their places, or replace those that are there."""
+        last = next(reversed(self._waiting), -1)
+        self._waiting.update([(message.queue_offset, message) for message in messages])
+        if any(message.queue_offset < last for message in messages[:1]):
+            self._waiting = dict(sorted(self._waiting.items()))
 
     def begin(self, messages: Sequence[StoredMessage], now: float) -> None:
         """Note that the callback gets messages now."""
@@ -128,13 +130,11 @@ class ProcessQueue:
             self.consumed_at = time.monotonic()
             if not self._waiting:
                 return -1
-            for message in messages:
+            found = [self._waiting.pop(message.queue_offset, None) for message in messages]
+            self._size -= sum([len(one.body) for one in found if one is not None])
+            for message in messages if self._started else ():
                 self._started.pop(message.queue_offset, None)
-                if self._waiting.pop(message.queue_offset, None) is not None:
-                    del self._order[bisect_left(self._order, message.queue_offset)]
-                    self._count -= 1
-                    self._size -= len(message.body)
-            return self._order[0] if self._order else self._max_offset + 1
+            return next(iter(self._waiting), self._max_offset + 1)
 
     def replace(self, message: StoredMessage) -> None:
         """Put a changed message (one attempt more) in the place of the one with its offset."""
@@ -145,15 +145,14 @@ class ProcessQueue:
     def expired(self, now: float, seconds: float) -> StoredMessage | None:
         """Return the first message if its callback has run for more than `seconds`."""
         with self._lock:
-            if not self._order:
-                return None
-            began = self._started.get(self._order[0])
-            return self._waiting[self._order[0]] if began is not None and now - began > seconds else None
+            first = next(iter(self._waiting.values()), None)
+            began = None if first is None else self._started.get(first.queue_offset)
+            return first if began is not None and now - began > seconds else None
 
     def remove_expired(self, message: StoredMessage) -> int:
         """Remove an expired message if it is still the first. Return the offset to commit, or -1."""
         with self._lock:
-            is_first = bool(self._order) and self._order[0] == message.queue_offset
+            is_first = next(iter(self._waiting), -1) == message.queue_offset
         return self.remove([message]) if is_first else -1
 
     # ---- consumption in order
@@ -162,9 +161,8 @@ class ProcessQueue:
         """Take the first messages; without any the consumer in order has to end."""
         with self._lock:
             self.consumed_at = time.monotonic()
-            offsets, self._order = self._order[:size], self._order[size:]
-            found = [self._waiting.pop(offset) for offset in offsets]
-            self._taken.update(zip(offsets, found, strict=True))
+            found = [self._waiting.pop(offset) for offset in list(islice(self._waiting, size))]
+            self._taken.update((message.queue_offset, message) for message in found)
             self._is_consuming = bool(found)
             return found
 
@@ -174,7 +172,6 @@ class ProcessQueue:
             if not self._taken:
                 return -1
             last = max(self._taken)
-            self._count -= len(self._taken)
             self._size -= sum(len(message.body) for message in self._taken.values())
             self._taken.clear()
             return last + 1
@@ -182,8 +179,7 @@ class ProcessQueue:
     def put_back(self, messages: Sequence[StoredMessage] | None = None) -> None:
         """Have taken messages consumed again, perhaps with one attempt more; all of them by default (rollback)."""
         with self._lock:
-            for message in list(self._taken.values()) if messages is None else messages:
+            back = list(self._taken.values()) if messages is None else messages
+            for message in back:
                 self._taken.pop(message.queue_offset, None)
-                if message.queue_offset not in self._waiting:
-                    insort(self._order, message.queue_offset)
-                self._waiting[message.queue_offset] = message
+            self._add(back)

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
-from rmqctl.formats.errors import RemoteError, RmqctlError
+from rmqctl.formats.errors import RemoteError, RmqctlError, UsageError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.network.clients.channel import messages_of
 from rmqctl.network.clients.client import (
@@ -38,7 +38,7 @@ from rmqctl.network.remoting.codec import (
     parse_body,
     text_of,
 )
-from rmqctl.store.read.filter import TagFilter
+from rmqctl.store.read.filter import client_filter
 
 _SWEEP_SECONDS = 1.0
 _FLOW_CONTROL_SECONDS = 0.05
@@ -71,6 +71,11 @@ class QueuePulls:
     failing_since: float = 0.0
 
 
+def is_busy(error: RmqctlError) -> bool:
+    """Return whether a broker has too much to do for a pull."""
+    return isinstance(error, BrokerError) and error.answer_code == _FLOW_CONTROL_CODE
+
+
 class Pulls:
     """Pulls of one member, in the thread of `tasks`. `on_moved` takes a queue whose offset is outside of its range,
     with the offset to go on from."""
@@ -86,7 +91,7 @@ class Pulls:
         self._service = service
         self._tasks = tasks
         self._on_moved = on_moved
-        self._filters = {topic: TagFilter(tags) for topic, tags in member.subscriptions.items()}
+        self._filters = {topic: client_filter(tags) for topic, tags in member.subscriptions.items()}
         self._pulls: dict[MessageQueue, QueuePulls] = {}
         self._nodes = PullNodes()
         self.is_paused = False
@@ -117,6 +122,13 @@ class Pulls:
             return False
         low = pulls.held.low
         return low is None or low >= end
+
+    def passed(self, queue: MessageQueue, held: ProcessQueue) -> int:
+        """Return the offset up to which nothing waits of a queue, what was left out included; -1 where messages do."""
+        pulls = self._pulls.get(queue)
+        offset = -1 if pulls is None else pulls.next_offset
+        # in this order: what is pulled is held before the next offset is set
+        return -1 if held.count else offset
 
     def failing(self) -> list[QueuePulls]:
         """Return the queues whose last pull failed."""
@@ -203,7 +215,10 @@ class Pulls:
                 # what was left out counts as consumed
                 self._member.offsets.update(pulls.queue, next_offset, increase_only=True)
         pause = self._member.settings.pull_interval if messages else 0.0
-        self._tasks.later(pause, lambda: self._pull(pulls))
+        if pause:
+            self._tasks.later(pause, lambda: self._pull(pulls))
+        else:
+            self._pull(pulls)
 
     def _wanted(self, pulls: QueuePulls, found: list[StoredMessage]) -> list[StoredMessage]:
         """Return the messages that are subscribed: brokers compare hashes of tags only."""
@@ -211,7 +226,7 @@ class Pulls:
             found = young_enough(found, pulls.not_before)
             pulls.not_before = None if found else pulls.not_before
         tags = self._filters[pulls.queue.topic]
-        return [one for one in found if tags.is_all or tags.matches_properties(one.properties())]
+        return found if tags.is_all else [one for one in found if tags.matches_properties(one.properties())]
 
     def _failed(self, pulls: QueuePulls, error: RmqctlError) -> None:
         if pulls.slave is not None:
@@ -224,11 +239,11 @@ class Pulls:
         now = time.monotonic()
         if pulls.problem is None:
             pulls.failing_since = now
-        if pulls.problem is None or pulls.problem.message != error.message:
+        # of queues that fail for one reason the first is named
+        if all(one.problem is None or one.problem.message != error.message for one in self._pulls.values()):
             self._member.warn(f"{pulls.queue.topic} queue {pulls.queue.queue_id} cannot be pulled: {error.message}")
         pulls.problem = error
-        is_busy = isinstance(error, BrokerError) and error.answer_code == _FLOW_CONTROL_CODE
-        pause = _BROKER_FLOW_CONTROL_SECONDS if is_busy else self._member.settings.error_seconds
+        pause = _BROKER_FLOW_CONTROL_SECONDS if is_busy(error) else self._member.settings.error_seconds
         self._tasks.later(pause, lambda: self._pull(pulls))
 
     def _sweep(self) -> None:
@@ -261,6 +276,8 @@ class Rebalance:
         self._unshared: set[str] = set()
         self.incomplete_since: float | None = time.monotonic()
         """Since when topics, but retry topics, are not shared out; None where all are."""
+        self.unusable: UsageError | None = None
+        """Reason why the strategy never has a share for this member."""
 
     @property
     def problem(self) -> RemoteError:
@@ -279,6 +296,7 @@ class Rebalance:
             except Exception as error:  # noqa: BLE001 - a strategy of the caller's that fails is asked again, too
                 said = error.message if isinstance(error, RmqctlError) else f"{type(error).__name__}: {error}"
                 problems.add(f"queues of {topic} cannot be shared out: {said}")
+                self.unusable = error if isinstance(error, UsageError) else None
                 pauses.append(_UNBALANCED_SECONDS)
         for line in sorted(problems - self._problems):
             self._member.warn(line)

@@ -91,7 +91,7 @@ class PushSettings:
         return count, size
 
     def max_retries(self, *, is_orderly: bool) -> int:
-        """Return the number of retries before a message is a dead letter, as brokers are told it."""
+        """Return the number of retries before a message is a dead letter, as sent to brokers."""
         if self.max_reconsume_times != _UNSET:
             return self.max_reconsume_times
         return INT_MAX if is_orderly else 16

@@ -40,7 +40,7 @@ Examples:
   rmqctl cat -s old --json | rmqctl append -s new --create --from -
   rmqctl export -s old all.parquet && rmqctl append -s new --create --from all.parquet --as-stored
 
-The store must be whole and not in use: append never repairs. Exit code 5 names what to do first."""
+The store must be intact and not in use: append never repairs. Exit code 5: refused; the message names the next step."""
 )
 @store_options
 @topic_option.but(help="Topic of the message.")
@@ -140,7 +140,7 @@ def one_message(
 
 def _open(store: StoreLocation, create: bool) -> MessageStore:
     from rmqctl.opening import broker_config, listen, naming_create
-    from rmqctl.output.progress import progress
+    from rmqctl.output.terminal import progress
     from rmqctl.store.message_store import MessageStore
 
     listen()
@@ -219,7 +219,7 @@ def _sorted_out(opened: MessageStore, piece: MessagePiece, as_stored: bool) -> M
 
 def _check_all(opened: MessageStore, source: MessageSource, as_stored: bool, output: Output) -> int:
     """Number of messages that cannot be stored; each is named."""
-    from rmqctl.output.progress import progress
+    from rmqctl.output.terminal import progress
 
     bad = 0
     with progress("checking the messages", source.size, "bytes") as bar:
@@ -231,7 +231,7 @@ def _check_all(opened: MessageStore, source: MessageSource, as_stored: bool, out
 
 def _put_all(opened: MessageStore, source: MessageSource, as_stored: bool, output: Output, *, is_checked: bool) -> int:
     """Put all that is good; `is_checked`: all of it is."""
-    from rmqctl.output.progress import progress
+    from rmqctl.output.terminal import progress
 
     told_up_to = opened.files.log.max_offset
     summary: dict[str, Any] = {"stored": 0, "bad_lines": 0, "first_physical_offset": None, "end_physical_offset": None}
@@ -298,7 +298,7 @@ _HINT = "--anywhere stores it all the same"
 
 
 class TopicQueues(NamedTuple):
-    """Queues of each topic as config/topics.json has them; None where nobody can say."""
+    """Queues of each topic as config/topics.json has them; None if unknown."""
 
     queues: dict[str, int] | None
 

@@ -14,17 +14,17 @@ import click
 
 from rmqctl.confirm import agrees
 from rmqctl.flags.options import StoreLocation, dry_run_option, output_options, store_options, yes_option, zone_option
-from rmqctl.flags.types import COUNT, TIME
+from rmqctl.flags.types import COUNT, SPAN, TIME
 from rmqctl.formats.errors import UsageError, counted
 from rmqctl.opening import broker_config, open_store
 from rmqctl.output.output import Output, note_done
-from rmqctl.output.span import SPAN
 from rmqctl.output.table import human_size
 from rmqctl.output.times import format_time, now_ms
 from rmqctl.reports.changes import ToldUnread, print_forecast, told_users
 from rmqctl.store.clean.cleaner import CleanReport
 from rmqctl.store.clean.options import options_from_config
 from rmqctl.store.clean.plan import Because, FileDecision, messages_before
+from rmqctl.store.config.config import cleaning_hours
 from rmqctl.store.info.info import FileInUse, files_in_use
 from rmqctl.store.options import ChangeOptions, Events
 
@@ -139,10 +139,12 @@ def clean(
     if forecast:
         with open_store(store) as opened:
             print_forecast(opened.forecast_clean(options, now=now), output, store.path)
+            _tell_misdated(opened, output, store)
         return
     with open_store(store) as opened:
         plan = opened.clean(options, now=now, change=ChangeOptions(dry_run=True))
         loss, in_use = _loss(opened, plan), _in_use(opened, plan)
+        _tell_misdated(opened, output, store, plan)
     if dry_run or not plan.removed:
         _show(store.path, plan._replace(dry_run=dry_run), output, loss, in_use)
         return
@@ -151,13 +153,27 @@ def clean(
     if not agrees(_asked(plan, loss), yes=yes):
         output.talk("nothing was removed")
         return
-    # opened anew: under the lock the plan is made again from what is there then
-    with open_store(store) as opened:
+    with open_store(store) as opened:  # under the lock the plan is made again from what is there then
         report = opened.clean(options, now=now, change=ChangeOptions(command_line=sys.argv[1:]))
     if report.removed:
-        what = counted(len(report.removed), "file was", "files were")
-        note_done(f"{what} removed", files_removed=len(report.removed), min_offset=report.min_offset)
+        removed = counted(len(report.removed), "file was", "files were")
+        note_done(f"{removed} removed", files_removed=len(report.removed), min_offset=report.min_offset)
     _show(store.path, report, output, loss)
+
+
+def _tell_misdated(opened: MessageStore, output: Output, store: StoreLocation, plan: CleanReport | None = None) -> None:
+    """Name the files whose mtimes, which a copy or a restore changed, keep them longer than their messages."""
+    from rmqctl.reports.check_report import command_on
+    from rmqctl.store.clean.plan import misdated_files
+
+    if plan is not None and all(item.because is not Because.YOUNG for item in plan.kept):
+        return
+    younger = [one for one in misdated_files(opened.files) if one.difference > 0]
+    if younger:
+        is_one = len(younger) == 1
+        files = f"{counted(len(younger), 'commitlog file')} {'is' if is_one else 'are'} younger than the messages"
+        fix = command_on(store.path, "repair", "--only", younger[0].code, config=store.config_path)
+        output.talk(f"note: by mtime {files} in {'it' if is_one else 'them'} and expire later: `{fix}`")
 
 
 class _Loss(NamedTuple):
@@ -196,6 +212,8 @@ def _require_sense(
         )
     if not (scheduled or forecast) and (delete_when is not None or disk_ratio is not None):
         raise UsageError("--delete-when and --disk-ratio belong to the broker's own rule", hint="add --scheduled")
+    if delete_when is not None and not cleaning_hours(delete_when):
+        raise UsageError(f"--delete-when {delete_when!r} names no hour", hint="write hours from 0 to 23: 04 or '04;16'")
     if at is not None and not (dry_run or forecast):
         raise UsageError("--now is for --dry-run only", hint="choose what is removed by --older-than")
 

@@ -9,9 +9,9 @@ import click
 
 from rmqctl.flags import options as completing
 from rmqctl.flags.options import StoreLocation, dry_run_option, output_options, store_options, yes_option
+from rmqctl.flags.types import SPAN
 from rmqctl.formats.errors import RefusedError, UsageError, counted
 from rmqctl.output.output import note_done
-from rmqctl.output.span import SPAN
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output

@@ -64,7 +64,7 @@ def purge(
     of unknown groups: `rmqctl offsets delete --orphans`.
     """
     from rmqctl.opening import log_bytes, open_store, tell_if_open
-    from rmqctl.output.progress import progress
+    from rmqctl.output.terminal import progress
 
     if orphans == bool(topic):
         raise click.UsageError("name topics with -t, or --orphans alone")

@@ -39,19 +39,31 @@ _TOPIC_COLUMNS = ("topic", "waiting", "due_already", "first_due_timestamp", "del
 Examples:
   rmqctl rebuild -s /data/store                     queues and index
   rmqctl rebuild -s /data/store --queues -t Orders  the queues of one topic
+  rmqctl rebuild -s /data/store --queues files      queue files for a store with its queues in RocksDB
   rmqctl rebuild -s /data/store --index             the key index
-  rmqctl rebuild -s /data/store --timer --dry-run   what waits in the timer, by topic
+  rmqctl rebuild -s /data/store --timer --dry-run   pending messages of the timer, by topic
+  rmqctl rebuild -s /data/store --compacted         copies of compacted topics
   rmqctl rebuild -s /nfs/store --master spark://m:7077   on a cluster
 
 Exit code 1 if spans of the log are damaged: their messages got no queue slot, or timed messages cannot be read. 5: a
-decision is needed, and nothing was changed. --no-journal asks before it removes the old files, and where there is no
+decision is needed, and nothing was changed. --no-journal prompts before it removes the old files; without a
 terminal it needs --yes."""
 )
 @store_options
-@click.option("--queues", is_flag=True, help="Only the consume queues.")
+@click.option(
+    "--queues",
+    is_flag=False,
+    flag_value="all",
+    type=click.Choice(["all", "files"]),
+    metavar="[files]",
+    help="Only the consume queues; `files`: in files beside a RocksDB.",
+)
 @click.option("--index", is_flag=True, help="Only the key index.")
 @click.option("--timer", is_flag=True, help="Only the timer's files.")
-@topic_option.but(multiple=True, help="Only the queues of this topic; may be repeated. Implies --queues.")
+@click.option("--compacted", is_flag=True, help="Only the copies of compacted topics.")
+@topic_option.but(
+    multiple=True, help="Only the queues of this topic; may be repeated. Implies --queues, without --compacted."
+)
 @spark_options
 @queue_file_size_option
 @index_size_option
@@ -61,9 +73,10 @@ def rebuild(
     store: StoreLocation,
     output: Output,
     spark: SparkChoice,
-    queues: bool,
+    queues: str | None,
     index: bool,
     timer: bool,
+    compacted: bool,
     topic: tuple[str, ...],
     queue_file_size: int | None,
     index_size: tuple[int, int] | None,
@@ -74,12 +87,15 @@ def rebuild(
     New files are written beside the store, flushed, then swapped in. The old ones are kept in DIR.rmqctl for `undo`.
     Queues whose messages have all expired stay, because only they know their next offset.
 
-    With --timer, the messages of the timer's queue wait again that were neither delivered (no copy in their topic) nor
-    recalled. A broker delivers those that are due when it starts.
+    With --timer, messages of the timer's queue that were neither delivered (no copy in their topic) nor recalled are
+    pending again. A broker delivers those that are due when it starts.
+
+    With --compacted, what consumers of compacted topics are given is written from what is good in it and from the
+    commitlog. A broker never does that: of a lost folder they get only what is stored later.
     """
     from rmqctl.flags.types import NewFiles, decide_sizes, tell_index_size
     from rmqctl.opening import log_bytes, open_store, tell_if_open
-    from rmqctl.output.progress import progress
+    from rmqctl.output.terminal import progress
 
     if timer:
         if queues or index or topic or spark.master is not None:
@@ -87,10 +103,16 @@ def rebuild(
         return _rebuild_timer(store, output, change)
     if index and topic:
         raise click.UsageError("the index holds the keys of all topics: --index takes no -t")
-    both = not queues and not index and not topic
+    if compacted and (queues or index or spark.master is not None):
+        raise click.UsageError("--compacted goes alone, or with -t")
+    both = not compacted and not queues and not index and not topic
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(open_store(store))
-        makes = NewFiles(queues=queues or bool(topic) or both, index=index or both, is_asked_for=index)
+        makes = NewFiles(
+            queues=bool(queues or (topic and not compacted)) or both, index=index or both, is_asked_for=index
+        )
+        if queues == "files":
+            opened.files.use_queue_files()
         assumes_index = decide_sizes(opened.files, queue_file_size, index_size, makes)
         if change.dry_run:
             tell_if_open(opened)
@@ -101,20 +123,21 @@ def rebuild(
             how = partial(rebuild_with, stack.enter_context(job_engine(spark)), opened.files)
         with progress("reading the commitlog", log_bytes(opened.files), "bytes") as bar:
             report = how(
+                **({"compacted": True} if compacted else {}),
                 change=change.reporting(bar.advance),
-                queues=makes.queues,
+                queues="files" if queues == "files" else makes.queues,
                 index=makes.index,
                 topics=list(topic),
             )
-    note_change(report, "queues or index were rebuilt")
+    note_change(report, "copies were rebuilt" if compacted else "queues or index were rebuilt")
     tell_index_size(assumes_index, report.index_files_rebuilt, dry_run=change.dry_run)
-    _print(report, output, store, change)
+    _print(report, output, store, change, with_log=not compacted)
     return exit_codes.DAMAGE_OR_NOTHING if report.damaged_spans else exit_codes.OK
 
 
 def _rebuild_timer(store: StoreLocation, output: Output, change: ChangeOptions) -> int:
     from rmqctl.opening import log_bytes, open_store, tell_if_open
-    from rmqctl.output.progress import progress
+    from rmqctl.output.terminal import progress
     from rmqctl.reports.changes import print_operations, undo_advice
 
     with open_store(store) as opened:
@@ -145,7 +168,9 @@ def _rebuild_timer(store: StoreLocation, output: Output, change: ChangeOptions) 
     return exit_codes.DAMAGE_OR_NOTHING if report.unreadable or report.uncertain else exit_codes.OK
 
 
-def _print(report: RebuildReport, output: Output, store: StoreLocation, change: ChangeOptions) -> None:
+def _print(
+    report: RebuildReport, output: Output, store: StoreLocation, change: ChangeOptions, *, with_log: bool
+) -> None:
     from rmqctl.reports.changes import print_operations, tell_deleted, undo_advice, without_deleted
     from rmqctl.store.recover.rebuild import report_row
 
@@ -158,7 +183,10 @@ def _print(report: RebuildReport, output: Output, store: StoreLocation, change: 
     if change.dry_run and not output.is_json:
         print_operations(report.operations, output)
     tell_deleted(report.deleted_topic_messages, output)
-    if report.damaged_spans:
+    if report.damaged_spans and not with_log:
+        lost = counted(report.damaged_spans, "message")
+        output.talk(f"{lost} of the copies cannot be read, and the commitlog has them no more")
+    elif report.damaged_spans:
         spans = counted(report.damaged_spans, "span of the log is damaged", "spans of the log are damaged")
         output.talk(f"{spans} and gave no messages: `rmqctl check` names every one")
     if not change.keep_undo and not change.dry_run:

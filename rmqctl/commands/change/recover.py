@@ -32,15 +32,17 @@ Examples:
   rmqctl recover -s /data/store --bridge      keep the messages after damage
   rmqctl recover -s /data/store --cut         drop them, as a broker would
 
-Exit code 0: the store is whole. 1: it is usable, but damage that no broker looks at is left in the log. 5: a decision
-is needed, or an earlier change was interrupted; nothing was changed. --cut asks before it
-takes messages away, --no-journal before it removes anything for good, and both say how much; where there is no terminal
-that needs --yes."""
+Exit code 0: the store is intact. 1: it is usable, but damage that no broker reads is left in the log. 5: a decision
+is needed, or an earlier change was interrupted; nothing was changed. --cut prompts before it deletes messages,
+--no-journal before it removes anything for good; both print how much. Without a terminal they need --yes."""
 )
 @store_options
 @click.option("--bridge", is_flag=True, help="Replace damage anywhere by filler messages and keep all later messages.")
 @click.option("--cut", is_flag=True, help="End the log at damage, even if valid messages follow.")
 @click.option("--full", is_flag=True, help="Treat damage in any file, not only in those a broker checks.")
+@click.option(
+    "--below-confirm", is_flag=True, help="Under a controller: also cut what in-sync replicas have confirmed."
+)
 @queue_file_size_option
 @index_size_option
 @change_options(no_journal_option, journal_option)
@@ -52,6 +54,7 @@ def recover(
     bridge: bool,
     cut: bool,
     full: bool,
+    below_confirm: bool,
     queue_file_size: int | None,
     index_size: tuple[int, int] | None,
     change: ChangeOptions,
@@ -65,7 +68,7 @@ def recover(
     """
     from rmqctl.flags.types import decide_sizes, tell_index_size
     from rmqctl.opening import log_bytes, open_store, tell_if_open
-    from rmqctl.output.progress import progress
+    from rmqctl.output.terminal import progress
     from rmqctl.reports.changes import print_report
 
     if bridge and (cut or full):
@@ -80,7 +83,7 @@ def recover(
                 bridge=bridge,
                 cut=cut,
                 full=full,
-                change=change.reporting(bar.advance),
+                change=change._replace(below_confirm=below_confirm).reporting(bar.advance),
             )
     note_change(report, "the store was recovered")
     tell_index_size(assumes_index, report.index_files_rebuilt, dry_run=change.dry_run)

@@ -33,15 +33,14 @@ _SHOWN_FINDINGS = ("code", "message", "fix")
 Examples:
   rmqctl repair -s /data/store --dry-run                    what would be fixed, and how
   rmqctl repair -s /data/store
-  rmqctl repair -s /data/store --only RMQ-CFG-001           put a backup in the place of a damaged config file
+  rmqctl repair -s /data/store --only RMQ-CFG-001           replace a damaged config file by its backup
   rmqctl repair -s /data/store --only RMQ-OFF-001           consumer offsets past the end of their queues
   rmqctl repair -s /data/store --only RMQ-TIME-001          file times, by which a broker deletes
   rmqctl repair -s /data/store --only RMQ-EPO-004           clear what a slave's truncation left after the log's end
   rmqctl undo -s /data/store                                take it back
 
 Exit code 0: no error or warning is left. 1: some are, which need a decision or another command. 5: refused, or a
-decision is needed. --no-journal asks before it removes anything for good, and where there is no terminal it needs
---yes."""
+decision is needed. --no-journal prompts before it removes anything for good; without a terminal it needs --yes."""
 )
 @store_options
 @click.option(
@@ -71,7 +70,7 @@ def repair(
     """
     from rmqctl.flags.types import NewFiles, decide_sizes, tell_index_size
     from rmqctl.opening import log_bytes, open_store, tell_if_open
-    from rmqctl.output.progress import progress
+    from rmqctl.output.terminal import progress
     from rmqctl.store.repair.repair import may_make_queues
 
     with open_store(store) as opened:
@@ -109,13 +108,11 @@ def _print(report: RepairReport, output: Output, store: StoreLocation, no_journa
         output.talk(f"note: {note}")
     _section(output, "Left, because they need a decision or another command:", _SHOWN_FINDINGS, left)
     if report.journal:
-        output.talk(
-            f"what was taken out or overwritten is kept in {report.journal}; {undo_advice(store)} brings it back"
-        )
+        output.talk(f"removed and overwritten data is kept in {report.journal}; {undo_advice(store)} restores it")
     elif not operations:
         output.talk("nothing could be fixed without a decision" if left else "there is nothing to fix")
     elif no_journal:
-        output.talk("nothing of what was removed is kept: this cannot be undone")
+        output.talk("removed data is not kept: this cannot be undone")
 
 
 def _counted(mended: dict[str, int]) -> list[dict[str, Any]]:

@@ -34,9 +34,9 @@ Examples:
   rmqctl salvage disk.img --to /data/new --offsets renumber
   rmqctl salvage /data/store --to /data/new --stale   also messages after a truncation
 
-Exit code 0: everything was understood and stored. 1: something was not, or no message was found; the lost and found
-beside the new store names every span. 3: FROM is not there or cannot be read. 6: an I/O error, such as a full disk;
-nothing is left."""
+Exit code 0: everything was recognised and stored. 1: something was not, or no message was found; the report
+NEW.lost-and-found.jsonl lists every span. 3: FROM is missing or cannot be read. 6: an I/O error, such as a full disk;
+the partial output is removed."""
 )
 @click.argument("source", metavar="FROM...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
@@ -62,7 +62,7 @@ def salvage(
     of FROM, or of -c.
     """
     from rmqctl.opening import broker_config
-    from rmqctl.output.progress import progress
+    from rmqctl.output.terminal import progress
     from rmqctl.reports.changes import tell_left_behind
     from rmqctl.store.message_store import MessageStore
     from rmqctl.store.salvage.sources import find_sources

@@ -91,7 +91,7 @@ def _preflight(store: StoreLocation, output: Output, directory: Path) -> int:
 
 def _take(store: StoreLocation, output: Output, directory: Path, reflink: str, hard_links: bool) -> int:
     from rmqctl.opening import disk_bytes, open_store
-    from rmqctl.output.progress import progress
+    from rmqctl.output.terminal import progress
     from rmqctl.reports.changes import tell_left_behind
 
     with open_store(store) as opened:
@@ -112,7 +112,7 @@ def _take(store: StoreLocation, output: Output, directory: Path, reflink: str, h
 
 def _verify(output: Output, directory: Path) -> int:
     from rmqctl.opening import disk_bytes
-    from rmqctl.output.progress import progress
+    from rmqctl.output.terminal import progress
     from rmqctl.store.message_store import MessageStore
 
     with progress("verifying", disk_bytes(directory), "bytes") as bar:

@@ -29,13 +29,17 @@ if TYPE_CHECKING:
 Examples:
   rmqctl truncate -s /data/store --at 1048576 --dry-run     how many messages would be removed
   rmqctl truncate -s /data/store --at 1048576 --yes
-  rmqctl undo -s /data/store                                have them back
+  rmqctl undo -s /data/store                                restore them
 
-Exit code 5 if a record is cut by the offset: the nearest possible ones are named; and without --yes where there is no
-terminal to ask at, if messages would be removed."""
+Exit code 5: the offset is inside a record (the nearest valid ones are named), or before the confirm offset of a store
+under a controller (--below-confirm), or messages would be removed and
+there is neither --yes nor a terminal."""
 )
 @store_options
 @click.option("--at", type=OFFSET, required=True, metavar="OFFSET", help="Physical offset of the new end of the log.")
+@click.option(
+    "--below-confirm", is_flag=True, help="Under a controller: also cut what in-sync replicas have confirmed."
+)
 @queue_file_size_option
 @index_size_option
 @change_options(no_journal_option, journal_option)
@@ -45,6 +49,7 @@ def truncate(
     output: Output,
     *,
     at: int,
+    below_confirm: bool,
     queue_file_size: int | None,
     index_size: tuple[int, int] | None,
     change: ChangeOptions,
@@ -56,7 +61,7 @@ def truncate(
     it.
     """
     from rmqctl.opening import open_store, tell_if_open
-    from rmqctl.output.progress import progress
+    from rmqctl.output.terminal import progress
     from rmqctl.reports.changes import print_report
 
     with open_store(store) as opened:
@@ -67,7 +72,7 @@ def truncate(
         with progress("reading the commitlog", total, "bytes") as bar:
             report = opened.truncate(
                 at,
-                change=change.reporting(bar.advance),
+                change=change._replace(below_confirm=below_confirm).reporting(bar.advance),
             )
     note_change(report, "the store was truncated")
     tell_index_size(assumes_index, report.index_files_rebuilt, dry_run=change.dry_run)

@@ -25,7 +25,7 @@ Examples:
   rmqctl undo -s /data/store --give-up           of one that was interrupted, if the store was used since
 
 Exit code 5 if later changes stand, or anything was written to the store since: no flag forces that, because the store
-would be neither old nor new. And without --yes where there is no terminal to ask at, if messages would be removed."""
+would be neither old nor new. And without --yes and a terminal, if messages would be deleted."""
 )
 @store_options
 @click.argument("change_id", required=False, metavar="[ID]", shell_complete=completing.changes)
@@ -58,7 +58,7 @@ def undo(store: StoreLocation, output: Output, change_id: str | None, gives_up: 
     output.record(outcome(done, change.dry_run))
     if gives_up:
         if not change.dry_run:
-            output.talk(f"the change is given up; what it took out is kept in {done.folder}")
+            output.talk(f"the change is given up; the saved data is in {done.folder}")
             output.talk(f"now let `rmqctl recover -s {shlex.quote(str(store.path))}` make the store whole")
         return
     if change.dry_run:
@@ -77,7 +77,7 @@ Examples:
   rmqctl resume -s /data/store               finish it; `rmqctl undo` goes back instead
 
 Exit code 1 if there is nothing to finish. 5 if the store was used since (`rmqctl undo --give-up` is the way out); and
-without --yes where there is no terminal to ask at, if messages would be removed."""
+without --yes and a terminal, if messages would be deleted."""
 )
 @store_options
 @change_options()

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.flags.options import StoreLocation, output_options, store_options
+from rmqctl.flags.options import StoreLocation, as_recovered_option, output_options, plot_option, store_options
 from rmqctl.output import outcome as exit_codes
+from rmqctl.output.output import talk_paragraph
 from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
 
     from rmqctl.output.output import Output
     from rmqctl.store.answers.delays import DelayLevel
@@ -62,11 +64,11 @@ States:
   waiting           `pending` messages; the first is due at the time shown, for the topic and queue shown
   overdue           the same, but the first was due in the past: no broker has delivered it
   stuck             the configuration has no such level: no broker delivers these
-  not-delivered     of the timer: these wait, and no broker delivers them; `detail` says why
-  before-beginning  so are these, and messages before them have expired undelivered
+  not-delivered     in the timer: messages wait, and no broker delivers them; `detail` says why
+  before-beginning  `pending` messages wait, and earlier ones expired undelivered
   past-end          the offset is larger than the queue's end: messages were lost
   damaged           the message that is due first cannot be read; in the timer, some that may wait
-  unknown           what the timer has delivered is not known; `detail` says what is missing
+  unknown           the timer's progress is unknown; `detail` says what is missing
 
 With --undelivered, `state` is not-delivered, or unknown where damage later in the log may hide the copy.
 
@@ -74,12 +76,14 @@ Exit code 1: no message was ever delayed, some are stuck or not delivered, or da
 hide it."""
 )
 @store_options
+@as_recovered_option
 @click.option(
     "--undelivered", is_flag=True, help="List passed messages of levels and of the timer without a copy in their topic."
 )
 @click.option("--due", is_flag=True, help="List each message that waits, in the order in which they are due.")
+@plot_option.but(help="Draw pending messages as bars.")
 @output_options
-def delays(store: StoreLocation, output: Output, *, undelivered: bool, due: bool) -> int:
+def delays(store: StoreLocation, output: Output, *, undelivered: bool, due: bool, is_plot: bool) -> int:
     """List pending delayed messages, by delay level and in the timer by target queue.
 
     Pending are messages from the offset in config/delayOffset.json on; a running broker writes it every 10 s. In the
@@ -93,6 +97,12 @@ def delays(store: StoreLocation, output: Output, *, undelivered: bool, due: bool
     """
     if undelivered and due:
         raise click.UsageError("--due lists messages that wait, --undelivered those that were passed")
+    if is_plot:
+        from rmqctl.output.plot import Plot
+
+        if undelivered or due:
+            raise click.UsageError("--plot draws pending messages by level: it goes without --due and --undelivered")
+        output.draw(Plot("pending messages", "pending", _label))
     if undelivered:
         return _list_undelivered(store, output)
     if due:
@@ -102,7 +112,7 @@ def delays(store: StoreLocation, output: Output, *, undelivered: bool, due: bool
     from rmqctl.output.outcome import tell_answer
 
     states: set[str] = set()
-    with open_store(store, needs_messages=True) as opened:
+    with open_store(store) as opened:
 
         def ask(events: Events) -> Iterator[DelayLevel]:
             for row in opened.delays(events=events):
@@ -116,7 +126,24 @@ def delays(store: StoreLocation, output: Output, *, undelivered: bool, due: bool
             NotFoundError("no message was ever delayed", hint="`rmqctl ls` lists the topics"),
             _DROPPABLE,
         )
-    return exit_codes.DAMAGE_OR_NOTHING if "stuck" in states else code
+    return exit_codes.DAMAGE_OR_NOTHING if _tell_never(states, output) else code
+
+
+def _label(row: Mapping[str, Any]) -> str:
+    """Name a level by its delay, a queue of the timer by its target: that of a level is the first message's only."""
+    from rmqctl.output.plot import joined
+
+    return joined(
+        *("kind", "level", "delay_ms") if row["kind"] == "level" else ("kind", "target_topic", "target_queue_id")
+    )(row)
+
+
+def _tell_never(states: Iterable[str], output: Output) -> bool:
+    """Say what to do about messages that no broker delivers; return whether there are any."""
+    never = any(state in ("stuck", "not-delivered") for state in states)
+    if never:
+        talk_paragraph(output, f"no broker delivers what is stuck or not-delivered: {_SEND_AGAIN}")
+    return never
 
 
 def _list_due(store: StoreLocation, output: Output) -> int:
@@ -124,15 +151,13 @@ def _list_due(store: StoreLocation, output: Output) -> int:
     from rmqctl.opening import open_store
     from rmqctl.output.outcome import ToldDamage
 
-    with open_store(store, needs_messages=True) as opened:
+    with open_store(store) as opened:
         damage = ToldDamage(output)
         rows = list(opened.due(events=Events(damage=damage, note=output.talk)))
     output.rows(_UNDELIVERED_COLUMNS, (row._asdict() for row in rows), droppable=_DROPPABLE_UNDELIVERED)
     if not rows and not damage.count and not damage.is_uncertain:
         output.talk("no message waits for its time")
-    never = any(row.state in ("stuck", "not-delivered") for row in rows)
-    if never:
-        output.talk(f"no broker delivers what is stuck or not-delivered: {_SEND_AGAIN}")
+    never = _tell_never((row.state for row in rows), output)
     is_wrong = not rows or never or damage.count or damage.is_uncertain
     return exit_codes.DAMAGE_OR_NOTHING if is_wrong else exit_codes.OK
 
@@ -141,15 +166,15 @@ def _list_undelivered(store: StoreLocation, output: Output) -> int:
     """List messages that a level or the timer passed; exit code 1 where there are any."""
     from rmqctl.opening import log_bytes, open_store
     from rmqctl.output.outcome import ToldDamage
-    from rmqctl.output.progress import progress
+    from rmqctl.output.terminal import progress
 
-    with open_store(store, needs_messages=True) as opened:
+    with open_store(store) as opened:
         damage = ToldDamage(output)
         with progress("reading the commitlog", log_bytes(opened.files), "bytes") as bar:
             rows = list(opened.undelivered(events=Events(progress=bar.advance, damage=damage, note=output.talk)))
     output.rows(_UNDELIVERED_COLUMNS, (row._asdict() for row in rows), droppable=_DROPPABLE_UNDELIVERED)
     if rows:
-        output.talk(_SEND_AGAIN)
+        talk_paragraph(output, _SEND_AGAIN)
     elif not damage.count and not damage.is_uncertain:
         output.talk("every delayed message that a level or the timer passed has a copy in its topic")
     return exit_codes.DAMAGE_OR_NOTHING if rows or damage.count or damage.is_uncertain else exit_codes.OK

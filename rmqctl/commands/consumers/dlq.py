@@ -1,4 +1,4 @@
-"""`rmqctl dlq`: messages that consumer groups gave up, listed and given to them once more."""
+"""`rmqctl dlq`: list and redrive dead-letter messages."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import click
 from rmqctl.confirm import agrees, require_agreed_file
 from rmqctl.flags.options import (
     StoreLocation,
+    as_recovered_option,
     dry_run_option,
     group_option,
     key_option,
@@ -60,6 +61,7 @@ Examples:
 Exit code 1: no dead letter matched, or damage beside the answer; 7: damage may hide it.""",
 )
 @store_options
+@as_recovered_option
 @group_option
 @topic_option.but(help="Only messages that came from this topic.")
 @output_options
@@ -71,7 +73,7 @@ def list_letters(store: StoreLocation, output: Output, group: str | None, topic:
     from rmqctl.opening import open_store
     from rmqctl.output.outcome import tell_answer
 
-    with open_store(store, needs_messages=True) as opened:
+    with open_store(store) as opened:
         otherwise = NotFoundError("no dead letter matched" if group or topic else "no group has given up a message")
         return tell_answer(
             output,
@@ -125,15 +127,14 @@ Examples:
 
 \b
 States:
-  ready      it is stored, or in a dry run would be; a line for it is written
-  redriven   it was before, as the message at physical offset `earlier_offset`
-  unplaced   --into origin, and it does not say what topic it came from
+  ready      it is stored (dry run: would be stored), or its line is written
+  redriven   it was redriven before, as the message at physical offset `earlier_offset`
+  unplaced   --into origin, and its original topic is unknown
   damaged    it cannot be read
 
-A redriven message bears the id of its dead letter (property RMQCTL_REDRIVEN). So
-the same redrive is noticed where the message is found by its unique key in this
-store's index: also one that was sent to this store's broker by `produce`, but not
-one that another broker got, or that has expired.
+A redriven message carries the id of its dead letter (property RMQCTL_REDRIVEN).
+A second redrive finds it by its unique key in this store's index: also if `produce`
+sent it to this store's broker, but not if another broker got it or it has expired.
 
 Exit code 1: no dead letter matched, or damage beside the answer; 7: damage may hide it.""",
 )
@@ -199,7 +200,7 @@ def redrive(
         raise UsageError("-o FILE stores nothing: leave out --dry-run")
     choice = DeadChoice(begin, end, key, offset or 0, to_offset, limit)
     damage = ToldDamage(output)
-    with open_store(store, needs_messages=True) as opened:
+    with open_store(store) as opened:
         if target is not None:
             require_agreed_file(target, overwrite, yes)
         elif dry_run:
@@ -240,7 +241,7 @@ def _naming_live(group: str) -> Iterator[None]:
 def _store(
     location: StoreLocation, group: str, choice: DeadChoice, into: Literal["retry", "origin"], again: bool
 ) -> tuple[list[Redrive], list[PutResult]]:
-    """Put what is ready under the store's lock, where it is looked at anew. WriteFailedError for a store that takes no
+    """Put what is ready under the store's lock, after reading it again. WriteFailedError for a store that takes no
     message any more: those before it are stored, and the next redrive leaves them out."""
     from rmqctl.opening import broker_config, listen, noting_stored
     from rmqctl.store.message_store import MessageStore

@@ -10,9 +10,11 @@ from click.core import ParameterSource
 
 from rmqctl.flags.options import (
     StoreLocation,
+    as_recovered_option,
     group_option,
     namesrv_option,
     output_options,
+    plot_option,
     store_options,
     tls_options,
     topic_option,
@@ -81,7 +83,7 @@ States:
 With --pop:
   in-flight     handed out and not acknowledged: not visible to others until the time shown
   overdue       that time has passed: revive puts a copy into `next topic` some seconds after a broker runs
-  acknowledged  done; the record is not settled yet
+  acknowledged  consumed; revive has not processed the record yet
   lost          the timer has lost the record: no broker hands the message out again
 
 With -n the brokers are asked: `in_flight` messages of the lag were pulled already, `clients` members are connected, and
@@ -91,6 +93,7 @@ Exit code 1: no group matched, or damage beside the answer; 7: damage may hide i
 3: a server did not answer.""",
 )
 @store_options
+@as_recovered_option
 @namesrv_option.but(
     required=False, envvar=None, help="Ask the brokers that these name servers know, instead of a store."
 )
@@ -103,6 +106,7 @@ Exit code 1: no group matched, or damage beside the answer; 7: damage may hide i
 @click.option("--no-orphans", is_flag=True, help="Leave out groups and topics that the configuration does not name.")
 @click.option("--pop", "by_pop", is_flag=True, help="Show messages in flight by POP; with -g GROUP each of them.")
 @click.option("--tag", metavar="TAGS", help="Tag expression that the group of -g subscribes with: 'TagA || TagB'.")
+@plot_option.but(help="Draw the lag as bars.")
 @output_options
 def _groups(
     store: StoreLocation,
@@ -118,27 +122,32 @@ def _groups(
     no_orphans: bool,
     by_pop: bool,
     tag: str | None,
+    is_plot: bool,
 ) -> int:
     """Show consumer group progress and lag.
 
     A table has one row for each group and topic, the largest lag first, and with -g GROUP or --queues one for each
     queue. --json and csv always have one for each queue. Offsets are those that the broker wrote last (every 5 s while
-    it runs), ends are those of the queues. What clients have taken but not yet confirmed, by POP too, counts as not
-    consumed. Where the tags of a group are known, the unread messages with these tags are counted too: a broker keeps
-    tags only where they were set with the group.
+    it runs), ends are those of the queues. Messages that clients hold without an acknowledgement, by POP too, count as
+    not consumed. If the tags of a group are known, unread messages with these tags are counted too: a broker stores
+    tags only if they were set with the group.
     """
     from rmqctl.reports.consumers import WantedGroups, is_pattern
 
     wanted = WantedGroups(group, topic, behind, shows_all)
     by_queue = by_queue or output.format != "table" or (group is not None and not is_pattern(group))
-    if by_pop and (namesrv is not None or behind or tag is not None or no_orphans):
+    if by_pop and (namesrv is not None or behind or tag is not None or no_orphans or is_plot):
         raise click.UsageError("--pop goes with -g, -t and --all alone")
     if by_pop:
         from rmqctl.opening import open_store
-        from rmqctl.reports.pop import tell_popped
+        from rmqctl.reports.consumers import tell_popped
 
-        with open_store(store, needs_messages=True) as opened:
+        with open_store(store) as opened:
             return tell_popped(opened, output, wanted)
+    if is_plot:
+        from rmqctl.output.plot import Plot, joined
+
+        output.draw(Plot("lag in messages", "lag", joined("group", "topic", "broker", "queue_id")))
     if namesrv is not None:
         source = click.get_current_context().get_parameter_source
         if ParameterSource.COMMANDLINE in (source("store_path"), source("config_path")):
@@ -190,7 +199,7 @@ def _of_store(
 
 
 def _nothing(config: Path, wanted: WantedGroups) -> NotFoundError:
-    """What to say where there is no row: without the file of offsets nobody knows whether there are groups."""
+    """Return the message without any row: without the file of offsets the groups are unknown."""
     from rmqctl.store.answers.config_offsets import CONSUMER_FILE
     from rmqctl.store.config.config_files import backup_of
     from rmqctl.store.files.reading import exists
@@ -198,7 +207,7 @@ def _nothing(config: Path, wanted: WantedGroups) -> NotFoundError:
     path = config / CONSUMER_FILE
     if not exists(path) and not exists(backup_of(path)):
         hint = "look for it in a backup or on a slave, and give it to `rmqctl offsets merge`"
-        return NotFoundError("is not there: nobody knows which groups there are", file=path, hint=hint)
+        return NotFoundError("is not there: the consumer groups are unknown", file=path, hint=hint)
     if wanted.only_behind:
         return NotFoundError("no consumer group is behind")
     if wanted.group or wanted.topic:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.flags.options import StoreLocation, output_options, store_options
+from rmqctl.flags.options import StoreLocation, as_recovered_option, output_options, store_options
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -36,26 +36,27 @@ Examples:
 States:
   pending    neither committed nor rolled back: the broker asks a producer of the group again and again
   committed  the message is in its topic, but the broker does not know and asks: the producer may commit it twice
-  ended      an earlier copy was rolled back, or committed and has expired; the broker asks all the same
-  unknown    a message that may say how it ended is damaged
+  ended      an earlier copy was rolled back, or committed and has expired; the broker asks anyway
+  unknown    a message that may show how it ended is damaged
   damaged    the half message itself cannot be read
 
 Exit code 1: every transaction has its end, or damage beside the answer; 7: damage may hide it."""
 )
 @store_options
+@as_recovered_option
 @output_options
 def halves(store: StoreLocation, output: Output) -> int:
     """List transactional messages that are neither committed nor rolled back.
 
-    A message for which producers were asked is stored again each time; only its last copy is listed. How a
-    transaction ended is known from marks, which a broker writes up to 3 s later, and a commit also through the index.
+    Each time that the broker asks producers about a message, it stores a copy; only the last one is listed. Marks,
+    which a broker writes up to 3 s later, show how a transaction ended; the index also shows a commit.
     """
     from rmqctl.formats.errors import NotFoundError
     from rmqctl.opening import open_store
     from rmqctl.output.outcome import tell_answer
     from rmqctl.output.times import now_ms
 
-    with open_store(store, needs_messages=True) as opened:
+    with open_store(store) as opened:
         return tell_answer(
             output,
             _COLUMNS,

@@ -60,8 +60,8 @@ _VERBS = {
 def show(store: StoreLocation, output: Output, group: str | None, topic: str | None, queue_id: int | None) -> int:
     """Show consumerOffset.json and delayOffset.json with their backups.
 
-    `offset` is that of the next message to be consumed; of a delay level that of the next one to be delivered. How far
-    behind a group is with it says `rmqctl groups`.
+    `offset` is the next message to be consumed; of a delay level the next one to be delivered. `rmqctl groups` shows
+    the lag.
     """
     from rmqctl.formats.errors import NotFoundError
     from rmqctl.opening import open_store
@@ -83,16 +83,16 @@ def show(store: StoreLocation, output: Output, group: str | None, topic: str | N
     "lint",
     epilog="""\b
 Problems:
-  damaged, missing     a file as a whole: what a broker does with it
+  damaged, missing     the whole file; `detail` says what a broker does
   in-rocksdb           a RocksDB holds the offsets, and is not read yet
-  data-version         the version of the data, which a master that comes back goes by
+  data-version         dataVersion, which a returning master compares
   malformed-key, malformed-entry, malformed-offset, queue-twice, negative
   unknown-topic, unknown-queue, unknown-group, unknown-level
   retry-without-group, retry-of-another
   before-beginning, past-end
   backup-differs       the backup, which is older, is further
 
-Exit code 1: there are errors or warnings. Notices alone are no reason to do anything.""",
+Exit code 1: there are errors or warnings. Notices need no action.""",
 )
 @store_options
 @output_options
@@ -100,17 +100,19 @@ def lint(store: StoreLocation, output: Output) -> int:
     """Check the offset files: consumer offsets, delay offsets and their backups."""
     from rmqctl.opening import open_store
 
-    worst = exit_codes.OK
+    worst, damage = exit_codes.OK, exit_codes.ToldDamage(output)
     with open_store(store) as opened:
         rows = []
-        for problem in opened.lint_offsets(events=Events(note=output.talk)):
+        for problem in opened.lint_offsets(events=Events(damage=damage, note=output.talk)):
             if problem.weight != "notice":
                 worst = exit_codes.DAMAGE_OR_NOTHING
             root = opened.files.root
             place = problem.file.relative_to(root) if problem.file.is_relative_to(root) else problem.file
             rows.append({**problem._asdict(), "file": str(place)})
     count = output.rows(_PROBLEMS, rows, droppable=_PROBLEMS_DROPPABLE)
-    if not count:
+    if damage.count or damage.is_uncertain:
+        worst = exit_codes.DAMAGE_OR_NOTHING
+    elif not count:
         output.talk("nothing is wrong with the offsets")
     return worst
 

@@ -135,7 +135,7 @@ def set_delay(
     """Set the offset of a delay level in config/delayOffset.json.
 
     The broker delivers the messages of the level from this offset on. A smaller offset delivers messages again; with a
-    larger one messages are never delivered, and the command asks. Level N is queue N - 1 of SCHEDULE_TOPIC_XXXX.
+    larger one messages are never delivered, and the command prompts. Level N is queue N - 1 of SCHEDULE_TOPIC_XXXX.
     """
     return _changed(
         store,
@@ -279,9 +279,9 @@ def merge(
     topic: str | None,
     change: ChangeOptions,
 ) -> int:
-    """Take over the offsets of FILE, another consumerOffset.json: what is missing here, and what differs as you say.
+    """Merge the offsets of FILE, another consumerOffset.json: missing ones, and differing ones by --take.
 
-    Offsets that only this store has stay. Conflicts are those that differ: the column `detail` shows both.
+    Offsets that only this store has stay. The column `detail` shows both values of a conflict.
     """
     return _changed(
         store,
@@ -328,7 +328,7 @@ def delete(
 ) -> int:
     """Remove the offsets of a group, or those of all orphans.
 
-    A group of that name begins where its clients say (ConsumeFromWhere). Stop the clients first: they commit their
+    Afterwards the group begins where its clients choose (ConsumeFromWhere). Stop the clients first: they commit their
     offsets again. Orphans belong to a group that subscriptionGroup.json does not name, or to a topic that topics.json
     does not name and that has no queue. Offsets of broadcasting clients stay.
     """
@@ -407,14 +407,14 @@ def _print(report: OffsetsReport, output: Output, store: StoreLocation, words: _
         if not shown:
             output.talk("nothing has to be changed: the offsets are so already")
         return
-    said = [f"{counted(report.changed, 'offset')} {would} changed"] if report.changed else ["queues are unlocked"]
+    said = [f"{counted(report.changed, 'offset')} {would} changed"] if report.changed else ["pops are ended"]
     if report.skipped:
         said.append(f"{counted(report.skipped, 'message')} {words.skipped}")
     if report.again:
         said.append(f"{counted(report.again, 'message')} {words.again}")
     output.talk(", ".join(said))
     if report.journal:
-        output.talk(f"what the files held is kept in {report.journal}; {undo_advice(store)} brings it back")
+        output.talk(f"the former content is kept in {report.journal}; {undo_advice(store)} restores it")
         if words.advice is not None:
             output.talk(words.advice)
 
@@ -425,10 +425,10 @@ _POP_EXAMPLES = """\b
 Example:
   rmqctl groups pop-{} -s DIR -g fifo -t Steps -q 0 --dry-run
 
-Exit code 5: pops that are not ordered, which the revive of a broker ends."""
+Exit code 5: {}."""
 
 
-@click.command("pop-release", epilog=_POP_EXAMPLES.format("release"))
+@click.command("pop-release", epilog=_POP_EXAMPLES.format("release", "pops that are not ordered, which revive ends"))
 @store_options
 @group_option.but(required=True, help="The consumer group.")
 @topic_option
@@ -441,7 +441,7 @@ def pop_release(
     return _changed(store, output, None, lambda opened: opened.end_pops(group, topic, queue_id, change=change), change)
 
 
-@click.command("pop-finish", epilog=_POP_EXAMPLES.format("finish"))
+@click.command("pop-finish", epilog=_POP_EXAMPLES.format("finish", "pops that are kept in kvStore/"))
 @store_options
 @group_option.but(required=True, help="The consumer group.")
 @topic_option
@@ -450,7 +450,8 @@ def pop_release(
 def pop_finish(
     store: StoreLocation, output: Output, *, group: str, topic: str | None, queue_id: int | None, change: ChangeOptions
 ) -> int:
-    """Take what an ordered pop handed out for consumed, and unlock the queue."""
+    """Mark messages handed out by POP as consumed: an ordered pop unlocks its queue, and checkpoints of
+    others get the bits of all their messages."""
 
     def finished(opened: MessageStore) -> OffsetsReport:
         return opened.end_pops(group, topic, queue_id, finish=True, change=change)
@@ -476,10 +477,10 @@ Exit code 1: nothing can be read. 5: the new file exists.""",
 @click.option("--to", "target", type=click.Path(path_type=Path), required=True, metavar="NEW", help="The new file.")
 @output_options
 def salvage_client(output: Output, file: Path, target: Path) -> int:
-    """Write a sound offsets.json of a broadcasting client to a new file.
+    """Write a valid offsets.json of a broadcasting client to a new file.
 
-    It holds the offsets that can be read of FILE, and those of FILE.bak for all other queues. FILE and its backup stay
-    as they are. Stop the client before you put the new file in place: it writes its own every 5 s.
+    It has the readable offsets of FILE, and those of FILE.bak for all other queues. FILE and its backup stay
+    unchanged. Stop the client before you put the new file in place: it writes its own every 5 s.
     """
     from rmqctl.store.config.client_offsets import mend_client_file
 

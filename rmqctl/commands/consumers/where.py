@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.flags.options import StoreLocation, group_option, limit_option, output_options, store_options, topic_option
+from rmqctl.flags.options import (
+    StoreLocation,
+    as_recovered_option,
+    group_option,
+    limit_option,
+    output_options,
+    store_options,
+    topic_option,
+)
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -24,23 +32,23 @@ Examples:
   rmqctl where -s DIR order-17 --json | jq -r '.state, .sentence'
 
 \b
-States, the gravest of those that apply:
+States; the most serious one is shown:
   damaged      it cannot be read
   expired      it was removed with its old commitlog file
   absent       no such message, and no damage that could hide it
   no-slot      it is stored, but its queue does not have it: no group receives it
   pending      a half message: neither committed nor rolled back
   rolled-back, gave-up   a half message that consumers never see
-  cancelled, waiting, overdue   it is delayed: taken back, not due, or due
+  cancelled, waiting, overdue   it is delayed: recalled, not due, or due
   not-delivered   it waits in the timer, and no broker delivers it
-  dead         a group gave it up
-  retrying     a group is to try it again
+  dead         it is a dead letter of a group
+  retrying     a group failed on it and will get it again
   blocked      a group is stuck at a damaged message
   unread       a group has not read it yet
   unknown      the sentence says what is missing
-  filtered     a group's filter passes over it
+  filtered     a group's filter excludes it
   read         every group has read past it
-  stored       it is in its queue, and no group is known
+  stored       it is in its queue, and no group of the topic is known
 
 \b
 Evidence, as stages and their states, in the order of a message's life:
@@ -55,9 +63,9 @@ Evidence, as stages and their states, in the order of a message's life:
   dead     given-up
   expiry   kept, due, last-file, unknown
 
-A filter is known only where the broker keeps it (SQL92, or set with the group), or by --tag.
+A filter is known only if the broker stores it (SQL92, or set with the group), or by --tag.
 
---json prints an object for each message: what was asked, `state`, `sentence`, what names the message, `groups` (group,
+--json prints an object for each message: the question, `state`, `sentence`, the message's names, `groups` (group,
 state, detail) and `evidence` (stage, state, detail, place; `timestamp` in ms: stored, due, given up, expires;
 `group_offset`, and `distance`: the number of messages before it, negative for a group that is past it).
 
@@ -65,6 +73,7 @@ Exit code 1: no such message, or damage beside the answer; 7: not found, and dam
 )
 @click.argument("words", nargs=-1, required=True, metavar="KEY | ID | OFFSET | TOPIC QUEUE OFFSET")
 @store_options
+@as_recovered_option
 @topic_option.but(help="Only messages that were sent to this topic.")
 @group_option.but(multiple=True, help="Only this consumer group; may be repeated.")
 @click.option("--tag", metavar="TAGS", help="Tag expression of the groups of -g: 'TagA || TagB'.")
@@ -87,13 +96,13 @@ def where(
 ) -> int:
     """Trace a message: where it is stored and which groups consumed it.
 
-    One sentence, then the evidence: frame, queue, index, delay or transaction, each group's offset, filter, retries
-    and dead letter, and when it expires. Copies and retries of a message count as one. If the index is unreliable,
-    the commitlog is searched.
+    Prints one sentence, then the evidence: frame, queue, index, delay or transaction, each group's offset, filter,
+    retries and dead letter, and when it expires. Copies and retries of a message count as one. If the index is
+    unreliable, the commitlog is searched.
     """
     from rmqctl.opening import log_bytes, open_store
     from rmqctl.output.outcome import ToldDamage
-    from rmqctl.output.progress import progress
+    from rmqctl.output.terminal import progress
     from rmqctl.output.times import now_ms
     from rmqctl.reports.consumers import tell_whereabouts
     from rmqctl.store.answers.where import WhereQuestion
@@ -103,7 +112,7 @@ def where(
     if tag is not None and not group:
         raise click.UsageError("--tag says what a group takes: name the group with -g")
     question = WhereQuestion(words, now_ms(), topic, group, tag, by, limit)
-    with open_store(store, needs_messages=True) as opened:
+    with open_store(store) as opened:
         damage = ToldDamage(output)
         total = log_bytes(opened.files)
         with progress("searching the commitlog", total, "bytes") as bar:

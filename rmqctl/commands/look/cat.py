@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections import deque
 from typing import TYPE_CHECKING
 
 import click
 
 from rmqctl.flags.options import (
     StoreLocation,
+    as_recovered_option,
     columns_option,
     first_or_last_option,
     output_options,
     selection_options,
     store_options,
 )
-from rmqctl.formats.errors import CorruptError, NotFoundError
+from rmqctl.formats.errors import CorruptError, NotFoundError, UncertainError, counted
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.outcome import Terminated, ToldDamage, hidden_by_damage, report_unsearched
 from rmqctl.store.options import Events
@@ -43,10 +45,11 @@ Examples:
   rmqctl cat -s /data/store -t Orders -q 3 --order queue -o 1000 -n 50
   rmqctl cat -s /data/store --columns topic,queue_id,queue_offset,store_time,keys --format csv
   rmqctl cat -s /data/store -t Orders --format-string '%t[%q]@%o %k %s\\n'
+  rmqctl cat -s /data/store -t Prices --compacted  the newest message of each key
   rmqctl cat -s old --json --stored-bodies | rmqctl append -s new --from - --as-stored
 
 \b
---format-string, where nothing is added that it does not say:
+--format-string prints exactly the template:
   %t topic                    %k keys (KEYS)               %s body, unpacked
   %q queue (also %p)          %K its bytes, -1 without     %S its bytes
   %o queue offset             %g tag                       %R the same as 4 bytes
@@ -60,6 +63,7 @@ Damage is reported on stderr and skipped. Exit code 1: damage was found beside t
 it with exit code 0."""
 )
 @store_options
+@as_recovered_option
 @selection_options("From this offset on: physical in order of the log, else the queue's.", "Before this offset.")
 @first_or_last_option
 @click.option(
@@ -74,6 +78,11 @@ it with exit code 0."""
     "--follow",
     is_flag=True,
     help="Continue with new messages; -n 0: only those, -n -N: after the last N.",
+)
+@click.option(
+    "--compacted",
+    is_flag=True,
+    help="Of a compacted topic: the newest message of each key, from its compaction log.",
 )
 @columns_option
 @click.option("--format-string", metavar="TEXT", help="Print each message by a kcat-style template.")
@@ -92,9 +101,11 @@ def cat(
     selection: Selection,
     limit: int | None,
     order: Order,
-    follow: bool,
     columns: str | None,
     format_string: str | None,
+    *,
+    follow: bool,
+    compacted: bool,
     stored_bodies: bool,
     traces: bool,
 ) -> int:
@@ -102,11 +113,15 @@ def cat(
 
     A table shows the start of each body; --json prints whole messages, one a line, as they are read. Tables show the
     records of trace messages in words.
+
+    With --compacted, each queue's keys are those of its compaction log, which consumers of such a topic are given. An
+    empty body deletes its key. Physical offset -1: the commitlog no longer has the message.
     """
     from rmqctl.messages.json import column_list, known_columns
     from rmqctl.messages.listing import FormatString, Listing
     from rmqctl.messages.traces import TRACE_TOPIC
     from rmqctl.opening import open_store
+    from rmqctl.store.answers.undispatched import queues_behind
 
     _check(selection, limit, order, follow)
     trace_topic = (selection.criteria.topic or TRACE_TOPIC) if traces else None
@@ -118,17 +133,67 @@ def cat(
     if template is not None and (columns is not None or stored_bodies or output.format != "table"):
         raise click.UsageError("--format-string says all that is printed: leave out --columns, --json and --format")
     damage = ToldDamage(output)
-    with open_store(store, needs_messages=True) as opened:
+    if compacted and (selection.criteria.topic is None or selection.begin or selection.end is not None or follow):
+        raise click.UsageError("--compacted takes one topic (-t), and neither -o, --to nor --follow")
+    with open_store(store) as opened:
+        if compacted:
+            return _compacted(opened, selection, limit, listing, template, damage)
         if follow:
             _follow(opened, selection, limit, listing, template, damage)
             return _exit_code(damage)
-        printed = _print(opened, selection, limit, order, listing, template, damage)
+        try:
+            printed = _print(opened, selection, limit, order, listing, template, damage)
+        except NotFoundError as error:
+            criteria = selection.criteria
+            raise next(iter(queues_behind(opened.files, criteria.topic_filter, criteria.queue_id)), error) from None
         report_unsearched(selection.criteria, damage)
+        if order == "queue":
+            is_end = selection.end is None and not (limit is not None and 0 < limit <= printed)
+            _tell_behind(opened.reader, selection, damage, is_end=is_end)
         if not printed:
             _nothing(opened.reader, selection, damage)
         else:
             _tell_unmet(opened.reader, selection, output)
             _tell_unread(opened.reader, selection, damage)
+    return _exit_code(damage)
+
+
+def _compacted(
+    store: MessageStore,
+    selection: Selection,
+    limit: int | None,
+    listing: Listing,
+    template: FormatString | None,
+    damage: ToldDamage,
+) -> int:
+    """Print the newest message of each key of a compacted topic."""
+    from rmqctl.messages.listing import in_batches, print_formatted, print_messages
+    from rmqctl.store.read.compacted import newest_messages
+
+    events, criteria = Events(damage=damage), selection.criteria
+    assert criteria.topic is not None
+    newest = newest_messages(store.files, criteria.topic, criteria.queue_id, events)
+    deleted = 0
+
+    def matching() -> Iterator[StoredMessage]:
+        nonlocal deleted
+        for message in newest:
+            if criteria.matches(message):
+                deleted += not message.body
+                yield message
+
+    found = matching()
+    wanted = iter(deque(found, -limit)) if limit is not None and limit < 0 else itertools.islice(found, limit)
+    if template is not None:
+        count = print_formatted(listing.output, template, in_batches(wanted), events)
+    else:
+        count = print_messages(listing, wanted, events)
+    report_unsearched(criteria, damage)
+    if deleted:
+        listing.output.talk(f"the key of {counted(deleted, 'message')} without a body is deleted")
+    if not count:
+        matched = NotFoundError("no message matched")
+        raise hidden_by_damage(max(damage.count, 1), matched) if damage.count or damage.is_uncertain else matched
     return _exit_code(damage)
 
 
@@ -141,6 +206,8 @@ def _check(selection: Selection, limit: int | None, order: Order, follow: bool) 
         raise click.BadParameter("0 goes with --follow: nothing but what comes", param_hint="'-n' / '--limit'")
     if follow and order != "log":
         raise click.UsageError("--follow goes along the log: leave out --order queue")
+    if follow and click.get_current_context().params.get("as_recovered"):
+        raise click.UsageError("--follow waits for what a broker stores: leave out --as-recovered")
     if follow and (selection.end is not None or selection.criteria.end_time is not None):
         raise click.UsageError("--follow has no end: leave out --to and -e")
 
@@ -157,7 +224,7 @@ def _print(
     """Print what is there; how many messages there were."""
     from rmqctl.messages.listing import in_batches, print_formatted, print_log, print_messages
     from rmqctl.opening import log_bytes
-    from rmqctl.output.progress import progress
+    from rmqctl.output.terminal import progress
 
     # lines that follow one another on a terminal show that it goes on
     is_seen = listing.output.is_terminal and not selection.criteria.needs_content
@@ -190,7 +257,6 @@ def _follow(
     damage: ToldDamage,
 ) -> None:
     """Print what is there, and then what comes, until it is enough or Ctrl-C."""
-    from dataclasses import replace
 
     from rmqctl.messages.listing import in_batches, print_batches, print_formatted
     from rmqctl.store.log.survey import end_of_messages
@@ -202,7 +268,7 @@ def _follow(
 
     def batches() -> Iterator[list[StoredMessage]]:
         if limit != 0:
-            yield from in_batches(_first_or_last(store, replace(selection, end=end), limit, "log", events))
+            yield from in_batches(_first_or_last(store, selection._replace(end=end), limit, "log", events))
         yield from store.follow(criteria, end, events=events._replace(note=listing.output.talk))
 
     wanted = _at_most(batches(), limit if limit is not None and limit > 0 else None)
@@ -238,6 +304,16 @@ def _tell_unread(reader: StoreReader, selection: Selection, damage: ToldDamage) 
             damage(error)
 
 
+def _tell_behind(reader: StoreReader, selection: Selection, damage: ToldDamage, *, is_end: bool) -> None:
+    """Report chosen queues that are lost, and with `is_end` messages at the log's end that they lack."""
+    from rmqctl.store.answers.undispatched import queues_behind
+
+    criteria = selection.criteria
+    for error in queues_behind(reader.files, criteria.topic_filter, criteria.queue_id):
+        if is_end or not isinstance(error, UncertainError):
+            damage(error)
+
+
 def _tell_unmet(reader: StoreReader, selection: Selection, output: Output) -> None:
     """Where several topics are asked for: which of the names nothing goes by."""
     from rmqctl.store.read.filter import unmet_names
@@ -261,13 +337,13 @@ def _nothing(reader: StoreReader, selection: Selection, damage: ToldDamage) -> N
     if topic is not None and queue_id is not None and not damage.count:
         with contextlib.suppress(CorruptError):  # queues in a damaged RocksDB
             reader.queue(topic, queue_id)
-    missing = reader.files.missing_log()
-    if missing is not None:
-        raise NotFoundError(missing, hint="bring it back, or name its place: -c broker.conf with storePathCommitLog")
+    lost = reader.files.lost_log()
+    if lost is not None:
+        raise lost
     from rmqctl.store.answers.unread import unread_messages
 
     if not damage.count:
         for error in unread_messages(reader.files, topic):
             raise error
     matched = NotFoundError("no message matched")
-    raise hidden_by_damage(damage.count, matched) if damage.count else matched
+    raise hidden_by_damage(max(damage.count, 1), matched) if damage.count or damage.is_uncertain else matched

@@ -82,17 +82,17 @@ def check(
 ) -> int:
     """Find all damage in a store.
 
-    Files, every message with its checksums, consume queues and key index against the commitlog both ways, checkpoint,
-    configuration and offsets. Each finding says what it means, what it costs and which command fixes it. The store is
-    not changed. docs/findings.md lists all codes.
+    Checks files, every message with its checksums, consume queues and key index against the commitlog both ways,
+    checkpoint, configuration and offsets. Each finding explains its meaning and consequences, and names the command
+    that fixes it. The store is not changed. docs/findings.md lists all codes.
     """
     from rmqctl.opening import log_bytes, open_store
-    from rmqctl.output.progress import progress
+    from rmqctl.output.terminal import progress
     from rmqctl.reports.check_report import CheckReport
     from rmqctl.store.options import Events
 
     if explain is not None:
-        return _explain(explain, output)
+        return explain_code(explain, output)
     state = _state_file(store, resume, state)
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(open_store(store))
@@ -143,7 +143,8 @@ def _interrupted(offset: int | None, state: Path) -> str:
     return f"interrupted: {kept} ({state})"
 
 
-def _explain(code: str, output: Output) -> int:
+def explain_code(code: str, output: Output) -> int:
+    """Print what a finding code means and what to do. UsageError for an unknown one."""
     from rmqctl.formats.errors import UsageError
     from rmqctl.store.check.catalogue import catalogue
 
@@ -179,7 +180,9 @@ def _state_file(store: StoreLocation, resume: bool, state: Path | None) -> Path 
     root = store.path.resolve()
     path = default_path(root) if state is None else state.resolve()
     if path.is_relative_to(root):
-        raise UsageError("lies inside the store, where looking may write nothing", file=path, hint="put it beside")
+        raise UsageError(
+            "is inside the store, which a check must not change", file=path, hint="choose a file outside the store"
+        )
     check_output_place(path)
     return path
 

@@ -1,4 +1,4 @@
-"""`rmqctl du`: what takes up the room of a store."""
+"""`rmqctl du`: disk usage of a store."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqctl.flags.options import StoreLocation, limit_option, output_options, store_options, topics_options
-from rmqctl.formats.errors import NotFoundError, UsageError, counted, format_time
+from rmqctl.formats.errors import CorruptError, NotFoundError, UsageError, counted, format_time
 from rmqctl.output import outcome as exit_codes
 from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
+    from rmqctl.store.info.counts import SizeHistory
     from rmqctl.store.info.info import StoreUsage
-    from rmqctl.store.info.size_history import SizeHistory
+    from rmqctl.store.info.log_map import LogCells
     from rmqctl.store.read.filter import TopicFilter
 
 _TOPIC_COLUMNS = ("topic", "messages", "bytes", "share", "queue_files", "queue_bytes", "queue_on_disk_bytes")
@@ -40,10 +41,11 @@ Examples:
   rmqctl du -s /data/store --quick          from the queues alone, without reading the log
   rmqctl du -s /data/store -t 'Order*' -n 5
   rmqctl du -s /data/store --json | jq '.topics[0]'
+  rmqctl du -s /data/store --map            where the log holds messages, damage or nothing
   rmqctl du -s /data/store --history        by day: files begun, files cleaned, what changes keep
 
-On disk is what a file takes there: RocketMQ makes its files at their full size, and what is not written yet may be a
-hole. Exit code 1: the log is damaged; no topic has what is damaged, and how much that is, is said."""
+"On disk" is the space that a file takes: RocketMQ creates files at their full size, and unwritten parts may be
+holes. Exit code 1: damaged bytes belong to no topic and are counted; with --quick, the queues lag the log."""
 )
 @store_options
 @topics_options
@@ -52,41 +54,54 @@ hole. Exit code 1: the log is damaged; no topic has what is damaged, and how muc
     is_flag=True,
     help="Do not read the log; sizes come from the queues.",
 )
+@click.option("--map", "shows_map", is_flag=True, help="Show where the log holds messages, damage or nothing.")
 @click.option("--history", is_flag=True, help="Show by day which files were begun and what was removed.")
 @limit_option.but(help="Show only the N largest topics.")
 @output_options
 def du(
-    store: StoreLocation, output: Output, *, topics: TopicFilter, quick: bool, history: bool, limit: int | None
+    store: StoreLocation,
+    output: Output,
+    *,
+    topics: TopicFilter,
+    quick: bool,
+    shows_map: bool,
+    history: bool,
+    limit: int | None,
 ) -> int:
     """Show disk usage of a store.
 
     Topics by size and share of the log; then log, queues, index and other files, by size and by space on disk.
 
     --history shows how the store grew: by day (UTC) the files that were begun and are still there, what `rmqctl clean`
-    removed, and what changes of that day keep beside the store. A broker keeps no record of the files that it removes:
-    of these only the bytes are known, and how far back the log goes.
+    removed, and the undo data of that day's changes. A broker keeps no record of the files that it removes: only
+    their bytes are known, and how far back the log goes.
     """
     from rmqctl.opening import log_bytes, open_store
-    from rmqctl.output.paragraph import talk_paragraph
-    from rmqctl.output.progress import progress
+    from rmqctl.output.output import talk_paragraph
+    from rmqctl.output.terminal import progress
     from rmqctl.reports.changes import told_users
+    from rmqctl.store.info.info import disk_usage
 
     if history:
-        if quick or topics.names or limit is not None:
-            raise UsageError("--history is of the whole store", hint="leave out --quick, -t and -n")
-        with open_store(store, needs_messages=False) as opened:
+        if quick or shows_map or topics.names or limit is not None:
+            raise UsageError("--history is of the whole store", hint="leave out --quick, --map, -t and -n")
+        with open_store(store) as opened:
             _print_history(opened.size_history(), output)
         return exit_codes.OK
-    with open_store(store, needs_messages=not quick) as opened:
+    if quick and shows_map:
+        raise UsageError("--map reads the commitlog, and --quick does not")
+    behind: list[CorruptError] = []
+    with open_store(store) as opened:
         total = None if quick else log_bytes(opened.files)
         with progress("reading the commitlog", total, "bytes") as bar:
-            usage = opened.disk_usage(quick=quick, events=Events(bar.advance))
+            reader = opened.reader.telling(Events(bar.advance, damage=behind.append))
+            usage = disk_usage(reader, quick=quick, behind=topics)
     usage.topics = [topic for topic in usage.topics if topics.matches(topic.topic)]
     if topics.names and not usage.topics:
         raise NotFoundError("no topic matched", hint="`rmqctl ls --topics` lists the topics")
     shown, rest = usage.topics[:limit], usage.topics[limit:] if limit is not None else []
     usage.topics = shown
-    _print(usage, len(rest), output)
+    _print(usage, len(rest), output, with_map=shows_map)
     if usage.held:
         pids = sorted({one.process for one in usage.held})
         sizes = {one.file: one.bytes for one in usage.held}
@@ -102,7 +117,9 @@ def du(
         talk_paragraph(output, f"{line}: {refused}")
     if usage.damaged_bytes:
         output.talk(f"{counted(usage.damaged_bytes, 'byte')} of the log are damaged: `rmqctl check` says where")
-    return exit_codes.DAMAGE_OR_NOTHING if usage.damaged_bytes else exit_codes.OK
+    for error in behind:
+        exit_codes.ToldDamage(output)(error)
+    return exit_codes.DAMAGE_OR_NOTHING if usage.damaged_bytes or behind else exit_codes.OK
 
 
 def _print_history(history: SizeHistory, output: Output) -> None:
@@ -129,11 +146,10 @@ def _print_history(history: SizeHistory, output: Output) -> None:
         )
 
 
-def _print(usage: StoreUsage, more: int, output: Output) -> None:
-    record = asdict(usage) | {
-        "held": [one._asdict() for one in usage.held],
-        "in_use": [one._asdict() for one in usage.in_use],
-    }
+def _print(usage: StoreUsage, more: int, output: Output, *, with_map: bool) -> None:
+    record = usage.row()
+    if not with_map:
+        del record["map"]
     if output.is_json:
         output.record(record)
         return
@@ -147,3 +163,18 @@ def _print(usage: StoreUsage, more: int, output: Output) -> None:
     if rows:
         output.text("")
     output.rows(_PART_COLUMNS, [*record["parts"], record["total"]])
+    if with_map and usage.map is not None:
+        _print_map(usage.map, output)
+
+
+def _print_map(found: LogCells, output: Output) -> None:
+    """Print the log as a bar, a sign for each cell, and how far queues and index reach in it."""
+    from rmqctl.store.info.log_map import KINDS, SIGNS
+
+    output.text("")
+    for line in found.bar():
+        output.text(line)
+    rows = [{"kind": kind, "sign": SIGNS[kind], "bytes": getattr(found, kind)} for kind in KINDS]
+    output.rows(("kind", "sign", "bytes"), [*rows, {"kind": "expired", "sign": "", "bytes": found.expired_bytes}])
+    output.text("")
+    output.rows(("part", "first_offset", "last_offset", "problem"), [one._asdict() for one in found.coverage])

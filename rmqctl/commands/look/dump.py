@@ -16,7 +16,7 @@ from rmqctl.output import outcome as exit_codes
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
-    from rmqctl.store.dump.dump_file import DumpField, DumpItem
+    from rmqctl.store.dump.items import DumpField, DumpItem
 
 _ROW = 16
 _TEXTS = ("config", "text")
@@ -32,7 +32,7 @@ Examples:
   rmqctl dump store/timerwheel --hex      bytes of a file that is only recognised
   rmqctl dump ~/.rocketmq_offsets/10.0.0.7@DEFAULT/GROUP/offsets.json
 
-Exit code 1: something in what was shown is damaged."""
+Exit code 1: damage was shown."""
 )
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--hex", "with_hex", is_flag=True, help="Print the bytes of each field too.")
@@ -112,7 +112,7 @@ def _offset_line(item: DumpItem) -> str:
 
 
 def _print(output: Output, item: DumpItem, with_hex: bool) -> None:
-    from rmqctl.output.paragraph import print_paragraph
+    from rmqctl.output.output import print_paragraph
 
     position = f" ({item.position})" if item.position is not None else ""
     note = f": {item.note}" if item.note and item.damage is None else ""

@@ -23,7 +23,7 @@ Examples:
   rmqctl info -s /data/store --json
   rmqctl info -c broker.conf --json | jq .writes     why a broker answers CODE 14
 
-Exit code 1: the commitlog is damaged, or files are there that a broker would stop at."""
+Exit code 1: the commitlog is damaged, or the store has files that keep a broker from starting."""
 )
 @store_options
 @click.option(
@@ -41,7 +41,7 @@ def info(store: StoreLocation, output: Output, quick: bool) -> int:
     read-only disk, brokerRole, brokerPermission. Flags in the memory of a running broker leave no trace in files.
     """
     from rmqctl.opening import log_bytes, open_store
-    from rmqctl.output.progress import progress
+    from rmqctl.output.terminal import progress
     from rmqctl.reports.check_report import of_info, print_verdict
 
     with open_store(store) as opened:
@@ -71,8 +71,7 @@ def info(store: StoreLocation, output: Output, quick: bool) -> int:
 
 def _print_writes(output: Output, writes: dict[str, Any]) -> None:
     """Print whether a broker takes messages here, then what files cannot show."""
-    from rmqctl.output.output import BAD
-    from rmqctl.output.paragraph import print_paragraph, talk_paragraph
+    from rmqctl.output.output import BAD, print_paragraph, talk_paragraph
 
     print_paragraph(output, writes["sentence"], style=BAD if writes["accepted"] is False else None)
     for warning in writes["warnings"]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -37,6 +39,10 @@ _COMPARED = (
     "why",
 )
 _TOPIC_COLUMNS = ("topic", "queues", "messages", "units_added")
+_REPLICA_COLUMNS = (
+    "store", "identity", "epoch", "begin_offset", "end_offset", "confirm_offset", "is_best", "common_end",
+    "messages_removed", "bytes_removed", "note",
+)  # fmt: skip
 _SHOWN = 20
 
 
@@ -50,10 +56,11 @@ Examples:
   rmqctl predict -s /data/store --json
   rmqctl predict -s /data/store --to 5.5.0         before an upgrade: formats and settings
   rmqctl predict -s /data/store -c broker.conf --from 5.3.3 --to 4.9.8
+  rmqctl predict -s /a/store --epochs /b/store --epochs /c/store   replicas under a controller, or of DLedger
 
 Exit code 0: it starts and loses nothing. 1: it refuses to start, or messages, queue units, index entries or tables of
-its configuration are lost, delayed messages are never delivered, or how far the timer was is lost.
-5: a start like this is not predicted."""
+its configuration are lost, delayed messages are never delivered, or the progress of the timer is lost.
+5: this configuration is not supported."""
 )
 @store_options
 @click.option(
@@ -61,32 +68,54 @@ its configuration are lost, delayed messages are never delivered, or how far the
 )
 @click.option("--to", "target", type=click.Choice(VERSIONS), help="List what this version treats differently.")
 @click.option("--from", "source", type=click.Choice(VERSIONS), help="Version that runs now. [default: by the files]")
+@click.option(
+    "--epochs",
+    "others",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    metavar="STORE",
+    help="Compare with this replica: which is best, what the others lose. Repeatable.",
+)
 @output_options
-def predict(store: StoreLocation, output: Output, *, broker: str | None, target: str | None, source: str | None) -> int:
+def predict(
+    store: StoreLocation,
+    output: Output,
+    *,
+    broker: str | None,
+    target: str | None,
+    source: str | None,
+    others: tuple[Path, ...],
+) -> int:
     """Predict what the next start of a broker does to this store.
 
-    Nothing is changed. The rules are those of that version, its defects included: whether it starts, where its
-    recovery begins and where it ends the log, which files, messages and queue units it removes, and what it puts into
-    wrong places. Config files and their backups, the timer's files, the lock and the permissions of the store's owner
+    Nothing is changed. The prediction follows that version, its defects included: whether it starts, where its
+    recovery begins and ends the log, which files, messages and queue units it removes, and which it puts into wrong
+    places. Config files and their backups, the timer's files, the lock and the permissions of the store's owner
     are part of it. What its cleaning by age and disk space removes later is not part of it: see `clean --dry-run`.
 
     It also says how much its recovery reads, and estimates how long that takes. With --broker all, `why` says what
     stops a version, or why its start is not predicted.
 
-    With --to, it predicts no start. It lists what that version does not read or treats otherwise: queues and tables in
+    With --to, it lists instead what that version does not read or treats differently: queues and tables in
     RocksDB, batch queues, messages of version 2, timers, POP, topic attributes, index entries of tags, the checkpoint.
     With -c, it also lists settings that the version ignores, and defaults that differ. `effect` is refused, lost,
     changed or unused. Exit code 1: something is refused or lost.
 
+    With --epochs, it compares replicas of one group instead. The best has the newest epoch (or DLedger term) and, of
+    these, the longest log. Each other one is cut at the end of the newest epoch that both have with the same start.
+    Exit code 1: a replica loses messages by that.
+
     Of broker.conf the sizes and paths, messageDelayLevel, messageIndexEnable, messageIndexSafe and checkCRCOnRecover
-    are followed, of 5.5.0 commitLogRecoverMaxNum, enableAcceleratedRecovery and checkCommitLogOffsetOnRecover, too.
-    With duplicationEnable, 5.x ends the log at the first message without DUP_INFO. Not predicted: queues in a RocksDB,
-    enableDLegerCommitLog, enableControllerMode, forceVerifyPropCRC, indexRocksDBEnable, transRocksDBEnable,
-    duplicationEnable of 4.9.8 and of messages with DUP_INFO.
+    count, and for 5.5.0 commitLogRecoverMaxNum, enableAcceleratedRecovery and checkCommitLogOffsetOnRecover.
+    With duplicationEnable, 5.x ends the log at the first message without DUP_INFO. storeType says where queues are,
+    else the store does. Not predicted: enableDLegerCommitLog, enableControllerMode, forceVerifyPropCRC,
+    indexRocksDBEnable, transRocksDBEnable, duplicationEnable of 4.9.8 and of messages with DUP_INFO.
     """
     from rmqctl.opening import log_bytes, open_store
-    from rmqctl.output.progress import progress
+    from rmqctl.output.terminal import progress
 
+    if others:
+        return _replicas(store, others, output)
     if target is not None:
         return _other_version(store, output, target, source)
     if source is not None:
@@ -121,22 +150,44 @@ def _other_version(store: StoreLocation, output: Output, target: str, source: st
     return exit_codes.DAMAGE_OR_NOTHING if any(one.is_harmful for one in found) else exit_codes.OK
 
 
+def _replicas(store: StoreLocation, others: tuple[Path, ...], output: Output) -> int:
+    """Print which replica is best, and what the others lose when they follow it."""
+    from rmqctl.opening import open_store
+    from rmqctl.store.compare.replicas import removals, replica_of
+
+    with contextlib.ExitStack() as opened:
+        places = [store, *(store._replace(path=path) for path in others)]
+        stores = [opened.enter_context(open_store(place)) for place in places]
+        found = removals([replica_of(one.files) for one in stores])
+        rows = [
+            {
+                "store": str(one.replica.files.root),
+                "identity": one.replica.identity,
+                "epoch": one.replica.epochs[-1].number if one.replica.epochs else None,
+                "begin_offset": one.replica.begin,
+                "end_offset": one.replica.end,
+                "confirm_offset": one.replica.confirm,
+                "is_best": one.is_best,
+                "common_end": one.point,
+                "messages_removed": one.messages,
+                "bytes_removed": one.bytes,
+                "note": one.why or None,
+            }
+            for one in found
+        ]
+    output.rows(_REPLICA_COLUMNS, rows, droppable=("begin_offset", "identity"))
+    for one in found:
+        if one.bytes:
+            output.talk(f"save them first: rmqctl cat -s {one.replica.files.root} -o {one.point} --json")
+    return exit_codes.DAMAGE_OR_NOTHING if any(one.bytes for one in found) else exit_codes.OK
+
+
 def _compare(opened: MessageStore, output: Output) -> int:
     """Print what a start of each version does, and what they do not have in common."""
-    from rmqctl.formats.errors import UnsupportedError
-    from rmqctl.output.paragraph import talk_paragraph
+    from rmqctl.diagnosis import predicted_versions
+    from rmqctl.output.output import talk_paragraph
 
-    rows: list[dict[str, Any]] = []
-    for version in VERSIONS:
-        try:
-            found = opened.predict(version)
-        except UnsupportedError as error:
-            rows.append({"broker": version, "loads": None, "is_harmful": None, "why": error.message, "warnings": []})
-            continue
-        changed = found.queues_changed
-        sums = {name: sum(row[f"units_{name}"] for row in changed) for name in ("dropped", "added", "misplaced")}
-        said = {"is_harmful": found.is_harmful, "why": found.error, **sums}
-        rows.append(asdict(found) | said | {"deleted": len(found.files_deleted) + len(found.index_files_deleted)})
+    rows = predicted_versions(opened)
     output.rows(_COMPARED, rows, droppable=("start_file", "added", "deleted"))
     if output.format == "table":
         every = set.intersection(*(set(row["warnings"]) for row in rows))
@@ -150,7 +201,7 @@ def _compare(opened: MessageStore, output: Output) -> int:
 
 
 def _print(found: Prediction, output: Output) -> None:
-    from rmqctl.output.paragraph import talk_paragraph
+    from rmqctl.output.output import talk_paragraph
 
     record: dict[str, Any] = asdict(found)
     if output.format != "table":
@@ -194,7 +245,7 @@ def _print(found: Prediction, output: Output) -> None:
 
 
 def _print_recovery(recovery: dict[str, Any], output: Output) -> None:
-    from rmqctl.output.paragraph import print_paragraph
+    from rmqctl.output.output import print_paragraph
     from rmqctl.output.table import human_size
 
     least, most = (max(1, round(recovery[name])) for name in ("seconds_least", "seconds_most"))

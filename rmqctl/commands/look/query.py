@@ -9,6 +9,7 @@ import click
 from rmqctl.finding import KEY_LIMIT, Question, find_and_show
 from rmqctl.flags.options import (
     StoreLocation,
+    as_recovered_option,
     grep_option,
     id_option,
     key_option,
@@ -39,11 +40,12 @@ Examples:
   rmqctl query -s DIR -o 4660                        by physical offset
   rmqctl query -s DIR -t Orders -q 3 -o 1000         by queue offset
   rmqctl query -s DIR -k C0A8010165... --traces      who sent and consumed it, by its traces
-  rmqctl query -s DIR -t Orders --at '2h ago'        where each queue stood then
+  rmqctl query -s DIR -t Orders --at '2h ago'        the offset of each queue at that time
 
-Exit code 1: nothing found, or damage beside what was found; 7: not found, and damage may hide it."""
+Exit code 1: nothing found, or damage beside the result; 7: not found, and damage may hide it."""
 )
 @store_options
+@as_recovered_option
 @topics_options
 @queue_option.but(help="The queue of the topic.")
 @offset_option.but(help="A physical offset; with -t and -q a queue offset.")

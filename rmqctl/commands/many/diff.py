@@ -47,9 +47,9 @@ behind    after the other store's last message: not there yet, or lost at its en
 damaged   the other store is damaged where it would be
 absent    it should be there and is not
 
-Digests are of what both stores could have: of copies of one log (a master and its slave) the stretch that both cover.
-Exit code 0: the stores hold the same messages and, as far as it was compared, the same configuration. 1: they do not,
-or one of them is damaged."""
+For copies of one log (a master and its slave), digests cover the common range.
+Exit code 0: the stores hold the same messages and, as far as compared, the same configuration. 1: they differ, or one
+of them is damaged."""
 )
 @click.argument("a", type=_STORE)
 @click.argument("b", type=_STORE)
@@ -71,12 +71,12 @@ def diff(
 ) -> int:
     """Compare two stores.
 
-    A is, say, the master and B its slave. The commitlogs are compared byte for byte, their messages by topic, queue
-    and queue offset and then by unique key. Every message is checked on the way; damage is named, and what it hides is
-    not called absent. Topics, groups, consumer offsets and delay offsets of both folders config/ are compared, too.
+    For example, A is the master and B its slave. The commitlogs are compared byte for byte, their messages by topic,
+    queue and queue offset and then by unique key. Every message is checked; damage is reported, and messages that it
+    may hide are not called absent. Topics, groups, consumer offsets and delay offsets of config/ are compared too.
     """
     place_a, place_b = StoreLocation(a, config_a), StoreLocation(b, config_b)
-    with open_store(place_a, needs_messages=True) as store_a, open_store(place_b, needs_messages=True) as store_b:
+    with open_store(place_a) as store_a, open_store(place_b) as store_b:
         from rmqctl.pipeline.jobs.diff import diff_config, diff_summary
 
         files_a, files_b = store_a.files, store_b.files
@@ -106,7 +106,7 @@ def diff(
 
 
 def _compared(a: StoreFiles, b: StoreFiles, content: bool, limit: int, spark: SparkChoice) -> Diff:
-    from rmqctl.output.progress import progress
+    from rmqctl.output.terminal import progress
     from rmqctl.pipeline.jobs.diff import diff as compare
     from rmqctl.pipeline.jobs.diff import work_of
 
@@ -166,7 +166,7 @@ def _verdict(row: dict[str, Any]) -> list[str]:
         lines = [f"the stores hold the same messages ({counts['same']}); not all of the configuration was compared"]
     if not row["copies_of_one_log"] and (row["a"]["messages"] or row["b"]["messages"]):
         sizes = row["a"]["file_size"], row["b"]["file_size"]
-        why = "no message stands at the same physical offset in both"
+        why = "no message has the same physical offset in both"
         if sizes[0] != sizes[1]:
             why = f"their files have different sizes, {sizes[0]} and {sizes[1]}"
         lines.append(f"they are not copies of one log: {why}")

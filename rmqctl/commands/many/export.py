@@ -10,6 +10,7 @@ import click
 
 from rmqctl.flags.options import (
     StoreLocation,
+    as_recovered_option,
     columns_option,
     selection_options,
     store_options,
@@ -37,21 +38,29 @@ Examples:
   rmqctl export -s /data/store orders.jsonl -t Orders -b '2h ago'
   rmqctl export -s /data/store lake --partition --columns topic,store_timestamp,keys,body
   rmqctl export -s /data/store lake --partition --master 'local[*]'
+  rmqctl export -s /data/store --what config json    topics, groups and offsets as JSON files, from RocksDB too
   rmqctl export -s old all.arrow && rmqctl append -s new --create --from all.arrow --as-stored
 
 The file appears under its name when it is complete; a link is followed, and devices and pipes are written into. `-` is
-standard output: with --format, and the summary is on stderr. Nothing is ever written among the files of a store.
+standard output: with --format, and the summary is on stderr. Files inside a store are refused.
 With --master (Spark) FILE is a directory of files, and one named _SUCCESS; all machines of a cluster have to see it,
-and the store. Damage is named on stderr and passed; exit code 1 says that there was some, or that nothing matched.
+and the store. Damage is reported on stderr and skipped. Exit code 1: there was damage, or nothing matched.
 Parquet and Arrow need pyarrow, which the extra `fast` brings."""
 )
 @click.argument("target", metavar="FILE", type=click.Path(path_type=Path))
 @store_options
+@as_recovered_option
 @click.option(
     "--format",
     "file_format",
     type=click.Choice(_FORMATS),
     help="Format; else what the name of FILE says. `json` is JSON Lines, as everywhere.",
+)
+@click.option(
+    "--what",
+    type=click.Choice(["messages", "config"]),
+    default="messages",
+    help="`config`: FILE becomes a directory of topics.json, subscriptionGroup.json and consumerOffset.json.",
 )
 @columns_option
 @click.option("--partition", is_flag=True, help="FILE becomes a directory of files by topic and day (UTC).")
@@ -66,6 +75,7 @@ def export(
     store: StoreLocation,
     output: Output,
     file_format: Format | Literal["json"] | None,
+    what: str,
     columns: str | None,
     partition: bool,
     compression: Any,
@@ -76,9 +86,14 @@ def export(
 ) -> int:
     """Write messages into files, in the order they were stored.
 
-    Everything of a message is written, so that `append --from` makes the same messages of a Parquet, Arrow or JSON
-    Lines file. Timestamps are timestamps, bodies are bytes, unpacked; compressed ones are also written as stored.
+    All fields of a message are written, so that `append --from` restores the same messages from a Parquet, Arrow or
+    JSON Lines file. Timestamps are timestamps, bodies are bytes, unpacked; compressed ones are also written as stored.
     """
+    if what == "config":
+        others = (partition, compression, columns, overwrite, spark.master, file_format not in (None, "json", "jsonl"))
+        if any(others):
+            raise click.UsageError("--what config writes JSON files, and goes with no option of messages")
+        return _export_config(target, store, output)
     from rmqctl.confirm import require_agreed_file
     from rmqctl.exporting import export_here, export_on_spark
     from rmqctl.messages.json import column_list
@@ -100,7 +115,7 @@ def export(
     names, named = column_list(columns), as_written(target)
     damage = ToldDamage(output)
     with contextlib.ExitStack() as until_written:
-        opened = until_written.enter_context(open_store(store, needs_messages=True))
+        opened = until_written.enter_context(open_store(store))
         if is_address(target):
             from rmqctl.store.files.remote import uploaded
 
@@ -116,12 +131,26 @@ def export(
                 report = export_here(opened, selection, names, to, compression or "zstd", damage, output)
         except NotFoundError as error:
             report_unsearched(selection.criteria, damage)
+            lost = opened.files.lost_log()
+            if lost is not None:
+                raise lost from None
             if damage.count:
                 raise hidden_by_damage(damage.count, error) from error
             raise
     _tell(report, to, named, damage, output)
     report_unsearched(selection.criteria, damage)
     return exit_codes.DAMAGE_OR_NOTHING if damage.count else exit_codes.OK
+
+
+def _export_config(target: Path, store: StoreLocation, output: Output) -> int:
+    from rmqctl.opening import open_store
+    from rmqctl.store.export.export import export_config
+
+    with open_store(store) as opened:
+        rows = export_config(opened.files, target)
+    note_done(f"{counted(len(rows), 'file was', 'files were')} written to {target}", path=str(target))
+    output.rows(("file", "entries", "counter", "source"), rows)
+    return exit_codes.OK
 
 
 def _tell(report: ExportReport, to: Target, named: str, damage: ToldDamage, output: Output) -> None:

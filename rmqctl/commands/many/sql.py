@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from rmqctl.flags.options import StoreLocation, store_options, yes_option
+from rmqctl.flags.options import StoreLocation, as_recovered_option, store_options, yes_option
 from rmqctl.flags.spark_options import SparkChoice, spark_options, told_spark_session
 from rmqctl.formats.errors import UnreadableError, counted
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.outcome import ToldDamage
-from rmqctl.output.output import Output, note_done
+from rmqctl.output.output import Output, note_done, talk
 from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ Examples:
   rmqctl sql -s /data/store --master spark://m:7077 "select count(*) from messages"
 
 Views: messages, consumequeue, index_entries, consumer_offsets, topics, findings. Without a query there is a prompt;
-`\\d` lists views and columns there. Queries never fail for damage: it is passed, and findings lists it. Times are
+`\\d` lists views and columns there. Queries skip damage; the view findings lists it. Times are
 UTC. SQL is DuckDB's, and Spark's with --master; statements that would change anything are refused.
 
 -s may be a pattern in quotes: its stores are read as one, with the columns store and broker_name. The views of a store
@@ -47,6 +47,7 @@ that is attached are NAME.messages and so on. -c is about the store of -s."""
 )
 @click.argument("query", metavar="[QUERY]", required=False)
 @store_options
+@as_recovered_option
 @click.option(
     "--attach",
     "attach",
@@ -86,7 +87,7 @@ def sql(
     key_index: str | None,
     spark: SparkChoice,
 ) -> int:
-    """Answer a query in SQL about a store or several, or many at a prompt.
+    """Query one or several stores in SQL, or open a prompt.
 
     QUERY is one statement, or several with semicolons between them; `-` or a pipe: from standard input.
     """
@@ -156,7 +157,10 @@ def _require_readable(store: StoreLocation, target: Path | None, overwrite: bool
     from rmqctl.opening import open_store
     from rmqctl.store.files.outputs import require_new_file
 
-    with open_store(store, needs_messages=True) as opened:
+    with open_store(store) as opened:
+        lost = opened.files.lost_log()
+        if lost is not None:
+            talk(f"damage: {lost}")
         if target is not None:
             require_new_file(target, overwrite, opened.files.layout)
 

@@ -8,8 +8,10 @@ import click
 
 from rmqctl.flags.options import (
     StoreLocation,
+    as_recovered_option,
     limit_option,
     output_options,
+    plot_option,
     store_options,
     time_options,
     topic_option,
@@ -20,10 +22,12 @@ from rmqctl.output import outcome as exit_codes
 from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rmqctl.output.output import Output
     from rmqctl.store.store_files import StoreFiles
 
-_BY = "topic, queue, tag, host, hour, day"
+_BY = "topic, queue, tag, host, minute, hour, day"
 _TABLE = (
     "messages",
     "bytes",
@@ -59,6 +63,7 @@ Examples:
   rmqctl stats -s /data/store                          the whole picture
   rmqctl stats -s /data/store --by topic -n 10         the ten largest topics
   rmqctl stats -s /data/store --by host,day -t Orders  who sent how much, day by day
+  rmqctl stats -s /data/store --by hour --plot         a line over time
   rmqctl stats -s /data/store --by queue --json | jq 'select(.missing_offsets > 0)'
   rmqctl stats -s /data/store --master spark://m:7077  on many machines
 
@@ -68,12 +73,14 @@ A duplicate has the unique key of an earlier message of its topic. Exit code 1: 
 matched."""
 )
 @store_options
+@as_recovered_option
 @click.option("--by", metavar="NAME,…", help=f"A row for each group instead: {_BY}.")
 @topic_option
 @time_options
 @limit_option.but(help="Print the first N rows of --by.")
 @click.option("--no-duplicates", is_flag=True, help="Do not look for duplicate unique keys, which takes the most time.")
 @spark_options
+@plot_option.but(help="Draw messages by topic, or by --by, as bars; one unit of time as a line.")
 @output_options
 def stats(
     store: StoreLocation,
@@ -85,6 +92,7 @@ def stats(
     limit: int | None,
     no_duplicates: bool,
     spark: SparkChoice,
+    is_plot: bool,
 ) -> int:
     """Count what is in the commitlog.
 
@@ -98,7 +106,10 @@ def stats(
     wanted = _dimensions(by)
     if limit is not None and not wanted:
         raise click.UsageError("-n goes with --by")
-    with open_store(store, needs_messages=True) as opened:
+    if is_plot:
+        wanted = wanted or ["topic"]
+        _set_plot(output, wanted)
+    with open_store(store) as opened:
         from rmqctl.pipeline.tables import require_duckdb
 
         require_duckdb("counting")  # before what cannot even be imported without it
@@ -108,7 +119,7 @@ def stats(
         request = StatsRequest(dimensions, topic, begin, end, now_ms(), not no_duplicates)
         found = _counted(opened.files, request, spark)
         if found.total is None:
-            raise NotFoundError(
+            raise opened.files.lost_log() or NotFoundError(
                 "no message matched" if topic or begin is not None or end is not None else "the store has no messages",
                 hint="`rmqctl info` says what the store holds",
             )
@@ -130,12 +141,26 @@ def stats(
     return exit_codes.DAMAGE_OR_NOTHING if damage.spans else exit_codes.OK
 
 
+def _set_plot(output: Output, wanted: list[str]) -> None:
+    from rmqctl.output.plot import Plot, joined
+    from rmqctl.pipeline.jobs.stats_sql import UNITS
+
+    def label(row: Mapping[str, Any]) -> str:
+        # the columns that name a row come first
+        return joined(*list(row)[: len(wanted)])(row)
+
+    plot = Plot(f"messages by {', '.join(wanted)}", "messages", label)
+    if len(wanted) == 1 and wanted[0] in UNITS:
+        plot = plot._replace(time=f"{wanted[0]}_timestamp", step=UNITS[wanted[0]])
+    output.draw(plot)
+
+
 def _dimensions(by: str | None) -> list[str]:
     known = _BY.split(", ")
     names = [name.strip() for name in by.split(",") if name.strip()] if by is not None else []
     for name in names:
         if name not in known:
-            raise click.BadParameter(f"{name!r} is none of {_BY}", param_hint="'--by'")
+            raise click.BadParameter(f"{name!r} is not one of {_BY}", param_hint="'--by'")
     if by is not None and not names:
         raise click.BadParameter(f"names none of {_BY}", param_hint="'--by'")
     return names
@@ -143,7 +168,7 @@ def _dimensions(by: str | None) -> list[str]:
 
 def _counted(files: StoreFiles, request: Any, spark: SparkChoice) -> Any:
     from rmqctl.opening import log_bytes
-    from rmqctl.output.progress import progress
+    from rmqctl.output.terminal import progress
     from rmqctl.pipeline.jobs.stats import stats as count
 
     total = log_bytes(files)

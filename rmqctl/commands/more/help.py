@@ -11,11 +11,14 @@ from rmqctl.formats.errors import counted
 from rmqctl.main import COMPLETION_VARIABLE, PROGRAM, cli, no_such_verb
 from rmqctl.output import outcome as exit_codes
 
+_CODES = "RMQ-"
+
 
 @click.command(
     epilog="""\b
 Examples:
   rmqctl help cat
+  rmqctl help RMQ-CQ-001
   rmqctl help --man ~/.local/share/man/man1 && man rmqctl-cat"""
 )
 @click.argument("verb", required=False)
@@ -28,7 +31,7 @@ Examples:
 )
 @click.pass_context
 def help(context: click.Context, verb: str | None, folder: Path | None) -> int:
-    """Explain a verb, or list all of them."""
+    """Explain a verb or a finding code."""
     if folder is not None:
         if verb is not None:
             raise click.UsageError("--man writes the pages of all verbs: leave out the verb")
@@ -41,6 +44,11 @@ def help(context: click.Context, verb: str | None, folder: Path | None) -> int:
         click.echo(parent.get_help())
         return exit_codes.OK
     command = cli.get_command(parent, verb)
+    if command is None and verb.upper().startswith(_CODES):
+        from rmqctl.commands.look.check import explain_code
+        from rmqctl.output.output import Output
+
+        return explain_code(verb, Output())
     if command is None:
         raise no_such_verb(verb, cli.verbs, context)
     with click.Context(command, info_name=verb, parent=parent) as found:

@@ -30,14 +30,14 @@ Examples:
   rmqctl cluster -n 127.0.0.1:9876
   rmqctl cluster -n 'ns1:9876;ns2:9876' --json | jq 'select(.log_disk > 0.7)'
 
-broker_id is 0 for a master. in_tps and out_tps are messages a second over the last 10 s; log_disk and queue_disk say
-how full the disks of log and queues are, from 0 to 1. Exit code 3: a server did not answer; it is named."""
+broker_id is 0 for a master. in_tps and out_tps are messages a second over the last 10 s; log_disk and queue_disk are
+the usage of the disks of log and queues, from 0 to 1. Exit code 3: a server did not answer; it is named."""
 )
 @namesrv_option
 @tls_options
 @output_options
 def cluster(output: Output, namesrv: str, dial: Dial) -> int:
-    """List the brokers of a cluster: addresses, versions, messages in and out, how full the disks are."""
+    """List the brokers of a cluster: addresses, versions, message rates and disk usage."""
     from rmqctl.network.clients.client import Client
     from rmqctl.network.clients.survey import brokers_at
 
@@ -76,16 +76,16 @@ Examples:
   rmqctl topics -n 127.0.0.1:9876 --json | jq -r .topic | sort -u
 
 perm: R may be read, W may be written, X is a template for topics created by a send.
-A store's own topics are listed by `rmqctl ls`. Exit code 1 says that there is no such topic.""",
+`rmqctl ls` lists the topics of a store. Exit code 1: there is no such topic.""",
 )
 @namesrv_option
 @tls_options
 @topic_option
 @output_options
 def _topics(output: Output, namesrv: str, dial: Dial, topic: str | None) -> int:
-    """List the topics of a cluster: on which brokers, with how many queues, and what may be done with them.
+    """List the topics of a cluster with their brokers, queues and permissions.
 
-    The name server is asked, no broker.
+    Only name servers are asked, not brokers.
     """
     from rmqctl.network.clients.client import Client
     from rmqctl.network.clients.survey import topics_at

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -13,12 +14,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from rmqctl.commands.wire.by_grpc import RESULT_COLUMNS, ForMessage, consume_by_grpc, grpc_option
 from rmqctl.flags.options import (
+    filter_option,
     group_option,
     namesrv_option,
     output_options,
@@ -31,7 +35,7 @@ from rmqctl.flags.options import (
 from rmqctl.flags.spark_options import namespace_option, trace_option, trace_topic_option
 from rmqctl.flags.types import COUNT, LARGEST_INT, SECONDS, TIME
 from rmqctl.formats.errors import NotFoundError, RemoteError, counted
-from rmqctl.formats.properties import UNIQUE_KEY
+from rmqctl.formats.properties import KEYS, TAGS, UNIQUE_KEY
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.output import FIRST_PAGE
 
@@ -41,6 +45,7 @@ if TYPE_CHECKING:
     from rmqctl.network.clients.client import Where
     from rmqctl.network.clients.consumer import Consumer
     from rmqctl.network.clients.membership import Allocate
+    from rmqctl.network.clients.proxied import ProxyAddress
     from rmqctl.network.clients.push.push_consumer import MemberOptions, PushConsumer
     from rmqctl.output.output import Output
 
@@ -72,24 +77,31 @@ class WhereType(_Parameter):
 Examples:
   rmqctl consume -n 127.0.0.1:9876 -t Orders --json
   rmqctl consume -n 127.0.0.1:9876 -t Orders --from '2h ago' --tag 'paid || refunded' --limit 10
+  rmqctl consume -n 127.0.0.1:9876 -t Orders --filter "amount > 100 AND region IN ('cn', 'us')"
   rmqctl consume -n 127.0.0.1:9876 -t Orders -g billing --follow --json
   rmqctl consume -n 127.0.0.1:9876 -t Orders -g billing --trace
+  rmqctl consume --grpc 127.0.0.1:8081 -t Orders -g billing
 
-Without -g nothing is committed: looking takes no message away from a group. With -g the command is a member of the
-group, as a push consumer is: it gets its share of the queues of TOPIC and of the group's retry topic, goes on where
-the group is, and commits what it printed. Retried messages are printed too; their topic is %RETRY%GROUP. A line on
-stderr names live members of the group. Members that subscribe otherwise are a refusal (exit code 5): the command would
-take queues from them without reading all of these.
+Without -g nothing is committed, so no group misses a message. With -g the command is a member of the group, as a
+push consumer is: it gets its share of the queues of TOPIC and of the group's retry topic, continues at the group's
+offsets, and commits what it printed. Retried messages are printed too; their topic is %RETRY%GROUP. A line on stderr
+names live members of the group. If members subscribe differently, it refuses (exit code 5): it would take queues from
+them without reading all their messages.
+The broker evaluates --filter; it needs enablePropertyFilter=true.
+--grpc goes through a proxy as a simple consumer does (the extra grpc-client): what is printed is acknowledged; without
+-f it ends when the proxy has had nothing for 5 s. With --exec a message comes again as the group's backoff says.
 --exec CMD runs a command for each message, without a shell: the body on its stdin, RMQCTL_TOPIC, RMQCTL_KEYS and others
 in its environment. Exit status 0 acknowledges the message. Any other status sends it back: it comes again after 10 s,
 30 s, 1 min, ..., and is a dead letter after --max-retries. With --ordered it holds its queue and is tried again.
-Exit code 1 says that there was no message."""
+Exit code 1: there was no message."""
 )
-@namesrv_option
+@namesrv_option.but(required=False)
+@grpc_option("group", "tag", "sql", "follow", "limit", "command", "threads", "timeout", "max_retries")
 @tls_options
 @topic_option.but(required=True, help="Topic to take messages of.")
 @group_option.but(help="Be a member of this consumer group.")
 @tag_option.but(help="Only messages with this tag, or one of these: 'TagA || TagB'.")
+@filter_option
 @click.option("--from", "begin", type=WhereType(), default="first", metavar="WHERE", show_default=True,
               help="Where to begin in queues without an offset of the group: first, last or a time.")  # fmt: skip
 @zone_option
@@ -125,9 +137,11 @@ def consume(
     output: Output,
     namesrv: str,
     dial: Dial,
+    grpc: ProxyAddress | None,
     topic: str,
     group: str | None,
     tag: str | None,
+    sql: str | None,
     begin: Where,
     force: bool,
     commit: bool | None,
@@ -148,9 +162,20 @@ def consume(
     A table shows the start of each body; --json prints whole messages, one a line, as they come.
     """
     from rmqctl.messages.listing import Listing, print_batches
-    from rmqctl.network.clients.consumer import Consumer
+    from rmqctl.network.clients.consumer import POLLING, Consumer
     from rmqctl.network.clients.push.push_consumer import MemberOptions
+    from rmqctl.network.clients.tracing import TRACE_TOPIC
+    from rmqctl.store.read.filter import BySql
 
+    if tag is not None and sql is not None:
+        raise click.UsageError("a group subscribes a topic by --tag or by --filter")
+    subscription = tag or "*" if sql is None else BySql(sql)
+    if grpc is not None:
+        if group is None:
+            raise click.UsageError("--grpc needs a group: -g GROUP")
+        deciding = _decider(push["command"], push["timeout"]), push["threads"], push["max_retries"]
+        given = group, topic, subscription, namespace
+        return consume_by_grpc(output, grpc, given, deciding, follow=follow, limit=limit)
     is_assigned = push.pop("no_client_rebalance")
     if is_assigned and (push["ordered"] or push["broadcast"]):
         raise click.UsageError("--no-client-rebalance goes without --ordered and --broadcast")
@@ -158,28 +183,19 @@ def consume(
     _refuse_flags(group, commit, force=force, is_push=is_push, send_back=send_back)
     _refuse_trace(group, push["trace"], push["trace_topic"])
     commits = group is not None if commit is None else commit
-    name, joins = group or _ONLOOKER, group is not None
-    allocate = allocation(strategy, topic, assign, room)
-    if is_push:
-        options = MemberOptions(
-            begin, allocate, commits, push["broadcast"], push["instance"] or "DEFAULT", None, force, output.talk,
-            dial, namespace or "", unit_name, unit_mode,
-            release, client_rebalance=not is_assigned, failing_seconds=_FAILING_SECONDS,
-        )  # fmt: skip
-        return _push(
-            output,
-            PushArguments(namesrv, name, topic, tag or "*", limit, **push),
-            options,
-            to_the_end=not follow,
-        )
-    consumer = Consumer(
-        namesrv, name, topic, tag or "*", begin=begin, commit=commits, allocate=allocate, joins=joins, force=force,
-        warn=output.talk, dial=dial, namespace=namespace or "", unit_name=unit_name, unit_mode=unit_mode,
-        failing_seconds=_FAILING_SECONDS, client_version=release,
+    name, allocate = group or _ONLOOKER, allocation(strategy, topic, assign, room)
+    options = MemberOptions(
+        begin, allocate, commits, push["broadcast"], push["instance"] or "DEFAULT", None, force, output.talk,
+        dial, namespace or "", unit_name, unit_mode,
+        release, client_rebalance=not is_assigned, failing_seconds=_FAILING_SECONDS, joins=group is not None,
     )  # fmt: skip
+    if is_push:
+        arguments = PushArguments(namesrv, name, topic, subscription, limit, **push)
+        return _push(output, arguments, options, to_the_end=not follow)
+    settings = replace(POLLING, enable_trace=push["trace"], trace_topic=push["trace_topic"] or TRACE_TOPIC)
+    consumer = Consumer(namesrv, name, topic, subscription, settings=settings, **vars(options))
     with (
         consumer,
-        _traced(consumer, namesrv, dial, push["trace"], push["trace_topic"]),
         contextlib.closing(consumer.batches(_batch_size(output), to_the_end=not follow, limit=limit)) as batches,
     ):
         count = print_batches(Listing(output), _sent_back(batches, consumer) if send_back else batches)
@@ -221,25 +237,6 @@ def _refuse_trace(group: str | None, trace: bool, trace_topic: str | None) -> No
         raise click.UsageError("--trace goes with -g GROUP: without a group nothing is consumed")
 
 
-@contextlib.contextmanager
-def _traced(consumer: Consumer, namesrv: str, dial: Dial, trace: bool, topic: str | None) -> Iterator[None]:
-    """Send traces of what a consumer consumes, if that is wanted."""
-    if not trace:
-        yield
-        return
-    from rmqctl.network.clients.producer import trace_dispatcher
-    from rmqctl.network.clients.tracing import TRACE_TOPIC, ConsumeTrace, TraceOptions
-
-    options = TraceOptions(topic or TRACE_TOPIC)
-    dispatcher = trace_dispatcher(namesrv, consumer.group, "CONSUME", dial, options, consumer.warn)
-    consumer.hooks.append(ConsumeTrace(dispatcher))
-    dispatcher.start()
-    try:
-        yield
-    finally:
-        dispatcher.close()
-
-
 def _sent_back(batches: Iterator[list[StoredMessage]], consumer: Consumer) -> Iterator[list[StoredMessage]]:
     """Yield messages, and send them back to the group's retry topic once they are printed."""
     for batch in batches:
@@ -260,7 +257,7 @@ def allocation(strategy: str, topic: str, assign: tuple[str, ...], rooms: tuple[
     patterns = [text.rpartition("=")[::2] for text in rooms]
 
     def room_of(name: str) -> str:
-        """Return the room of a broker's name or a client id, by the first pattern for it."""
+        """Return the zone of a broker's name or a client id, by the first pattern for it."""
         return next((room for pattern, room in patterns if fnmatchcase(name, pattern)), "")
 
     if strategy == "machine-room-nearby" and not all(map(all, patterns)):
@@ -369,23 +366,24 @@ def command_of(text: str) -> list[str]:
     return words
 
 
-def environment_of(message: StoredMessage) -> dict[str, str]:
-    """Return the variables for a message. A text that no variable can hold (NUL, over 128 KiB) is left out."""
+_VARIABLES = (
+    "topic", "queue_id", "queue_offset", "msg_id", "unique_key", "tags", "keys", "reconsume_times", "born_timestamp",
+    "store_timestamp", "properties",
+)  # fmt: skip
+
+
+def _described(message: StoredMessage) -> dict[str, Any]:
+    """Return what a command learns of a message, by the names of `cat --json`; its keys are one text."""
     properties = message.properties()
-    found: Mapping[str, object] = {
-        "TOPIC": message.topic,
-        "QUEUE_ID": message.queue_id,
-        "QUEUE_OFFSET": message.queue_offset,
-        "MSG_ID": message.message_id,
-        "UNIQUE_KEY": properties.get(UNIQUE_KEY, ""),
-        "TAGS": properties.get("TAGS", ""),
-        "KEYS": properties.get("KEYS", ""),
-        "RECONSUME_TIMES": message.reconsume_times,
-        "BORN_TIMESTAMP": message.born_timestamp,
-        "STORE_TIMESTAMP": message.store_timestamp,
-        "PROPERTIES": json.dumps(properties),
-    }
-    texts = {f"RMQCTL_{name}": str(value) for name, value in found.items()}
+    found = {name: getattr(message, name) for name in _VARIABLES if hasattr(message, name)}
+    texts = {"tags": properties.get(TAGS), "keys": properties.get(KEYS), "unique_key": properties.get(UNIQUE_KEY)}
+    return {**found, **texts, "msg_id": message.message_id, "properties": properties}
+
+
+def environment_of(found: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables for a message. A text that no variable can hold (NUL, over 128 KiB) is left out."""
+    values = {name: found.get(name) for name in _VARIABLES} | {"properties": json.dumps(found["properties"])}
+    texts = {f"RMQCTL_{name.upper()}": "" if value is None else str(value) for name, value in values.items()}
     return {
         name: text
         for name, text in texts.items()
@@ -393,19 +391,18 @@ def environment_of(message: StoredMessage) -> dict[str, str]:
     }
 
 
-def run_for_message(command: Sequence[str], message: StoredMessage, seconds: float) -> int:
-    """Run a command for a message and return its exit status; after `seconds` it is killed with its children.
+def run_for_message(command: Sequence[str], body: bytes, found: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    """Run a command for a message, and return the row of its exit status; after `seconds` it is killed with its
+    children. `found`: of the message, as for `environment_of`.
 
-    What it prints goes to stderr: stdout has the results. OSError where it cannot run, CorruptError for a body that
-    cannot be decompressed.
+    What it prints goes to stderr: stdout has the results. OSError where it cannot run.
     """
-    body = message.plain_body()
     # a session of its own: Ctrl-C ends the consumer, which waits for the commands that run
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
         stdout=sys.__stderr__ if sys.__stderr__ is not None else subprocess.DEVNULL,
-        env={**os.environ, **environment_of(message)},
+        env={**os.environ, **environment_of(found)},
         start_new_session=True,
     ) as process:
         try:
@@ -414,14 +411,30 @@ def run_for_message(command: Sequence[str], message: StoredMessage, seconds: flo
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-            return TIMED_OUT
-        return process.returncode
+            process.returncode = TIMED_OUT
+    status = process.returncode
+    row = {name: found[name] for name in RESULT_COLUMNS[:5]}
+    return row | {"exit_status": status, "result": "later" if status else "success"}
+
+
+def _decider(text: str | None, seconds: float) -> ForMessage | None:
+    """Return what runs a command, if there is one, for a message of a proxy."""
+    if text is None:
+        return None
+    command = command_of(text)
+
+    def decide(found: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
+        body = base64.b64decode(found["body_base64"]) if "body_base64" in found else found["body"].encode("utf-8")
+        own = {**found, "msg_id": found["unique_key"], "keys": " ".join(found["keys"])}
+        row = run_for_message(command, body, own, seconds)
+        return row["exit_status"] == 0, row
+
+    return decide
 
 
 # Messages of a push consumer for a command: printed one by one, or handed to a command that decides on them.
 
 _LOOK_SECONDS = 0.1
-RESULT_COLUMNS = ("topic", "queue_id", "queue_offset", "unique_key", "reconsume_times", "exit_status", "result")
 DROPPABLE_RESULT_COLUMNS = ("reconsume_times", "unique_key")
 
 
@@ -470,19 +483,9 @@ class CommandResults:
     def consume(self, messages: Sequence[StoredMessage], context: object) -> Any:
         """Run the command. One that cannot run is a failure, reported by the consumer."""
         (message,) = messages
-        status = run_for_message(self._command, message, self._seconds)
-        self._rows.put(
-            {
-                "topic": message.topic,
-                "queue_id": message.queue_id,
-                "queue_offset": message.queue_offset,
-                "unique_key": message.properties().get(UNIQUE_KEY),
-                "reconsume_times": message.reconsume_times,
-                "exit_status": status,
-                "result": "later" if status else "success",
-            }
-        )
-        return self._verdicts[not status]
+        row = run_for_message(self._command, message.plain_body(), _described(message), self._seconds)
+        self._rows.put(row)
+        return self._verdicts[row["exit_status"] == 0]
 
     def batches(self, consumer: PushConsumer, *, to_the_end: bool) -> Generator[list[dict[str, Any]], None, None]:
         """Yield a row for each message of a consumer, which is started and closed."""

@@ -153,7 +153,7 @@ Examples:
   rmqctl topics create -n 127.0.0.1:9876 -t Orders --queues 16 --order
   rmqctl topics create -n 127.0.0.1:9876 -t Pay --attributes +message.type=FIFO
 
-Exit code 5: refused: the topic is there, or RocketMQ does not take the name.""",
+Exit code 5: refused: the topic exists, or RocketMQ does not allow the name.""",
 )
 @_topic
 @_topic_settings
@@ -215,7 +215,7 @@ Examples:
   rmqctl groups create -s DIR -g billing --retry-max 3
   rmqctl groups create -n 127.0.0.1:9876 -g billing
 
-Exit code 5: refused: the group is there, or RocketMQ does not take the name.""",
+Exit code 5: refused: the group exists, or RocketMQ does not allow the name.""",
 )
 @_group
 @_group_settings
@@ -264,7 +264,7 @@ def delete_group(place: _Place, output: Output, *, group: str, removes_offsets: 
 
 
 def _queues_of(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings with those that `--queues` stands for."""
+    """Return settings with those that `--queues` sets."""
     both = settings.pop("queues", None)
     if both is None:
         return settings
@@ -307,7 +307,7 @@ def _print(wanted: EntryChange, report: EntryReport, output: Output, store: Stor
         would = "would be " if report.dry_run else ""
         output.talk(f"{wanted.kind} {wanted.name} {would}{_PAST[wanted.action]}")
     if report.journal:
-        output.talk(f"the file before is kept in {report.journal}; {undo_advice(store)} brings it back")
+        output.talk(f"the former file is kept in {report.journal}; {undo_advice(store)} restores it")
 
 
 def _differences(before: dict[str, Any] | None, after: dict[str, Any] | None) -> list[dict[str, Any]]:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqctl.commands.wire.serve import ADDRESS
 from rmqctl.flags.options import StoreLocation, config_option, summary_options
-from rmqctl.flags.types import SECONDS
+from rmqctl.flags.types import ADDRESS, SECONDS
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.outcome import ending_signals
 from rmqctl.output.output import note_done
@@ -35,13 +34,12 @@ Examples:
   rmqctl mirror 10.0.0.5:10912 /backup/broker-a --broker 10.0.0.5:10911 --acknowledge
   rmqctl mirror 10.0.0.5:10912 /tmp/tail --from last-file --exit-at-end --json
 
-Run it again to go on: an earlier mirror, or a copy of the master's store, is continued where it ends, if the master has
-the same messages there. Without --acknowledge the master learns only where to begin. With it the mirror reports what
-is on disk, and a SYNC_MASTER counts it as a slave. Without it a SYNC_MASTER of 4.x that has no other slave
-lets all producers wait, so that with --broker such a master is refused.
+Run it again to continue an earlier mirror, or a copy of the master's store, if the master has the same messages at
+its end. With --acknowledge the mirror reports what is on disk, and a SYNC_MASTER counts it as a slave. Without it a
+SYNC_MASTER of 4.x without another slave delays all producers, so that with --broker such a master is refused.
 
-Exit code 0: it ended as asked, also by Ctrl-C. 1: the master's log has damage, which the mirror has too. 3: there is no
-master, or it is gone for good; what came is a whole store. 5: its log and the mirror do not go together."""
+Exit code 0: it ended as requested, also by Ctrl-C. 1: the master's log has damage, which is copied. 3: no master
+answers, or not any more; the copied part is a complete store. 5: its log and the mirror do not match."""
 )
 @click.argument("master", metavar="HOST:PORT", type=ADDRESS)
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
@@ -70,10 +68,10 @@ def mirror(
     give_up: float,
     config_path: Path | None,
 ) -> int:
-    """Copy the commitlog of a live master into DIR, byte for byte, as its slave does, and go on until Ctrl-C.
+    """Copy the commitlog of a live master into DIR, byte for byte, as a slave does, until Ctrl-C.
 
-    HOST:PORT is the master's HA port (haListenPort, 10912 by default). When it ends, queues and index are made from
-    the log, so that DIR is a store that a broker starts with.
+    HOST:PORT is the master's HA port (haListenPort, 10912 by default). At its end it builds queues and index from
+    the log, so that a broker can start on DIR.
     """
     from rmqctl.network.ha.mirror import MirrorWish, Timings, follow_master
     from rmqctl.network.serving import host_and_port
@@ -98,7 +96,7 @@ def mirror(
 
 @contextlib.contextmanager
 def _bar(label: str, total: int | None) -> Iterator[Progress]:
-    from rmqctl.output.progress import progress
+    from rmqctl.output.terminal import progress
 
     with progress(label, total, "bytes") as bar:
         yield bar.advance

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
+from rmqctl.commands.wire.by_grpc import grpc_option
 from rmqctl.flags.options import (
     keep_going_option,
     message_options,
@@ -19,7 +21,7 @@ from rmqctl.flags.options import (
     zone_option,
 )
 from rmqctl.flags.spark_options import producer_options
-from rmqctl.flags.types import DELAY_LEVEL, LARGEST_INT, TIME
+from rmqctl.flags.types import DELAY_LEVEL, LARGEST_INT, SPAN, TIME
 from rmqctl.formats.errors import UsageError, counted
 from rmqctl.network.clients.client import BrokerError
 from rmqctl.network.clients.producing.routing import Select, by_hash
@@ -27,13 +29,13 @@ from rmqctl.network.clients.producing.settings import is_single, split
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.outcome import tell_bad_items
 from rmqctl.output.output import note_done
-from rmqctl.output.span import SPAN
 
 if TYPE_CHECKING:
     from rmqctl.formats.message import Message
     from rmqctl.messages.message_source import MessageSource
     from rmqctl.network.clients.channel import Dial
     from rmqctl.network.clients.producer import Producer, ProducerSettings, SendResult
+    from rmqctl.network.clients.proxied import ProxyAddress, ProxyProducer
     from rmqctl.output.output import Output
 
 
@@ -47,11 +49,14 @@ Examples:
   rmqctl produce -n 127.0.0.1:9876 --from orders.jsonl --batch 100 --latency-fault
   rmqctl produce -n 127.0.0.1:9876 -t Orders --body traced --trace
   rmqctl cat -s old -t Orders --json | rmqctl produce -n 127.0.0.1:9876 --from -
+  rmqctl produce --grpc 127.0.0.1:8081 -t Orders --body one
 
 Large bodies are compressed and every message gets a unique id, as by other producers. What --from reads is sent to the
 queues of its topic in turn, regardless of its original queue."""
 )
-@namesrv_option
+@namesrv_option.but(required=False)
+@grpc_option("tags", "key", "properties", "body", "body_file", "deliver_at", "deliver_after", "transaction",
+             "order_key", "source", "keep_going")  # fmt: skip
 @tls_options
 @topic_option.but(help="Topic of the message.")
 @queue_option.but(help="Queue of the topic; the next one in turn if not given.")
@@ -74,6 +79,7 @@ def produce(
     output: Output,
     namesrv: str,
     dial: Dial,
+    grpc: ProxyAddress | None,
     topic: str | None,
     queue_id: int | None,
     tags: str | None,
@@ -95,10 +101,11 @@ def produce(
 ) -> int:
     """Send one message to a broker, or many from JSON Lines, Parquet or Arrow.
 
-    A message counts as sent when its broker has answered: at once or when it is on disk, as the broker is set.
+    A message counts as sent when its broker has answered: at once or when it is on disk, by the broker's settings.
     """
     from rmqctl.network.clients.producer import Producer
 
+    waits = _waits(delay, deliver_at, deliver_after)
     if source is None:
         from rmqctl.commands.change.append import one_message
 
@@ -107,19 +114,20 @@ def produce(
         if order_key is not None and (queue_id is not None or transaction is not None):
             raise click.UsageError("--order-key goes without -q and --transaction")
         message = one_message(topic, None, tags, key, properties, flag, body, body_file)
-        waits = _waits(delay, deliver_at, deliver_after)
         if waits and transaction is not None:
             raise click.UsageError("--transaction goes without --delay and --deliver-...: its end delivers the message")
+        if grpc is not None:
+            due = _due(deliver_at, deliver_after)
+            with _proxied(grpc, settings) as proxy:
+                row = proxy.send(message, group=_key(message, order_key), deliver_at=due, end=transaction)
+            return _sent(output, "1 message was sent", row)
         message = message._replace(properties={**message.properties, **waits})
         with Producer(namesrv, group, dial, settings, output.talk) as producer:
             if deliver_at is not None or deliver_after is not None:
                 producer.require_timer(message.topic)
             result = _send(producer, message, queue_id, order_key, transaction)
-        row = _row(message, result)
-        note_done(f"1 message was sent, at queue offset {result.queue_offset} of queue {result.queue.queue_id}", **row)
-        output.record(row)
-        return exit_codes.OK
-    waits = _waits(delay, deliver_at, deliver_after)
+        where = f"at queue offset {result.queue_offset} of queue {result.queue.queue_id}"
+        return _sent(output, f"1 message was sent, {where}", _row(message, result))
     if topic or key or properties or body is not None or body_file or tags or queue_id is not None or flag or waits:
         raise click.UsageError(
             "--from takes whole messages: no -t, -q, -k, --tags, --property, --flag, --body, --delay, ... with it"
@@ -128,11 +136,38 @@ def produce(
         raise click.UsageError("--transaction is for one message")
     from rmqctl.messages.message_source import message_source
 
-    with (
-        message_source(source, once=keep_going, unique_keys=False) as messages,
-        Producer(namesrv, group, dial, settings, output.talk) as producer,
-    ):
-        return send_all(producer, messages, output, Grouping(order_key, batch or 1), keep_going=keep_going)
+    grouping = Grouping(order_key, batch or 1)
+    with message_source(source, once=keep_going, unique_keys=False) as messages:
+        if grpc is not None:
+            with _proxied(grpc, settings) as proxy:
+                send = functools.partial(_send_proxied, proxy, order_key)
+                return send_all(send, messages, output, grouping, keep_going=keep_going)
+        with Producer(namesrv, group, dial, settings, output.talk) as producer:
+            send = functools.partial(_send_group, producer, grouping)
+            return send_all(send, messages, output, grouping, keep_going=keep_going)
+
+
+def _sent(output: Output, said: str, row: dict[str, Any]) -> int:
+    note_done(said, **row)
+    output.record(row)
+    return exit_codes.OK
+
+
+def _proxied(address: ProxyAddress, settings: ProducerSettings) -> ProxyProducer:
+    from rmqctl.network.clients.proxied import ProxyProducer
+
+    return ProxyProducer(address, settings.namespace)
+
+
+def _send_proxied(proxy: ProxyProducer, order_key: str | None, messages: list[Message]) -> None:
+    proxy.send(messages[0], group=_key(messages[0], order_key))
+
+
+def _due(deliver_at: int | None, deliver_after: int | None) -> int | None:
+    """When a message is due, in ms; None at once."""
+    from rmqctl.output.times import now_ms
+
+    return deliver_at if deliver_after is None else now_ms() + deliver_after
 
 
 def _waits(delay: int | None, deliver_at: int | None, deliver_after: int | None) -> dict[str, str]:
@@ -190,23 +225,31 @@ class Grouping(NamedTuple):
 
 
 def selector(message: Message, order_key: str | None) -> Select | None:
-    """Return the selector of the message's queue, None for the next queue in turn.
-
-    Raises: UsageError where the message lacks the property that has the key.
-    """
-    if order_key is None:
-        return None
-    key = order_key
-    if order_key.startswith(_PROPERTY):
-        name = order_key.removeprefix(_PROPERTY)
-        if name not in message.properties:
-            raise UsageError(f"the message has no property {name!r} to order it by")
-        key = message.properties[name]
-    return by_hash(key)
+    """Return the selector of the message's queue, None for the next queue in turn. UsageError as of `_key`."""
+    key = _key(message, order_key)
+    return None if key is None else by_hash(key)
 
 
-def send_all(producer: Producer, source: MessageSource, output: Output, grouping: Grouping, *, keep_going: bool) -> int:
-    """Send all messages of a source, whose lines are looked at before the first one is sent unless `keep_going`."""
+def _key(message: Message, order_key: str | None) -> str | None:
+    """Return what a message is ordered by. UsageError where it lacks the property that has the key."""
+    if order_key is None or not order_key.startswith(_PROPERTY):
+        return order_key
+    name = order_key.removeprefix(_PROPERTY)
+    if name not in message.properties:
+        raise UsageError(f"the message has no property {name!r} to order it by")
+    return message.properties[name]
+
+
+def send_all(
+    send: Callable[[list[Message]], object],
+    source: MessageSource,
+    output: Output,
+    grouping: Grouping,
+    *,
+    keep_going: bool,
+) -> int:
+    """Send all messages of a source in groups, whose lines are looked at before the first one is sent unless
+    `keep_going`."""
     if not keep_going:
         bad = 0
         for piece in source.pieces(as_stored=False):
@@ -225,7 +268,7 @@ def send_all(producer: Producer, source: MessageSource, output: Output, grouping
         for messages in _groups(read.content, grouping):
             here = [next(numbers) for _ in messages]
             try:
-                _send_group(producer, messages, grouping)
+                send(messages)
             except (BrokerError, UsageError) as error:
                 if not keep_going or (isinstance(error, BrokerError) and error.answer_code not in _BAD_MESSAGE):
                     _tell_where(output, source, summary["sent"], here[0])
@@ -264,7 +307,7 @@ def _groups(messages: Sequence[Message], grouping: Grouping) -> list[list[Messag
     return [group for run in runs for group in split(run, grouping.most)]
 
 
-def _send_group(producer: Producer, messages: list[Message], grouping: Grouping) -> None:
+def _send_group(producer: Producer, grouping: Grouping, messages: list[Message]) -> None:
     queue = selector(messages[0], grouping.order_key)
     if grouping.most == 1 or is_single(messages):
         producer.send(messages[0], queue)

@@ -23,8 +23,8 @@ from rmqctl.store.native.uncompiled import Bytes, views
 from rmqctl.store.scan.arrays import bitmap
 from rmqctl.store.scan.schema import COLUMNS
 from rmqctl.store.write.bulk.bulk_rows import NO_TIME, BulkRows
-from rmqctl.store.write.known import packed_host
 from rmqctl.store.write.prepare import STORED_UNUSUAL, property_template
+from rmqctl.store.write.put import packed_host
 
 # The stored form of the properties of a record batch, made by Arrow's own functions: no message becomes an object.
 #
@@ -253,8 +253,8 @@ def _of_tags_and_keys(batch: pa.RecordBatch, usual: Flags) -> Any:
 
 
 def texts_of_keys(batch: pa.RecordBatch) -> Any:
-    """What the property KEYS is by `keys`, null where there are none; None without the column. UsageError for keys
-    that cannot be told apart."""
+    """What the property KEYS is by `keys`, null where there are none; None without the column. UsageError for keys that
+    cannot be separated."""
     if "keys" not in batch.schema.names:
         return None
     keys = batch.column("keys")
@@ -290,10 +290,9 @@ def rows_of_batch(batch: pa.RecordBatch, is_copy: bool = False) -> BulkRows:
     """Rows of a batch with the columns of `rmqctl.store.scan.schema`, of which `topic` and `body` must be there.
 
     Kept is what a producer sets: topic, queue, flags, born time and host, properties, body; of copies also store time
-    and store host. The rest is made anew.
-    Properties are those of `properties`, where that is null or missing those that `tags` and `keys` make;
-    `stored_properties` and `stored_body` replace both and `body` where they are not null. UsageError for other
-    columns, types and missing values.
+    and store host. The rest is computed. Properties are those of `properties`, where that is null or missing those that
+    `tags` and `keys` make; `stored_properties` and `stored_body` replace both and `body` where they are not null.
+    UsageError for other columns, types and missing values.
     """
     try:
         batch.validate()
@@ -474,7 +473,8 @@ def lacking(batch: pa.RecordBatch, name: str) -> Flags:
 
 
 def with_property(batch: pa.RecordBatch, rows: Flags, name: str, values: Callable[[int], pa.Array]) -> pa.RecordBatch:
-    """`batch` with another property behind all others of these `rows`, which lack it. `values` gives so many texts.
+    """`batch` with another property behind all others of these `rows`, which lack it. `values` gives that number of
+    texts.
 
     The others of a row are those of `properties`, where that is null or missing those that `tags` and `keys` make.
     UsageError for columns that cannot be stored; no values are asked for then.

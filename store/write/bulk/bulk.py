@@ -11,6 +11,7 @@ from rmqctl.formats.errors import WriteFailedError
 from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import BLANK_FRAME, TOPIC_LENGTH_V1
 from rmqctl.formats.message import Message
+from rmqctl.formats.notebook import as_html
 from rmqctl.store.files.mapped_file import monotonic_ms
 from rmqctl.store.log.append import Room
 from rmqctl.store.log.columns import Flags, Int64s
@@ -19,8 +20,7 @@ from rmqctl.store.native.put import NextOffset
 from rmqctl.store.native.tables import HOST_TABLE, Frame
 from rmqctl.store.write.bulk.bulk_rows import NO_TIME, BulkRows
 from rmqctl.store.write.checks import MAXIMUM_TOPIC_SIZE
-from rmqctl.store.write.known import Known
-from rmqctl.store.write.put import STORED, PutResult, PutServices
+from rmqctl.store.write.put import STORED, Known, PutResult, PutServices
 
 # How a put of rows ended: columns of offsets, and single results only for those that are looked at.
 
@@ -39,7 +39,7 @@ class CopiedHosts(NamedTuple):
 
 
 class ColumnsResult(NamedTuple):
-    """How a put of rows ended. -1 stands in both columns of offsets where a row is not stored; `refused` says why.
+    """Result of a put of rows. Both columns of offsets are -1 if a row is not stored; `refused` has the reason.
 
     `answers`: by row, those of messages that took the slow path. `copied_hosts`: of copies.
     """
@@ -48,6 +48,9 @@ class ColumnsResult(NamedTuple):
     physical_offset: Int64s
     answers: dict[int, PutResult]
     copied_hosts: CopiedHosts | None = None
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
     @classmethod
     def of(cls, rows: int, copied_hosts: CopiedHosts | None = None) -> ColumnsResult:
@@ -66,7 +69,7 @@ class ColumnsResult(NamedTuple):
 
     @property
     def first_physical_offset(self) -> int | None:
-        """Where the first stored row stands; None if there is none."""
+        """Physical offset of the first stored row; None without one."""
         offsets = self.physical_offset[self.physical_offset >= 0]
         return int(offsets[0]) if len(offsets) else None
 
@@ -211,7 +214,7 @@ class BulkPuts:
         return stop
 
     def _append(self, room: Room, work: _Work, begin: int, end: int, now: int, result: ColumnsResult) -> None:
-        """Under the put lock: the frames of the rows [begin, end), for which there is room."""
+        """Under the put lock: append the frames of the rows [begin, end), for which space is reserved."""
         services = self._services
         size, physical_offset, columns = work.size(begin, end), room.physical_offset, work.columns
         taken = work.assign(begin, end)

@@ -21,9 +21,8 @@ from rmqctl.store.native.put import OrdinaryPuts
 from rmqctl.store.native.tables import Frame, FrameSpan
 from rmqctl.store.native.uncompiled import Bytes
 from rmqctl.store.write.checks import MAXIMUM_TOPIC_SIZE, STORE_TIMES
-from rmqctl.store.write.known import UNUSUAL_FLAGS, Known, packed_host
 from rmqctl.store.write.prepare import joined_alike, property_template, usual_stored
-from rmqctl.store.write.put import PutResult
+from rmqctl.store.write.put import UNUSUAL_FLAGS, Known, PutResult, packed_host
 
 # a born time that is to be filled in
 NO_TIME = -(1 << 63)
@@ -36,7 +35,7 @@ Check = Callable[[Message], PutResult | None]
 class BulkRows:
     """`columns` by `Frame`, where SIZE, QUEUE_OFFSET and missing times (NO_TIME) are still to be filled in; `starts`
     and `ends` by `FrameSpan`: bytes of `bodies` and `properties`. A topic's and a host's number is its place in
-    `topics` and `hosts` (packed; the store's own stands at HOST_TABLE, whatever is there).
+    `topics` and `hosts` (packed; HOST_TABLE always is the store's own).
 
     `usual`: rows that may go to the log as columns. `message(row)`: any row as a message, for the slow path.
     `is_copy`: they are put as stored.
@@ -81,8 +80,8 @@ class BulkRows:
 
 
 def rows_of_messages(messages: Sequence[Message], known: Known, is_copy: bool = False) -> BulkRows | None:
-    """Rows of `messages`, of which there is one at least; None where a number does not fit into 64 bits or is none,
-    which the slow path tells."""
+    """Return rows of `messages`, at least one; None if a number does not fit into 64 bits or is invalid, which the slow
+    path reports."""
     count = len(messages)
     columns = np.zeros((len(Frame), count), np.int64)
     usual = np.ones(count, np.bool_)
@@ -244,7 +243,7 @@ _TEXT_OF_A_ROW = 128
 
 
 def rows_of_new_messages(messages: Sequence[Message], puts: OrdinaryPuts) -> BulkRows:
-    """Rows of new `messages`. Whatever a row cannot hold is unusual, and so are properties in stored form."""
+    """Rows of new `messages`. Values that a row cannot hold are unusual, and so are properties in stored form."""
     held = tuple(messages)
     count = len(held)
     columns = np.zeros((len(Frame), count), np.int64)

@@ -14,8 +14,8 @@ import pytest
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.pipeline.sql.arrow_views import view_arrow_schema
 from rmqctl.pipeline.sql.duckdb import EmbeddedSql, embedded_sql
-from rmqctl.pipeline.sql.errors import QueryError
 from rmqctl.pipeline.sql.spark import StoreSql
+from rmqctl.pipeline.sql.stores import QueryError
 from rmqctl.pipeline.views import TABLES
 from rmqctl.sql_prompt import cut_statements
 from tests.goldens import broker_conf, properties

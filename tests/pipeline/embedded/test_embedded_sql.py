@@ -14,7 +14,7 @@ from rmqctl.formats.errors import CorruptError, EngineError, NotAStoreError, Usa
 from rmqctl.pipeline.sql import arrow_views as message_scan
 from rmqctl.pipeline.sql import duckdb as module
 from rmqctl.pipeline.sql.duckdb import EmbeddedSql, embedded_sql
-from rmqctl.pipeline.sql.errors import QueryError
+from rmqctl.pipeline.sql.stores import QueryError
 from rmqctl.pipeline.views import TABLES
 from rmqctl.store.log.walk import Progress
 from rmqctl.store.scan import chosen

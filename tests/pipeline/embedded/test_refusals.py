@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from rmqctl.pipeline.sql.duckdb import EmbeddedSql
-from rmqctl.pipeline.sql.errors import QueryError
+from rmqctl.pipeline.sql.stores import QueryError
 from tests.pipeline.embedded.asking import rows_of
 from tests.quick import every
 

@@ -10,7 +10,7 @@ import pytest
 
 from rmqctl.formats.errors import NotAStoreError
 from rmqctl.pipeline.sql.duckdb import EmbeddedSql, embedded_sql
-from rmqctl.pipeline.sql.errors import QueryError
+from rmqctl.pipeline.sql.stores import QueryError
 from rmqctl.pipeline.views import TABLES
 from tests.goldens import truth
 from tests.opened import store_path

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from rmqctl.formats.errors import UnreadableError
 from rmqctl.pipeline.engine import Engine, LocalEngine, SparkEngine
-from rmqctl.pipeline.jobs.check import check_with
-from rmqctl.pipeline.jobs.check_parts import kept
+from rmqctl.pipeline.jobs.check import check_with, kept
 from rmqctl.pipeline.splits import SPLIT_SIZE, WHOLE_FILES
 from rmqctl.store.check.check import check
 from rmqctl.store.check.cross import Level, Subset, TalliedRun

@@ -17,7 +17,6 @@ from rmqctl.pipeline.engine import LocalEngine
 from rmqctl.pipeline.jobs.diff import Diff, diff, diff_summary, work_of
 from rmqctl.pipeline.jobs.diff_match import DAMAGED, SAME
 from rmqctl.pipeline.splits import WHOLE_FILES
-from rmqctl.store.log.survey import written_end
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.options import Events
 from rmqctl.store.store_files import StoreFiles
@@ -115,7 +114,7 @@ def test_a_huge_message_of_decoys_is_compared_as_what_it_is(tmp_path: Path) -> N
     told: list[int] = []
     with files, StoreFiles(tmp_path / "b") as copy:
         found = diff(HERE, files, copy, split_size=SPLIT_IN_DECOY, events=Events(progress=told.append))
-        assert sum(told) == work_of(files, copy) == 2 * written_end(files.log)
+        assert sum(told) == work_of(files, copy) == 2 * files.log.written_end()
     assert (found.is_same, found.a.messages, counts_of(found)) == (True, FEW, {SAME: FEW})
     patch(tmp_path / "b", offset, BODY_AT + 20_000, b"x")
     with StoreFiles(tmp_path / "a") as files, StoreFiles(tmp_path / "b") as copy:

@@ -105,7 +105,7 @@ def plain_counts(a: Path, b: Path, found: Diff) -> Counter[tuple[str, str]]:
     return +sums
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(changes_a=CHANGES, changes_b=CHANGES, split_size=st.integers(50_000, 400_000))
 def test_copies_that_were_broken_anyhow(
     tmp_path_factory: pytest.TempPathFactory, changes_a: list[Change], changes_b: list[Change], split_size: int
@@ -183,7 +183,7 @@ def matched(rows: list[tuple[int, int, int, int, int]], partitions: int) -> Matc
     return found
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(80))
 @given(ROWS)
 def test_matching_is_that_of_multisets_in_any_number_of_partitions(rows: list[tuple[int, int, int, int, int]]) -> None:
     found = matched(rows, 1)

@@ -190,7 +190,7 @@ def test_where_nothing_can_be_written(store: Path, tmp_path: Path) -> None:
     require_target(tmp_path / "empty", SMALL, overwrite=True)
     with pytest.raises(RefusedError, match="nothing is overwritten"):
         require_target(store, SMALL, overwrite=True)
-    with pytest.raises(RefusedError, match="among the files of the store"):
+    with pytest.raises(RefusedError, match="inside the store"):
         require_target(store / "config" / "new", SMALL, overwrite=False)
     (tmp_path / "empty" / "letter.txt").write_text("dear")
     with pytest.raises(NotAStoreError, match="is no store, and not empty"):

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from rmqctl.formats.errors import UsageError
+from rmqctl.pipeline.spark.options import view_schema
 from rmqctl.pipeline.spark.sink import (
     SINK_OPTIONS,
     MessageStreamWriter,
@@ -17,7 +18,6 @@ from rmqctl.pipeline.spark.sink import (
     parse_sink_options,
 )
 from rmqctl.pipeline.spark.sink_record import queues_of, require_columns, rows_to_stage
-from rmqctl.pipeline.spark.types import view_schema
 from rmqctl.pipeline.views import TABLES
 from tests.processes import ROOT
 
@@ -55,7 +55,7 @@ def test_a_query_has_the_id_of_its_checkpoint(tmp_path: Path) -> None:
     assert options._replace(query="mine").query_name() == "mine"
     (tmp_path / "metadata").write_text("{")
     assert options.query_name() == f"file://{tmp_path}"
-    with pytest.raises(UsageError, match="nothing says which query"):
+    with pytest.raises(UsageError, match="the query has no name"):
         parse_sink_options({"path": "x"}).query_name()
 
 

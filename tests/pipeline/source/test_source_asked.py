@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from pyspark.sql import datasource as spark
 from pyspark.sql.types import StructType
 
-from rmqctl.pipeline.spark.options import SourceOptions, parse_options
+from rmqctl.pipeline.spark.options import SourceOptions, parse_options, view_schema
+from rmqctl.pipeline.spark.readers import SplitPartition
 from rmqctl.pipeline.spark.source import MessageReader, PushingMessageReader
-from rmqctl.pipeline.spark.split_reading import SplitPartition
-from rmqctl.pipeline.spark.types import view_schema
 from tests.goldens import truth
 from tests.opened import store_path
 

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes
 
 from rmqctl.formats.errors import UnreadableError, UsageError
-from rmqctl.pipeline.spark.options import parse_options
+from rmqctl.pipeline.spark.options import parse_options, view_schema
 from rmqctl.pipeline.spark.stream import MessageStreamReader
-from rmqctl.pipeline.spark.types import view_schema
 from tests.pipeline.growing import FILE_SIZE, Writer
 from tests.quick import examples
 from tests.store.logs import opened
@@ -236,7 +235,7 @@ def test_a_checkpoint_without_history_is_read_and_gets_one(writer: Writer, caplo
     with caplog.at_level(logging.WARNING):
         assert query.go_on() == writer.offsets[30:]
         assert query.go_on() == []
-    assert [record.message for record in caplog.records if "older one" in record.message] != []
+    assert [record.message for record in caplog.records if "from an older version" in record.message] != []
     assert len(caplog.records) == 1
     query.position = {"physical_offset": writer.position}
     end = query.plan()
@@ -251,7 +250,7 @@ def test_an_old_position_behind_the_end_is_no_reason_to_wait(writer: Writer) -> 
     query.position = {"physical_offset": writer.position + 1}
     with pytest.raises(UnreadableError, match=f"read up to {writer.position + 1}, but ends at {writer.position} now"):
         query.go_on()
-    with pytest.raises(UsageError, match=f"behind the end of the log, {writer.position}"):
+    with pytest.raises(UsageError, match=f"beyond the end of the log, {writer.position}"):
         _reader(writer, starting_offset=str(writer.position + 1)).initialOffset()
 
 

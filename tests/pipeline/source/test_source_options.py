@@ -105,7 +105,7 @@ def test_values(option: str, text: str, value: object) -> None:
         ({"path": "/s", "clock_tolerance": "1"}, "is no time"),
         ({"path": "/s", "starting_offset": "first"}, "starting_offset"),
         ({"path": "/s", "fail_on_data_loss": "no"}, "neither true nor false"),
-        ({"path": "/s", "on_changed_log": "go on"}, "on_changed_log='go on' is none"),
+        ({"path": "/s", "on_changed_log": "go on"}, "on_changed_log='go on' is invalid"),
         ({"path": "/s", "ending_offset": "-1"}, "ending_offset"),
         ({"path": "/s", "subscribe": " ,"}, "names no topic"),
         ({"path": "/s", "subscribePattern": "("}, "no regular expression"),
@@ -148,7 +148,7 @@ def test_offsets_queue_by_queue() -> None:
         ("startingOffsets", '{"a": {"x": 7}}', "says 7 of queue 'x' of a"),
         ("startingOffsets", '{"a": {"0": -3}}', "says -3 of queue '0' of a"),
         ("startingOffsets", '{"a": {"0": true}}', "says True of queue '0' of a"),
-        ("endingOffsets", '{"a": {"0": -2}}', "the earliest: nothing lies before it"),
+        ("endingOffsets", '{"a": {"0": -2}}', "the earliest: no message is before it"),
     ],
 )
 def test_what_is_no_offset_of_a_queue(option: str, text: str, said: str) -> None:

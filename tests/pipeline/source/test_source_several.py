@@ -13,7 +13,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import datasource as filters
 
 from rmqctl.formats.errors import CorruptError, NotAStoreError, UsageError
-from rmqctl.pipeline.spark.options import parse_options
+from rmqctl.pipeline.spark.options import parse_options, view_schema
+from rmqctl.pipeline.spark.readers import SplitPartition
 from rmqctl.pipeline.spark.source import (
     MessageReader,
     PushingMessageReader,
@@ -21,8 +22,6 @@ from rmqctl.pipeline.spark.source import (
     RocketMQSource,
     TableSourceReader,
 )
-from rmqctl.pipeline.spark.split_reading import SplitPartition
-from rmqctl.pipeline.spark.types import view_schema
 from rmqctl.pipeline.views import TABLES
 from tests.goldens import GoldenStore, truth
 from tests.opened import store_path

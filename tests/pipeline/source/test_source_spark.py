@@ -173,6 +173,7 @@ def test_entries_are_those_of_the_index(spark: SparkSession) -> None:
             "physical_offset": entry.physical_offset,
             "store_timestamp": entry.timestamp * 1000,
             "previous_entry": entry.previous,
+            **dict.fromkeys(("topic", "key", "kind")),
         }
         for file in files
         for entry in file.entries()

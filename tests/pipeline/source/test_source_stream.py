@@ -12,10 +12,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 from rmqctl.formats.errors import UnreadableError, UsageError
-from rmqctl.pipeline.spark.options import parse_options
+from rmqctl.pipeline.spark.options import parse_options, view_schema
 from rmqctl.pipeline.spark.source import RocketMQSource
 from rmqctl.pipeline.spark.stream import MessageStreamReader
-from rmqctl.pipeline.spark.types import view_schema
 from rmqctl.store.files.layout import file_name
 from tests.goldens import truth
 from tests.opened import store_path
@@ -199,7 +198,7 @@ def test_a_growing_log_is_read_once_across_a_restart(spark: SparkSession, writer
     assert 20 < len(half) < len(writer.offsets)
 
 
-def _wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
+def _wait_for(condition: Callable[[], bool], seconds: float = 300) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

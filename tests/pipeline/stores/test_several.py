@@ -110,7 +110,7 @@ def test_the_log_of_one_store_is_not_read_for_several(brokers: Path) -> None:
     config = brokers / "broker-a" / "broker.conf"
     config.write_text("storePathCommitLog=/elsewhere\n", encoding="utf-8")
     paths = [str(brokers / name / "store") for name in ("broker-a", "broker-b")]
-    with pytest.raises(UsageError, match="where the commitlog of one store lies"):
+    with pytest.raises(UsageError, match="sets the commitlog directory of one store"):
         named_stores(paths, [str(config)])
 
 

@@ -8,9 +8,8 @@ from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
-from rmqctl.pipeline.spark.options import parse_options
+from rmqctl.pipeline.spark.options import parse_options, view_schema
 from rmqctl.pipeline.spark.stream import MessageStreamReader
-from rmqctl.pipeline.spark.types import view_schema
 from tests.pipeline.growing import Writer
 
 COLUMNS = ("store", "physical_offset")

@@ -45,7 +45,7 @@ def test_an_unknown_shell(capsys: pytest.CaptureFixture[str]) -> None:
     ("line", "expected"),
     [
         ("rmqctl ", list(VERBS)),
-        ("rmqctl re", ["recover", "rebuild", "repair", "resume"]),
+        ("rmqctl re", ["report", "recover", "rebuild", "repair", "resume"]),
         ("rmqctl --ver", ["--version"]),
         ("rmqctl completion ", list(SHELLS)),
         ("rmqctl completion z", ["zsh"]),

@@ -16,6 +16,9 @@ WITHOUT_A_LOG = ("log-gone", "log-gone-abort", "v4-log-gone")
 """Stores where a lookup of a message ends with DAMAGE_IN_THE_WAY."""
 
 
+_WAITING: list[list[object]] = [[verb, *how] for verb in ("groups", "delays") for how in ([], ["--json"], ["--plot"])]
+
+
 def commands(store: Path, name: str) -> list[list[object]]:
     """Every look verb in most of its ways, on what this golden holds or should hold."""
     where: list[object] = ["-s", store]
@@ -26,6 +29,9 @@ def commands(store: Path, name: str) -> list[list[object]]:
     topic, queue = row["topic"], row["queueId"]
     key = row["properties"].get("UNIQ_KEY", "none")
     wanted: list[list[object]] = [
+        ["doctor"],
+        ["watch"],
+        ["report", "-o", "/dev/null"],
         ["info"],
         ["info", "--quick", "--json"],
         ["ls"],
@@ -33,6 +39,7 @@ def commands(store: Path, name: str) -> list[list[object]]:
         ["ls", "--files"],
         ["du"],
         ["du", "--quick", "--json"],
+        ["du", "--map"],
         ["du", "--history"],
         ["cat", "-n", -5],
         # a log that is gone would be waited for
@@ -45,14 +52,12 @@ def commands(store: Path, name: str) -> list[list[object]]:
         ["where", key],
         ["where", row["phyOffset"], "--json"],
         ["where", topic, queue, row["queueOffset"], "-g", "any"],
-        ["groups"],
-        ["groups", "--json"],
-        ["delays"],
-        ["delays", "--json"],
+        *_WAITING,
         ["delays", "--undelivered"],
         ["delays", "--due"],
         ["halves"],
         ["halves", "--json"],
+        ["acl"],
         ["dlq list"],
         ["dlq list", "--json"],
         ["dlq redrive", "-g", "g-retry", "--dry-run"],
@@ -97,7 +102,8 @@ def test_looking_changes_nothing(name: str, golden_store: GoldenStore) -> None:
     outside = sorted(store.parent.iterdir())
     for command in commands(store, name):
         done = run(*command)
-        is_hidden = name in WITHOUT_A_LOG and done.code == exit_codes.DAMAGE_IN_THE_WAY
+        may_be_hidden = name in WITHOUT_A_LOG or command[0] in ("cat", "query", "ls", "dlq", "groups")
+        is_hidden = may_be_hidden and done.code == exit_codes.DAMAGE_IN_THE_WAY
         assert is_hidden or done.code in CALM, (command, done)
         _check_talk(done, command)
     assert tree_state(store) == before

@@ -18,7 +18,7 @@ import rich.console  # noqa: F401 - it keeps the environment that it finds when 
 from rmqctl import confirm
 from rmqctl.main import VERBS, main
 from rmqctl.output import outcome as exit_codes
-from rmqctl.output import progress
+from rmqctl.output import terminal
 from rmqctl.output.table import UNSAFE_RANGES
 from rmqctl.store import Message, MessageStore, StoreConfig
 from rmqctl.store.answers.undispatched import HALF_TOPIC
@@ -118,6 +118,7 @@ _COUNTS: tuple[list[object], ...] = (
     ["sql", "select * from findings"],
     ["stats"],
     ["stats", "--by", "topic,tag"],
+    ["stats", "--by", "topic,tag", "--plot"],
 )
 
 
@@ -142,6 +143,7 @@ def _questions(last: int) -> Iterator[list[object]]:
     yield ["where", TOPIC, 0, 99]
     yield ["where", f"None{NASTY}", 0, 1]
     yield ["groups"]
+    yield ["groups", "--queues", "--plot"]
     yield ["groups", "-g", GROUP, "-t", TOPIC]
     yield ["groups", "-g", NASTY, "--tag", NASTY]
 
@@ -169,7 +171,10 @@ def _of_groups(store: Path) -> tuple[list[object], ...]:
 
 def _looks(store: Path, last: int) -> tuple[list[object], ...]:
     """What is asked of the store, and changes that are only planned."""
-    plain: list[list[object]] = [[verb] for verb in ("info", "ls", "du", "cat", "check", "predict", "delays", "halves")]
+    plain: list[list[object]] = [
+        [verb] for verb in ("doctor", "watch", "info", "ls", "du", "cat", "check", "predict", "delays", "halves", "acl")
+    ]
+    plain += [["report", "-o", "-"], ["du", "--map"], ["delays", "--plot"]]
     quick: list[list[object]] = [[verb, "--quick"] for verb in ("info", "du", "check")]
     return (
         *plain,
@@ -226,6 +231,7 @@ def _commands(store: Path, last: int, more: list[str]) -> Iterator[list[object]]
     yield ["append", *at, "--from", store.parent / f"bad{NASTY}.jsonl"]
     yield ["snapshot", *at, store / "commitlog"]
     yield ["salvage", store, "--to", store]
+    yield ["twin", store, store, "--anonymise"]
     yield ["recover", *at]
     yield ["truncate", *at, "--at", last]
     yield ["diff", store, store]
@@ -263,7 +269,7 @@ def test_nothing_raw_reaches_a_terminal(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(
         os, "environ", {**os.environ, "TERM": "xterm", "PAGER": ""}
     )  # a pager would take what is looked at
-    monkeypatch.setattr(progress, "SHOWN_AFTER", 1e9)  # its bar is ours, and so are its colours
+    monkeypatch.setattr(terminal, "SHOWN_AFTER", 1e9)  # its bar is ours, and so are its colours
     ours = _OURS if on_terminal else re.compile("\n")
     wrong: list[tuple[list[object], list[str]]] = []
     seen: set[str] = set()
@@ -283,6 +289,6 @@ def test_nothing_raw_reaches_a_terminal(tmp_path: Path, monkeypatch: pytest.Monk
     # short, whatever is wrong
     assert [(str(command)[:300], ascii(raw)[:300]) for command, raw in wrong[:5]] == []
     if not more:
-        assert {name for name in VERBS if name not in ("completion", "help")} <= seen
+        assert {name for name in VERBS if name not in ("browse", "completion", "config", "help", "mcp")} <= seen
         assert codes[exit_codes.OK] > 20
     assert tree_state(store.parent) == before, codes

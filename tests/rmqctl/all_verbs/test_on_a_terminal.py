@@ -14,11 +14,11 @@ from tests.rmqctl.looking import run
 from tests.terminal import on_a_terminal, rmqctl_on_a_terminal
 
 _BUSY = """
-from rmqctl.output import progress
-progress.SHOWN_AFTER = progress.REFRESHED_EVERY = 0.0
+from rmqctl.output import terminal
+terminal.SHOWN_AFTER = terminal.REFRESHED_EVERY = 0.0
 from rmqctl.output.output import Output
 output = Output()
-with progress.progress("working", 100, "files") as bar:
+with terminal.progress("working", 100, "files") as bar:
     for number in range(3):
         bar.advance(10)
         output.text(f"finding {number}")
@@ -53,8 +53,8 @@ def test_check_shows_the_same_with_a_bar_and_without(golden_store: GoldenStore) 
 def test_a_question_is_asked_without_the_bar(golden_store: GoldenStore) -> None:
     asked = rmqctl_on_a_terminal("truncate", "-s", golden_store("clean"), "--at", "1048576", answer="n\n", bars=True)
     assert "reading the commitlog" in asked.sent
-    (question,) = [line for line in asked.screen if "Go on?" in line]
-    assert question.startswith("This takes 1305 messages away")
+    (question,) = [line for line in asked.screen if "Continue?" in line]
+    assert question.startswith("This deletes 1305 messages")
     assert asked.code == 130
 
 
@@ -109,7 +109,7 @@ def test_clean_says_how_many_messages_it_takes_away(golden_store: GoldenStore, a
     store = golden_store("clean")
     asked = rmqctl_on_a_terminal("clean", "-s", store, "--at-once", answer=answer)
     (question,) = [line for line in asked.screen if "[y/N]" in line]
-    assert question.startswith("This removes 2449 messages in 22 files for good. Go on?")
+    assert question.startswith("This removes 2449 messages in 22 files for good. Continue?")
     left = processes.run([sys.executable, "-m", "rmqctl", "cat", "-s", store, "--json"]).stdout.count("\n")
     assert left == (2500 if answer == "n\n" else 51)
     assert "8 commitlog files" in "\n".join(asked.screen)

@@ -18,8 +18,11 @@ from tests.quick import every
 from tests.rmqctl.looking import run
 
 WITHOUT_FORMAT = {
+    "browse": "shows a screen",
+    "mcp": "speaks a protocol",
     "serve": "prints one line; with --json what it says goes on as JSON",
     "mirror": "prints one summary, when it ends",
+    "watch": "prints Prometheus' text format; with --json a line for each sample",
     "help": "prints texts",
     "completion": "prints a script",
 }
@@ -41,6 +44,7 @@ CHANGING = {
 WITHOUT_DRY_RUN = {
     "append": "adds, and refuses what cannot be stored before the first byte",
     "salvage": "makes a store that must not be there",
+    "twin": "makes a store that must not be there",
 }
 
 

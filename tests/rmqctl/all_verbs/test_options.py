@@ -103,7 +103,7 @@ def test_the_short_flags_of_mqadmin() -> None:
         ("-q 2147483648", "2147483648 is more than 2147483647"),
         ("-b tomorrow", "'tomorrow' is not a time"),
         ("-b 2h", "did you mean '2h ago'?"),
-        ("-b 2000 -e 1000", "lies before --begin"),
+        ("-b 2000 -e 1000", "is before --begin"),
         ("--format xml", "'xml' is not one of"),
         ("-c /nowhere/broker.conf", "does not exist"),
     ],

@@ -98,6 +98,19 @@ def test_the_broker_s_own_rule(store: Path) -> None:
     assert log_count(store) <= 6
 
 
+@pytest.mark.parametrize("verb", [["--dry-run"], ["--forecast"]])
+def test_files_that_are_younger_than_their_messages_are_named(
+    golden_store: GoldenStore, verb: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = golden_store("clean")
+    for file in (store / "commitlog").iterdir():
+        os.utime(file, (1 << 32, 1 << 32))
+    assert main(["clean", *verb, "-s", str(store)]) == 0
+    err = " ".join(capsys.readouterr().err.split())
+    assert "by mtime 8 commitlog files are younger than the messages in them" in err
+    assert f"`rmqctl repair --only RMQ-TIME-001 -s {store}`" in err
+
+
 def test_a_plan_for_another_time(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["clean", "-s", str(store), "--dry-run", "--json", "--now", str(now_ms() + 72 * HOUR)]) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -156,7 +169,7 @@ def test_the_answer_at_a_terminal_decides(store: Path, monkeypatch: pytest.Monke
 
 
 def test_confirm_with_yes_asks_nobody() -> None:
-    assert agrees("takes 3 messages away", yes=True)
+    assert agrees("deletes 3 messages", yes=True)
 
 
 @pytest.mark.parametrize(

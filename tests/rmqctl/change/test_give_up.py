@@ -79,7 +79,7 @@ def test_resume_asks_before_messages_go(golden_store: GoldenStore) -> None:
             assert run("undo", "-s", store)[0] == 0
             assert same(before, tree_state(store))
     code, out, err = run("resume", "-s", store)
-    assert (code, out, "this takes 1814 messages away" in err, "--yes" in err) == (5, "", True, True)
+    assert (code, out, "this deletes 1814 messages" in err, "--yes" in err) == (5, "", True, True)
     code, out, _ = run("resume", "-s", store, "--yes", "--json")
     assert (code, json.loads(out)["state"]) == (0, "applied")
     assert run("undo", "-s", store)[0] == 0
@@ -91,7 +91,7 @@ def test_undo_asks_before_messages_go(golden_store: GoldenStore) -> None:
     before = tree_state(store)
     assert run("recover", "-s", store, "--bridge")[0] == 0
     code, out, err = run("undo", "-s", store)
-    assert (code, out, "this takes 1 message away" in err) == (5, "", True)
+    assert (code, out, "this deletes 1 message" in err) == (5, "", True)
     assert run("undo", "-s", store, "--dry-run")[0] == 0
     assert run("undo", "-s", store, "--yes")[0] == 0
     assert same(before, tree_state(store))

@@ -26,7 +26,7 @@ def test_appends_are_listed_with_their_place_and_without_their_text(
     assert (first["begin_offset"], first["end_offset"]) == (0, second["begin_offset"])
     assert "secret" not in json.dumps([first, second])
     done = run("undo", "-s", store, "-y")
-    assert (done.code, "there is no change to undo" in done.err) == (1, True)
+    assert (done.code, "nothing to undo" in done.err) == (1, True)
 
 
 def test_an_undo_passes_over_what_was_stored(golden_store: GoldenStore) -> None:

@@ -130,7 +130,7 @@ def test_a_removed_topic_is_no_damage(store: Path) -> None:
 
 def test_a_lost_queue_of_a_configured_topic_is_damage(store: Path) -> None:
     shutil.rmtree(store / "consumequeue" / "Orders")
-    assert "RMQ-CQ-001" in _codes(store)
+    assert {"RMQ-CQ-001", "RMQ-CQ-002"} & _codes(store).keys()
     assert run("predict", "-s", store, "--json").objects[0]["messages_unqueued"] == 60
 
 
@@ -233,7 +233,7 @@ def test_a_recovery_after_a_crash_dispatches_what_was_purged_as_a_broker_does(st
 def test_a_lost_queue_of_a_topic_that_has_earlier_messages_elsewhere_is_damage(store: Path) -> None:
     shutil.rmtree(store / "consumequeue" / "Events" / "1")
     assert run("topics", "create", "-s", store, "-t", "Later2", "-y").code == exit_codes.OK
-    assert "RMQ-CQ-001" in _codes(store)
+    assert {"RMQ-CQ-001", "RMQ-CQ-002"} & _codes(store).keys()
     assert run("append", "-s", store, "-t", "Events", "--body", "new").code == exit_codes.REFUSED
     assert run("recover", "-s", store, "-y").code == exit_codes.OK
     assert "RMQ-CQ-001" not in _codes(store)
@@ -256,3 +256,29 @@ def test_the_only_topics_of_a_store_are_created_again_after_a_purge(library_stor
     assert (checked.code, found) == (exit_codes.OK, [("RMQ-CFG-043", "B", 2), ("RMQ-CQ-032", "A", 2)])
     done = run("append", "-s", library_store, "-t", "A", "--body", "new", "--json")
     assert (done.code, done.objects[0]["queue_offset"]) == (exit_codes.OK, 0), done.err
+
+
+def test_a_purged_topic_that_is_written_again_is_deleted_no_more(store: Path) -> None:
+    """What purge recorded is of the messages before it: a queue lost since is damage, and the topic is unconfigured."""
+    assert run("purge", "-s", store, "-t", "Orders", "-y").code == exit_codes.OK
+    written = run("append", "-s", store, "-t", "Orders", "-q", "0", "--key", "again", "--body", "new", "--json")
+    assert written.code == exit_codes.OK, written.err
+    assert _codes(store)["RMQ-CFG-006"] == "Orders"
+    shutil.rmtree(store / "consumequeue" / "Orders")
+    assert {"RMQ-CQ-001", "RMQ-CQ-002"} & _codes(store).keys()
+    assert "rmqctl recover" not in run("where", "-s", store, "order-0").out
+    lost = run("where", "-s", store, "again")
+    assert (lost.code, "before `rmqctl recover` writes the slot" in lost.out) == (exit_codes.OK, True), lost.out
+    assert run("recover", "-s", store, "-y", "--json").objects[0]["units_added"] == 1
+
+
+def test_a_key_of_a_topic_that_only_the_log_knows_is_found(store: Path) -> None:
+    assert run("purge", "-s", store, "-t", "Orders", "-y").code == exit_codes.OK
+    found = run("query", "-s", store, "-k", "order-0", "--json")
+    assert (found.code, len(found.objects)) == (exit_codes.OK, 3), found.err
+
+
+def test_a_repair_that_moves_a_queue_leaves_no_finding_of_it(store: Path) -> None:
+    (store / "consumequeue" / "Audit" / "0" / f"{0:020}").unlink()
+    done = run("repair", "-s", store, "--only", "RMQ-CFG-006", "-y", "--json").objects[0]
+    assert (done["mended"], done["left"]) == ({"RMQ-CFG-006": 1}, [])

@@ -15,7 +15,7 @@ from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, tree_state
 from tests.store.check.breaking import messages, put_field
-from tests.store.v55 import store_of_5_5
+from tests.store.rocksdb.stores import INDEXED, unpacked
 
 DEFAULT = 6_000_000
 
@@ -36,7 +36,7 @@ def test_entries_of_another_time_are_made_anew(golden_store: GoldenStore, capsys
     code, out, _ = run(capsys, "check", "-s", store)
     assert (code, "RMQ-IDX" in out) == (0, False)
     before = tree_state(store)
-    assert "nothing had to be changed" in run(capsys, "recover", "-s", store)[2]
+    assert "nothing to change" in run(capsys, "recover", "-s", store)[2]
     assert tree_state(store)["index"] == before["index"]
 
 
@@ -167,15 +167,9 @@ def test_sizes_of_index_files_that_are_none(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_keys_in_a_rocksdb_are_no_missing_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = store_of_5_5(tmp_path)
-    shutil.rmtree(store / "index")
-    # such as indexRocksDBEnable=true leaves it
-    (store / "rocksdbstore" / "000099.sst").write_bytes(b"table")
+    store = unpacked(INDEXED, tmp_path)
     code, out, _ = run(capsys, "check", "-s", store, "--json")
-    assert (code, [json.loads(line)["code"] for line in out.splitlines()]) == (
-        0,
-        ["RMQ-RDB-005", "RMQ-IDX-031"],
-    )
+    assert (code, [json.loads(line)["code"] for line in out.splitlines()]) == (0, ["RMQ-IDX-031"])
     before = tree_state(store)
     code, _, err = run(capsys, "recover", "-s", store)
     assert (code, tree_state(store) == before) == (0, True), err

@@ -109,6 +109,7 @@ def before_log_opens(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], 
 LOOKS: dict[str, list[object]] = {
     "cat": ["cat", "--json"],
     "cat by queue": ["cat", "--json", "--order", "queue"],
+    "doctor": ["doctor", "--json"],
     "info": ["info", "--json"],
     "ls": ["ls", "--json"],
     "du": ["du", "--json"],
@@ -118,6 +119,7 @@ LOOKS: dict[str, list[object]] = {
     "query by scan": ["query", "-t", "TopicA", "-k", f"k{MESSAGES - 1}", "--scan", "--json"],
     "check": ["check", "--json"],
     "predict": ["predict", "--json"],
+    "report": ["report", "-o", "/dev/null", "--json"],
     "export": ["export", "EXPORTED", "--format", "jsonl"],
 }
 

@@ -53,7 +53,7 @@ def test_truncate(golden_store: GoldenStore) -> None:
     before = tree_state(store)
     code, out, err = run("truncate", "-s", store, "--at", "601709", "--json")
     assert (code, out) == (5, "")
-    assert "this takes 1814 messages away" in err
+    assert "this deletes 1814 messages" in err
     assert "--yes" in err
     assert {**tree_state(store), ".": 0, "lock": 0} == {**before, ".": 0, "lock": 0}
     code, out, err = run("truncate", "-s", store, "--at", "601709", "--yes", "--json")

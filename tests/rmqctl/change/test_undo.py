@@ -193,7 +193,7 @@ def test_changes_that_keep_nothing_say_so(golden_store: GoldenStore) -> None:
     assert states == [("recover", "permanent"), ("rebuild", "permanent"), ("clean", "permanent")]
     assert [path.name for path in store.with_name("crash.rmqctl").iterdir()] == ["history.jsonl"]
     code, _, err = run("undo", "-s", store)
-    assert (code, "without keeping anything" in err) == (5, True)
+    assert (code, "was made with --no-journal" in err) == (5, True)
 
 
 def test_rebuild_is_undone_with_directories(golden_store: GoldenStore) -> None:

@@ -27,7 +27,8 @@ TOPIC = "SCHEDULE_TOPIC_XXXX"
 
 def test_as_the_broker_said() -> None:
     done = run("delays", "-s", store_path("broker-real"), "--json")
-    assert done.code == exit_codes.OK
+    never = any(row["state"] == "not-delivered" for row in done.objects)  # by the day of the test
+    assert done.code == (exit_codes.DAMAGE_OR_NOTHING if never else exit_codes.OK)
     levels = [row for row in done.objects if row["kind"] == "level"]
     text = (FOLDER / "broker-real.admin.json").read_text(encoding="utf-8")
     said: dict[str, Any] = json.loads(text)["topicStats[min,max,lastUpdate]"][TOPIC]
@@ -156,7 +157,8 @@ def test_without_wheel_and_log_no_broker_delivers_what_waits(golden_store: Golde
     shutil.rmtree(store / "timerlog")
     (store / "timerwheel").unlink()
     done = run("delays", "-s", store, "--json")
-    assert done.code == exit_codes.OK
+    assert done.code == exit_codes.DAMAGE_OR_NOTHING
+    assert "send it again" in done.err
     rows = [row for row in done.objects if row["kind"] == "timer"]
     assert {row["state"] for row in rows} == {"not-delivered"}
     assert "no broker delivers it" in rows[0]["detail"]
@@ -361,3 +363,21 @@ def test_where_nothing_waits_and_where_both_lists_are_asked_for(golden_store: Go
     assert (done.code, done.out) == (exit_codes.DAMAGE_OR_NOTHING, "")
     assert "no message waits" in done.err
     assert run("delays", "-s", store, "--due", "--undelivered").code == exit_codes.USAGE
+
+
+def test_a_timer_that_cannot_be_read_leaves_the_levels(golden_store: GoldenStore) -> None:
+    store = golden_store("broker-real")
+    (file,) = (store / "timerlog").iterdir()
+    file.unlink()
+    file.mkdir()
+    done = run("delays", "-s", store, "--json")
+    assert done.code == exit_codes.DAMAGE_OR_NOTHING
+    assert [row["state"] for row in done.objects if row["kind"] == "timer"] == ["unknown"]
+    assert [row["level"] for row in done.objects if row["kind"] == "level"] == [1, 14]
+    assert f"not read: {file}" in done.err
+    found = [row for row in run("check", "-s", store, "--json").objects if "code" in row]
+    assert [(row["code"], row["file"]) for row in found if row["severity"] == "error"] == [
+        ("RMQ-FILE-007", f"timerlog/{file.name}")
+    ]
+    predicted = run("predict", "-s", store, "--json")
+    assert (predicted.code, predicted.objects[0]["timer_reset"]) == (exit_codes.DAMAGE_OR_NOTHING, True)

@@ -152,7 +152,7 @@ def test_without_config_nobody_knows(golden_store: GoldenStore, arguments: tuple
     shutil.rmtree(store / "config")
     done = run("groups", "-s", store, *arguments)
     assert (done.code, done.out) == (exit_codes.DAMAGE_OR_NOTHING, "")
-    assert "config/consumerOffset.json: is not there: nobody knows which groups there are" in done.err
+    assert "config/consumerOffset.json: is not there: the consumer groups are unknown" in done.err
     (found,) = run("where", "-s", store, "Events", "0", "3", "--json").objects
     assert found["state"] == "stored"
     assert "consumerOffset.json is not there" in found["sentence"]
@@ -185,8 +185,8 @@ def test_many_queues_cost_one_listing_and_what_is_behind_one_message(
     monkeypatch.setattr(QueueTable, "_load", counted)
     monkeypatch.setattr(Descriptors, "read", noted)
     rows = _rows(store)
-    # of each the end and the first unit, and of half of them the first unread unit and message
-    assert len(reads) <= 2 * 100 + 2 * 50
+    # of each the end and the first unit, of half of them the first unread unit and message, and the log's ends
+    assert len(reads) <= 2 * 100 + 2 * 50 + 12
     assert [rows["g", number]["lag"] for number in range(100)] == [1, 0] * 50
     assert loaded == ["T0"] * 100
 

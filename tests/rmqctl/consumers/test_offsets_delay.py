@@ -92,7 +92,7 @@ def test_without_a_file_there_is_one_afterwards(store: Path) -> None:
 
 @pytest.mark.parametrize(
     ("level", "offset", "words"),
-    [(1, END + 1, "lies outside of SCHEDULE_TOPIC_XXXX queue 0"), (5, 0, "has no files"), (19, 0, "18 levels")],
+    [(1, END + 1, "is outside SCHEDULE_TOPIC_XXXX queue 0"), (5, 0, "has no files"), (19, 0, "18 levels")],
 )
 def test_bounds(store: Path, level: int, offset: int, words: str) -> None:
     before = tree_state(store)

@@ -117,14 +117,12 @@ def test_damage_is_an_answer_and_an_exit_code(golden_store: GoldenStore) -> None
     assert not done.objects[0]["msg_id"]
 
 
-def test_lines_fit_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_fit_a_terminal() -> None:
     from rmqctl.reports import consumers as whereabouts
     from tests.opened import reader
     from tests.store.answers.where.asking import ask
 
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("sys.stdout", type("Terminal", (), {"isatty": lambda self: True})())
-    lines = whereabouts._lines(ask(reader("broker-real"), "evt-2").one)
+    lines = whereabouts.whereabouts_lines(ask(reader("broker-real"), "evt-2").one, 80)
     assert max(map(len, lines)) <= 80
     assert all(visible(line) == line for line in lines)
 

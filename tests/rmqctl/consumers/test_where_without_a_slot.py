@@ -40,6 +40,15 @@ def test_an_impossible_queue_offset(golden_store: GoldenStore, queue_offset: int
     assert "is past it" not in str(row)
 
 
+def test_an_impossible_queue_id(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with MessageStore.open(store, "rw", CONFIG, create=True) as opened:
+        opened.put(Message("T", b"x"))
+    put_field(store, 0, "queue_id", -3)
+    row = run("where", 0, "-s", store, "--json").objects[0]
+    assert (row["state"], "its queue id -3 cannot be right" in row["sentence"]) == ("no-slot", True)
+
+
 def test_a_topic_that_was_created_again(tmp_path: Path) -> None:
     store = tmp_path / "store"
     for body in (b"old", b"new"):
@@ -53,6 +62,18 @@ def test_a_topic_that_was_created_again(tmp_path: Path) -> None:
         assert row["state"] == "no-slot"
         assert "the topic was deleted and created again: T queue 0 has a later message" in row["sentence"]
         assert run("where", f"new{number}", "-s", store, "--json").objects[0]["state"] == "stored"
+
+
+def test_a_slot_that_was_lost_is_of_the_last_life(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    for life in range(2):
+        with MessageStore.open(store, "rw", CONFIG._replace(mapped_file_size_consume_queue=100), create=True) as opened:
+            for number in range(7):
+                opened.put(Message("T", b"x", properties={"KEYS": f"k{life}-{number}"}))
+        if not life:
+            assert run("purge", "-s", store, "-t", "T", "-y").code == 0
+    (store / "consumequeue" / "T" / "0" / f"{0:020d}").unlink()
+    assert run("where", "T", 0, 2, "-s", store, "--json").objects[0]["keys"] == "k1-2"
 
 
 def test_a_queue_offset_that_was_given_twice(tmp_path: Path) -> None:
@@ -111,3 +132,14 @@ def test_a_slot_of_a_light_queue_hides_not_that_of_the_topic(tmp_path: Path) -> 
     row = run("where", "k1", "-s", store, "-g", "G", "--json").objects[0]
     assert "no consumer can get it" not in row["sentence"]
     assert any(step["state"] == "superseded" for step in row["evidence"])
+
+
+@pytest.mark.parametrize("slot", [0, 7, 89])
+def test_a_slot_that_leads_to_an_earlier_message_of_another_queue(golden_store: GoldenStore, slot: int) -> None:
+    store = golden_store("clean")
+    wrong = (store / "consumequeue/TopicTest/1" / f"{0:020d}").read_bytes()[:20]
+    path = store / "consumequeue/TopicTest/0" / f"{0:020d}"
+    units = path.read_bytes()
+    path.write_bytes(units[: 20 * slot] + wrong + units[20 * slot + 20 :])
+    row = run("where", "TopicTest", 0, slot, "-s", store, "--json").objects[0]
+    assert (row["state"], row["physical_offset"]) == ("no-slot", int.from_bytes(units[20 * slot :][:8], "big"))

@@ -138,9 +138,9 @@ def test_an_export_by_tasks_reports_and_counts_it(broken: Path, tmp_path: Path, 
 
 def test_a_task_of_the_source_logs_them(broken: Path, caplog: pytest.LogCaptureFixture) -> None:
     pytest.importorskip("pyspark")
+    from rmqctl.pipeline.spark.options import view_schema
     from rmqctl.pipeline.spark.planning import LogTask
-    from rmqctl.pipeline.spark.split_reading import SplitPartition, read_split
-    from rmqctl.pipeline.spark.types import view_schema
+    from rmqctl.pipeline.spark.readers import SplitPartition, read_split
     from rmqctl.pipeline.splits import plan_splits
     from rmqctl.pipeline.wanted import Wanted
 
@@ -158,9 +158,9 @@ def test_a_task_of_the_source_logs_them(broken: Path, caplog: pytest.LogCaptureF
 def test_a_task_of_the_source_fails_on_demand(broken: Path) -> None:
     pytest.importorskip("pyspark")
     from rmqctl.formats.errors import CorruptError
+    from rmqctl.pipeline.spark.options import view_schema
     from rmqctl.pipeline.spark.planning import LogTask
-    from rmqctl.pipeline.spark.split_reading import SplitPartition, read_split
-    from rmqctl.pipeline.spark.types import view_schema
+    from rmqctl.pipeline.spark.readers import SplitPartition, read_split
     from rmqctl.pipeline.splits import plan_splits
     from rmqctl.pipeline.wanted import Wanted
 

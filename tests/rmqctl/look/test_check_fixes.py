@@ -97,7 +97,7 @@ def test_a_checksum_of_0_costs_no_message(options: tuple[str, ...], golden_store
     assert run("repair", "-s", store).code == 0
     assert not alarms(checked(store)[0])
     refused = run("undo", "-s", store)
-    assert (refused.code, "this takes 1 message away; there is" in refused.err) == (exit_codes.REFUSED, True), (
+    assert (refused.code, "this deletes 1 message; no terminal" in refused.err) == (exit_codes.REFUSED, True), (
         refused.err
     )
     assert run("undo", "-s", store, "--yes").code == 0

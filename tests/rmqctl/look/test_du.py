@@ -18,6 +18,7 @@ import pytest
 from rmqctl.output import outcome as exit_codes
 from rmqctl.store import MessageStore
 from rmqctl.store.info import counts as log_numbers
+from rmqctl.store.info.log_map import KINDS, new_map
 from rmqctl.store.options import Events
 from tests import processes
 from tests.goldens import GOLDENS, GoldenStore, is_broken, truth
@@ -94,15 +95,21 @@ def test_the_largest_topics_for_people_and_as_csv() -> None:
     assert run("du", "-s", store_path("clean"), "-t", "Nope").code == exit_codes.DAMAGE_OR_NOTHING
 
 
-def test_columns_count_damage_as_the_plain_walk_does() -> None:
-    for name in ("gap", "crc-flip-third", "torn-zero"):
-        with MessageStore.open(store_path(name)) as store:
-            found: list[list[object]] = []
-            for count in (log_numbers.plain_count_topics, log_numbers.columns_count_topics):
-                damages: list[object] = []
-                count(store.files.log, Events(), damages.append)
-                found.append(damages)
-            assert found[0] == found[1] != []
+@pytest.mark.parametrize("name", ["gap", "crc-flip-third", "torn-zero", "prealloc-last", "first-gone"])
+def test_columns_map_the_log_as_the_plain_walk_does(name: str) -> None:
+    with MessageStore.open(store_path(name)) as store:
+        maps = []
+        for count in (log_numbers.plain_count_topics, log_numbers.columns_count_topics):
+            maps.append(new_map(store.files))
+            count(store.files.log, Events(), maps[-1].add)
+    assert maps[0] == maps[1]
+    found = maps[0]
+    for kind in KINDS:
+        assert getattr(found, kind) == sum(getattr(cell, kind) for cell in found.cells)
+    assert sum(getattr(found, kind) for kind in KINDS) == found.end - found.begin
+    assert found.expired_bytes == found.begin
+    shown, _, _ = run("du", "-s", store_path(name), "--map").out.partition("kind ")
+    assert ("!" in shown) == (found.damaged > 0)
 
 
 def test_deleted_files_that_a_process_holds(golden_store: GoldenStore) -> None:

@@ -61,11 +61,13 @@ def test_config_keeps_its_lines() -> None:
     assert found["fields"][0]["value"]["offsetTable"] == {"1": 71, "14": 0}
 
 
-def test_what_is_only_recognised() -> None:
-    log = store_path("compaction") / "compaction/compactionLog/CompactTopic/0/00000000000000000000"
+def test_what_is_only_recognised(tmp_path: Path) -> None:
+    log = tmp_path / "transaction/statetable"
+    log.parent.mkdir(parents=True)
+    log.write_bytes(bytes(range(100)))
     done = run("dump", log)
     assert done.code == exit_codes.REFUSED
-    assert "compacted topic" in done.err
+    assert "transaction" in done.err
     assert "--hex" in done.err
     assert run("dump", log, "--hex", "-n", 1).code == exit_codes.OK
 

@@ -94,7 +94,7 @@ def test_a_message_that_only_its_impossible_time_leaves_out_is_reported(
         return
     assert done.code in (1, 7), done.err
     assert done.err.count(f"at offset {DEAD}: the store time ") == 1
-    assert "whether the message lies in the times asked for is not known" in done.err
+    assert "whether the message is between the given times is unknown" in done.err
 
 
 @pytest.mark.parametrize(

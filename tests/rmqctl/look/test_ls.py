@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import pytest
+
 from rmqctl.output import outcome as exit_codes
+from rmqctl.output.plot import sparkline
+from rmqctl.store import MessageStore
+from rmqctl.store.info import counts as counts_module
+from rmqctl.store.info.counts import messages_over_time
 from tests.goldens import truth
 from tests.opened import store_path
 from tests.rmqctl.looking import run
@@ -63,7 +71,7 @@ def test_lost_or_unreadable_queues_are_counted_from_the_log_and_it_is_said() -> 
         assert ("counted from the commitlog" in done.err) == (name == "cq-lost")
         assert sum(row["messages"] for row in done.objects) == truth(name).summary["messages"]
     assert run("ls", "-s", store_path("rocksdb"), "--queues").code == exit_codes.OK
-    assert run("ls", "-s", store_path("cq-lost"), "--queues").code == exit_codes.DAMAGE_OR_NOTHING
+    assert run("ls", "-s", store_path("cq-lost"), "--queues").code == exit_codes.DAMAGE_IN_THE_WAY
 
 
 def test_a_topic_that_is_not_there() -> None:
@@ -74,3 +82,48 @@ def test_a_topic_that_is_not_there() -> None:
 
 def test_files_take_no_topic() -> None:
     assert run("ls", "-s", store_path("clean"), "--files", "-t", "T").code == exit_codes.USAGE
+
+
+def test_a_table_draws_when_messages_were_stored() -> None:
+    store = store_path("broker-real")
+    with MessageStore.open(store) as opened:
+        drawn = {
+            row["topic"]: messages_over_time(opened.reader, row["topic"], 0, 1 << 45, 1) for row in opened.topics()
+        }
+        rows = list(opened.topics())
+        first, last = (
+            min(row["first_store_timestamp"] for row in rows),
+            max(row["last_store_timestamp"] for row in rows),
+        )
+        counts = messages_over_time(opened.reader, None, first, last, 8)
+    assert drawn == {row["topic"]: {row["topic"]: [row["messages"]]} for row in rows}
+    messages = run("cat", "-s", store, "--json").objects
+    for topic, found in counts.items():
+        times = [one["store_timestamp"] for one in messages if one["topic"] == topic]
+        parts = Counter((time - first) * 8 // (last - first + 1) for time in times)
+        assert found == [parts[part] for part in range(8)]
+    lines = run("ls", "-s", store).out.splitlines()
+    assert lines[0].endswith("over time")
+    assert "█" in next(line for line in lines if line.startswith("Events"))
+    assert run("ls", "-s", store, "--json").objects == rows
+
+
+def test_many_queues_are_sampled_or_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    with MessageStore.open(store_path("broker-real")) as opened:
+        monkeypatch.setattr(counts_module, "_MOST_EXACT", 0)
+        monkeypatch.setattr(counts_module, "_MOST_SAMPLED", 28 * 4)
+        found = messages_over_time(opened.reader, None, 0, 1 << 45, 1)
+        assert {name: count for name, (count,) in found.items()} == {
+            row["topic"]: pytest.approx(row["messages"], abs=2) for row in opened.topics()
+        }
+        monkeypatch.setattr(counts_module, "_MOST_SAMPLED", 28 * 4 - 1)
+        assert messages_over_time(opened.reader, None, 0, 1 << 45, 1) == {}
+        assert not run("ls", "-s", store_path("broker-real")).out.splitlines()[0].endswith("over time")
+
+
+def test_sparklines() -> None:
+    assert sparkline([0, 1, 4, 8], "utf-8") == " ▁▄█"
+    assert sparkline([0, 1, 4, 8], "ascii").isascii()
+    assert sparkline([], "utf-8") == ""
+    assert sparkline([0, 0], "utf-8") == "  "
+    assert sparkline([1, 10**9], None) == "▁█"

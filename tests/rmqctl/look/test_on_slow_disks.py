@@ -74,7 +74,7 @@ def _calls(store: Path, command: list[object]) -> Counter[str]:
         (["where", "TopicTest", 0, 5], 1700, 8),
         (["info", "--quick"], 600, 8),
         (["info"], 620, 8),
-        (["ls", "--queues"], 520, 12),
+        (["ls", "--queues"], 550, 12),
         (["check", "--quick"], 1000, 16),
     ],
     ids=lambda value: "-".join(map(str, value)) if isinstance(value, list) else None,

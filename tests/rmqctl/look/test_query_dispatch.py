@@ -107,6 +107,6 @@ def test_where_says_the_same_of_a_message_that_only_brokers_cannot_read(tmp_path
     row = done.objects[0]
     assert (row["state"], row["topic"], row["queue_id"], row["queue_offset"]) == ("damaged", "T", 0, 1)
     assert (row["physical_offset"], row["msg_id"], row["keys"]) == (offset, shown.objects[0]["msg_id"], "k1")
-    assert row["sentence"].startswith(f"It is stored whole, but no consumer can get it: {_WHY}")
+    assert row["sentence"].startswith(f"It is stored intact, but no consumer can get it: {_WHY}")
     assert f"`rmqctl query -o {offset}` shows it" in row["sentence"]
     assert "No message can be read" not in row["sentence"]

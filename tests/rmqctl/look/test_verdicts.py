@@ -38,7 +38,7 @@ def told(verb: str, name: str) -> tuple[str, str | None]:
             (
                 "info",
                 "crash",
-                "Not closed cleanly, and nobody has it open: 2500 messages in 10 commitlog files.",
+                "Not closed cleanly, and no process has it open: 2500 messages in 10 commitlog files.",
                 "rmqctl predict -s S",
             ),
             (

@@ -77,7 +77,7 @@ def test_nothing_matched() -> None:
     assert (done.code, done.out) == (exit_codes.DAMAGE_OR_NOTHING, "")
     assert "no message matched" in done.err
     assert stats("-b", "1", "-e", "2").code == exit_codes.DAMAGE_OR_NOTHING
-    assert stats(name="log-gone").code == exit_codes.DAMAGE_OR_NOTHING
+    assert stats(name="log-gone").code == exit_codes.DAMAGE_IN_THE_WAY
 
 
 @pytest.mark.parametrize(

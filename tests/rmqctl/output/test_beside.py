@@ -41,7 +41,7 @@ def test_what_goes_beyond_the_bound_is_counted() -> None:
         for number in range(8):
             beside.say(f"line {number}")
         is_held.set()
-    assert written[1:] == ["line 0", "line 1", "line 2", "5 lines left out: nobody read them"]
+    assert written[1:] == ["line 0", "line 1", "line 2", "5 lines dropped: stderr was not read"]
 
 
 def test_nobody_waits_for_a_pipe_that_is_full_and_it_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rmqctl.output import pager, progress
+from rmqctl.output import terminal
 from tests import processes
 from tests.opened import store_path
 from tests.quick import sample
@@ -90,26 +90,26 @@ def test_less_is_asked_to_leave_short_texts_and_colours_alone(monkeypatch: pytes
 def test_less_is_the_one_if_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PAGER", raising=False)
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
-    assert pager.pager_command() == "less"
+    assert terminal.pager_command() == "less"
     monkeypatch.setattr("shutil.which", lambda name: None)
-    assert pager.pager_command() is None
+    assert terminal.pager_command() is None
 
 
 def test_a_bar_comes_back_when_the_pager_was_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = TerminalText()
+    screen = TerminalText()
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("PAGER", "cat > /dev/null")
-    monkeypatch.setattr(progress, "SHOWN_AFTER", 0.0)
+    monkeypatch.setattr(terminal, "SHOWN_AFTER", 0.0)
 
     def drawn() -> bool:
-        before = len(terminal.getvalue())
-        with progress.progress("scan", 10) as bar:
+        before = len(screen.getvalue())
+        with terminal.progress("scan", 10) as bar:
             bar.advance()
-        return len(terminal.getvalue()) > before
+        return len(screen.getvalue()) > before
 
-    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setattr(sys, "stdout", TerminalText())
-    with pager.paged(True):
+    with terminal.paged(True):
         print("line\n" * 100)
         assert not drawn()
     assert drawn()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.output import progress as module
-from rmqctl.output.progress import progress
+from rmqctl.output import terminal as module
+from rmqctl.output.terminal import progress
 from rmqctl.store import Message, MessageStore, StoreConfig
 from tests.rmqctl.looking import run
 from tests.terminal import TerminalText

@@ -98,7 +98,7 @@ def test_it_goes_on_with_a_copy_and_not_with_what_is_none(served: tuple[Path, Se
     other = golden("clean", tmp_path)
     before = tree_state(other)
     done = _mirror(process, other, "--exit-at-end")
-    assert (done.code, "begin a new mirror" in done.err) == (exit_codes.REFUSED, True)
+    assert (done.code, "a new mirror in another" in done.err) == (exit_codes.REFUSED, True)
     # but for its own age, as the lock and our mark came and went
     after = tree_state(other)
     assert {path for path in before if path != "." and after[path] != before[path]} == set()

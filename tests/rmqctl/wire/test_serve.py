@@ -20,17 +20,19 @@ import pytest
 
 from rmqctl.commands.wire import serve
 from rmqctl.formats.config_json import parse_config_json
-from rmqctl.formats.errors import RefusedError
+from rmqctl.formats.errors import RefusedError, UsageError
 from rmqctl.formats.message import Message
 from rmqctl.network.clients.producer import Producer
 from rmqctl.network.remoting import server
 from rmqctl.network.remoting.codec import FrameDecoder, RemotingCommand, RequestCode, encode_frame
 from rmqctl.network.remoting.codec import ResponseCode as Response
+from rmqctl.network.topic_config import topic_from_text
 from rmqctl.output.output import Output
 from rmqctl.store.message_store import MessageStore
 from tests.goldens import GoldenStore, tree_state, truth
 from tests.network.callers import pulling
 from tests.network.serving import SECONDS, free_pair, serving
+from tests.processes import start
 from tests.store.write.writing import wait_until
 
 
@@ -132,7 +134,7 @@ def test_other_addresses_than_loopback_are_warned_of(golden_store: GoldenStore) 
         route = ask(served.namesrv, RequestCode.GET_BROKER_CLUSTER_INFO).body.decode()
         assert f'{{0:"127.0.0.1:{port}"}}' in route
         assert served.end() == 0
-    assert "anybody who reaches 0.0.0.0 can read all messages" in served.errors
+    assert "any client that reaches 0.0.0.0 can read all messages" in served.errors
 
 
 def test_the_vip_channel_is_two_ports_below(golden_store: GoldenStore) -> None:
@@ -244,6 +246,17 @@ def test_an_address_that_is_taken_ends_with_5(golden_store: GoldenStore) -> None
     assert f"cannot listen at 127.0.0.1:{port}" in ended.stderr
 
 
+def test_a_port_for_grpc_that_is_taken_leaves_the_store_alone(tmp_path: Path) -> None:
+    pytest.importorskip("grpc", reason="the extra grpc is not installed")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        at = f"127.0.0.1:{taken.getsockname()[1]}"
+        free = ("--listen", "127.0.0.1:0", "--namesrv", "127.0.0.1:0")
+        ended = run("-s", tmp_path / "new", "--writable", "--create", *free, "--grpc", at)
+    assert (ended.returncode, ended.stdout) == (5, "")
+    assert f"cannot listen at {at}: Address already in use" in ended.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -267,6 +280,73 @@ def test_wrong_calls_end_with_their_codes(arguments: list[str], code: int, said:
     ended = run(*arguments)
     assert ended.returncode == code
     assert said in ended.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--as-stored",)])
+def test_a_dead_store_is_served_as_it_would_be(golden_store: GoldenStore, options: tuple[str, ...]) -> None:
+    """The queues lack 400 of 2,500 messages, as the broker was killed. The golden of its own recovery has them all."""
+    store, copy = golden_store("crash"), golden_store("crash")
+    with MessageStore.open(copy) as recovered:
+        recovered.recover()
+        ends = [(row["topic"], row["queue_id"], row["max_offset"]) for row in recovered.queues()]
+    before = tree_state(store)
+    with serving(store, *options) as served:
+        found = [
+            int(ask(served.broker, RequestCode.GET_MAX_OFFSET, topic=topic, queueId=queue).fields["offset"])
+            for topic, queue, _ in ends
+        ]
+        topic, queue, end = max(ends)
+        last = ask(served.broker, RequestCode.PULL_MESSAGE, **pulling(topic, queue, end - 1))
+        assert served.end() == 0
+    assert (found == [end for *_, end in ends], last.code == 0) == (not options, not options)
+    assert ("shown as recovered, in a temporary folder: 400 units added" in served.errors) is (not options)
+    assert ("are in no queue, as after a crash" in served.errors) is bool(options)
+    assert tree_state(store) == before
+
+
+def test_what_recovery_refuses_is_served_as_it_is(golden_store: GoldenStore) -> None:
+    store = golden_store("stray-file")
+    with serving(store) as served:
+        assert served.end() == 0
+    assert "served as it is stored: " in served.errors
+    ended = run("-s", store, "--as-recovered", "--listen", "127.0.0.1:0", "--namesrv", "127.0.0.1:0")
+    assert ended.returncode == 5
+
+
+def test_messages_in_the_topic_that_brokers_hide_are_served(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "store", "rw", create=True) as store:
+        store.put(Message("TBW102", b"x"))
+    with serving(tmp_path / "store") as served:
+        assert ask(served.namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="TBW102").code == 0
+        assert ask(served.broker, RequestCode.PULL_MESSAGE, **pulling("TBW102", 0, 0)).code == 0
+        assert served.end() == 0
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_an_ephemeral_store_has_its_topics_and_goes_with_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: int
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    command = [sys.executable, "-m", "rmqctl", "serve", "--ephemeral", "--json", "--topic", "Orders:FIFO:2"]
+    command += ["--topic", "Bills", "--listen", "127.0.0.1:0", "--namesrv", "127.0.0.1:0"]
+    with start(command, seconds=SECONDS, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        at = json.loads(process.stdout.readline())
+        with Producer(at["namesrv"]) as producer:
+            assert producer.send(Message("Orders", b"x")).status == "SEND_OK"
+        (folder,) = tmp_path.glob("rmqctl-ephemeral-*")
+        topics = parse_config_json((folder / "store/config/topics.json").read_text("utf-8"))["topicConfigTable"]
+        orders, bills = topics["Orders"], topics["Bills"]
+        assert (orders["readQueueNums"], orders["attributes"], bills["attributes"]) == (2, {"message.type": "FIFO"}, {})
+        process.send_signal(end)
+        process.wait(SECONDS)
+    wait_until(lambda: not list(tmp_path.glob("*rmqctl-ephemeral-*")))
+
+
+@pytest.mark.parametrize("text", ["", "a b", "T:SOME", "T:FIFO:0", "T:FIFO:2:3", "T::2"])
+def test_topics_that_cannot_be_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="topic "):
+        topic_from_text(text, 8)
 
 
 def test_queues_in_a_rocksdb_are_served_and_never_written(golden_store: GoldenStore) -> None:
@@ -328,7 +408,7 @@ def test_no_thread_keeps_the_loop_waiting_for_long(monkeypatch: pytest.MonkeyPat
         seen.append(sys.getswitchinterval())
 
     monkeypatch.setattr("rmqctl.network.serving.serve", served)
-    some: Any = SimpleNamespace(**dict.fromkeys(serve._Places._fields))
+    some: Any = SimpleNamespace(**dict.fromkeys(serve._Places._fields) | {"on": SimpleNamespace(grpc=None)})
     serve._run(some, some, Output(), serve._Teller(print, is_json=False))
     assert seen == [pytest.approx(0.0005)]
     assert sys.getswitchinterval() == usual

@@ -67,6 +67,8 @@ QUICK: dict[str, set[str]] = {
     "tail-garbage-clean": {"RMQ-LOG-012"},
     "torn-zero": {"RMQ-LOG-011"},
     "cq-short": {"RMQ-FILE-013"},
+    "cq-lost": {"RMQ-CQ-004"},
+    "v4-cq-lost": {"RMQ-CQ-004"},
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -177,9 +178,16 @@ def test_quick_looks_at_the_ends(golden_store: GoldenStore) -> None:
     store = golden_store("clean")
     undispatched(store, 0)
     (store / "consumequeue" / "TopicTest" / "0" / f"{UNITS_PER_FILE * 20:020d}").write_bytes(bytes(2000))
-    codes = {finding.code for finding in checked(store, Level.QUICK)[0]}
-    assert "RMQ-CQ-019" in codes
-    assert "RMQ-CQ-001" not in codes
+    assert "RMQ-CQ-019" in {finding.code for finding in checked(store, Level.QUICK)[0]}
+
+
+@pytest.mark.parametrize("lost", ["topic-with-dash/0", f"TopicTest/0/{0:020d}"])
+def test_quick_sees_lost_queues(golden_store: GoldenStore, lost: str) -> None:
+    store = golden_store("clean")
+    path = store / "consumequeue" / lost
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    (found,) = (one for one in checked(store, Level.QUICK)[0] if one.code == "RMQ-CQ-001")
+    assert (found.topic, found.queue_id, found.fix) == (lost.split("/", maxsplit=1)[0], 0, "rmqctl recover")
 
 
 def _of_live(store: Path, come: Callable[[], object]) -> list[Finding]:

@@ -6,6 +6,7 @@ Test ids begin with the number of the trouble in the project's list of them.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -132,8 +133,10 @@ PAINS = [
     Pain("29-both-torn", _both_torn(CONSUMER), "RMQ-CFG-002", ERROR, True),
     Pain("29-empty", _emptied(CONSUMER), "RMQ-CFG-002", ERROR, False),
     Pain("29-topics-empty", _emptied(TOPICS), "RMQ-CFG-002", ERROR, True),
-    Pain("29-gone", _removed(CONSUMER), "RMQ-CFG-022", NOTICE, False),
-    Pain("29-topics-gone", _removed(TOPICS), "RMQ-CFG-050", WARNING, False),
+    Pain("29-gone", _removed(CONSUMER), "RMQ-CFG-050", WARNING, False),
+    Pain("31-gone", _removed(DELAY), "RMQ-CFG-050", WARNING, True),
+    Pain("29-topics-gone", _removed(TOPICS), "RMQ-CFG-050", WARNING, True),
+    Pain("29-groups-gone", _removed("subscriptionGroup.json"), "RMQ-CFG-022", NOTICE, False),
     Pain("29-removed-by-a-start", _gone(CONSUMER), "RMQ-CFG-004", WARNING, True),
     Pain(
         "29-backup-damaged",
@@ -155,11 +158,37 @@ PAINS = [
     Pain("61-deleted-topic", _edited(TOPICS, _no_topic), "RMQ-CFG-006", NOTICE, True),
     Pain("xx-another-shape", lambda store: _path(store, CONSUMER).write_text("[]"), "RMQ-CFG-007", WARNING, False),
     Pain("xx-no-table", lambda store: _path(store, CONSUMER).write_text("{}"), "RMQ-CFG-007", WARNING, False),
+    Pain(
+        "xx-table-is-null",
+        lambda store: _path(store, CONSUMER).write_text('{"offsetTable": null}'),
+        "RMQ-CFG-007",
+        WARNING,
+        False,
+    ),
 ]
 
 
 def _of(findings: list[Finding], code: str) -> list[Finding]:
     return [finding for finding in findings if finding.code == code]
+
+
+def test_all_of_config_gone(golden_store: GoldenStore) -> None:
+    """The timer's files show that a broker kept tables there; a store that a library wrote has none."""
+    store = golden_store("broker-real")
+    shutil.rmtree(store / "config")
+    for made in (0, 1):
+        with MessageStore.open(store) as opened:
+            found = {one.file.name for one in opened.check("quick") if one.code == "RMQ-CFG-050" and one.file}
+            assert found == {TOPICS, CONSUMER, "subscriptionGroup.json", DELAY}
+            predicted = opened.predict()
+        assert {row["file"] for row in predicted.config} == found
+        if not made:
+            (store / "config").mkdir()
+    for name in ("timerwheel", "timerlog"):
+        path = store / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with MessageStore.open(store) as opened:
+        assert not [one for one in opened.check("quick") if one.code == "RMQ-CFG-050"]
 
 
 @pytest.mark.parametrize("pain", PAINS, ids=lambda pain: pain.name)
@@ -285,6 +314,7 @@ def test_topics_as_an_editor_leaves_them(text: str, code: str, golden_store: Gol
         found = {finding.code: finding for finding in opened.check("quick") if finding.code.startswith("RMQ-CFG-02")}
     assert list(found) == [code]
     assert str(found[code].file).endswith("config/topics.json")
+    assert found[code].message.count("a name without quotes") == (code == "RMQ-CFG-021")
 
 
 @pytest.mark.parametrize(

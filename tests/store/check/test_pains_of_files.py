@@ -18,7 +18,7 @@ import pytest
 from rmqctl.formats.layouts import CHECKPOINT
 from rmqctl.store.check.catalogue import Severity
 from rmqctl.store.check.cross import Level
-from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig, config_from_properties
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, tree_state
@@ -283,6 +283,16 @@ def test_only_the_configuration_is_wrong(golden_store: GoldenStore) -> None:
     assert [finding.code for finding in findings] == ["RMQ-FILE-017"] * 3
     assert {(finding.expected, finding.found) for finding in findings} >= {(1 << 30, LOG_FILE_SIZE), (6_000_000, 2000)}
     assert summary.messages == 2500
+
+
+@pytest.mark.parametrize("base", ["clean", "broker-real"])
+def test_a_size_that_brokers_drop_is_their_default(base: str, golden_store: GoldenStore) -> None:
+    """`predict` says that none starts: the files are not as long as it."""
+    config = config_from_properties({"mappedFileSizeCommitLog": "256k"})
+    findings, _ = checked(golden_store(base), config=config)
+    [found] = [finding for finding in findings if finding.code == "RMQ-FILE-017"]
+    assert (found.expected, found.found) == (1 << 30, LOG_FILE_SIZE)
+    assert "(the default)" in found.message
 
 
 @pytest.mark.parametrize("base", ["clean", "crash-now"])

@@ -200,5 +200,5 @@ def test_a_state_that_no_check_wrote_is_refused(tmp_path: Path, value: str) -> N
     text = path.read_text(encoding="utf-8")
     assert "12345" in text
     path.write_text(text.replace("12345", value), encoding="utf-8")
-    with pytest.raises(UsageError, match="is no state of a check"):
+    with pytest.raises(UsageError, match="is not a progress file"):
         load_state(path, "full", None)

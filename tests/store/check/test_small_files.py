@@ -15,7 +15,7 @@ from rmqctl.store.files import lock
 from rmqctl.store.info.info import info
 from rmqctl.store.journal.undo import undo
 from rmqctl.store.options import ChangeOptions
-from rmqctl.store.predict.prediction import predict
+from rmqctl.store.predict.predicting import predict
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.repair.repair import repair
 from rmqctl.store.store_files import StoreFiles

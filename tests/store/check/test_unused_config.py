@@ -54,3 +54,11 @@ def test_what_no_broker_reads_is_no_fault(golden_store: GoldenStore, kind: str) 
     done = run("check", "-s", store)
     assert done.code == 0, done.out
     assert run("predict", "-s", store).code == 0
+
+
+def test_a_table_that_holds_no_object_is_named_so(golden_store: GoldenStore) -> None:
+    store = golden_store("broker-real")
+    (store / "config/topics.json").write_text("[]")
+    (found,) = run("predict", "-s", store, "--json", "--broker", "5.5.0").objects
+    (step,) = [one for one in found["config"] if one["file"] == "topics.json"]
+    assert step["detail"].startswith("topics.json is not loaded (5.5.0 does not take a file that holds no object): ")

@@ -12,7 +12,7 @@ import pytest
 
 from rmqctl.formats.errors import RefusedError, UsageError
 from rmqctl.store.clean.cleaner import Cleaner, clean
-from rmqctl.store.clean.forecast import _bytes_per_day, _less, _next_hour, _then, forecast_clean
+from rmqctl.store.clean.forecast import _bytes_per_day, _less, _then, forecast_clean
 from rmqctl.store.clean.options import (
     CleanOptions,
     DiskUsage,
@@ -25,7 +25,7 @@ from rmqctl.store.clean.options import (
     used_percent,
 )
 from rmqctl.store.clean.plan import _span, last_physical_offset, min_offset_after, plan_clean
-from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.config.config import StoreConfig, next_hour
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout, file_name
 from rmqctl.store.files.reading import Descriptors
@@ -133,15 +133,15 @@ def test_spans_in_words(milliseconds: int, text: str) -> None:
 @pytest.mark.usefixtures("_greenwich")
 def test_the_next_hour_of_deletion() -> None:
     """NOW is eight o'clock."""
-    four = CleanOptions(delete_when="04")
-    assert _next_hour(NOW, four) == NOW + 20 * HOUR
-    assert _next_hour(NOW + 1_799_999, four) == NOW + 20 * HOUR
-    assert _next_hour(NOW + 20 * HOUR - 1, four) == NOW + 20 * HOUR
-    assert _next_hour(NOW + 21 * HOUR - 1, four) == NOW + 21 * HOUR - 1
-    assert _next_hour(NOW + 21 * HOUR, four) == NOW + 44 * HOUR
-    assert _next_hour(NOW + 61_000, CleanOptions(delete_when="9;16")) == NOW + HOUR
-    assert _next_hour(NOW + 61_000, CleanOptions(delete_when="8")) == NOW + 61_000
-    assert _next_hour(NOW, CleanOptions(delete_when="")) is None
+    four = "04"
+    assert next_hour(NOW, four) == NOW + 20 * HOUR
+    assert next_hour(NOW + 1_799_999, four) == NOW + 20 * HOUR
+    assert next_hour(NOW + 20 * HOUR - 1, four) == NOW + 20 * HOUR
+    assert next_hour(NOW + 21 * HOUR - 1, four) == NOW + 21 * HOUR - 1
+    assert next_hour(NOW + 21 * HOUR, four) == NOW + 44 * HOUR
+    assert next_hour(NOW + 61_000, "9;16") == NOW + HOUR
+    assert next_hour(NOW + 61_000, "8") == NOW + 61_000
+    assert next_hour(NOW, "") is None
 
 
 def test_a_disk_from_which_files_go() -> None:

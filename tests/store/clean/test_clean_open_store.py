@@ -112,7 +112,7 @@ def test_what_is_not_dispatched_yet_stays(tmp_path: Path) -> None:
     root = tmp_path / "store"
     filled(root)
     with MessageStore.open(root, "rw", SMALL) as store:
-        from rmqctl.store.write.services import CleanService
+        from rmqctl.store.write.dispatch import CleanService
 
         service = CleanService(store.files, lambda: 0, lambda: FILE_SIZE, lambda: None, lambda _: None)
         report = service.clean(ALL, dry_run=False)

@@ -49,10 +49,11 @@ def test_the_hour_is_local_and_lasts_the_whole_hour() -> None:
 
 def test_the_default_hour_is_four() -> None:
     assert CleanOptions().hours() == {4}
-    assert CleanOptions(delete_when=" 4 ; 23;").hours() == {4, 23}
+    assert CleanOptions(delete_when="4;023;").hours() == {4, 23}
+    assert CleanOptions(delete_when="24;-1;5").hours() == {5}  # no hour is one of the first two
 
 
-@pytest.mark.parametrize("text", ["24", "x", "4,5", "-1", "4.5"])
+@pytest.mark.parametrize("text", ["x", "4,5", "4.5", " 4", "4; 23", ";4"])
 def test_hours_that_do_not_parse(text: str) -> None:
     with pytest.raises(UsageError):
         CleanOptions(delete_when=text)

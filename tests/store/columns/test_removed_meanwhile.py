@@ -12,8 +12,7 @@ import pytest
 
 from rmqctl.store.clean.options import CleanOptions
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.notices import tell_notices
-from rmqctl.store.options import Events
+from rmqctl.store.options import Events, tell_notices
 from rmqctl.store.read import select as selection
 from rmqctl.store.read.select import Order
 from tests import quick

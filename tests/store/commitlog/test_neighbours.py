@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.log.neighbours import neighbours
+from rmqctl.store.log.resync import neighbours
 from tests.store.logs import blank, changed, frame, frames, log_of
 
 SIZE = 4096

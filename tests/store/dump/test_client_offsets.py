@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from rmqctl.store.dump.dump_file import DumpItem, dump_file
+from rmqctl.store.dump.dump_file import dump_file
+from rmqctl.store.dump.items import DumpItem
 from rmqctl.store.dump.recognise import FileKind
 
 # OffsetSerializeWrapper#toJson(true) of clients 4.9.8 and 5.3.3 (fastjson 1.2), and of 5.5.0 (fastjson2), byte for byte

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import WriteFailedError
-from rmqctl.store.files import early_flush, io
-from rmqctl.store.files.early_flush import EarlyFlush
+from rmqctl.store.files import io
+from rmqctl.store.files.io import EarlyFlush
 
 
 def _flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, observer: io.Observer) -> EarlyFlush:
-    monkeypatch.setattr(early_flush, "_STEP", 100)
+    monkeypatch.setattr(io, "_STEP", 100)
     monkeypatch.setattr(io, "observer", observer)
     path = tmp_path / "file"
     path.touch()

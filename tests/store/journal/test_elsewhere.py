@@ -152,7 +152,7 @@ def test_a_half_done_change_whose_disk_is_gone(tmp_path: Path) -> None:
     for ask in (lambda: refuse_unfinished(layout, mends=True), lambda: undo(layout), lambda: resume(layout)):
         with pytest.raises(UnreadableError, match="the journal of this change is in") as missing:
             ask()
-        assert "mounted" in str(missing.value.hint)
+        assert "mount the disk" in str(missing.value.hint)
         assert "--give-up" in str(missing.value.hint)
     assert content(layout.root) == before
     copy = tmp_path / "copy"

@@ -98,7 +98,7 @@ def test_what_somebody_else_has_put_in_its_place_is_never_removed(tmp_path: Path
     journal = kept(layout)
     place = layout.root / "index" / "one"
     place.write_bytes(b"2" * 500)
-    with pytest.raises(RefusedError, match="somebody else"):
+    with pytest.raises(RefusedError, match="another program wrote"):
         roll_back(journal.folder, journal.entries)
     assert place.read_bytes() == b"2" * 500
     place.unlink()

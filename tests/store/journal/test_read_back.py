@@ -114,7 +114,7 @@ def test_a_path_beside_the_store(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_bytes(b"precious")
     resealed(path, lambda content: content["operations"][0].update(path=str(victim)))
-    error = refused(layout, RefusedError, f"would change '{victim}', which is no part of this store")
+    error = refused(layout, RefusedError, f"would change '{victim}', which is not part of this store")
     assert (error.file, victim.read_bytes()) == (str(path), b"precious")
 
 
@@ -160,7 +160,7 @@ def test_a_state_that_there_is_not(tmp_path: Path, text: str) -> None:
     with pytest.raises(CorruptError, match="says nothing of the change's state") as damaged:
         refuse_unfinished(layout)
     assert damaged.value.file == str(path)
-    assert "nobody knows whether this change is complete" in str(damaged.value.hint)
+    assert "whether this change is complete is unknown" in str(damaged.value.hint)
     assert "rmqctl undo --give-up" in str(damaged.value.hint)
     assert refused(layout, CorruptError, "says nothing of the change's state").file == str(path)
 

@@ -15,7 +15,7 @@ from rmqctl.store.clean.options import CleanOptions
 from rmqctl.store.files import outputs as publish_module
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.lock import StoreLock, take_lock
-from rmqctl.store.journal import change as taken_module
+from rmqctl.store.journal import log as taken_module
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.recover.bridge import recover_bridging
 from rmqctl.store.recover.rebuild import rebuild

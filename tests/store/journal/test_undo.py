@@ -48,7 +48,7 @@ def test_an_applied_change_is_undone(tmp_path: Path, states: tuple[TreeState, Tr
     assert undo(layout).state == "undone"
     assert tree_state(layout.root) == before == states[0]
     assert read_state(journal.folder)["state"] == "undone"
-    with pytest.raises(NotFoundError, match="no change to undo"):
+    with pytest.raises(NotFoundError, match="nothing to undo"):
         undo(layout)
 
 

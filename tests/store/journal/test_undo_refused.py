@@ -177,7 +177,7 @@ def test_without_a_journal_nothing_is_kept(tmp_path: Path) -> None:
     assert [path.name for path in layout.kept.iterdir()] == ["history.jsonl"]
     [change] = changes(layout)
     assert (change.state, change.folder, change.arguments) == ("permanent", None, ["--no-journal"])
-    with pytest.raises(RefusedError, match="without keeping anything"):
+    with pytest.raises(RefusedError, match="was made with --no-journal"):
         undo(layout)
 
 
@@ -269,12 +269,12 @@ def test_a_journal_may_not_follow_links_out_of_its_store(tmp_path: Path) -> None
     link.symlink_to(victim)
     Journal(layout, "test").apply(Plan([WriteRange(link / "passwd", 0, b"PRECIOUS")]))
     # the journal of another store, which somebody may have made up
-    with pytest.raises(RefusedError, match="no part of this store"):
+    with pytest.raises(RefusedError, match="not part of this store"):
         undo(copied(tmp_path / "a", tmp_path / "b"))
     # the link leads elsewhere now
     link.unlink()
     link.symlink_to(other)
-    with pytest.raises(RefusedError, match="no part of this store"):
+    with pytest.raises(RefusedError, match="not part of this store"):
         undo(layout)
     assert ((victim / "passwd").read_bytes(), (other / "passwd").read_bytes()) == (b"PRECIOUS", b"precious")
     link.unlink()
@@ -305,7 +305,7 @@ def _change_that_keeps_nothing(layout: StoreLayout) -> None:
 def _assert_no_way_back(layout: StoreLayout) -> None:
     last = changes(layout)[-1]
     for end in (undo, resume, refuse_unfinished, lambda layout: forget(layout, [last])):
-        with pytest.raises(RefusedError, match="no way back") as refused:
+        with pytest.raises(RefusedError, match="cannot be undone") as refused:
             end(layout)
         assert "rmqctl truncate -s 'a b'" in str(refused.value.hint)
     refuse_unfinished(layout, mends=True)

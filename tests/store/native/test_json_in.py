@@ -21,8 +21,8 @@ from rmqctl.network.unique_ids import UniqueIds
 from rmqctl.store.native.json_in import MOST_PROPERTIES
 from rmqctl.store.native.tables import HOST_TABLE, Frame
 from rmqctl.store.write.bulk.bulk_rows import NO_TIME
-from rmqctl.store.write.known import packed_host
 from rmqctl.store.write.prepare import UNUSUAL_PROPERTIES
+from rmqctl.store.write.put import packed_host
 from tests.opened import store_path
 from tests.quick import examples
 from tests.rmqctl.looking import run

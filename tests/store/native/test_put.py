@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import mmap
 import sys
 import threading
@@ -12,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.formats.framing import NO_PROPERTIES
 from rmqctl.formats.hosts import LOCAL_HOST, Host
 from rmqctl.formats.layouts import SYS_FLAG_BORN_HOST_V6, SYS_FLAG_INNER_BATCH, TRANSACTION_MASK
-from rmqctl.formats.message import Message, frame_bytes, prepare_frame
+from rmqctl.formats.message import NO_PROPERTIES, Message, frame_bytes, prepare_frame
 from tests.store.native.forms import compiled_form, plain_form
 
 HOST = Host(b"\x0a\0\0\x01", 77)
@@ -250,6 +250,8 @@ def test_no_reference_is_lost_or_kept(form: Any) -> None:
     refused.append(one._replace(properties={"KEYS": value, "OTHER": value}))
     watched = [one, value, body, HOST, one.properties, one.flag, one.born_timestamp, log.file, log.state, log.puts]
     assert log.put(one)[0] == "stored"
+    # what earlier tests left in cycles may refer to the same objects
+    gc.collect()
     before = list(map(sys.getrefcount, watched))
     answers = [log.put(one) for _ in range(200)]
     offsets = [answer[2] for answer in answers]

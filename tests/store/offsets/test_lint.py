@@ -117,7 +117,11 @@ def _short(problems: list[OffsetProblem]) -> list[tuple[str, str, str | None, in
     [
         ("[]", "damaged", "holds no table offsetTable"),
         ('{"offsetTable":[]}', "damaged", "no broker loads it: offsetTable is a list, not an object"),
-        ('{"dataVersion":{"counter":"1"},"offsetTable":{}}', "data-version", "dataVersion is none: not three numbers"),
+        (
+            '{"dataVersion":{"counter":"1"},"offsetTable":{}}',
+            "data-version",
+            "dataVersion is invalid: not three numbers",
+        ),
     ],
 )
 def test_lint_of_a_file_of_another_shape(golden_store: GoldenStore, text: str, problem: str, detail: str) -> None:

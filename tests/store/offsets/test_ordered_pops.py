@@ -69,3 +69,27 @@ def test_what_is_kept_otherwise_is_refused(name: str, said: str, tmp_path: Path)
         with pytest.raises(NotFoundError, match="no queue is locked"):
             store.end_pops("nobody")
     assert tree_state(path) == before
+
+
+@pytest.mark.parametrize("name", ["pop-fs", "pop-fs-533", "pop-fs-v2", "pop-fs-crash"])
+def test_unordered_pops_are_finished_in_their_checkpoints(name: str, tmp_path: Path) -> None:
+    path = feature_store(name, tmp_path)
+    before = tree_state(path)
+    losses: list[Loss] = []
+    with MessageStore.open(path) as store:
+        found = [one for one in store.pop(now=0).messages() if one.group == "g-work" and one.way == "fs"]
+        found_now = sorted(one.code for one in store.check())
+        waiting = {(one.topic, one.queue_id, one.queue_offset) for one in found if one.state != "acknowledged"}
+        report = store.end_pops("g-work", finish=True, change=ChangeOptions(confirm=losses.append))
+    assert report.skipped == len(waiting) > 0
+    assert losses[0].skipped == len(waiting)
+    with MessageStore.open(path) as store:
+        after = [one for one in store.pop(now=0).messages() if one.group == "g-work" and one.way == "fs"]
+        assert {one.state for one in after} == {"acknowledged"}
+        assert len(after) == len(found)
+        assert [one for one in store.pop(now=0).messages() if one.state == "in-flight" and one.group != "g-work"]
+        assert sorted(one.code for one in store.check()) == found_now
+        with pytest.raises(RefusedError, match="in messages of the log"):
+            store.end_pops("g-work", finish=True)
+        store.undo()
+    assert tree_state(path) == before

@@ -142,9 +142,17 @@ def test_all_versions_side_by_side(golden_store: GoldenStore) -> None:
 def test_a_version_whose_start_is_not_predicted_is_a_row_too(golden_store: GoldenStore) -> None:
     store = golden_store("v55-crash")
     conf = store.parent / "broker.conf"
-    conf.write_text("indexRocksDBEnable=true\n")
+    conf.write_text("forceVerifyPropCRC=true\n")
     found = run("predict", "-s", store, "-c", conf, "--broker", "all", "--json")
-    assert [row["is_harmful"] is None for row in found.objects] == [False, False, True]
-    assert "indexRocksDBEnable" in json.dumps(found.objects[2]["why"])
+    assert [row["is_harmful"] is None for row in found.objects] == [False, True, True]
+    assert "forceVerifyPropCRC" in json.dumps(found.objects[2]["why"])
     conf.write_text("enableDLegerCommitLog=true\n")
     assert run("predict", "-s", store, "-c", conf, "--broker", "all").code == outcome.REFUSED
+
+
+@pytest.mark.parametrize("setting", ["indexRocksDBEnable", "transRocksDBEnable"])
+def test_recovery_begins_where_rocksdb_has_nothing(golden_store: GoldenStore, setting: str) -> None:
+    store = golden_store("v55-crash")
+    first = min(int(path.name) for path in (store / "commitlog").iterdir())
+    starts = [_predicted(store, config_from_properties({setting: is_on})).start_offset for is_on in ("true", "false")]
+    assert starts[0] == first != starts[1]

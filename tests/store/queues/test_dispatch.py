@@ -7,7 +7,15 @@ import pytest
 from rmqctl.formats.message import StoredMessage, decode_message
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.log.walk import walk
-from rmqctl.store.queues.dispatch import index_keys, message_count, queue_slots, unit_tags_code
+from rmqctl.store.queues.consumequeue import QueueUnit
+from rmqctl.store.queues.dispatch import (
+    FurtherSlots,
+    QueueSlot,
+    index_keys,
+    message_count,
+    queue_slots,
+    unit_tags_code,
+)
 from tests.goldens import GOLDENS, base_of, truth
 from tests.opened import reader
 from tests.quick import goldens_of
@@ -88,6 +96,10 @@ def _multi(queues: str, offsets: str) -> list[tuple[str, int, int]]:
 def test_multi_dispatch() -> None:
     assert _multi("%LMQ%a,%LMQ%b", "5,0") == [("%LMQ%a", 0, 5), ("%LMQ%b", 0, 0)]
     assert _multi("Other", "7") == [("Other", 4, 7)]
+    # empty parts at the end do not count, and a broker with LMQ writes none for a name without its prefix
+    assert _multi("%LMQ%a,%LMQ%a", "5,5") == [("%LMQ%a", 0, 5)]  # as brokers number a queue that is listed twice
+    assert _multi("%LMQ%a,%LMQ%b,", "5,0") == [("%LMQ%a", 0, 5), ("%LMQ%b", 0, 0)]
+    assert _multi("%LMQ%a,Other", "5,") == []
 
 
 @pytest.mark.parametrize(
@@ -164,3 +176,28 @@ def test_index_keys(properties: dict[str, str], keys: list[str]) -> None:
 @pytest.mark.parametrize(("kind", "count"), [(0, 1), (0x4, 1), (0x8, 1), (0xC, 0)])
 def test_rolled_back_messages_are_not_indexed(kind: int, count: int) -> None:
     assert len(index_keys(_message("T", {"KEYS": "k"}, kind))) == count
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        # as 4.9.8 numbers them, as 5.x does, and as 5.x does that is started again after the third message
+        [(0, 2), (1, 1), (2, 2), (3, 1)],
+        [(0, 2), (2, 1), (3, 2), (5, 1)],
+        [(0, 2), (2, 1), (3, 2), (3, 1)],
+    ],
+)
+def test_offsets_that_run_ahead_in_a_further_queue(said: list[tuple[int, int]]) -> None:
+    places = FurtherSlots(lambda topic, queue_id: None)
+    slots = [
+        QueueSlot("%LMQ%a", 0, QueueUnit(offset, 100 * number, 100, 0), False, is_further=True, listed=listed)
+        for number, (offset, listed) in enumerate(said)
+    ]
+    assert [places.placed(slot).unit.queue_offset for slot in slots] == [0, 1, 2, 3]
+    # a copy keeps the offset of its original, and takes no place
+    copy = slots[0]._replace(is_copy=True)
+    assert places.placed(copy) == copy
+    assert (
+        places.placed(slots[-1]._replace(unit=slots[-1].unit._replace(queue_offset=said[-1][0] + 1))).unit.queue_offset
+        == 4
+    )

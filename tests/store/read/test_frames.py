@@ -69,7 +69,7 @@ def test_damage_is_told_with_its_place_and_how_to_see_it(tmp_path: Path) -> None
     assert error.hint == f"`rmqctl dump {path} --at {position}` shows the bytes"
     explained = explain_absence(log, starts[5])
     assert isinstance(explained, CorruptError)
-    assert f"it lies in damaged bytes {starts[5]} to {starts[6]}: " in explained.message
+    assert f"it is in damaged bytes {starts[5]} to {starts[6]}: " in explained.message
     assert (explained.file, explained.physical_offset) == (str(path), starts[5])
     assert explained.hint == f"`rmqctl dump {path} --at {position}` shows them"
 
@@ -80,17 +80,17 @@ def test_why_there_is_no_message(tmp_path: Path) -> None:
         for place in (start + 1, start + len(made[number]) - 1):
             error = explain_absence(log, place)
             assert isinstance(error, NotFoundError)
-            assert error.message == f"it lies inside the message of {len(made[0])} bytes that starts at {start}"
+            assert error.message == f"it is inside the message of {len(made[0])} bytes that starts at {start}"
             assert error.hint == f"`rmqctl query -o {start}` shows that message"
             assert (error.file, error.physical_offset) == (str(log.find(place).path), place)  # type: ignore[union-attr]
     for begin, end in ((starts[3] + len(made[3]), starts[4]), (starts[7] + len(made[7]), log.max_offset)):
         for place in (begin, end - 1):
             error = explain_absence(log, place)
             assert isinstance(error, NotFoundError)
-            assert error.message == f"it lies in the filler at the end of its file, which starts at {begin}"
+            assert error.message == f"it is in the blank frame at the end of its file, which starts at {begin}"
             assert error.hint == f"the next message starts at {end}"
     error = explain_absence(log, log.max_offset)
-    assert error.message == f"it lies behind the commitlog, whose last file ends at {log.max_offset}"
+    assert error.message == f"it is past the commitlog, whose last file ends at {log.max_offset}"
     assert (type(error), error.physical_offset) == (NotFoundError, log.max_offset)
     assert explain_absence(log, -1).message == "physical offsets begin at 0"
 
@@ -119,7 +119,7 @@ def test_outside_of_the_log(tmp_path: Path) -> None:
     }
     assert [type(error) for error in told.values()] == [NotFoundError] * 2 + [CorruptError] * 4 + [NotFoundError]
     for place in (0, size - 1):
-        expected = f"it lies before the commitlog, which begins at {size}: the message has been removed"
+        expected = f"it is before the commitlog, which begins at {size}: the message has expired"
         assert told[place].message == expected
     for place in (3 * size, 4 * size - 1):
         assert told[place].message == "the commitlog file that held it is missing"
@@ -128,7 +128,7 @@ def test_outside_of_the_log(tmp_path: Path) -> None:
     for place in (4 * size + 400, 5 * size - 1):
         assert told[place].message == "the file is cut short: it has 400 bytes of 600"
         assert told[place].file == str(last)
-    assert told[5 * size].message == f"it lies behind the commitlog, whose last file ends at {4 * size + 400}"
+    assert told[5 * size].message == f"it is past the commitlog, whose last file ends at {4 * size + 400}"
     assert explain_absence(log, -1).message == "physical offsets begin at 0"
     for place, error in told.items():
         assert error.physical_offset == place

@@ -164,7 +164,7 @@ def test_a_unit_that_leads_to_no_message_is_told_with_its_place(
         assert damaged.error.file == str(path)
         assert damaged.error.physical_offset == (place if is_written else None)
         if not is_written:
-            assert damaged.error.hint == "`rmqctl rebuild --queues` makes the queues anew from the commitlog"
+            assert damaged.error.hint == "`rmqctl rebuild --queues` rebuilds the queues from the commitlog"
     # it is not counted among those that are asked for
     after = get_messages(_opened(filled), 3, 1)
     assert (after.status, _offsets(after), after.next_offset) == (GetStatus.FOUND, [4], 5)
@@ -192,7 +192,7 @@ def test_a_unit_of_another_size_or_place_than_its_message_is_told(filled: Path) 
             view.message_of(unit)
         assert caught.value.message == f"unit 3 of 'TopicA' queue 0 {said}"
         assert caught.value.physical_offset == unit.physical_offset
-        assert caught.value.hint == "`rmqctl rebuild --queues` makes the queues anew from the commitlog"
+        assert caught.value.hint == "`rmqctl rebuild --queues` rebuilds the queues from the commitlog"
     assert view.message_of(units[3]).queue_offset == 3
     with pytest.raises(CorruptError) as caught:
         view.message_of(QueueUnit(1 << 30, 0, 100, 0))
@@ -309,3 +309,16 @@ def test_messages_that_a_cleaner_takes_away_meanwhile_are_no_damage(tmp_path: Pa
     told: list[CorruptError] = []
     found = in_queue_order(iter([views[3]]), Selection(), Events(damage=told.append))
     assert ([one.queue_offset for one in found], told) == (left, [])
+
+
+def test_of_what_is_not_in_memory_a_read_gives_less(filled: Path) -> None:
+    [size] = {one.size for one in _opened(filled).queue.units(0, 6)}
+    end = _opened(filled).log.max_offset
+    for memory, count, expected in ((end, 2, 6), (end - 1, 2, 2), (end - 1, 9, 6)):
+        view = _opened(filled)
+        view = view._replace(limits=view.limits._replace(memory_bytes=memory, disk_count=count))
+        assert len(get_messages(view, 0).messages) == expected
+        assert len(get_messages(view, 3).messages) == 3
+    view = view._replace(limits=view.limits._replace(disk_bytes=size))
+    assert len(get_messages(view, 0).messages) == 1
+    assert len(get_messages(view, 0, frames=True).frames[0]) == size

@@ -156,4 +156,4 @@ def test_a_message_that_changes_while_it_is_read_is_told(tmp_path: Path, monkeyp
     [error] = told
     assert error.message.startswith("changed while it was read: ")
     assert error.physical_offset == 2 * SIZE
-    assert error.hint == "somebody writes to this store or removes files of it: try again"
+    assert error.hint == "another program writes to this store or removes files of it: try again"

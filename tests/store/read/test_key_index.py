@@ -21,14 +21,13 @@ from rmqctl.store.read.query import (
     entries_of,
     indexed_range,
     query_index,
-    uncovered_spans,
     unindexed_spans,
 )
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
 from tests.store.write.writing import message, small
 
-REBUILD = "`rmqctl rebuild --index` makes the index anew from the commitlog; --scan does without it"
+REBUILD = "`rmqctl rebuild --index` rebuilds it from the commitlog; --scan searches without it"
 # an index file of four entries (the first is never used)
 CONFIG = small(max_hash_slot_num=5, max_index_num=4, mapped_file_size_commit_log=8192)
 SLOTS = 5
@@ -109,7 +108,7 @@ def test_every_file_is_asked_and_the_newest_first(store: Path) -> None:
             (places[2], places[3]), (places[5], places[6]), (places[6], files.log.max_offset)
         ]  # fmt: skip
     result = _asked(store, "k")
-    assert (result.damaged, result.removed, result.scanned) == ([], 0, False)
+    assert (result.damaged, result.removed, result.is_whole) == ([], 0, False)
 
 
 def test_a_message_that_is_indexed_twice_is_given_once(store: Path) -> None:
@@ -132,7 +131,6 @@ def test_an_index_of_one_entry_and_one_of_none(store: Path) -> None:
     with _opened(store) as files:
         end = files.log.max_offset
         assert indexed_range(files.index) == (places[1], places[1])
-        assert uncovered_spans(files.log, (places[1], places[1])) == [(0, places[1]), (places[1], end)]
         assert unindexed_spans(files.log, files.index) == [(0, places[1]), (places[1], end)]
     # a file that was made and not yet written to
     path.write_bytes(bytes(path.stat().st_size))
@@ -210,7 +208,7 @@ def test_a_slot_may_be_empty_or_hold_the_entry_that_is_not_counted_yet(store: Pa
 def test_an_entry_that_leads_to_no_message_is_told_with_its_place(store: Path) -> None:
     places = _filled(store, ["k", "k"])
     [path] = _index_files(store)
-    for place, said in ((places[1] + 1, "no good message starts here"), (1 << 40, "behind the commitlog"),
+    for place, said in ((places[1] + 1, "no good message starts here"), (1 << 40, "past the commitlog"),
                         (-1, "physical offsets begin at 0")):  # fmt: skip
         [result] = [_of(files, "k") for files in _with_entries(store, (0, 2, "physical_offset", place))]
         _write(path, _entry_at(2, "physical_offset"), places[1].to_bytes(8, "big"))
@@ -298,11 +296,11 @@ def test_damage_of_the_index_is_told_once_for_all_topics(found_by_nobody: StoreR
     result = found_by_nobody.find("7F" * 16)
     assert ([one.topic for one in result.messages], result.topics) == (["TopicB", "TopicA"], 2)
     assert [error.message.partition(":")[0] for error in result.damaged] == ["this index file cannot be used"]
-    assert not result.scanned
+    assert not result.is_whole
     result = found_by_nobody.find("7F" * 16, "TopicA")
     assert ([one.topic for one in result.messages], result.topics) == (["TopicA"], 1)
     result = found_by_nobody.find("7F" * 16, "TopicC", scan=True)
-    assert (result.messages, result.topics, result.scanned) == ([], 1, True)
+    assert (result.messages, result.topics, result.is_whole) == ([], 1, True)
     with pytest.raises(NotFoundError):
         found_by_nobody.lookup(1)
     assert isinstance(found_by_nobody.files.index.files[-1], IndexFile)

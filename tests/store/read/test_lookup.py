@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 
 import pytest
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, UsageError
 from rmqctl.formats.hosts import parse_offset_message_id
+from rmqctl.store.read.by_key import BY_OFFSET_ID, BY_UNIQUE_KEY
 from rmqctl.store.read.frames import store_time_at
-from rmqctl.store.read.query import BY_OFFSET_ID, BY_UNIQUE_KEY, NotIndexedError, lookup_offset_id, may_be_offset_id
+from rmqctl.store.read.query import NotIndexedError, lookup_offset_id, may_be_offset_id
+from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore, base_of, truth
 from tests.opened import reader, store_path
 from tests.processes import run
@@ -22,7 +26,7 @@ UNIQUE = "UNIQ_KEY"
 def test_every_message_is_found_by_its_offset_id(name: str) -> None:
     for row in truth(name).messages[::5]:
         message = reader(name).find(row["msgId"])
-        assert (message.how, message.topics, message.scanned) == (BY_OFFSET_ID, 0, False)
+        assert (message.how, message.topics, message.is_whole) == (BY_OFFSET_ID, 0, False)
         assert message.messages[0].physical_offset == row["phyOffset"]
         assert parse_offset_message_id(row["msgId"])[1] == row["phyOffset"]
 
@@ -67,7 +71,7 @@ def test_in_the_filler_at_a_file_s_end() -> None:
     for offset in (blank["phyOffset"], blank["phyOffset"] + 50):
         kind, text = _error("clean", offset)
         assert kind is NotFoundError
-        assert f"filler at the end of its file, which starts at {blank['phyOffset']}" in text
+        assert f"blank frame at the end of its file, which starts at {blank['phyOffset']}" in text
 
 
 def test_behind_the_last_message() -> None:
@@ -76,7 +80,7 @@ def test_behind_the_last_message() -> None:
     assert kind is NotFoundError
     assert f"messages end at {end}" in text
     for offset in (reader("clean").files.log.max_offset, 1 << 40):
-        assert "behind the commitlog" in _error("clean", offset)[1]
+        assert "past the commitlog" in _error("clean", offset)[1]
     assert _error("clean", -1)[0] is NotFoundError
 
 
@@ -119,7 +123,7 @@ def test_a_damaged_message(name: str, offset: int, words: str) -> None:
 
 
 def test_no_log_at_all() -> None:
-    assert _error("log-gone", 0)[0] is NotFoundError
+    assert _error("log-gone", 0)[0] is CorruptError
 
 
 def test_the_store_time_alone_is_that_of_a_frame_s_head() -> None:
@@ -166,7 +170,7 @@ def test_a_unique_key_without_an_index_needs_a_scan() -> None:
     with pytest.raises(NotIndexedError):
         reader("noindex").find(key)
     result = reader("noindex").find(key, scan=True)
-    assert result.scanned
+    assert result.is_whole
     assert [message.physical_offset for message in result.messages] == [row["phyOffset"]]
 
 
@@ -229,7 +233,7 @@ def test_an_id_without_a_log_may_be_that_of_its_first_message() -> None:
     files = reader("log-gone").files
     ids = [f"0A000001{10911:08X}{offset:016X}" for offset in (0, 1)]
     assert [may_be_offset_id(files, one) for one in ids] == [True, False]
-    with pytest.raises(NotFoundError, match="the store has no commitlog file"):
+    with pytest.raises(CorruptError, match="there is no commitlog file below"):
         reader("log-gone").find(ids[0])
 
 
@@ -249,7 +253,7 @@ def test_what_is_said_of_an_id_that_leads_elsewhere() -> None:
     # the same place, asked for within a message
     inside = f"{own[:16]}{place + 1:016X}"
     for topic, scan in ((None, False), (None, True), ("OrderTopic", False)):
-        with pytest.raises(NotFoundError, match=f"it lies inside the message of .* that starts at {place}"):
+        with pytest.raises(NotFoundError, match=f"it is inside the message of .* that starts at {place}"):
             look.find(inside, topic, scan=scan)
 
 
@@ -260,11 +264,11 @@ def test_a_key_is_looked_for_in_the_topic_that_is_named(golden_store: GoldenStor
     for scan in (False, True):
         found = look.find(key, "OrderTopic", scan=scan)
         assert [one.physical_offset for one in found.messages] == [row["phyOffset"]]
-        assert (found.topics, found.scanned, found.damaged) == (1, False, [])
+        assert (found.topics, found.is_whole, found.damaged) == (1, False, [])
         found = look.find(key, "TopicTest", scan=scan)
-        assert (found.messages, found.topics, found.scanned) == ([], 1, scan)
+        assert (found.messages, found.topics, found.is_whole) == ([], 1, False)
     found = look.find(key)
-    assert ([one.physical_offset for one in found.messages], found.scanned) == ([row["phyOffset"]], False)
+    assert ([one.physical_offset for one in found.messages], found.is_whole) == ([row["phyOffset"]], False)
     assert found.topics == len(look.files.queues.topics())
     # one of the KEYS is no unique key, though it leads to the same message in the index
     word = next(row for row in truth("clean").messages if row["keys"])
@@ -273,6 +277,9 @@ def test_a_key_is_looked_for_in_the_topic_that_is_named(golden_store: GoldenStor
 
 
 def test_damage_that_a_scan_meets_is_told(golden_store: GoldenStore) -> None:
-    found = reader("crc-flip-third").find("F" * 32, scan=True)
-    assert (found.messages, found.scanned) == ([], True)
+    store = golden_store("crc-flip-third")
+    shutil.rmtree(store / "index")
+    with StoreFiles(store) as files:
+        found = StoreReader(files).find("F" * 32, scan=True)
+    assert (found.messages, found.is_whole) == ([], True)
     assert [error.physical_offset for error in found.damaged] == [1695806]

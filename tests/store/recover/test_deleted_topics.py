@@ -14,7 +14,10 @@ from rmqctl.pipeline.jobs.rebuild import rebuild_with
 from rmqctl.store import Message, MessageStore
 from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.config.releases import VERSIONS
 from rmqctl.store.options import ChangeOptions
+from rmqctl.store.predict import predict
+from rmqctl.store.read.frames import message_at
 from rmqctl.store.recover.rebuild import rebuild
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
@@ -192,3 +195,54 @@ def test_offsets_that_were_given_twice_are_damage(tmp_path: Path) -> None:
     assert _content(store) == right
     with MessageStore.open(store, "rw", CONFIG) as opened:
         assert opened.put(Message("Orders", b"next")).queue_offset == 5
+
+
+_NOTHING = (None, None)
+STARTS: dict[tuple[str, str, bool], tuple[tuple[int | None, int | None], ...]] = {
+    ("whole", "one file", False): ((0, 3),) * 3,
+    ("whole", "one file", True): ((0, 3),) * 3,
+    ("whole", "several", False): ((0, 420),) * 3,
+    ("whole", "several", True): ((0, 420),) * 3,
+    ("behind", "one file", False): ((0, 1),) * 3,
+    ("behind", "one file", True): ((0, 3),) * 3,
+    ("behind", "several", False): ((0, 418),) * 3,
+    ("behind", "several", True): ((0, 420),) * 3,
+    ("lost", "one file", False): (_NOTHING,) * 3,
+    ("lost", "one file", True): ((0, 6),) * 3,
+    ("lost", "several", False): (_NOTHING,) * 3,
+    ("lost", "several", True): ((300, 420), (315, 420), (279, 420)),
+}
+"""What real brokers (4.9.8, 5.3.3, 5.5.0) had as first and next offset of the queue after a start on such a store: the
+oracle's truth over the stores of `_started`. None: they made no queue."""
+
+
+def _started(root: Path, loss: str, files: str, *, crashed: bool) -> Path:
+    made = MadeStore(root)
+    old, new = (5, 3) if files == "one file" else (350, 420)
+    _deleted_once(made, old, new)
+    if loss == "behind":
+        del made.units["Orders", 0][new - 2 :]
+    elif loss == "lost":
+        made.forget("Orders")
+    return made.write(crashed=crashed)
+
+
+@pytest.mark.parametrize(("loss", "files", "crashed"), STARTS)
+def test_a_start_is_predicted_as_real_brokers_do_it_and_recover_loses_nothing(
+    tmp_path: Path, loss: str, files: str, crashed: bool
+) -> None:
+    store = _started(tmp_path / "store", loss, files, crashed=crashed)
+    for version, expected in zip(VERSIONS, STARTS[loss, files, crashed], strict=True):
+        with StoreFiles(store, CONFIG) as opened:
+            queue = opened.queues.find("Orders", 0)
+            found = _NOTHING if queue is None else (queue.min_offset(0), queue.max_offset)
+            rows = predict(opened, version).queues_changed
+        changed = [(row["min_after"], row["max_after"]) for row in rows if row["topic"] == "Orders"]
+        assert (changed or [found]) == [expected], version
+    with StoreFiles(store, CONFIG) as opened:
+        recover(opened)
+    # the right answer, which none of them gives for a lost queue: the messages of the newest life, and no others
+    with StoreFiles(store, CONFIG) as opened:
+        [queue] = [one for one in opened.queues.all() if one.topic == "Orders"]
+        numbers = [message_at(opened.log, unit.physical_offset).body for unit in queue.units(0)]
+    assert numbers == [b"new-%d" % number for number in range(3 if files == "one file" else 420)]

@@ -121,7 +121,7 @@ def test_a_size_that_is_not_the_brokers_shortens_no_file(
     before = whole(store)
     with (
         StoreFiles(store, StoreConfig(mapped_file_size_commit_log=size)) as files,
-        pytest.raises(RefusedError, match=f"has 262144 bytes instead of {size} and messages stand behind") as told,
+        pytest.raises(RefusedError, match=f"has 262144 bytes instead of {size} and messages follow") as told,
     ):
         recover(files)
     assert "mappedFileSizeCommitLog" in (told.value.hint or "")

@@ -83,7 +83,7 @@ def test_another_process_reads_no_holes() -> None:
     with served(store_path("clean")) as (_, shadow):
         done = run_process([sys.executable, "-m", "rmqctl", "cat", "-s", shadow.folder])
         assert done.returncode == 3
-        assert "only stands for a file on a server, for another process" in done.stderr
+        assert "is a placeholder that another process uses for a remote file" in done.stderr
     assert not shadow.top.exists()
 
 

@@ -295,7 +295,7 @@ def test_a_frame_that_is_none_any_more(golden_store: GoldenStore) -> None:
             opened.write(bytes(100))
         plan = Plan()
         finding = Finding("RMQ-LOG-021", "", physical_offset=file.start_offset)
-        with pytest.raises(RefusedError, match="no message stands there: size 0 is that of no message") as refused:
+        with pytest.raises(RefusedError, match="no message is there: size 0 is that of no message") as refused:
             mend_checksum(files, finding, plan)
     assert (refused.value.file, refused.value.physical_offset) == (str(file.path), file.start_offset)
     assert "rmqctl check" in str(refused.value.hint)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from rmqctl.store.dump.dump_file import DumpItem, dump_file
+from rmqctl.store.dump.dump_file import dump_file
+from rmqctl.store.dump.items import DumpItem
 from rmqctl.store.dump.recognise import FileKind
+from tests.rmqctl.looking import run
 from tests.store.rocksdb.stores import rows, unpacked
 
 
@@ -54,3 +57,24 @@ def test_manifest_and_texts(tmp_path: Path) -> None:
     assert all(path.name in new for path in folder.glob("*.sst"))
     (identity,) = _items(folder / "IDENTITY")
     assert identity.kind == "text"
+
+
+def test_rows_of_rocksdbstore_by_name(tmp_path: Path) -> None:
+    """Index, timer and transactions: `dump` says what an entry is, and `sql` has the index."""
+    name = "rocksdb-store55"
+    store, there = unpacked(name, tmp_path), rows(name)
+    found: dict[str, set[tuple[str, int]]] = {"index": set(), "timer": set(), "trans": set()}
+    for path in (*(store / "rocksdbstore").glob("*.sst"), *(store / "rocksdbstore").glob("*.log")):
+        for item in _items(path):
+            values = {one.name: one.value for one in item.fields}
+            kind = "index" if "row.hour" in values else "timer" if "row.out" in values else "trans"
+            if "row.physical_offset" in values:
+                found[kind].add((values["key"], values["row.physical_offset"]))
+    for kind, family in (("index", "default"), ("timer", "timer"), ("trans", "trans")):
+        expected = {key.hex() for key in there["rocksdbstore", family] if not key[:1].isalpha()}
+        assert {key for key, _ in found[kind]} >= expected, kind
+    counted = run("sql", "-s", store, "select kind, count(*) as n from index_entries group by 1", "--json").objects
+    expected_kinds = Counter(
+        key[8:].split(b"@")[2].decode() for key in there["rocksdbstore", "default"] if not key[:1].isalpha()
+    )
+    assert {row["kind"]: row["n"] for row in counted if row["kind"] is not None} == expected_kinds

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import random
 import struct
+from pathlib import Path
 
 import lz4.block
 import pytest
 import zstandard
 
+from rmqctl.store.rocksdb import database, records
 from rmqctl.store.rocksdb.coding import MalformedError, masked_crc32c, varint
 from rmqctl.store.rocksdb.database import _Deletions, batch_entries
 from rmqctl.store.rocksdb.records import BLOCK_SIZE, RecordReader
 from rmqctl.store.rocksdb.table import RANGE_DELETION, KeyEntry, _plain, block_pairs
+from tests.hostile.making import framed
 
 
 def _varint(value: int) -> bytes:
@@ -86,59 +90,86 @@ def test_a_small_block_that_would_become_huge_is_refused() -> None:
             _plain(data, compression)
 
 
-def _records(*payloads: bytes) -> bytes:
-    """As RocksDB writes them: split at blocks of 32 KiB."""
-    data = b""
-    for payload in payloads:
-        is_first, rest = True, payload
-        while True:
-            left = BLOCK_SIZE - len(data) % BLOCK_SIZE
-            if left < 7:
-                data += bytes(left)
-                left = BLOCK_SIZE
-            part, rest = rest[: left - 7], rest[left - 7 :]
-            kind = (1 if is_first else 4) if not rest else (2 if is_first else 3)
-            data += struct.pack("<IHB", masked_crc32c(bytes((kind,)) + part), len(part), kind) + part
-            is_first = False
-            if not rest:
-                break
-    return data
+def _reader(folder: Path, data: bytes, number: int = 5) -> RecordReader:
+    path = folder / "records"
+    path.write_bytes(data)
+    return RecordReader(path, number)
 
 
-def test_records_over_several_blocks() -> None:
+def test_records_over_several_blocks(tmp_path: Path) -> None:
     payloads = [b"a" * 100, b"b" * 70_000, b"", b"c" * (BLOCK_SIZE - 7), b"d" * 32_000, b"e"]
-    data = _records(*payloads)
-    reader = RecordReader(data, 5)
+    data = framed(*payloads)
+    reader = _reader(tmp_path, data)
     assert [record.data for record in reader] == payloads
     assert reader.end == (len(data), "", False)
 
 
-def test_a_torn_end_is_no_damage_and_a_hole_is() -> None:
-    data = _records(*[bytes((number,)) * 9000 for number in range(12)])
-    whole = [record.data for record in RecordReader(data, 5)]
+def test_a_torn_end_is_no_damage_and_a_hole_is(tmp_path: Path) -> None:
+    data = framed(*[bytes((number,)) * 9000 for number in range(12)])
+    whole = [record.data for record in _reader(tmp_path, data)]
     for size in range(1, len(data), 501):
         for torn in (data[:size], data[:size] + bytes(5000)):
-            reader = RecordReader(torn, 5)
+            reader = _reader(tmp_path, torn)
             found = [record.data for record in reader]
             assert found == whole[: len(found)]
             assert not reader.end.is_damage, size
     broken = data[:9500] + b"X" + data[9501:]
-    reader = RecordReader(broken, 5)
+    reader = _reader(tmp_path, broken)
     # the rest of its block goes with it, and RocksDB goes on with the next
     assert [record.data for record in reader] == [whole[0], *whole[4:]]
     assert reader.end.is_damage
     assert reader.end.problem == "a record's checksum is wrong"
 
 
-def test_a_file_that_is_used_again_ends_where_its_former_life_goes_on() -> None:
+def test_a_file_that_is_used_again_ends_where_its_former_life_goes_on(tmp_path: Path) -> None:
     def recycled(number: int, payload: bytes) -> bytes:
         body = struct.pack("<I", number) + payload
         return struct.pack("<IHB", masked_crc32c(b"\x05" + body), len(body), 5) + body
 
     data = recycled(9, b"new") + recycled(4, b"old")
-    reader = RecordReader(data, 9)
+    reader = _reader(tmp_path, data, 9)
     assert [record.data for record in reader] == [b"new"]
     assert reader.end.problem == ""
+
+
+def test_a_record_without_an_end_is_damage_and_takes_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "_LARGEST_RECORD", 3 * BLOCK_SIZE)
+    reader = _reader(tmp_path, framed(bytes(5 * BLOCK_SIZE), b"next"))
+    assert [record.data for record in reader] == [b"next"]
+    assert reader.end.is_damage
+    # zeros at the end are read once, and those of a hole not at all
+    path = tmp_path / "records"
+    path.write_bytes(framed(b"first"))
+    os.truncate(path, 1 << 40)
+    assert [record.data for record in RecordReader(path, 5)] == [b"first"]
+
+
+@pytest.mark.parametrize("limit", [1 << 30, 5000])
+def test_entries_of_logs_are_in_order_in_memory_and_on_disk(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "LARGEST_IN_MEMORY", limit)
+    monkeypatch.setattr(database, "_READ_AT_ONCE", 40)
+    monkeypatch.setattr(database, "_BETWEEN_MARKS", 4)
+    draw, entries = random.Random(5), database.LoggedEntries()
+    taken = []
+    for sequence in range(2000):
+        key = b"key-%03d" % draw.randrange(300)
+        taken.append((draw.randrange(3), KeyEntry(key, sequence, draw.choice((0, 1)), bytes(draw.randrange(100)))))
+        entries.add(*taken[-1])
+    for family in range(4):
+        for begin, end in ((b"", None), (b"key-050", b"key-200"), (b"key-299", b"l"), (b"x", None), (b"", b"key-000")):
+            newest = {
+                one.key: one
+                for number, one in taken
+                if number == family and begin <= one.key and (end is None or one.key < end)
+            }
+            found = list(entries.within(family, begin, end))
+            assert entries.has_within(family, begin, end) is bool(newest)
+            assert found == sorted(found, key=lambda one: (one.key, -one.sequence))
+            firsts: dict[bytes, KeyEntry] = {}
+            for one in found:
+                firsts.setdefault(one.key, one)
+            assert firsts == newest
+        assert entries.count(family) == sum(number == family for number, _ in taken)
 
 
 def test_batches_of_several_families() -> None:

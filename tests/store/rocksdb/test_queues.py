@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import struct
 from pathlib import Path
 
 import pytest
 
 from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.message import StoredMessage
+from rmqctl.network.clients.client import Client
+from rmqctl.network.remoting.codec import RequestCode
+from rmqctl.network.remoting.headers import QueueHeader
+from rmqctl.store.log.walk import walk
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.queues.offset_by_time import offset_by_time
 from rmqctl.store.queues.rocksdb_queues import RocksdbQueues
+from rmqctl.store.recover.view import looks_unrecovered, recovered_view
+from rmqctl.store.store_files import StoreFiles
 from tests.goldens import tree_state
+from tests.hostile.making import database
+from tests.network.serving import serving
 from tests.rmqctl.looking import run
-from tests.store.rocksdb.stores import queues, unpacked
+from tests.store.rocksdb.stores import queues, rows, unpacked
 
 ONLY = "rocksdb-55-only"
 BOTH = "rocksdb-55"
@@ -83,6 +93,54 @@ def test_light_queues_and_ordinary_ones_of_both_kinds_agree(tmp_path: Path) -> N
                 assert [*queue.units(0)] == [*database.queue(end).units(0)]
 
 
+def test_light_queues_that_are_in_rocksdb_alone_are_read(tmp_path: Path) -> None:
+    """combineCQUseRocksdbForLmq: no file is made for them."""
+    store = unpacked(BOTH, tmp_path)
+    before = tree_state(store)
+    units = {
+        key: value
+        for key, value in rows(BOTH)["consumequeue_rocksdb", "default"].items()
+        if key[5:].startswith(b"%LMQ%")
+    }
+    listed = run("ls", "-s", store, "--json", "--queues").objects
+    light = {row["topic"]: row["max_offset"] for row in listed if row["topic"].startswith("%LMQ%")}
+    assert sum(light.values()) == len(units) > 100
+    for topic, count in light.items():
+        done = run("cat", "-s", store, "-t", topic, "--order", "queue", "--json")
+        places = [row["physical_offset"] for row in done.objects]
+        prefix = len(topic).to_bytes(4, "big") + b"\1" + topic.encode() + b"\1"
+        wanted = [value for key, value in sorted(units.items()) if key.startswith(prefix)]
+        assert places == [int.from_bytes(value[:8], "big") for value in wanted], done.err
+        assert len(places) == count
+    asked = run("query", "-s", store, "-t", "%LMQ%all", "-q", "0", "-o", "7", "--json")
+    assert asked.code == 0, asked.err
+    assert tree_state(store) == before
+
+
+def test_light_queues_in_rocksdb_are_checked(tmp_path: Path) -> None:
+    store = unpacked(BOTH, tmp_path)
+    there = rows(BOTH)
+    units, ends = (list(there["consumequeue_rocksdb", family].items()) for family in ("default", "offset"))
+    (at,) = [number for number, (key, _) in enumerate(units) if key[5:].startswith(b"%LMQ%all") and key[-1] == 9]
+    units[at] = units[at][0], units[at - 1][1]
+    shutil.rmtree(store / "consumequeue_rocksdb")
+    database(
+        store / "consumequeue_rocksdb",
+        (b"default", b"offset"),
+        [(number, key, value) for number, one in enumerate((units, ends)) for key, value in one],
+    )
+    with MessageStore.open(store) as opened:
+        found = [one for one in opened.check() if one.severity.is_alarm]
+    assert {(one.code, one.topic, one.file) for one in found} == {
+        ("RMQ-RDB-002", "%LMQ%all", store / "consumequeue_rocksdb")
+    }
+    (store / "consumequeue_rocksdb" / "CURRENT").write_bytes(b"x")
+    done = run("ls", "-s", store, "--queues")
+    assert (done.code, "does not name a manifest" in done.err) == (1, True)
+    assert any(row["topic"] == "OrderTopic" for row in run("ls", "-s", store, "--queues", "--json").objects)
+    assert run("cat", "-s", store, "-t", "%LMQ%all", "--order", "queue").code == 7
+
+
 def test_kinds_that_differ_are_reported(tmp_path: Path) -> None:
     store = unpacked(BOTH, tmp_path)
     path = min((store / "consumequeue/TopicTest/0").iterdir())
@@ -136,3 +194,74 @@ def test_damage_of_the_database_is_damage_for_readers(tmp_path: Path) -> None:
     done = run("cat", "-s", store, "-t", "OrderTopic", "--order", "queue")
     assert done.code in (1, 7)
     assert "checksum" in done.err
+
+
+@pytest.mark.parametrize("options", [(), ("-c", "{}/broker.conf")], ids=["without-settings", "with-settings"])
+def test_queues_that_lag_are_served_as_recovered(tmp_path: Path, options: tuple[str, ...]) -> None:
+    (tmp_path / "broker.conf").write_text("storeType=defaultRocksDB\n", encoding="ascii")
+    store = unpacked(ONLY, tmp_path)
+    with StoreFiles(store) as files:
+        assert not looks_unrecovered(files)
+        last = [one for one in walk(files.log) if isinstance(one, StoredMessage)][-1]
+    end, file = last.physical_offset + last.total_size, max((store / "commitlog").iterdir())
+    with file.open("r+b") as log:
+        log.seek(last.physical_offset - int(file.name))
+        frame = log.read(last.total_size)
+        # the next message of its queue, which no queue knows
+        log.write(frame[:20] + struct.pack(">qq", last.queue_offset + 1, end) + frame[36:])
+    before = tree_state(store)
+    with MessageStore.open(store) as opened:
+        stored = [one.physical_offset for one in opened.messages(order="queue")]
+    with serving(store, *(option.format(tmp_path) for option in options)) as served:
+        client = Client(served.namesrv)
+        queue = QueueHeader(topic=last.topic, queue_id=last.queue_id)
+        answer = client.ask(served.broker, RequestCode.GET_MAX_OFFSET, queue)
+        client.close()
+        assert served.end() == 0
+    assert answer.fields["offset"] == str(last.queue_offset + 2)
+    assert "shown as recovered, in a temporary folder: " in served.errors
+    shown = run("cat", "-s", store, "--order", "queue", "--as-recovered", "--json")
+    assert [row["physical_offset"] for row in shown.objects if row["physical_offset"] != end] == stored
+    assert len(shown.objects) == len(stored) + 1
+    assert tree_state(store) == before
+
+
+@pytest.mark.parametrize("name", ["config-rocksdb", "config-rocksdb-533", "config-rocksdb-single", ONLY])
+def test_the_store_as_recovered_has_what_its_database_has(tmp_path: Path, name: str) -> None:
+    """Deleted topics stay deleted."""
+    store = unpacked(name, tmp_path)
+    before = tree_state(store)
+    with StoreFiles(store) as files, recovered_view(files) as view, MessageStore.open(view.root) as shown:
+        assert not looks_unrecovered(files)
+        found = [(one.topic, one.queue_id, one.queue_offset) for one in shown.messages(order="queue")]
+        with MessageStore.open(store) as opened:
+            assert found == [(one.topic, one.queue_id, one.queue_offset) for one in opened.messages(order="queue")]
+    assert len(found) == sum(row["max"] - row["min"] for row in queues(name).values())
+    assert tree_state(store) == before
+
+
+def test_what_a_killed_broker_left_is_shown_as_its_next_start_has_it(tmp_path: Path) -> None:
+    store = unpacked("config-rocksdb-crash", tmp_path)
+    with StoreFiles(store) as files, recovered_view(files) as view, MessageStore.open(view.root) as shown:
+        assert looks_unrecovered(files)
+        ends = {(queue.topic, queue.queue_id): queue.max_offset for queue in shown.reader.queues()}
+    assert ends == {key: row["max"] for key, row in queues("config-rocksdb-crash").items() if row["max"]}
+
+
+def test_queue_files_of_a_deleted_topic_stay_in_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no queue file changes, the view may not reach the store's own through a link."""
+    store = unpacked(ONLY, tmp_path)
+    assert run("rebuild", "-s", store, "--queues", "files", "--queue-file-size", "2000", "-y").code == 0
+    (store / "consumequeue_rocksdb").mkdir()
+    for path in [path for path in (store / "consumequeue").iterdir() if path.is_file()]:
+        path.rename(store / "consumequeue_rocksdb" / path.name)
+    before = tree_state(store)
+    monkeypatch.setattr("rmqctl.store.queues.queue_table._is_ahead_of_files", lambda *_: True)
+    ends = RocksdbQueues.ends
+    deleted = "0123456789"
+    monkeypatch.setattr(RocksdbQueues, "ends", lambda self: [end for end in ends(self) if end.topic != deleted])
+    with StoreFiles(store) as files, recovered_view(files) as view:
+        shown = {path.name for path in (view.root / "consumequeue").iterdir()}
+    assert "%DLQ%GroupA" in shown
+    assert deleted not in shown
+    assert tree_state(store) == before

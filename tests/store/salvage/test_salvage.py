@@ -340,7 +340,7 @@ def test_no_store_is_made_among_the_files_of_another(golden_store: GoldenStore, 
         ([file], store / "commitlog" / "new"),
         ([loose / "a.bin"], store / "consumequeue" / "new"),
     ):
-        with pytest.raises(RefusedError, match=r"among the files of (a|the) store"):
+        with pytest.raises(RefusedError, match=r"inside the store"):
             salvage(sources, target)
     assert (tree_state(store), tree_state(loose)) == before
     assert salvage([loose / "a.bin"], loose / "new").salvaged > 0

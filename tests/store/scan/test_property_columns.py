@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqctl.store.log.property_columns import PropertyColumns, PropertyParts, Texts, plain_columns, split_columns
 from rmqctl.store.native.properties import MOST_PROPERTIES
-from rmqctl.store.scan.property_columns import PropertyColumns, PropertyParts, Texts, plain_columns, split_columns
 from tests.quick import examples
 
 

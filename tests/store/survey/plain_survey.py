@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.log.refused import as_brokers_read
 from rmqctl.store.log.survey import LogSurvey
-from rmqctl.store.log.walk import walk
+from rmqctl.store.log.walk import as_brokers_read, walk
 
 
 def survey_log(survey: LogSurvey, log: MappedFileQueue, on_message: Callable[[StoredMessage], None]) -> None:

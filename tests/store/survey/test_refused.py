@@ -12,8 +12,7 @@ from rmqctl.formats.layouts import SYS_FLAG_INNER_BATCH
 from rmqctl.formats.message import Reason, StoredMessage
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.log.implied import Digest, Run, walk_runs
-from rmqctl.store.log.refused import as_brokers_read, unreadable_number
-from rmqctl.store.log.walk import Damage, walk
+from rmqctl.store.log.walk import Damage, as_brokers_read, unreadable_number, walk
 from rmqctl.store.message_store import MessageStore
 from tests.store.logs import frame, log_of
 

@@ -19,7 +19,8 @@ from rmqctl.store.options import UNHEARD, ChangeOptions
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.timer.recovered import PendingTimer, RecoveredTimer, pending_messages, recover_timer
+from rmqctl.store.timer.pending import PendingTimer, pending_messages
+from rmqctl.store.timer.recovered import RecoveredTimer, recover_timer
 from rmqctl.store.timer.wheel import read_timer_checkpoint
 from tests.features import feature_store, feature_truth
 from tests.goldens import GoldenStore, tree_state
@@ -71,9 +72,9 @@ def test_what_waits_is_what_waits_for_java(name: str, lost: tuple[str, ...], tmp
         assert (dry.topics, len(dry.operations)) == (report.topics, len(report.operations))
         assert sum(row["waiting"] for row in report.topics) == report.waiting
     timer, pending = _recovered(store)
-    assert sorted(one.physical_offset for one in pending.messages) == _waiting_for_java(name)
-    assert all(one.on_wheel for one in pending.messages)
-    assert (timer.queue_offset, timer.broken, timer.ahead, pending.twice, pending.again) == (207, [], 0, 0, 0)
+    assert sorted(one.physical_offset for one in pending.messages()) == _waiting_for_java(name)
+    assert all(one.on_wheel for one in pending.messages())
+    assert (timer.queue_offset, timer.broken, timer.ahead, len(pending.twice), pending.again) == (207, [], 0, 0, 0)
     assert _codes(store) == set()
     with MessageStore.open(store) as opened:
         opened.undo()
@@ -106,13 +107,13 @@ def test_its_files_are_linked_as_a_broker_links_them(tmp_path: Path) -> None:
 
 def test_what_is_due_already_is_delivered_in_the_next_second(tmp_path: Path) -> None:
     store = feature_store("timer-clean-533", tmp_path)
-    now = max(one.out for one in _recovered(store)[1].messages) + 1_001
+    now = max(one.out for one in _recovered(store)[1].messages()) + 1_001
     with MessageStore.open(store) as opened:
         report = opened.rebuild_timer(now=now)
     assert (report.waiting, report.due_already) == (163, 163)
     timer, pending = _recovered(store)
     assert set(timer.linked["out"].tolist()) == {now // 1000 * 1000}
-    assert len(pending.messages) == 163
+    assert len(pending) == 163
 
 
 def test_without_its_checkpoint_nothing_that_was_delivered_comes_again(tmp_path: Path) -> None:
@@ -153,17 +154,16 @@ def test_a_message_that_was_rolled_waits_once_and_only_later_copies_count(golden
     elsewhere = _put(store, "elsewhere", due + 1000)
     _put(store, "elsewhere", due, "Ours")
     # without a key
-    _put(store, "", due)
+    without_key = _put(store, "", due)
     with MessageStore.open(store) as opened:
         before = opened.rebuild_timer(now=now, change=ChangeOptions(dry_run=True))
         [row] = [row for row in before.topics if row["topic"] == "Ours"]
         assert (row["waiting"], row["delivered"], before.rolled) == (5, 2, 1)
         opened.rebuild_timer(now=now)
     _, pending = _recovered(store)
-    places = {one.unique_key: one.physical_offset for one in pending.messages if one.topic == "Ours"}
-    places.pop("")
-    assert places == {"early": early, "rolled": rolled, "twice": twice, "elsewhere": elsewhere}
-    assert pending.lost == []
+    places = {one.physical_offset for one in pending.messages() if one.topic == "Ours"}
+    assert places == {early, rolled, twice, elsewhere, without_key}
+    assert len(pending.lost) == 0
 
 
 def test_damage_that_may_hide_a_delivery_is_said(tmp_path: Path) -> None:

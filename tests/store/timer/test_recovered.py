@@ -18,7 +18,8 @@ from rmqctl.store.predict import Prediction, predict
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.timer.recovered import PendingTimer, RecoveredTimer, pending_messages, recover_timer
+from rmqctl.store.timer.pending import PendingTimer, pending_messages
+from rmqctl.store.timer.recovered import RecoveredTimer, recover_timer
 from rmqctl.store.timer.wheel import timer_counts
 from tests.features import feature_store, feature_truth
 
@@ -56,30 +57,30 @@ def test_the_wheel_is_what_java_has(name: str, tmp_path: Path) -> None:
     assert (timer.queue_offset, timer.log_end) == (truth["queueOffset"], truth["logMax"])
     assert sorted(timer.linked["position"].tolist()) == sorted(row["pos"] for row in rows)
     whats = Counter(row["what"] for row in rows)
-    assert sum(one.on_wheel for one in pending.messages) == whats["delivers"] + whats["rolls"]
-    assert (pending.recalled, len(pending.recalls)) == (whats["deleted"], whats["deletes"])
-    assert sum(one.to_enqueue for one in pending.messages) == len(feature_truth(name, "timerNotEnqueued"))
-    assert pending.lost == []
+    assert sum(one.on_wheel for one in pending.messages()) == whats["delivers"] + whats["rolls"]
+    assert (pending.recalled, pending.recalls) == (whats["deleted"], whats["deletes"])
+    assert sum(one.to_enqueue for one in pending.messages()) == len(feature_truth(name, "timerNotEnqueued"))
+    assert len(pending.lost) == 0
 
 
 def test_a_crash_delivers_the_last_second_twice(tmp_path: Path) -> None:
     store = feature_store("timer-crash", tmp_path)
     _, pending = _recovered(store)
-    assert (len(pending.messages), pending.twice) == (168, 20)
+    assert (len(pending), len(pending.twice)) == (168, 20)
     assert _codes(store) == {"RMQ-TMR-005"}
 
 
 def test_recalls_of_533_are_known_and_said(tmp_path: Path) -> None:
     store = feature_store("timer-clean-533", tmp_path)
     _, pending = _recovered(store)
-    assert (len(pending.messages), pending.recalled, pending.old_recalls) == (163, 6, 6)
+    assert (len(pending), pending.recalled, pending.old_recalls) == (163, 6, 6)
     assert _codes(store) == {"RMQ-TMR-006"}
 
 
 def test_delays_says_overdue_and_what_no_broker_looks_at_any_more(tmp_path: Path) -> None:
     store = feature_store("timer-clean-533", tmp_path)
     timer, pending = _recovered(store)
-    first, last = min(one.out for one in pending.messages), max(one.out for one in pending.messages)
+    first, last = min(one.out for one in pending.messages()), max(one.out for one in pending.messages())
     with StoreFiles(store) as files:
         reader = StoreReader(files, Events(damage=_fail, note=_said))
         waiting = list(timed(reader, first - 1))
@@ -99,13 +100,13 @@ def test_what_was_due_before_the_broker_stopped_needs_no_unit(tmp_path: Path) ->
     shutil.rmtree(store / "timerlog")
     _, pending = _recovered(store)
     read_time = timer.checkpoint.last_read_time_ms
-    first = min(one.out for one in pending.lost)
+    first = min(one.out for one in pending.messages(pending.lost))
     assert read_time <= first < read_time + 60_000
     checkpoint = bytearray((store / "checkpoint").read_bytes())
     checkpoint[:8] = (first + 1).to_bytes(8, "big")
     (store / "checkpoint").write_bytes(checkpoint)
     _, after = _recovered(store)
-    at_once = sum(one.out == first for one in pending.lost)
+    at_once = sum(one.out == first for one in pending.messages(pending.lost))
     assert at_once
     assert len(pending.lost) - len(after.lost) == at_once
 

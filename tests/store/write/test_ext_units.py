@@ -12,7 +12,7 @@ from rmqctl.formats.checksums import tags_code
 from rmqctl.store.check.check import check
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.notices import tell_notices
+from rmqctl.store.options import tell_notices
 from rmqctl.store.queues.consumequeue import ext_address, ext_offset
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.write import dispatch as reput

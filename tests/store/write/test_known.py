@@ -10,9 +10,8 @@ import pytest
 from rmqctl.formats.hosts import LOCAL_HOST, Host
 from rmqctl.formats.message import NO_PROPERTIES
 from rmqctl.formats.properties import encode_properties
-from rmqctl.store.write import known
-from rmqctl.store.write.known import Known, packed_host
-from rmqctl.store.write.put import OffsetTable
+from rmqctl.store.write import put as known
+from rmqctl.store.write.put import Known, OffsetTable, packed_host
 from tests.store.write.writing import SMALL, small
 
 V6 = Host(bytes(15) + b"\1", 9)

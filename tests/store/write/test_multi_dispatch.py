@@ -46,6 +46,19 @@ def test_a_further_queue_is_the_first_of_its_topic_whatever_the_message_s_own(tm
     assert found == ["0", "1"]
 
 
+def test_a_further_queue_that_is_listed_twice_has_one_slot_of_the_message(tmp_path: Path) -> None:
+    given = message(properties={"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b,%LMQ%a"})
+    with MessageStore.open(tmp_path / "s", "rw", LMQ, create=True) as store:
+        store.put(given)
+        store.put_many([given] * 2)
+        store.put(message(properties={"INNER_MULTI_DISPATCH": "%LMQ%a"}))
+    found = [stored.properties()["INNER_MULTI_QUEUE_OFFSET"] for stored in stored_messages(tmp_path / "s")]
+    assert found == ["0,0,0", "1,1,1", "2,2,2", "3"]
+    with MessageStore.open(tmp_path / "s", "r", LMQ) as store:
+        assert [finding.code for finding in store.check() if finding.severity == "error"] == []
+        assert len(store.get("%LMQ%a", 0, 0).messages) == 4
+
+
 @pytest.mark.parametrize(
     ("changes", "topic"),
     [

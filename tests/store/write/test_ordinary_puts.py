@@ -21,7 +21,7 @@ from rmqctl.formats.message import Message
 from rmqctl.store.files import io
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
-from rmqctl.store.write import known
+from rmqctl.store.write import put as known
 from tests.quick import examples
 from tests.store.native.forms import compiled_form
 from tests.store.same_files import MESSAGES, NOW, by_put, fast_of, files_after, one_by_one, plain_puts

@@ -51,7 +51,7 @@ def test_attached_stores_have_names(brokers: Path) -> None:
         (
             ("--attach", "b={folder}/broker-features", "-o", "{folder}/broker-features/x.csv", "select 1"),
             5,
-            "lies in the store",
+            "is inside the store",
         ),
     ],
 )

@@ -302,3 +302,15 @@ def test_a_number_larger_than_any_offset_is_a_key() -> None:
     asked = ask(reader("broker-real"), "9223372036854775808")
     assert asked.one.state is Verdict.ABSENT
     assert "9223372036854775808 is larger than any physical offset: it is looked for as a key" in asked.said
+
+
+@pytest.mark.parametrize(
+    ("hours", "said"),
+    [("25", "deleteWhen names no hour"), ("abc", "a broker stops cleaning at 'abc'"), ("04; 16", "at ' 16'")],
+)
+def test_expiry_where_no_hour_comes(golden_store: GoldenStore, hours: str, said: str) -> None:
+    """As 5.3.3's UtilAll#isItTimeToDo takes them, which a broker starts with."""
+    opened = StoreReader(StoreFiles(golden_store("clean"), StoreConfig(delete_when=hours)))
+    first = truth("clean").messages[0]
+    (step,) = steps(ask(opened, first["phyOffset"]).one, Stage.EXPIRY)
+    assert said in step.detail

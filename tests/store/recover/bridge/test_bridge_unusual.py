@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import RefusedError
-from rmqctl.formats.framing import Message
 from rmqctl.formats.layouts import BLANK_FRAME
-from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.journal.undo import undo
 from rmqctl.store.log.walk import Damage

@@ -15,7 +15,7 @@ from rmqctl.store.message_store import MessageStore
 from rmqctl.store.native.tables import HOST_TABLE, Frame, FrameSpan
 from rmqctl.store.write import writer
 from rmqctl.store.write.bulk.bulk_rows import NO_TIME, BulkRows, rows_of_messages
-from rmqctl.store.write.known import Known, packed_host
+from rmqctl.store.write.put import Known, packed_host
 from tests.store.write.writing import SMALL, message
 
 ONE, TWO, V6 = Host(b"\1\2\3\4", 5), Host(b"\6\7\x08\x09", -1), Host(bytes(15) + b"\1", 9)

@@ -24,8 +24,7 @@ from rmqctl.store.write import writer
 from rmqctl.store.write.bulk import bulk_rows as message_rows
 from rmqctl.store.write.bulk.bulk import ColumnsResult
 from rmqctl.store.write.bulk.bulk_rows import BulkRows, rows_of_messages, rows_of_new_messages
-from rmqctl.store.write.known import Known
-from rmqctl.store.write.put import PutResult
+from rmqctl.store.write.put import Known, PutResult
 from tests.store.same_files import MESSAGES, fast_of
 from tests.store.write.writing import FILE_SIZE, SMALL, message
 
@@ -93,7 +92,7 @@ def test_more_rows_than_are_taken_at_once(store: Open, monkeypatch: pytest.Monke
 
 
 def test_more_names_than_are_remembered(store: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rmqctl.store.write.known._REMEMBERED", 0)
+    monkeypatch.setattr("rmqctl.store.write.put._REMEMBERED", 0)
     rows = compiled([message(properties={"never seen": ""}), message()], store)
     assert rows.usual.tolist() == [False, True]
 

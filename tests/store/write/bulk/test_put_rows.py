@@ -12,7 +12,7 @@ from rmqctl.store.files import io
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
 from rmqctl.store.write import dispatch as reput
-from rmqctl.store.write.services import CheckpointKeeper
+from rmqctl.store.write.dispatch import CheckpointKeeper
 from tests.store.write.writing import (
     FILE_SIZE,
     NEVER,

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.errors import RefusedError
+from rmqctl.store.clean import cleaner
 from rmqctl.store.clean.cleaner import CleanReport, clean_locked
 from rmqctl.store.clean.options import CleanOptions
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.notices import tell_notices
-from rmqctl.store.write import services as clean_service
-from rmqctl.store.write.services import CleanService
+from rmqctl.store.options import tell_notices
+from rmqctl.store.write.dispatch import CleanService
 from tests.store.write.writing import FILE_SIZE, NEVER, message, small
 
 ALL = CleanOptions(at_once=True, batch_maximum=100)
@@ -74,7 +74,7 @@ def test_queues_are_flushed_before_anything_goes(store: MessageStore, monkeypatc
         done.append("cleaned")
         return clean_locked(*given, **named)
 
-    monkeypatch.setattr(clean_service, "clean_locked", noted)
+    monkeypatch.setattr(cleaner, "clean_locked", noted)
     report = service_of(store, flushed=done).clean(ALL, dry_run=False)
     assert done == ["settled", "flushed", "cleaned"]
     assert len([one for one in report.removed if one.kind == "commitlog"]) == 3
@@ -97,7 +97,7 @@ def test_where_it_cannot_be_known_what_may_go_nothing_does_and_it_is_told(
         raise RefusedError("who reads what is not known")
 
     service = service_of(store)
-    monkeypatch.setattr(clean_service, "clean_locked", refused)
+    monkeypatch.setattr(cleaner, "clean_locked", refused)
     assert service.step() is None
     assert [text.endswith("who reads what is not known: nothing is cleaned") for text in said] == [True]
     with pytest.raises(RefusedError):

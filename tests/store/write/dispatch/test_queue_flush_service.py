@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from rmqctl.store.write.services import CheckpointKeeper, QueueFlushService
+from rmqctl.store.write.dispatch import CheckpointKeeper, QueueFlushService
 
 
 class SlowFlusher:

@@ -58,6 +58,9 @@ def test_a_store_for_a_rocksdb_is_not_written_to(tmp_path: Path) -> None:
     error = refusal_of(store, small(enable_dleger_commit_log=True))
     assert error is not None
     assert error.message == "enableDLegerCommitLog=true: logs of DLedger cannot be written"
+    error = refusal_of(store, small(timer_precision_ms=100))
+    assert error is not None
+    assert error.message == "timerPrecisionMs is not 1000: such a timer wheel cannot be written"
     assert refusal_of(store) is None
 
 
@@ -89,13 +92,13 @@ def test_a_record_behind_zeros_is_told(tmp_path: Path) -> None:
     (store / "commitlog" / f"{FILE_SIZE:020}").write_bytes(bytes(FILE_SIZE))
     error = refusal_of(store)
     assert error is not None
-    assert (error.message, error.physical_offset) == ("a file of zeros lies behind the end of the log", FILE_SIZE)
+    assert (error.message, error.physical_offset) == ("a file of zeros follows the end of the log", FILE_SIZE)
     frame = (store / "commitlog" / f"{0:020}").read_bytes()[: first.total_size]
     moved = frame[:28] + FILE_SIZE.to_bytes(8, "big") + frame[36:]
     (store / "commitlog" / f"{FILE_SIZE:020}").write_bytes(moved.ljust(FILE_SIZE, b"\0"))
     error = refusal_of(store)
     assert error is not None
-    assert (error.message, error.physical_offset) == ("a record lies behind zeros in the log", FILE_SIZE)
+    assert (error.message, error.physical_offset) == ("a record follows zeros in the log", FILE_SIZE)
     assert second.physical_offset == first.total_size
 
 

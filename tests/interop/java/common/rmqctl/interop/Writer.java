@@ -106,6 +106,12 @@ final class Writer {
             case "batch":
                 batch(i);
                 break;
+            case "light": {
+                MessageExt message = message("InteropLight", 0, body, i);
+                MessageAccessor.putProperty(message, "INNER_MULTI_DISPATCH", i % 2 == 0 ? "%LMQ%a,%LMQ%a" : "%LMQ%a");
+                put(message);
+                break;
+            }
             default:
                 throw new IllegalArgumentException("write.kinds: " + kind);
         }

@@ -2,14 +2,15 @@ package rmqctl.servers;
 
 import java.io.BufferedReader;
 import java.io.File;
+import java.io.IOException;
 import java.io.InputStream;
 import java.io.InputStreamReader;
-import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Paths;
 import java.util.Properties;
+import java.util.concurrent.ThreadLocalRandom;
 import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.MQVersion;
@@ -30,7 +31,7 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  * they shut down before, without it they die with their input, as killed ones.
  */
 public final class Serve {
-    private static final int BELOW_BROKER = 2;
+    static final int BELOW_BROKER = 2;
 
     private Serve() {
     }
@@ -44,7 +45,8 @@ public final class Serve {
         }
     }
 
-    private static void run(String home, String store, String file) throws Exception {
+    /** Gives this process a home, and returns the properties in a file. */
+    static Properties prepared(String home, String file) throws IOException {
         // a name server puts what it keeps there, and has no folder made for it
         Files.createDirectories(Paths.get(home));
         System.setProperty("user.home", home);
@@ -55,6 +57,11 @@ public final class Serve {
         try (InputStream in = Files.newInputStream(Paths.get(file))) {
             properties.load(in);
         }
+        return properties;
+    }
+
+    private static void run(String home, String store, String file) throws Exception {
+        Properties properties = prepared(home, file);
         String namesAt = properties.getProperty("namesrvAddr");
         NamesrvController names = null;
         if (namesAt == null) {
@@ -113,7 +120,7 @@ public final class Serve {
         Runtime.getRuntime().halt(0);
     }
 
-    private static NamesrvController nameServer(String home, NettyServerConfig socket) throws Exception {
+    static NamesrvController nameServer(String home, NettyServerConfig socket) throws Exception {
         NamesrvConfig config = new NamesrvConfig();
         config.setRocketmqHome(home);
         config.setKvConfigPath(home + File.separator + "kvConfig.json");
@@ -133,18 +140,16 @@ public final class Serve {
         MixAll.properties2Object(properties, config);
     }
 
-    /** A port that nobody has, nor the one so far below it, where a broker listens too. */
-    private static int freePort(int below) throws Exception {
+    /** A port that nobody has, nor the one so far below it, where a broker listens too; below those that the system
+     * gives to connections, one of which could take it before the broker does. */
+    static int freePort(int below) throws Exception {
         while (true) {
-            try (ServerSocket one = new ServerSocket(0, 1, InetAddress.getByName("127.0.0.1"))) {
-                if (below == 0) {
-                    return one.getLocalPort();
-                }
-                try (ServerSocket other = new ServerSocket(one.getLocalPort() - below)) {
-                    return one.getLocalPort();
-                } catch (java.io.IOException taken) {
-                    continue;
-                }
+            int port = ThreadLocalRandom.current().nextInt(10_000, 32_000);
+            try (ServerSocket one = new ServerSocket(port);
+                    ServerSocket other = new ServerSocket(below == 0 ? 0 : port - below)) {
+                return port;
+            } catch (java.io.IOException taken) {
+                continue;
             }
         }
     }

@@ -9,6 +9,7 @@ import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -26,7 +27,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
 public final class Consume {
     private static final long LIMIT_MS = 60_000;
 
-    /** NAMESRV, then any number of KIND TOPIC GROUP TAGS COUNT: kind is lite, pull, push, ordered or send. */
+    /** NAMESRV, then any number of KIND TOPIC GROUP TAGS COUNT: kind is lite, pull, push, ordered or send. TAGS of a
+     * push consumer may be sql: and an SQL92 expression. */
     public static void main(String[] args) throws Exception {
         for (int i = 1; i + 4 < args.length; i += 5) {
             System.out.println("== " + args[i]);
@@ -93,7 +95,11 @@ public final class Consume {
         consumer.setNamesrvAddr(namesrv);
         consumer.setInstanceName(group);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
-        consumer.subscribe(topic, tags);
+        if (tags.startsWith("sql:")) {
+            consumer.subscribe(topic, MessageSelector.bySql(tags.substring(4)));
+        } else {
+            consumer.subscribe(topic, tags);
+        }
         if (ordered) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
                 got.addAll(messages);
@@ -132,7 +138,7 @@ public final class Consume {
 
     private static synchronized void print(MessageExt message) {
         try {
-            byte[] hash = MessageDigest.getInstance("SHA-256").digest(message.getBody());
+            byte[] hash = MessageDigest.getInstance("SHA-256").digest(message.getBody() == null ? new byte[0] : message.getBody());
             StringBuilder hex = new StringBuilder();
             for (byte one : hash) {
                 hex.append(String.format("%02x", one));

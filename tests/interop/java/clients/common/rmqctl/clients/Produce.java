@@ -24,7 +24,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 
 /** Sends in every way that producers know while push consumers take it, and prints what was sent and what came. */
 public final class Produce {
-    private static final long LIMIT_MS = 45_000;
+    private static final long LIMIT_MS = 120_000;
     private static final AtomicInteger GOT = new AtomicInteger();
 
     /** NAMESRV SUFFIX COUNT: names of topics and groups end in the suffix; ends when so many messages have come. */

@@ -1,0 +1,1 @@
+"""POP at the broker: messages handed out for a time, acknowledged or revived."""

@@ -1,0 +1,170 @@
+"""End pops: ordered ones, which lock their queue, and unordered ones, which checkpoints keep."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rmqctl.formats.checksums import PROPERTY_CRC_SIZE, body_crc, frame_crc, parse_property_crc, property_crc_text
+from rmqctl.formats.config_json import format_config_json
+from rmqctl.formats.errors import NotFoundError, RefusedError, counted
+from rmqctl.formats.layouts import FRAME_HEADS
+from rmqctl.formats.message import StoredMessage
+from rmqctl.store.answers.config_offsets import offset_key
+from rmqctl.store.config.config_files import load_config
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.offsets.change import Deciding, Decision, OffsetChange
+from rmqctl.store.pop.load import ReviveMessage, order_entries
+from rmqctl.store.pop.records import FS, KV, KV_FOLDER, ORDER_FILE, Acknowledgement, KvEntry, OrderedPop, PopCheckpoint
+from rmqctl.store.pop.state import ACKNOWLEDGED, PopState
+from rmqctl.store.read.frames import frame_at
+
+# Take what unordered pops handed out for consumed: in the checkpoints of the revive topic, which a broker reads
+_BITS, _SIGN = 32, 1 << 31
+# getters of PopCheckPoint that are written and never read
+_DERIVED = ("reviveTime", "cId", "rePutTimes")
+
+
+def finish_unordered(deciding: Deciding, group: str, topic: str | None, queue_id: int | None) -> list[OffsetChange]:
+    """Set the bits of acknowledged messages in every checkpoint of the group, in the revive topic and in what waits in
+    the timer for it: revive passes over messages with their bit (PopReviveService#reviveMsgFromCk).
+
+    The frames keep their size, so nothing else changes. Return a row for each queue; none where nothing is in flight.
+    RefusedError for a checkpoint that is too short for the bits.
+    """
+    found: dict[int, PopCheckpoint] = {}
+
+    def is_meant(of_group: str, of_topic: str, number: int) -> bool:
+        return of_group == group and topic in (None, of_topic) and queue_id in (None, number)
+
+    def look(at: ReviveMessage | bytes, record: PopCheckpoint | Acknowledgement | KvEntry) -> None:
+        if not isinstance(record, PopCheckpoint) or not isinstance(at, ReviveMessage):
+            return
+        if is_meant(record.group, record.topic, record.queue_id):
+            found[at.message.physical_offset] = record
+
+    state = PopState(deciding.reader, 0, look=look, sees_all=True)
+    open_ones: dict[tuple[str, int], set[int]] = {}
+    for one in state.messages(lambda of_group, of_topic: of_group == group and topic in (None, of_topic)):
+        if one.way == FS and one.state != ACKNOWLEDGED and is_meant(one.group, one.topic, one.queue_id):
+            open_ones.setdefault((one.topic, one.queue_id), set()).add(one.queue_offset)
+    log = deciding.reader.files.log
+    for place, record in found.items():
+        if (record.topic, record.queue_id) in open_ones:
+            file = log.find(place)
+            assert file is not None
+            deciding.patch(file.path, place - file.start_offset, _acknowledged(log, place, record))
+    rows = []
+    for (of_topic, number), offsets in sorted(open_ones.items()):
+        before = deciding.file.offsets(group, of_topic).get(number)
+        row = deciding.row(group, of_topic, number, before)
+        done = "taken for consumed: " + counted(len(offsets), "message")
+        rows.append(row._replace(skipped=len(offsets), again=0, detail=done))
+    return rows
+
+
+def _acknowledged(log: MappedFileQueue, place: int, record: PopCheckpoint) -> bytes:
+    """Return the frame of a checkpoint with the bits of all its messages."""
+    frame, message = frame_at(log, place)
+    fields: dict[str, Any] = json.loads(message.body)
+    bits = (1 << min(len(record.distances), _BITS)) - 1 | record.acked & (1 << _BITS) - 1
+    fields["bm"] = bits - (1 << _BITS) if bits & _SIGN else bits
+    body = _fitting(fields, message)
+    begin = FRAME_HEADS[message.sys_flag >> 4 & 3].size
+    changed = bytearray(frame)
+    changed[begin : begin + len(body)] = body
+    crc = FRAME_HEADS[0].offset("body_crc")
+    changed[crc : crc + 4] = body_crc(body).to_bytes(4, "big")
+    if parse_property_crc(frame[-PROPERTY_CRC_SIZE:]) is not None:
+        changed[-PROPERTY_CRC_SIZE:] = property_crc_text(frame_crc(changed[:-PROPERTY_CRC_SIZE]))
+    return bytes(changed)
+
+
+def _fitting(fields: dict[str, Any], message: StoredMessage) -> bytes:
+    """Return the fields as JSON of the same size, without those that say nothing where these take too many bytes."""
+    for left_out in ((), _DERIVED):
+        kept = {name: value for name, value in fields.items() if name not in left_out}
+        text = json.dumps(kept, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode("utf-8")
+        if len(text) <= len(message.body):
+            return text[:-1].ljust(len(message.body) - 1) + text[-1:]
+    raise RefusedError(
+        f"the checkpoint at {message.physical_offset} of {message.topic} is too short for the bits",
+        hint="start the broker: clients acknowledge, and revive puts what is overdue into the retry topic",
+    )
+
+
+def end_pops(group: str, topic: str | None = None, queue_id: int | None = None, *, finish: bool = False) -> Decision:
+    """Remove the group's last ordered pop of each queue from consumerOrderInfo.json, which unlocks the queue.
+
+    Without `finish` the next pop hands the messages out again from the committed offset on. With it the offset goes to
+    the end of the pop, so messages without acknowledgement are skipped; and of unordered pops that are kept in messages
+    all is acknowledged. Raises: RefusedError for a group whose pops are kept in kvStore/, and without `finish` in
+    messages; NotFoundError where nothing is locked or in flight.
+    """
+
+    def decide(deciding: Deciding) -> list[OffsetChange]:
+        path = deciding.reader.files.layout.config / ORDER_FILE
+        loaded = load_config(path)
+        content: dict[str, Any] = {} if loaded is None or not isinstance(loaded.content, dict) else loaded.content
+        table = content.get("table")
+        table = table if isinstance(table, dict) else {}
+        rows: list[OffsetChange] = []
+        kept: dict[Any, Any] = {}
+        for name, by_queue in table.items():
+            owner = offset_key(name)
+            is_named = owner is not None and owner.group == group and topic in (None, owner.topic)
+            if not is_named or owner is None or not isinstance(by_queue, dict):
+                kept[name] = by_queue
+                continue
+            left = dict(by_queue)
+            for key, entry in by_queue.items():
+                ((_, number, pop),) = order_entries({name: {key: entry}})
+                if number is None or queue_id not in (None, number):
+                    continue
+                if isinstance(pop, OrderedPop):
+                    del left[key]
+                    rows.append(_row(deciding, group, owner.topic, number, pop, finish=finish))
+                else:
+                    deciding.tell(f"{name} queue {number} is no ordered pop ({pop}): it stays")
+            if left:
+                kept[name] = left
+        unordered = finish_unordered(deciding, group, topic, queue_id) if finish else []
+        if not rows and not unordered:
+            _refuse(deciding, group, topic)
+        if not rows:
+            return unordered
+        deciding.write(path, format_config_json({**content, "table": kept}).encode("utf-8"))
+        return sorted([*rows, *unordered], key=lambda row: row[:3])
+
+    return decide
+
+
+def _row(deciding: Deciding, group: str, topic: str, queue_id: int, pop: OrderedPop, *, finish: bool) -> OffsetChange:
+    before = deciding.file.offsets(group, topic).get(queue_id)
+    open_ones = [offset for at, offset in enumerate(pop.offsets) if not pop.is_acked(at)]
+    last = pop.offsets[-1] + 1
+    row = deciding.row(group, topic, queue_id, last if finish else before)
+    if finish:
+        done = "taken for consumed: " + counted(len(open_ones), "message")
+        return row._replace(skipped=len(open_ones), again=0, detail=done)
+    again = last - (pop.next_offset if before is None else before)
+    return row._replace(
+        again=max(0, again), skipped=0, detail=f"unlocked, {counted(max(0, again), 'message')} to come again"
+    )
+
+
+def _refuse(deciding: Deciding, group: str, topic: str | None) -> None:
+    found = [one for one in PopState(deciding.reader, 0).groups() if one.group == group and topic in (None, one.topic)]
+    kept = {one.way for one in found}
+    if KV in kept:
+        raise RefusedError(
+            f"what {group} has in flight is kept in {KV_FOLDER}/, a RocksDB that rmqctl does not write",
+            hint="start the broker: clients acknowledge, and revive hands out again what is overdue",
+        )
+    if kept:
+        raise RefusedError(
+            f"what {group} has in flight is kept in messages of the log, and comes again when it is due",
+            hint="start the broker: revive puts what is overdue into the retry topic; `rmqctl groups pop-finish` takes "
+            "it for consumed, `rmqctl rebuild --timer` brings back records that the timer has lost",
+        )
+    raise NotFoundError(f"no queue is locked for group {group!r}", hint="`rmqctl groups --pop` shows what is in flight")

@@ -1,0 +1,226 @@
+"""Predict a start: which kind it is, and again where files were removed meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from rmqctl.formats.errors import CorruptError, RemovedError, UsageError
+from rmqctl.formats.message import StoredMessage
+from rmqctl.store.config.config import as_a_broker_starts
+from rmqctl.store.config.config_database import databases
+from rmqctl.store.config.releases import RELEASES, Release
+from rmqctl.store.files.layout import is_database
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.log.implied import QueueRun
+from rmqctl.store.log.walk import walk
+from rmqctl.store.options import Events
+from rmqctl.store.predict.broker_log import BrokerReading, LogPlace, RecoveryStart, start_index
+from rmqctl.store.predict.broker_queues import SimulatedDispatch
+from rmqctl.store.predict.counting import count_behind
+from rmqctl.store.predict.prediction import Prediction, Start
+from rmqctl.store.predict.rules import has_queues_in_rocksdb, refuse_what_is_not_followed
+from rmqctl.store.predict.surroundings import ConfigStart
+from rmqctl.store.queues.dispatch import QueueSlot
+from rmqctl.store.queues.queue_table import list_queues, rocksdb_folder
+from rmqctl.store.queues.rocksdb_queues import RocksdbQueues
+from rmqctl.store.store_files import Checkpoint, StoreFiles
+
+# The next start of a broker that keeps its consume queues in a RocksDB (RocksDBConsumeQueueStore)
+_TWO = "load exception: java.lang.IllegalStateException: both consumequeue/ and consumequeue_rocksdb/ hold a RocksDB"
+
+
+class RocksdbStart(Start):
+    """One start with storeType=defaultRocksDB. Of queues nothing is cut: units past the log are written again."""
+
+    def _load(self, config: ConfigStart) -> Prediction:
+        layout, result = self.files.layout, self.result
+        log = self._load_log()
+        folder = rocksdb_folder(layout)
+        if result.error is not None:
+            return self._finished(result.error)
+        if is_database(layout.consumequeue) and is_database(layout.consumequeue_rocksdb):
+            return self._finished(_TWO)
+        ends: dict[tuple[str, int], int] = {}
+        reached = 0
+        try:
+            if is_database(folder):
+                queues = RocksdbQueues(folder, None)
+                ends = {(end.topic, end.queue_id): end.end for end in queues.ends()}
+                reached = queues.dispatched_to()
+        except CorruptError as error:
+            return self._finished(f"load exception: RocksDBException: {error}")
+        self._say_what_counts(reached, ends)
+        # clean or not, the entry of CHECKPOINT_TOPIC says where the queues end
+        checkpoint = self.files.readable_checkpoint() or Checkpoint()
+        start = RecoveryStart(
+            log, self.release, self.files.config, checkpoint, max(reached, 0), self._reached_in_rocksdb()
+        )
+        if self.release.makes_rocksdb_store:
+            result.warnings += self._of_rocksdb_store()
+        index = start_index(
+            self.files.index, self.files.readable_checkpoint(), not result.was_clean, self.files.descriptors
+        )
+        if log.files:
+            self._recover(log, start, reached, ends)
+        else:
+            result.end_offset = 0
+        self._note_index(index)
+        self._note_timer()
+        return self._finished(index.error if self.release.index_counts else self._refused_levels())
+
+    def _say_what_counts(self, reached: int, ends: dict[tuple[str, int], int]) -> None:
+        warnings = self.result.warnings
+        if not ends and reached <= 0 and self.files.log.files:
+            warnings.append("the RocksDB of the queues is missing or empty: this start fills it from the log")
+        if list_queues(self.files.layout.consumequeue):
+            warnings.append(
+                "queue files beside the RocksDB are not read, and become stale: a later start with storeType=default "
+                "takes them as they are. `rmqctl rebuild --queues files` makes them again first"
+            )
+
+    def _recover(
+        self, log: MappedFileQueue, start: RecoveryStart, reached: int, ends: dict[tuple[str, int], int]
+    ) -> None:
+        result, config = self.result, self.files.config
+        begin = LogPlace(start.file, 0)
+        first = log.files[begin.file]
+        result.start_file, result.start_offset = first.path.name, first.start_offset
+        reading = BrokerReading(
+            log, self.release, self.digest, self._events, checks_crc=config.check_crc_on_recover, checks_place=False
+        )
+        # after a clean stop the message that begins where the queues end is left out (CommitLog#recoverNormally)
+        leaves_one_out = result.was_clean and start.dispatched_to(reached) == reached
+        added = self._counter(log, reached if leaves_one_out else reached - 1)
+        end = reading.read(begin, added)
+        end_offset = log.files[end.file].start_offset + end.position
+        result.end_offset, result.end_reason = end_offset, reading.why_it_ended or None
+        result.messages_lost, result.bytes_lost = count_behind(self.files.log, end_offset)
+        for key, (units, last, _) in sorted(added.found.items()):
+            before = ends.get(key, 0)
+            result.queues_changed.append(
+                _changed(*key, (before, None if before else added.first[key]), last + 1, units)
+            )
+        left = self._counter(log, -1)
+        # what recovery does not read, and the one message that it leaves out
+        stop = first.start_offset if start.said_of_limit is not None else reached + leaves_one_out
+        for record in walk(log, max(reached, 0)) if stop > reached else ():
+            if record.physical_offset >= min(stop, end_offset):
+                break
+            if isinstance(record, StoredMessage):
+                left.take_message(record)
+        for key, (units, last, place) in sorted(left.found.items()):
+            row = {"topic": key[0], "queue_id": key[1], "messages": units, "first_offset": left.first[key]}
+            result.unqueued.append(row | {"last_offset": last, "physical_offset": place})
+            result.messages_unqueued += units
+        if left.found and start.said_of_limit is not None:
+            result.warnings.append(start.said_of_limit)
+        self._truncate_log(log, end_offset)
+
+    def _counter(self, log: MappedFileQueue, floor: int) -> _Counter:
+        counter = _Counter(
+            self.queues, log, self.release, self.levels, set(), has_light_queues=self.files.config.fills_light_queues
+        )
+        counter.floor = floor
+        return counter
+
+
+class _Counter(SimulatedDispatch):
+    """Counts units by queue: how many, the last slot, and the physical offset of the first."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.found: dict[tuple[str, int], tuple[int, int, int]] = {}
+        self.first: dict[tuple[str, int], int] = {}
+
+    def add(self, slot: QueueSlot) -> None:
+        """One unit."""
+        self._note(slot.topic, slot.queue_id, 1, slot.unit.queue_offset, slot.unit.physical_offset)
+
+    def add_units(self, run: QueueRun) -> None:
+        """Units of one queue."""
+        slots, places = run.slots, run.units["physical_offset"]
+        self._note(run.topic, run.queue_id, len(slots), int(slots.max()), int(places[0]), int(slots.min()))
+
+    def _note(self, topic: str, queue_id: int, units: int, last: int, place: int, first: int | None = None) -> None:
+        key = topic, queue_id
+        count, highest, lowest = self.found.get(key, (0, last, place))
+        self.found[key] = count + units, max(highest, last), lowest
+        self.first.setdefault(key, last if first is None else first)
+
+
+def _changed(topic: str, queue_id: int, known: tuple[int, int | None], after: int, units: int) -> dict[str, Any]:
+    """Return a row of queues_changed; `known`: end before, and beginning after the start where that is known."""
+    return {
+        "topic": topic,
+        "queue_id": queue_id,
+        "max_before": known[0],
+        "min_after": known[1],
+        "max_after": max(known[0], after),
+        "units_dropped": 0,
+        "units_added": units,
+        "units_misplaced": 0,
+        "files_deleted": [],
+    }
+
+
+# how often a store is read again because files of it were removed meanwhile
+_RESTARTS = 3
+
+
+def predict(
+    files: StoreFiles, broker: str, *, batch_topics: Iterable[str] | None = None, events: Events = Events()
+) -> Prediction:
+    """What the next start of that version ("4.9.8", "5.3.3", "5.5.0") will do to the store, which is not touched.
+
+    The configuration of `files` is taken for the broker's; sizes it does not name are those of the files.
+    `batch_topics`: topics with queue.type=BatchCQ; by default those of config/topics.json. UsageError for another
+    version, UnsupportedError for settings with which a start goes by other rules.
+    """
+    release = RELEASES.get(broker)
+    if release is None:
+        raise UsageError(f"the start of broker {broker!r} is not known", hint=f"known are {', '.join(RELEASES)}")
+    refuse_what_is_not_followed(files.layout, files.config, release)
+    if files.config.dropped:
+        files = StoreFiles(files.root, as_a_broker_starts(files.config))
+    kind = RocksdbStart if has_queues_in_rocksdb(files.layout, files.config, release) else Start
+    for _ in range(_RESTARTS):
+        if kind is Start and is_database(rocksdb_folder(files.layout)):
+            files = StoreFiles(files.root, files.config)
+            files.use_queue_files()
+        found = _of_what_is_there(files, kind(files, release, batch_topics, events).run)
+        if found is not None:
+            return _with_homes(found, files, release)
+        # files went away meanwhile: it is another store now
+        files = StoreFiles(files.root, files.config)
+    return kind(files, release, batch_topics, events).run()
+
+
+def _with_homes(found: Prediction, files: StoreFiles, release: Release) -> Prediction:
+    """Return the prediction with what is to be said where a broker of storeType=default finds RocksDB."""
+    layout, config = files.layout, files.config
+    if not has_queues_in_rocksdb(layout, config, release):
+        if is_database(rocksdb_folder(layout)) and (config.store_type or release.is_of_4):
+            found.warnings.append(
+                f"{rocksdb_folder(layout).name}/ is not read, and becomes stale: a later start with "
+                "storeType=defaultRocksDB goes on where it ends. Move it away if it is not wanted any more"
+            )
+        unread = [folder for folder in databases(layout.config) if folder.name != "rdb"]
+        if unread and config.store_type and not release.is_of_4:
+            names = ", ".join(f"config/{folder.name}" for folder in unread)
+            found.warnings.append(
+                f"{names} are read with storeType=defaultRocksDB alone: topics, groups and offsets are those of the "
+                "JSON files, or none. `rmqctl export --what config` makes the files"
+            )
+    return found
+
+
+def _of_what_is_there(files: StoreFiles, look: Callable[[], Prediction]) -> Prediction | None:
+    """What `look` finds; None where files were removed while it looked."""
+    log = files.log
+    begin = log.min_offset
+    try:
+        found = look()
+    except RemovedError:
+        return None
+    return None if log.files and log.begins_behind(begin) else found

@@ -1,0 +1,1 @@
+"""Copies of stores with every text in them replaced."""

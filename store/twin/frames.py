@@ -1,0 +1,283 @@
+"""Rewrite the frames of a log with all text replaced, damaged ones and the bytes between frames included.
+
+Every number that says where something is stays, and so does every fault: a checksum that was wrong is as wrong as
+before, and what was no frame becomes none.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable
+
+from rmqctl.formats import properties as names
+from rmqctl.formats.checksums import (
+    CRC_MASK,
+    PROPERTY_CRC_SIZE,
+    body_crc,
+    frame_crc,
+    parse_property_crc,
+    property_crc_text,
+)
+from rmqctl.formats.compression import compress, decompress, is_plain
+from rmqctl.formats.errors import CorruptError, UnsupportedError
+from rmqctl.formats.layouts import (
+    BATCH_ITEM_HEAD,
+    BATCH_ITEM_PROPERTIES_LENGTH,
+    BLANK_MAGIC,
+    FRAME_HEADS,
+    MESSAGE_MAGIC_V1,
+    MESSAGE_MAGIC_V2,
+    PROPERTIES_LENGTH,
+    TOPIC_LENGTH_V1,
+    TOPIC_LENGTH_V2,
+)
+from rmqctl.formats.message import MINIMUM_FRAME_SIZE, FrameDamage, FrameHead, decode_message, frame_head
+from rmqctl.store.twin.words import Words
+
+_MAGICS = re.compile(b"|".join(re.escape(one.to_bytes(4, "big")) for one in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2)))
+_SIZE_AND_MAGIC = 8
+_BEGUN = 11
+"""Bytes at the end of a piece that may be the size and magic code of a frame."""
+# names of properties that RocketMQ gives (MessageConst); those of users are replaced
+_OWN_PROPERTIES = frozenset(
+    b"""KEYS TAGS WAIT DELAY RETRY_TOPIC REAL_TOPIC REAL_QID TRAN_MSG PGROUP MIN_OFFSET MAX_OFFSET BUYER_ID
+    ORIGIN_MESSAGE_ID TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME MSG_REGION TRACE_ON UNIQ_KEY
+    EXTEND_UNIQ_INFO MAX_RECONSUME_TIMES CONSUME_START_TIME INNER_NUM INNER_BASE DUP_INFO CHECK_IMMUNITY_TIME_IN_SECONDS
+    TRAN_PREPARED_QUEUE_OFFSET __transactionId__ TRANSACTION_CHECK_TIMES INSTANCE_ID CORRELATION_ID REPLY_TO_CLIENT TTL
+    ARRIVE_TIME PUSH_REPLY_TIME CLUSTER MSG_TYPE POP_CK POP_CK_OFFSET 1ST_POP_TIME __SHARDINGKEY FORWARD_QUEUE_ID
+    REDIRECT INNER_MULTI_DISPATCH INNER_MULTI_QUEUE_OFFSET TRACE_CONTEXT TIMER_DELAY_SEC TIMER_DELIVER_MS
+    TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_OUT_MS TIMER_DEL_UNIQKEY TIMER_DELAY_LEVEL TIMER_DELAY_MS
+    CRC32 __CRC32# DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID ORIGIN_GROUP TRANS_OFFSET TIMER_ROLL_LABEL
+    __BORNHOST BORN_TIMESTAMP __PRIORITY__ ORIGIN_QUEUE_ID""".split()
+)
+# texts by meaning, even where they are digits
+_TEXTS = frozenset(b"KEYS TAGS UNIQ_KEY REAL_TOPIC RETRY_TOPIC PGROUP ORIGIN_GROUP BUYER_ID __SHARDINGKEY".split())
+_PLAIN = re.compile(rb"[-+0-9., ]*|true|false|null")
+_SHORT = 64  # bytes of a body that compressing may make no shorter
+_REVIVE = b"rmq_sys_REVIVE_LOG_"
+_OPERATIONS = (b"RMQ_SYS_TRANS_OP_HALF_TOPIC", b"RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC")
+_OFFSETS = re.compile(rb"[0-9,]*")
+_JSON_VALUE = re.compile(rb'(:\s*")((?:[^"\\]|\\.)*)(")|("(?:[^"\\]|\\.)*"\s*(?=:))|([^"]+)|(")', re.DOTALL)
+
+
+def rewrite_span(words: Words, data: bytes, *, is_last: bool) -> bytes:
+    """Return the twin of the beginning of `data`, which a log has at one place: of a frame, zeros or what is neither.
+
+    A frame that fits into its file must be in `data` as a whole. `is_last`: the file ends with `data`.
+    """
+    zeros = len(data) - len(data.lstrip(b"\0"))
+    if zeros == len(data):
+        return data if is_last else data[:-_BEGUN]
+    if zeros > _SIZE_AND_MAGIC * 2:
+        return data[: zeros - 3]  # a size begins with up to three zeros
+    head = frame_head(data)
+    if head is not None and head.is_message and MINIMUM_FRAME_SIZE <= head.total_size <= len(data):
+        frame = data[: head.total_size]
+        try:
+            decode_message(frame, 0, len(frame), None, check_crc=False, unsigned=True)
+        except FrameDamage:
+            pass
+        else:
+            return rewrite_frame(words, frame)
+    found = _MAGICS.search(data, _SIZE_AND_MAGIC + 1)
+    end = found.start() - 4 if found is not None else len(data) if is_last else max(len(data) - _BEGUN, _SIZE_AND_MAGIC)
+    return _rewrite_damaged(words, data[:end])
+
+
+def _rewrite_damaged(words: Words, data: bytes) -> bytes:
+    magic = int.from_bytes(data[4:_SIZE_AND_MAGIC], "big")
+    if magic in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2):
+        return rewrite_frame(words, data)
+    if magic == BLANK_MAGIC:
+        return data[:_SIZE_AND_MAGIC] + words.noise(data[_SIZE_AND_MAGIC:])
+    kept = 4 if data[:2] == b"\0\0" else 0  # the size of a frame whose magic code is damaged
+    return data[:kept] + words.noise(data[kept:])
+
+
+def rewrite_frame(words: Words, data: bytes) -> bytes:
+    """Return the twin of a frame, whole or damaged: of the bytes from its start to its end or to the next frame."""
+    head = frame_head(data)
+    if head is None:
+        return data[:_SIZE_AND_MAGIC] + words.noise(data[_SIZE_AND_MAGIC:])
+    out = bytearray(data)
+    layout = FRAME_HEADS[head.sys_flag >> 4 & 3]
+    for field, ip in (("born_host_ip", head.born_host_ip), ("store_host_ip", head.store_host_ip)):
+        at = layout.offset(field)
+        out[at : at + len(ip)] = words.ip(ip)
+    body_end = head.size + head.body_length
+    length = TOPIC_LENGTH_V2 if head.magic_code == MESSAGE_MAGIC_V2 else TOPIC_LENGTH_V1
+    topic_at = body_end + length.size
+    if head.body_length < 0 or topic_at > len(data):
+        out[head.size :] = words.noise(data[head.size :])
+        return bytes(out)
+    topic_end = topic_at + int.from_bytes(data[body_end:topic_at], "big")
+    properties_at = topic_end + PROPERTIES_LENGTH.size
+    properties_end = properties_at + int.from_bytes(data[topic_end:properties_at], "big")
+    topic, stored = data[topic_at:topic_end], data[properties_at:properties_end]
+    body = data[head.size : body_end]
+    new_body = _rewrite_body(words, body, topic, stored, head)
+    out[head.size : body_end] = new_body
+    out[topic_at:topic_end] = words.text(topic)
+    out[properties_at:properties_end] = rewrite_properties(words, stored, topic)
+    out[properties_end:] = words.noise(data[properties_end:])
+    if head.body_crc and body:  # 0 is what some producers leave
+        crc = (head.body_crc ^ body_crc(body) ^ body_crc(new_body)) & 0xFFFFFFFF
+        at = layout.offset("body_crc")
+        out[at : at + 4] = crc.to_bytes(4, "big")
+    expected = parse_property_crc(stored[-PROPERTY_CRC_SIZE:])
+    if expected is not None and expected >= 0:
+        end = properties_end - PROPERTY_CRC_SIZE
+        crc = expected ^ frame_crc(data[:end]) ^ frame_crc(out[:end])
+        out[end:properties_end] = property_crc_text(crc & CRC_MASK)
+    return bytes(out)
+
+
+def rewrite_properties(words: Words, stored: bytes, topic: bytes) -> bytes:
+    """Return the twin of stored properties of a message of `topic`."""
+    keeps_tags = topic.startswith(_REVIVE) or topic in _OPERATIONS or b"REAL_TOPIC\x01" + _REVIVE in stored
+    segments = stored.split(names.PROPERTY_SEPARATOR)
+    return names.PROPERTY_SEPARATOR.join(_rewrite_property(words, one, keeps_tags=keeps_tags) for one in segments)
+
+
+def _rewrite_property(words: Words, segment: bytes, *, keeps_tags: bool) -> bytes:
+    name, separator, value = segment.partition(names.NAME_SEPARATOR)
+    if not separator:
+        return words.text(segment)
+    if name == b"TAGS" and keeps_tags:
+        return segment
+    if name == names.CRC32.encode():
+        is_whole = value.isdigit() and len(segment) == PROPERTY_CRC_SIZE - 1
+        return segment if is_whole else name + separator + words.text(value)
+    if name not in _OWN_PROPERTIES:
+        return words.text(name) + separator + words.text(value)
+    if name not in _TEXTS:
+        # fields of a receipt handle, of which only names are text
+        return name + separator + b" ".join(_plain_or_text(words, one) for one in value.split(b" "))
+    return name + separator + words.text(value)
+
+
+def _plain_or_text(words: Words, value: bytes) -> bytes:
+    return value if _PLAIN.fullmatch(value) else words.text(value)
+
+
+def _rewrite_body(words: Words, body: bytes, topic: bytes, stored: bytes, head: FrameHead) -> bytes:
+    if topic in _OPERATIONS and _OFFSETS.fullmatch(body):
+        return body
+    if topic.startswith(_REVIVE) or b"REAL_TOPIC\x01" + _REVIVE in stored:
+        return _rewrite_json(words, body)
+    kind = names.compression_type(head.sys_flag)
+    if kind is not None:
+        return _rewrite_compressed(words, body, kind)
+    if names.is_inner_batch(head.sys_flag):
+        return _rewrite_items(words, body, topic)
+    return words.body(body)
+
+
+def _rewrite_json(words: Words, body: bytes) -> bytes:
+    """Return the twin of a record of POP: values that are text are replaced."""
+
+    def replaced(match: re.Match[bytes]) -> bytes:
+        if match[1] is not None:
+            return match[1] + words.text(match[2]) + match[3]
+        if match[5] is not None:
+            return match[5] if _JSON_REST.fullmatch(match[5]) else words.text(match[5])
+        return match[0]
+
+    return _JSON_VALUE.sub(replaced, body)
+
+
+_JSON_REST = re.compile(rb"[-+0-9eE.,:{}\[\]\s]*(?:(?:true|false|null)[-+0-9eE.,:{}\[\]\s]*)*")
+
+
+def _rewrite_items(words: Words, body: bytes, topic: bytes) -> bytes:
+    """Return the twin of a batch: of each message in it, or of the bytes where they are no batch."""
+    out, at = bytearray(), 0
+    while at < len(body):
+        if len(body) - at < BATCH_ITEM_HEAD.size:
+            break
+        size, _, _, _, length = BATCH_ITEM_HEAD.unpack_from(body, at)
+        start = at + BATCH_ITEM_HEAD.size
+        properties_at = start + length + BATCH_ITEM_PROPERTIES_LENGTH.size
+        if length < 0 or not properties_at <= at + size <= len(body):
+            break
+        out += body[at:start] + words.body(body[start : start + length]) + body[start + length : properties_at]
+        out += rewrite_properties(words, body[properties_at : at + size], topic)
+        at += size
+    return bytes(out) + words.noise(body[at:])
+
+
+def _rewrite_compressed(words: Words, body: bytes, kind: int) -> bytes:
+    """Return a compressed body of the same size that can be unpacked if `body` can; what comes out is shorter."""
+    try:
+        plain = decompress(body, kind)
+    except (CorruptError, UnsupportedError):
+        pass
+    else:
+        short = compress(words.body(plain), kind) if len(plain) < _SHORT else b""
+        return short if len(short) == len(body) else _PACKERS[kind](words, body)
+    # whether it begins like a compressed stream is what a check reports
+    other = words.body(body)
+    if is_plain(other) == is_plain(body):
+        return other
+    kept = 4 if not is_plain(body) else 0
+    return body[:kept] + (b"\x7f" + other[1:] if kept == 0 else other[kept:])
+
+
+def _stored_zlib(words: Words, body: bytes) -> bytes:
+    """Return a zlib stream of `len(body)` bytes: uncompressed blocks, and empty ones where a few bytes are left."""
+    room = len(body) - 2 - 4
+    blocks, plain = bytearray(), bytearray()
+    while room:
+        count = min(0xFFFF, room - 5)
+        if 0 < room - 5 - count < 5:
+            count -= 5
+        if count < 0:
+            return words.noise(body)
+        block = words.body(body[len(plain) : len(plain) + count])
+        room -= 5 + count
+        blocks += bytes((room == 0,)) + count.to_bytes(2, "little") + (count ^ 0xFFFF).to_bytes(2, "little") + block
+        plain += block
+    return b"\x78\x01" + bytes(blocks) + zlib.adler32(plain).to_bytes(4, "big")
+
+
+def _stored_lz4(words: Words, body: bytes) -> bytes:
+    """Return an LZ4 frame of `len(body)` bytes with uncompressed blocks of at most 64 KiB."""
+    head = bytes.fromhex("04224d18604082")  # blocks of 64 KiB that depend on none before; the last byte checks the rest
+    return _blocks(words, body, head, 4, 1 << 16, lambda count, _last: (count | 1 << 31).to_bytes(4, "little"), 4)
+
+
+def _stored_zstd(words: Words, body: bytes) -> bytes:
+    """Return a ZSTD frame of `len(body)` bytes with raw blocks of at most 64 KiB."""
+    head = bytes.fromhex("28b52ffd") + b"\x00" + b"\x38"
+    return _blocks(words, body, head, 3, 1 << 16, lambda count, last: (count << 3 | last).to_bytes(3, "little"), 0)
+
+
+def _blocks(
+    words: Words,
+    body: bytes,
+    head: bytes,
+    block_head: int,
+    largest: int,
+    head_of: Callable[[int, bool], bytes],
+    tail: int,
+) -> bytes:
+    room, out = len(body) - len(head) - tail, bytearray(head)
+    while room:
+        count = min(largest, room - block_head)
+        if 0 < room - block_head - count <= block_head:
+            count -= block_head + 1
+        if count < 0:
+            return words.noise(body)
+        block = words.body(body[len(out) : len(out) + count])
+        room -= block_head + count
+        out += head_of(count, room == 0) + block
+    return bytes(out) + bytes(tail)
+
+
+_PACKERS: dict[int, Callable[[Words, bytes], bytes]] = {
+    names.COMPRESSION_ZLIB_LEGACY: _stored_zlib,
+    names.COMPRESSION_ZLIB: _stored_zlib,
+    names.COMPRESSION_LZ4: _stored_lz4,
+    names.COMPRESSION_ZSTD: _stored_zstd,
+}

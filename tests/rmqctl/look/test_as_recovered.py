@@ -1,0 +1,52 @@
+"""`--as-recovered`: a verb on a store that crashed or lost its queues answers as on a copy that was recovered."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.goldens import GoldenStore, broker_conf, tree_state, truth
+from tests.rmqctl.looking import run
+
+
+def questions(name: str) -> list[list[object]]:
+    row = next(row for row in reversed(truth(name).messages) if row["topic"] == "OrderTopic")
+    key = row["properties"]["UNIQ_KEY"]
+    return [
+        ["cat", "--order", "queue"],
+        ["query", "-k", key, "-t", row["topic"]],
+        ["query", "-t", row["topic"], "-q", row["queueId"], "-o", row["queueOffset"]],
+        ["where", key],
+        ["groups"],
+        ["ls", "--queues"],
+        ["stats", "--by", "topic"],
+        ["sql", "select topic, queue_id, count(*) n, max(queue_offset) m from consumequeue group by all order by all"],
+    ]
+
+
+@pytest.mark.parametrize("name", ["crash", "cq-lost", "torn-zero", "v55-cq-garbage"])
+def test_verbs_answer_as_on_a_recovered_copy(golden_store: GoldenStore, name: str) -> None:
+    store, copy = golden_store(name), golden_store(name)
+    before = tree_state(store)
+    conf = broker_conf(name, store.parent)
+    assert run("recover", "-s", copy, "-c", conf).code == 0
+    for question in questions("clean"):
+        shown = run(*question, "-s", store, "-c", conf, "--as-recovered", "--json")
+        wanted = run(*question, "-s", copy, "-c", conf, "--json")
+        assert (shown.code, shown.out) == (wanted.code, wanted.out.replace(str(copy), str(store))), question
+        assert "the store is unchanged" in shown.err
+    assert tree_state(store) == before
+
+
+def test_errors_name_the_store_and_not_the_temporary_folder(golden_store: GoldenStore) -> None:
+    store = golden_store("crash")
+    for question in (["groups"], ["groups", "--json"], ["cat", "--order", "queue", "-t", "OrderTopic", "-q", "99"]):
+        shown = run(*question, "-s", store, "--as-recovered")
+        assert shown.code == 1
+        assert "rmqctl-view-" not in shown.out + shown.err, question
+    assert f"{store}/config/consumerOffset.json" in run("groups", "-s", store, "--as-recovered").err
+
+
+def test_what_would_not_see_the_temporary_folder_or_its_end_is_refused(golden_store: GoldenStore) -> None:
+    store = golden_store("crash")
+    assert run("sql", "-s", store, "--as-recovered", "--master", "spark://h:7077", "select 1").code == 2
+    assert run("cat", "-s", store, "--as-recovered", "--follow").code == 2

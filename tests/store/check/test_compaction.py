@@ -1,0 +1,97 @@
+"""Copies of compacted topics: sound ones are called sound, and a lost copy is told apart from a lost message."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.formats.layouts import BATCH_CONSUMEQUEUE_UNIT
+from tests.goldens import GoldenStore
+from tests.rmqctl.looking import run
+
+_UNIT = BATCH_CONSUMEQUEUE_UNIT.size
+
+
+@pytest.fixture
+def store(golden_store: GoldenStore) -> Path:
+    return golden_store("compaction")
+
+
+def _found(store: Path) -> dict[str, dict[str, Any]]:
+    return {row["code"]: row for row in run("check", "-s", store, "--json").objects if "-CMP-" in row.get("code", "")}
+
+
+def _file(store: Path, kind: str) -> Path:
+    return store / "compaction" / kind / "CompactTopic" / "0" / f"{0:020d}"
+
+
+def _put(path: Path, at: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+
+
+def test_what_rocketmq_left_is_sound(store: Path) -> None:
+    assert _found(store) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "at", "data"),
+    [
+        ("compactionLog", 89, b"\xff\xff"),
+        ("compactionLog", 20, b"\x7f"),
+        ("compactionLog", 28, b"\x7f"),
+        ("compactionCq", 0, b"\x7f" + b"\xff" * 6 + b"\xf0"),
+        ("compactionCq", 11, b"\x01"),
+        ("compactionCq", 5 * _UNIT + 30, b"\x7f"),
+    ],
+)
+def test_a_flipped_byte_is_found_and_the_message_is_in_the_commitlog(
+    store: Path, kind: str, at: int, data: bytes
+) -> None:
+    _put(_file(store, kind), at, data)
+    row = _found(store)["RMQ-CMP-002"]
+    assert (row["severity"], row["topic"], row["queue_id"]) == ("error", "CompactTopic", 0)
+    # a unit whose own queue offset is wrong names a message that never was
+    assert row["data_lost"] is (kind == "compactionCq" and at > _UNIT)
+
+
+def test_without_the_commitlog_the_message_is_lost(store: Path) -> None:
+    _put(_file(store, "compactionLog"), 89, b"\xff\xff")
+    place = 20 * BATCH_CONSUMEQUEUE_UNIT.unpack_from(_file(store, "compactionCq").read_bytes(), 0)[4]
+    files = sorted((store / "consumequeue" / "CompactTopic" / "0").iterdir())
+    file = next(file for file in reversed(files) if int(file.name) <= place)
+    _put(file, place - int(file.name), bytes(20))
+    assert _found(store)["RMQ-CMP-002"]["data_lost"] is True
+
+
+def test_files_that_do_not_fit_and_leftovers_are_named(store: Path) -> None:
+    path = _file(store, "compactionLog")
+    path.with_name(f"{path.name}.delete").write_bytes(b"")
+    assert "cut off" in _found(store)["RMQ-CMP-001"]["message"]
+    _file(store, "compactionCq").unlink()
+    assert "RMQ-CMP-001" in _found(store)
+
+
+def test_messages_that_the_copy_lacks_are_counted(store: Path) -> None:
+    path = max(_file(store, "compactionCq").parent.iterdir())
+    units = path.read_bytes()
+    written = next(n for n in range(len(units) // _UNIT) if not int.from_bytes(units[n * _UNIT + 8 :][:4], "big"))
+    _put(path, (written - 4) * _UNIT, bytes(4 * _UNIT))
+    (store / "compaction" / "position-checkpoint").unlink(missing_ok=True)
+    assert _found(store)["RMQ-CMP-003"]["messages"] == 4
+
+
+def test_a_queue_that_has_no_copy_is_named(store: Path) -> None:
+    for kind in ("compactionLog", "compactionCq"):
+        shutil.rmtree(store / "compaction" / kind)
+    entry = {"topicName": "CompactTopic", "attributes": {"cleanup.policy": "COMPACTION"}}
+    (store / "config").mkdir(exist_ok=True)
+    (store / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": {"CompactTopic": entry}}))
+    assert _found(store)["RMQ-CMP-003"]["messages"] > 4
+    (store / "config" / "topics.json").write_text("{", encoding="ascii")
+    assert "RMQ-CMP-003" not in _found(store)

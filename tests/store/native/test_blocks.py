@@ -1,0 +1,106 @@
+"""Blocks of RocksDB: compiled, plain, and as they are taken apart entry by entry."""
+
+from __future__ import annotations
+
+from array import array
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT, ROCKSDB_QUEUE_UNIT
+from rmqctl.store.rocksdb.coding import MalformedError
+from rmqctl.store.rocksdb.table import PUT, block_pairs
+from tests.store.native.forms import compiled_form, plain_form
+
+PREFIX, SLOTS, FIRST = b"\0\0\0\1\1T\1\0\0\0\0\1", 8, 4
+_ENTRY = st.tuples(
+    st.sampled_from([PREFIX, b"\0\0\0\1\1T\1\0\0\0\1\1", b"a" * 200]),
+    st.integers(-1, 15),
+    st.integers(0, (1 << 56) - 1),
+    st.sampled_from([PUT, PUT, PUT, 0, 7]),
+    st.integers(0, 1 << 40),
+)
+
+
+def _varint(value: int) -> bytes:
+    found = bytearray()
+    while value >= 0x80:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*found, value])
+
+
+def _block(pairs: list[tuple[bytes, bytes]]) -> bytes:
+    """The entries of a block, without restart points."""
+    found, last = b"", b""
+    for key, value in pairs:
+        shared = next((at for at, pair in enumerate(zip(last, key, strict=False)) if pair[0] != pair[1]), 0)
+        found += _varint(shared) + _varint(len(key) - shared) + _varint(len(value)) + key[shared:] + value
+        last = key
+    return found
+
+
+def _pairs(entries: list[tuple[bytes, int, int, int, int]]) -> list[tuple[bytes, bytes]]:
+    found = []
+    for prefix, slot, sequence, kind, physical in sorted(entries, key=lambda one: (one[0], one[1], -one[2])):
+        key = prefix + slot.to_bytes(8, "big", signed=True) + (sequence << 8 | kind).to_bytes(8, "little")
+        found.append((key, ROCKSDB_QUEUE_UNIT.struct.pack(physical, 1, 2, 3) if kind == PUT else b""))
+    return found
+
+
+@given(st.lists(st.lists(_ENTRY, max_size=12), max_size=3))
+def test_of_each_slot_the_newest_entry_counts(blocks: list[list[tuple[bytes, int, int, int, int]]]) -> None:
+    newest: dict[int, tuple[int, bytes]] = {}
+    for _, slot, sequence, kind, physical in (one for block in blocks for one in block if one[0] == PREFIX):
+        if sequence > newest.get(slot, (-1, b""))[0]:
+            newest[slot] = sequence, CONSUMEQUEUE_UNIT.struct.pack(*((physical, 1, 2) if kind == PUT else (0, 0, 0)))
+    empty = bytes(CONSUMEQUEUE_UNIT.size)
+    expected = b"".join(newest.get(slot, (0, empty))[1] for slot in range(FIRST, FIRST + SLOTS))
+    for form in (plain_form("units"), compiled_form("units")):
+        units, sequences = bytearray(len(expected)), array("q", (-1,)) * SLOTS
+        for block in (_block(_pairs(entries)) for entries in blocks):
+            assert form.is_well_formed(block, len(block), array("q", (0, 0, 0)))
+            places = (PREFIX, FIRST, units, sequences, bytearray(form.LARGEST_KEY), array("q", (0, 0, 0)))
+            assert form.place_slots(block, len(block), *places)
+        assert bytes(units) == expected
+
+
+@given(st.lists(_ENTRY, min_size=1, max_size=5), st.data())
+def test_what_is_no_entry_is_left_to_plain_code(
+    entries: list[tuple[bytes, int, int, int, int]], data: st.DataObject
+) -> None:
+    block = bytearray(_block(_pairs(entries)))
+    for at in data.draw(st.lists(st.integers(0, len(block) - 1), max_size=3)):
+        block[at] = data.draw(st.integers(0, 255))
+    del block[data.draw(st.integers(0, len(block))) :]
+    try:
+        is_good = bool([*block_pairs(bytes(block) + bytes(4))]) or not block
+    except MalformedError:
+        is_good = False
+    answers = []
+    for form in (plain_form("units"), compiled_form("units")):
+        units, key = bytearray(SLOTS * CONSUMEQUEUE_UNIT.size), bytearray(form.LARGEST_KEY)
+        places = (PREFIX, FIRST, units, array("q", (-1,)) * SLOTS, key, array("q", (0, 0, 0)))
+        answers.append(
+            (
+                form.is_well_formed(block, len(block), array("q", (0, 0, 0))),
+                form.place_slots(block, len(block), *places),
+                bytes(units),
+            )
+        )
+    assert answers[0] == answers[1]
+    # a length of more than five bytes is well-formed all the same
+    assert is_good or not answers[0][0]
+    assert answers[0][0] or not answers[0][1]
+
+
+def test_what_is_no_unit_is_left_to_plain_code() -> None:
+    (good,) = _pairs([(PREFIX, FIRST, 1, PUT, 9)])
+    for key, value in ((good[0], good[1][:-1]), (PREFIX + b"x" + good[0][len(PREFIX) :], good[1])):
+        block = _block([(key, value)])
+        for form in (plain_form("units"), compiled_form("units")):
+            units, scratch = bytearray(SLOTS * CONSUMEQUEUE_UNIT.size), bytearray(form.LARGEST_KEY)
+            assert form.is_well_formed(block, len(block), array("q", (0, 0, 0)))
+            assert not form.place_slots(
+                block, len(block), PREFIX, FIRST, units, array("q", (-1,)) * SLOTS, scratch, array("q", (0, 0, 0))
+            )

@@ -1,0 +1,125 @@
+"""The newest message of each key of a compacted topic is the one that RocketMQ's log has last, wherever it is read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.output import outcome as exit_codes
+from rmqctl.store.read.compacted import COMPACTION, LOGS, POSITIONS, QUEUES
+from tests.goldens import LogGolden, log_golden, tree_state
+from tests.rmqctl.looking import run
+
+_TOPIC = "CompactTopic"
+_POSITIONS = {0: 260, 1: 259}
+
+
+@pytest.fixture(scope="module")
+def golden(tmp_path_factory: pytest.TempPathFactory) -> LogGolden:
+    return log_golden("v55-compacted", tmp_path_factory.mktemp("compacted"))
+
+
+@pytest.fixture
+def store(golden: LogGolden, tmp_path: Path) -> Path:
+    return golden.copied_to(tmp_path / "store")
+
+
+def expected(golden: LogGolden) -> dict[tuple[int, int], dict[str, Any]]:
+    """What the log says: the last message of each key, without deleted keys that a compaction has removed."""
+    newest: dict[tuple[int, str], dict[str, Any]] = {}
+    for row in golden.rows("msg"):
+        if row["topic"] == _TOPIC and row["properties"].get("KEYS"):
+            newest[row["queueId"], row["properties"]["KEYS"]] = row
+    return {
+        (row["queueId"], row["queueOffset"]): row
+        for row in newest.values()
+        if row["bodyLength"] or row["queueOffset"] > _POSITIONS[row["queueId"]]
+    }
+
+
+def _printed(store: Path, *options: object) -> dict[tuple[int, int], dict[str, Any]]:
+    done = run("cat", "-s", store, "-t", _TOPIC, "--compacted", "--json", *options)
+    return {(row["queue_id"], row["queue_offset"]): row for row in done.objects}
+
+
+def test_the_newest_of_each_key_is_the_one_of_the_log(golden: LogGolden) -> None:
+    before = tree_state(golden.store)
+    printed, wanted = _printed(golden.store), expected(golden)
+    assert list(printed) == sorted(wanted)
+    assert {place: row["msg_id"] for place, row in printed.items()} == {
+        place: row["msgId"] for place, row in wanted.items()
+    }
+    assert tree_state(golden.store) == before
+
+
+def test_what_the_commitlog_has_no_more_comes_from_the_copy(store: Path) -> None:
+    whole = _printed(store)
+    shutil.rmtree(store / "commitlog")
+    (store / "commitlog").mkdir()
+    alone = _printed(store)
+    assert {place: row["unique_key"] for place, row in alone.items()} == {
+        place: row["unique_key"] for place, row in whole.items()
+    }
+    assert {row["physical_offset"] for row in alone.values()} == {-1}
+
+
+def test_options_choose_among_the_newest(store: Path) -> None:
+    whole = list(_printed(store))
+    of_queue = [place for place in whole if place[0] == 1]
+    assert list(_printed(store, "-q", 1)) == of_queue
+    assert list(_printed(store, "-q", 1, "-n", 3)) == of_queue[:3]
+    assert list(_printed(store, "-q", 1, "-n", -3)) == of_queue[-3:]
+    assert len(_printed(store, "-k", "once1")) == 1
+    done = run("cat", "-s", store, "-t", _TOPIC, "--compacted", "--format-string", "%q-%o ")
+    assert done.out == "".join(f"{queue}-{offset} " for queue, offset in whole)
+
+
+def test_a_damaged_copy_is_reported_and_the_commitlog_has_the_message(store: Path) -> None:
+    whole = _printed(store)
+    path = store / COMPACTION / LOGS / _TOPIC / "0" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[95] ^= 0xFF
+    path.write_bytes(data)
+    done = run("cat", "-s", store, "-t", _TOPIC, "--compacted", "--json")
+    assert done.code == exit_codes.DAMAGE_OR_NOTHING
+    assert "message 0 of CompactTopic, queue 0" in done.err
+    assert "the commitlog has it" in done.err
+    assert _printed(store).keys() == whole.keys()
+
+
+def test_a_difference_that_no_crc_covers_is_found(store: Path) -> None:
+    path = store / COMPACTION / LOGS / _TOPIC / "0" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[16] ^= 1  # the flag
+    path.write_bytes(data)
+    found = [row for row in run("check", "-s", store, "--json").objects if row.get("code") == "RMQ-CMP-002"]
+    assert ["differs from the same message of the commitlog" in row["message"] for row in found] == [True]
+
+
+def test_a_topic_without_copies_and_impossible_options(store: Path) -> None:
+    for name in (POSITIONS, f"{POSITIONS}.bak"):
+        (store / COMPACTION / name).write_text("{")
+    done = run("cat", "-s", store, "-t", _TOPIC, "--compacted", "-n", 1)
+    assert (done.code, POSITIONS in done.err) == (exit_codes.DAMAGE_OR_NOTHING, True)
+    assert run("cat", "-s", store, "-t", "TopicTest", "--compacted").code == exit_codes.DAMAGE_OR_NOTHING
+    for options in (["--compacted"], ["-t", _TOPIC, "--compacted", "-f"], ["-t", _TOPIC, "--compacted", "-o", 1]):
+        assert run("cat", "-s", store, *options).code == exit_codes.USAGE
+
+
+def test_a_lost_copy_is_no_absence(store: Path) -> None:
+    entry = {"topicName": _TOPIC, "attributes": {"cleanup.policy": "COMPACTION"}}
+    (store / "config").mkdir(exist_ok=True)
+    (store / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": {_TOPIC: entry}}))
+    for kind in (LOGS, QUEUES):
+        shutil.rmtree(store / COMPACTION / kind / _TOPIC / "1")
+    done = run("cat", "-s", store, "-t", _TOPIC, "--compacted", "--json")
+    assert done.code != exit_codes.OK
+    assert "queue 1 lacks 262 messages" in done.err
+    shutil.rmtree(store / COMPACTION)
+    done = run("cat", "-s", store, "-t", _TOPIC, "--compacted")
+    assert done.code == exit_codes.DAMAGE_IN_THE_WAY
+    assert f"rmqctl rebuild --compacted -t {_TOPIC}" in done.err

@@ -1,0 +1,118 @@
+"""The twin of a store answers as the store does, and holds no text of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.formats.errors import RefusedError, UnsupportedError
+from rmqctl.store import MessageStore
+from rmqctl.store.answers.config_offsets import is_own_group
+from rmqctl.store.config.config import read_broker_conf
+from rmqctl.store.config.config_files import is_brokers_own
+from rmqctl.store.config.releases import VERSIONS
+from rmqctl.store.options import Events
+from rmqctl.store.twin.twin import make_twin
+from tests import expectations
+from tests.expectations import copy_of, expected
+from tests.goldens import GoldenStore, broker_conf, golden, tree_state
+
+_SHORTEST = 8
+_NUMBERS = re.compile(r"\b(?:physical_offset|queue_id|messages|bytes)=-?\d+")
+_RUN = re.compile(rb"[A-Za-z][A-Za-z0-9]{7,}|[0-9A-F]{20,}")
+# what a broker writes into every store: fields of its files, properties, topics and groups of its own
+_OWN = re.compile(
+    rb"[a-z]+(?:[A-Z][a-z]*)+|[A-Z_]+|\+?[a-z]+\.(?:type|policy)|topics|counter|timestamp|attributes|rmqctl.*|checkpoint|commitlog|(?:batch)?consumequeue|timer[a-z]+|compaction|position"
+)
+_REFUSED = {name for name in expectations.NAMES if "rocksdb" in name or name.startswith("pop-kv")}
+_REFUSED = (_REFUSED | {"multipath"}) - {"rocksdb-double"}
+_WITH_NAMES = ("topics", "groups", "sha256", "bytes_digest")
+
+
+def _numbers(value: Any) -> Any:
+    """Return the numbers in an answer, without texts, which may hold names, and the order that these give."""
+    if isinstance(value, dict):
+        return {key: _numbers(each) for key, each in value.items() if key not in _WITH_NAMES}
+    if isinstance(value, list):
+        return sorted((_numbers(each) for each in value), key=repr)
+    return _NUMBERS.findall(value) if isinstance(value, str) else value
+
+
+def _answers(store: Path) -> dict[str, Any]:
+    looked = {version: expectations._predict(store, version) for version in VERSIONS}
+    found = {"check": expectations._check(store), "predict": looked}
+    return found | {"recover": expectations._changed(store, "recover", expectations._recover_report)}
+
+
+def _blob(store: Path) -> bytes:
+    # the ids that a RocksDB without entries gives itself say nothing of the messages
+    files = [path for path in sorted(store.rglob("*")) if path.is_file() and "rocksdbstore" not in path.parts]
+    data = [path.read_bytes().replace(bytes(64), b"") for path in files]
+    return b"\n".join([*(path.relative_to(store).as_posix().encode() for path in files), *data])
+
+
+def _texts(store: Path) -> set[bytes]:
+    """Return topics, keys, properties and bodies of a store."""
+    found: set[bytes] = set()
+    with MessageStore.open(store) as opened:
+        for message in opened.messages(events=Events(damage=lambda _: None)):
+            properties = message.properties()
+            values = [value for name, value in properties.items() if name not in ("TAGS",) or len(value) > 4]
+            found |= {value.encode() for value in (message.topic, *values)} | {message.body}
+    for path in (store / "config").glob("*.json"):
+        found |= {name.encode() for name in re.findall(r'"([^"]+)"', path.read_text("utf-8", "replace"))}
+    return found
+
+
+def _is_own(text: bytes) -> bool:
+    parts = [part.removeprefix("%RETRY%") for part in text.decode("utf-8", "replace").split("@")]
+    is_names = all(is_brokers_own(part) or is_own_group(part) for part in parts)
+    return is_names or bool(_OWN.fullmatch(text)) or not re.search(rb"[A-Za-z]", text)
+
+
+@pytest.mark.parametrize("name", [name for name in expectations.NAMES if name not in _REFUSED])
+def test_a_twin_answers_the_same_and_holds_no_text(name: str, tmp_path: Path) -> None:
+    store = copy_of(name, tmp_path / "of")
+    before, twin = tree_state(store), tmp_path / "twin"
+    with MessageStore.open(store) as opened:
+        make_twin(opened.files, twin)
+    assert tree_state(store) == before
+    sizes = [sorted((size, time) for size, time, _ in state.values()) for state in (before, tree_state(twin))]
+    assert sizes[0] == sizes[1] or (store / "rocksdbstore").exists()
+    blob = _blob(twin)
+    kept = [text for text in _texts(store) if len(text) >= _SHORTEST and not _is_own(text) and text in blob]
+    assert kept == []
+    runs = {run for run in _RUN.findall(_blob(store)) if not _is_own(run)} & set(_RUN.findall(blob))
+    assert runs == set()
+    known = {part: expected(name)[part] for part in ("check", "predict", "recover")}
+    assert _numbers(_answers(twin)) == _numbers(known)
+
+
+@pytest.mark.parametrize("name", sorted(_REFUSED))
+def test_what_cannot_be_rewritten_is_refused_with_the_reason(name: str, tmp_path: Path) -> None:
+    """A multipath store without its broker.conf has folders that are not known."""
+    with MessageStore.open(copy_of(name, tmp_path / "of")) as opened, pytest.raises(UnsupportedError) as refused:
+        make_twin(opened.files, tmp_path / "twin")
+    assert "RocksDB" in refused.value.message or name == "multipath"
+    assert [path.name for path in tmp_path.iterdir()] == ["of"]
+
+
+def test_a_log_of_several_folders_keeps_them(tmp_path: Path) -> None:
+    store = golden("multipath", tmp_path)
+    config = read_broker_conf(broker_conf("multipath", tmp_path))
+    with MessageStore.open(store, config=config) as opened:
+        make_twin(opened.files, tmp_path / "twin")
+        log = [path.relative_to(store).as_posix() for path in opened.files.layout.commitlog]
+        sizes = {path.start_offset: path.size for path in opened.files.log.files}
+    found = {int(path.name): path.stat().st_size for part in log for path in (tmp_path / "twin" / part).iterdir()}
+    assert found == sizes
+
+
+def test_a_twin_replaces_nothing(golden_store: GoldenStore, tmp_path: Path) -> None:
+    with MessageStore.open(golden_store("clean")) as opened:
+        (tmp_path / "there").mkdir()
+        with pytest.raises(RefusedError, match="exists"):
+            make_twin(opened.files, tmp_path / "there")
