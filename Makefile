@@ -23,7 +23,7 @@ ON_A_DAY = $(BIN)/python -m tests.anyday.at_a_date $(PYTEST)
 ON_ANY_DAY = RMQCTL_CLOCK="$${RMQCTL_CLOCK:-any}" $(ON_A_DAY)
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev typing native wheels pyz deb sanitize demo test test-all test-ci test-any-day any-day coverage lint interop interop-ci bench docs schemas proof format clean
+.PHONY: help install dev typing native wheels binary pyz deb sanitize demo test test-all test-ci test-any-day any-day coverage lint interop interop-ci bench docs schemas proof format clean
 
 help:
 	@echo "make install   the environment in .venv, with .venv/bin/rmqctl"
@@ -32,6 +32,7 @@ help:
 	@echo "make native    compile store/native anew in place, after a change there"
 	@echo "make wheels    wheels for Linux on x86_64 and aarch64, in dist/; the package ziglang compiles for both"
 	@echo "make pyz       dist/rmqctl.pyz, one file for Python 3.11 to 3.14; make deb: a Debian package of the same"
+	@echo "make binary    dist/rmqctl-x86_64-linux: one file that brings its own Python and C library"
 	@echo "make sanitize  the tests of store/native with AddressSanitizer and UBSan, compiled beside the usual form"
 	@echo "make demo      write a store, kill the writer, then info, recover, query, cat, clean"
 	@echo "make test      the quick run: a sample of everything, in a few minutes, on a fixed day; it says what it leaves out"
@@ -103,8 +104,12 @@ wheels: install
 # for all these versions of Python on this kind of machine
 ONE_FILE_PYTHONS ?= 3.11 3.12 3.13 3.14
 
+# one file with its own Python, for every Linux on this kind of machine; SIGN=KEY signs checksums with gpg
+binary: install
+	$(BIN)/python docs/deploy/build.py $@ -o dist/rmqctl-$$(uname -m)-linux $(if $(SIGN),--sign $(SIGN)) $(ARGS)
+
 pyz deb: install
-	$(BIN)/python docs/deploy/build.py $@ -o dist/rmqctl.$@ $(ONE_FILE_PYTHONS:%=--python %) $(ARGS)
+	$(BIN)/python docs/deploy/build.py $@ -o dist/rmqctl.$@ $(ONE_FILE_PYTHONS:%=--python %) $(if $(SIGN),--sign $(SIGN)) $(ARGS)
 
 # Python's own allocator would hide what is read behind the end of an object
 sanitize: dev

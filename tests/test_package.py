@@ -288,6 +288,39 @@ def test_one_file_works_where_nothing_is_installed(wheel: Path, golden_store: Go
     assert list(tmp_path.glob(".*")) == []
 
 
+# whatever of the machine's own is loaded beside it would be one more thing to be missing elsewhere
+LOADED = """
+import numpy, duckdb, pyarrow.parquet, rmqctl.store.native as native
+assert native.is_compiled()
+print(*{line.split()[5] for line in open("/proc/self/maps") if ".so" in line}, sep="\\n")
+"""
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(sys.platform != "linux" or not shutil.which("ldd"), reason="it is made with ldd, on Linux")
+def test_one_file_brings_its_own_python(wheel: Path, golden_store: GoldenStore, tmp_path: Path) -> None:
+    made, root = tmp_path / "rmqctl-linux", tmp_path / "unpacked"
+    worked([sys.executable, ROOT / "docs/deploy/build.py", "binary", "-o", made, "--wheel", wheel, "--preset", "0"])
+    bill = json.loads(made.with_name("rmqctl-linux.cdx.json").read_text())
+    assert {"python", "libc.so.6", "numpy", "duckdb"} <= {one["name"] for one in bill["components"]}
+    bare = {"PATH": "/usr/bin:/bin", "RMQCTL_ROOT": str(root)}
+    store = golden_store("clean")
+    calls = ["doctor", "stats --json", "append -t T --body x", f"report -o {tmp_path}/report.html", "watch"]
+    for verb in calls:
+        assert worked([made, *verb.split(), "-s", store], env=bare, cwd=tmp_path).stdout
+    (unpacked,) = root.iterdir()
+    loaded = worked([unpacked / "bin/python3", "-c", LOADED], env=bare).stdout.splitlines()
+    assert [name for name in loaded if not name.startswith(str(root))] == []
+    assert (unpacked / "licences/python").exists()
+    # cut short on its way, as on a disk that became full
+    half = tmp_path / "half"
+    half.write_bytes(made.read_bytes()[: made.stat().st_size // 2])
+    half.chmod(0o755)
+    refused = run([half, "--help"], env=bare | {"RMQCTL_ROOT": str(tmp_path / "other")})
+    assert (refused.returncode, refused.stdout, "RMQCTL_ROOT=" in refused.stderr) == (6, "", True)
+    assert list((tmp_path / "other").iterdir()) == []
+
+
 @pytest.mark.thorough
 def test_an_unpacked_source_distribution_is_tested_like_a_clone(
     sources: Path, tools: Path, tmp_path_factory: pytest.TempPathFactory

@@ -1,7 +1,8 @@
-"""One file for any Python from 3.11 on, or a Debian package: `make pyz` and `make deb`.
+"""One file for any Python from 3.11 on, one with its own Python, or a Debian package: `make pyz`, `binary` and `deb`.
 
-Both hold the same folder of packages: the wheel, its base dependencies and the extra grpc. Modules in C of several
-Python versions lie in it side by side, because the version is a part of their names.
+pyz and deb hold the same folder of packages: the wheel, its base dependencies and the extra grpc. Modules in C of
+several Python versions lie in it side by side, because the version is a part of their names. What has its own Python
+(own_python.py) holds what more verbs need.
 """
 
 from __future__ import annotations
@@ -22,9 +23,13 @@ from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import Any
 
+import own_python
+
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "docs/deploy"
 EXTRAS = "grpc"
+# Spark needs Java, object stores and assistants 20 MB
+EXTRAS_OF_BINARY = "fast,grpc,report,sql,tui,watch"
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 PINNED = ["-c", str(ROOT / "constraints.txt")]
 SHIV = "shiv==1.0.8"
@@ -57,14 +62,14 @@ def made_at() -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def packages(folder: Path, wheel: Path | None, pythons: list[str]) -> None:
+def packages(folder: Path, wheel: Path | None, pythons: list[str], extras: str = EXTRAS) -> None:
     """Fill `folder` with rmqctl and what it needs, for this Python and for each version of `pythons` ("3.12")."""
     with tempfile.TemporaryDirectory() as scratch:
         if wheel is None:
             run(*PIP, "wheel", "--no-deps", "-w", scratch, str(ROOT))
             (wheel,) = Path(scratch).glob("*.whl")
         install = [*PIP, "install", "--no-compile", *PINNED]
-        run(*install, "--target", str(folder), f"{wheel}[{EXTRAS}]")
+        run(*install, "--target", str(folder), f"{wheel}[{extras}]")
         names = [path.name for path in folder.glob("*.dist-info") if not path.name.startswith("rmqctl-")]
         here = f"{sys.version_info.major}.{sys.version_info.minor}"
         for version in (one for one in pythons if one != here):
@@ -196,6 +201,21 @@ def deb(target: Path, wheel: Path | None, pythons: list[str]) -> dict[str, Any]:
         return bill_of_materials(site)
 
 
+def binary(target: Path, wheel: Path | None, preset: int) -> dict[str, Any]:
+    """Write `target`, which needs nothing but a shell, tar and gzip. Return its bill of materials."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch).resolve() / "rmqctl"
+        site = folder / "lib" / own_python.VERSION
+        packages(site, wheel, [], EXTRAS_OF_BINARY)
+        bill = bill_of_materials(site)
+        bill["components"] += own_python.licences(folder / "licences", own_python.fill(folder))
+        version = bill["metadata"]["component"]["version"]
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(own_python.packed(folder, version, int(made_at()), preset))
+        target.chmod(0o755)
+        return bill
+
+
 def control(tree: Path) -> str:
     """What dpkg asks of a package."""
     command = ["dpkg", "--print-architecture"]
@@ -221,18 +241,25 @@ def control(tree: Path) -> str:
 def main() -> None:
     """Build what was asked for, and write beside it its SHA-256 and what it is made of (CycloneDX)."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("form", choices=("pyz", "deb"))
+    parser.add_argument("form", choices=("pyz", "deb", "binary"))
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--wheel", type=Path, help="a wheel of rmqctl, else one is built")
     parser.add_argument("--python", action="append", default=[], metavar="3.12", help="versions beside this Python's")
+    parser.add_argument("--preset", type=int, default=9, help="how hard binary is compressed, 0 to 9")
+    parser.add_argument("--sign", metavar="KEY", help="sign the checksum with a key of gpg")
     given = parser.parse_args()
-    bill = {"pyz": pyz, "deb": deb}[given.form](given.output.resolve(), given.wheel, given.python)
+    target = given.output.resolve()
+    if given.form == "binary":
+        bill = binary(target, given.wheel, given.preset)
+    else:
+        bill = {"pyz": pyz, "deb": deb}[given.form](target, given.wheel, given.python)
     described = given.output.with_name(f"{given.output.name}.cdx.json")
     described.write_text(json.dumps(bill, indent=1) + "\n", encoding="utf-8")
     digest = hashlib.sha256(given.output.read_bytes()).hexdigest()
-    given.output.with_name(f"{given.output.name}.sha256").write_text(
-        f"{digest}  {given.output.name}\n", encoding="ascii"
-    )
+    checksum = given.output.with_name(f"{given.output.name}.sha256")
+    checksum.write_text(f"{digest}  {given.output.name}\n", encoding="ascii")
+    if given.sign:
+        run("gpg", "--batch", "--yes", "--armor", "--detach-sign", "--local-user", given.sign, checksum)
     print(f"{given.output}: {given.output.stat().st_size / 1e6:.1f} MB, SHA-256 {digest}")
 
 
