@@ -186,6 +186,34 @@ INDEX_ENTRY = Layout(
         ("previous_entry", "i", 16, 4),
     ),
 )
+TIERED_INDEX_HEADER = Layout(
+    "TIERED_INDEX_HEADER",
+    (
+        ("magic_code", "I", 0, 4),
+        ("begin_timestamp", "q", 4, 8),
+        ("end_timestamp", "q", 12, 8),
+        ("slot_count", "i", 20, 4),
+        ("item_count", "i", 24, 4),
+    ),
+)
+TIERED_INDEX_SLOT = Layout(
+    "TIERED_INDEX_SLOT",
+    (
+        ("position", "i", 0, 4),
+        ("size", "i", 4, 4),
+    ),
+)
+TIERED_INDEX_ITEM = Layout(
+    "TIERED_INDEX_ITEM",
+    (
+        ("key_hash", "i", 0, 4),
+        ("topic_id", "i", 4, 4),
+        ("queue_id", "i", 8, 4),
+        ("segment_offset", "q", 12, 8),
+        ("size", "i", 20, 4),
+        ("time_difference", "i", 24, 4),
+    ),
+)
 CHECKPOINT = Layout(
     "CHECKPOINT",
     (
@@ -388,6 +416,7 @@ MESSAGE_MAGIC_V1 = 0xDAA320A7
 MESSAGE_MAGIC_V2 = 0xDAA320AB
 BLANK_MAGIC = 0xCBD43194
 DLEDGER_MAGIC = 1
+TIERED_INDEX_MAGIC = 0xBCC50285
 CHECKPOINT_SIZE = 4096
 TIMER_CHECKPOINT_SIZE = 4096
 TIMER_WHEEL_SLOTS = 1209600

@@ -213,6 +213,33 @@ index_entry = Struct(
 )
 
 
+# The key index in tiered storage: header, slots, and the items of a slot together (IndexStoreFile).
+
+TIERED_INDEX_MAGIC = 0xBCC50285
+
+tiered_index_header = Struct(
+    "magic_code" / Int32ub * "0xBCC50285 (full); 0xBCC50289 while it is written",
+    "begin_timestamp" / Int64sb * "ms, when the index was begun",
+    "end_timestamp" / Int64sb * "ms, the greatest store time",
+    "slot_count" / Int32sb * "slots in use",
+    "item_count" / Int32sb * "items",
+)
+
+tiered_index_slot = Struct(
+    "position" / Int32sb * "byte of its first item in the segment",
+    "size" / Int32sb * "bytes of its items, 0 for none",
+)
+
+tiered_index_item = Struct(
+    "key_hash" / Int32sb * "absolute Java hash of topic#key",
+    "topic_id" / Int32sb * "number of the topic in topicMetadataTable",
+    "queue_id" / Int32sb * "queue of the topic",
+    "segment_offset" / Int64sb * "offset in the COMMIT_LOG of the queue",
+    "size" / Int32sb * "bytes of the frame",
+    "time_difference" / Int32sb * "seconds since the header's begin_timestamp, may be negative",
+)
+
+
 # The property string of a message and the frame checksum that can end it (docs/formats.md).
 
 # a name ends at 0x01, a value at 0x02; brokers of 4.9 to 5.1 leave out the very last 0x02

@@ -8,7 +8,7 @@ from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError, Unce
 from rmqctl.formats.hosts import is_message_id
 from rmqctl.opening import StoreLocation, log_bytes, open_store
 from rmqctl.output import outcome as exit_codes
-from rmqctl.store.options import Events
+from rmqctl.store.options import UNHEARD, Events
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,6 +57,10 @@ def find_and_show(store: StoreLocation, output: Output, wanted: Question) -> int
         try:
             return _found(reader, output, wanted)
         except (NotFoundError, UncertainError) as error:
+            copied = _in_tiered_storage(reader, wanted)
+            if copied:
+                output.talk("the commitlog does not have it: this is the copy in tiered storage")
+                return _show(output, copied[: wanted.limit or KEY_LIMIT], many=wanted.key is not None)
             lost = _in_lost_queue(reader, wanted) if isinstance(error, NotFoundError) else None
             raise lost or _in_unread_log(reader, wanted) or _with_nearest(reader, wanted, error) from None
         except CorruptError as error:
@@ -79,6 +83,30 @@ def _in_lost_queue(reader: StoreReader, wanted: Question) -> CorruptError | None
     if wanted.offset is not None and reader.files.queues.find(wanted.topic, wanted.queue_id or 0) is not None:
         return None
     return next(iter(_behind(reader, wanted.topic, wanted.queue_id)), None)
+
+
+def _in_tiered_storage(reader: StoreReader, wanted: Question) -> list[StoredMessage]:
+    """Return the messages with a key, or at a queue offset, that only tiered storage has."""
+    if wanted.topic is None or wanted.traces:
+        return []
+    from rmqctl.store.answers.unread import unread_queues
+    from rmqctl.store.read.filter import Criteria
+    from rmqctl.store.read.tiered import tiered_queues
+    from rmqctl.store.read.tiered_index import messages_with_key
+
+    queues = [one for one in unread_queues(reader.files, wanted.topic, wanted.queue_id) if one.copy.kind == "tiered"]
+    try:
+        if wanted.key is not None and queues:
+            criteria = Criteria(wanted.topic, None, wanted.tags, None, wanted.begin, wanted.end, grep=wanted.grep)
+            found = messages_with_key(reader.files, wanted.topic, wanted.key, UNHEARD)
+            return [message for message in found if criteria.matches(message)]
+        if wanted.offset is not None and any(one.holds(wanted.offset) for one in queues):
+            copies = tiered_queues(reader.files, wanted.topic, wanted.queue_id, UNHEARD)
+            at_offset = [copy.message(wanted.offset) for copy in copies]
+            return [one.message._replace(physical_offset=-1) for one in at_offset if one and one.message]
+    except (NotFoundError, CorruptError):
+        pass
+    return []
 
 
 def _in_unread_log(reader: StoreReader, wanted: Question) -> UncertainError | None:

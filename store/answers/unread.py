@@ -58,10 +58,11 @@ def unread_messages(files: StoreFiles, topic: str | None = None) -> Iterator[Unc
     tiered = [one for one in found if one.copy.kind == "tiered"]
     if tiered:
         count = counted(sum(min(one.until, one.copy.max_offset) - one.copy.min_offset for one in tiered), "message")
+        topics = sorted({one.copy.topic for one in tiered})
         yield UncertainError(
-            f"tiered storage holds {count} that the commitlog no longer has, and is not read yet",
+            f"tiered storage holds {count} that the commitlog no longer has",
             file=tiered[0].copy.folder,
-            hint="`rmqctl salvage FOLDER --to NEW` with the folder of tieredStoreFilePath shows them",
+            hint=f"`rmqctl cat --tiered -t {shlex.quote(topics[0])}` prints them before those of the store",
         )
 
 

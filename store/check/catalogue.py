@@ -28,6 +28,7 @@ FAMILIES: dict[str, str] = {
     "POP": "POP consumption",
     "RDB": "RocksDB databases",
     "CMP": "Copies of compacted topics",
+    "TIER": "Copies in tiered storage",
     "DLG": "DLedger logs",
     "EPO": "Epochs of a store under a controller",
 }

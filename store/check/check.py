@@ -14,8 +14,8 @@ from rmqctl.formats.errors import UnreadableError, UnsupportedError, UsageError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.notebook import as_html
 from rmqctl.store.check.catalogue import Finding, Severity
-from rmqctl.store.check.compaction import compaction_findings
 from rmqctl.store.check.config import ConfigFiles, OffsetCheck, QueueDoubts, account_findings
+from rmqctl.store.check.copies import compaction_findings, tiered_findings
 from rmqctl.store.check.cross import (
     SAVED_EVERY_S,
     CheckSummary,
@@ -178,6 +178,7 @@ class Pass:
             yield from self._guarded(dledger_findings(files, self._seen))
             if self._level is not Level.QUICK:
                 yield from self._guarded(compaction_findings(files, self._seen))
+                yield from self._guarded(tiered_findings(files, self._seen))
             give_back_memory()
             yield from self._guarded(timer_findings(files, self._seen, self._doubts))
             give_back_memory()

@@ -37,6 +37,7 @@ KEYS = (
     ConfigKey("storePathRootDir", READING, "the store where -s names none"),
     ConfigKey("storePathCommitLog", READING, "directories of the commitlog, separated by commas"),
     ConfigKey("readOnlyCommitLogStorePaths", READING, "further ones, which are read; writing and cleaning refuse them"),
+    ConfigKey("tieredStoreFilePath", READING, "folder of tiered storage, else the one in the store that looks like it"),
     ConfigKey("storeType", WRITING, "defaultRocksDB: queues and tables are read from RocksDB, and never written"),
     ConfigKey("mappedFileSizeCommitLog", READING, "size of files, else as they are"),
     ConfigKey("mappedFileSizeConsumeQueue", READING, "size of files, else as they are"),
@@ -327,6 +328,7 @@ class StoreConfig(NamedTuple):
     disk_space_warning_level_ratio: int = 90
     disk_space_clean_forcibly_ratio: int = 85
     logical_disk_space_clean_forcibly_threshold: float = 0.8
+    tiered_store_file_path: str | None = None
     dropped: frozenset[str] = frozenset()
     """Names of settings whose value in the broker.conf a broker drops, or does not start with."""
 

@@ -27,6 +27,9 @@ from rmqctl.formats.layouts import (
     INDEX_ENTRY,
     INDEX_HEADER,
     INDEX_SLOT,
+    TIERED_INDEX_HEADER,
+    TIERED_INDEX_ITEM,
+    TIERED_INDEX_SLOT,
     TIMER_CHECKPOINT,
     TIMER_LOG_UNIT,
     TIMER_WHEEL_SLOT,
@@ -137,6 +140,26 @@ def _slots(opened: Opened, begin: int, end: int, count: int) -> Iterator[DumpIte
                 item.position = (offset + place - INDEX_HEADER.size) // INDEX_SLOT.size
                 if not 0 < item.fields[0].value <= count:
                     item.damage = "the slot holds no entry's number"
+                yield item
+
+
+def _tiered_index_items(opened: Opened, at: int) -> Iterator[DumpItem]:
+    """Header, slots in use and items of an index in tiered storage. CorruptError where its head does not fit."""
+    from rmqctl.store.read.tiered_index import index_segment
+
+    head = opened.read(0, TIERED_INDEX_HEADER.size)
+    if at < TIERED_INDEX_HEADER.size:
+        yield explained("tiered index header", index.tiered_index_header, head, 0)
+    segment = index_segment(opened.path, opened.size, opened.descriptors)
+    kinds = (
+        ("tiered index slot", index.tiered_index_slot, TIERED_INDEX_SLOT.size, TIERED_INDEX_HEADER.size, segment.slots),
+        ("tiered index item", index.tiered_index_item, TIERED_INDEX_ITEM.size, segment.items_at, segment.items),
+    )
+    for name, schema, size, begin, count in kinds:
+        for number in range(max(0, (at - begin) // size), count):
+            item = explained(name, schema, opened.read(begin + number * size, size), begin + number * size)
+            item.position = number
+            if item.fields[-1].value or name == "tiered index item":
                 yield item
 
 
@@ -476,6 +499,7 @@ _READERS: dict[FileKind, Callable[[Opened, int], Iterator[DumpItem]]] = {
     FileKind.COMPACTION_QUEUE: _unit_items(
         BATCH_CONSUMEQUEUE_UNIT.size, consumequeue.batch_consumequeue_unit, "compacted unit"
     ),
+    FileKind.TIERED_INDEX: _tiered_index_items,
     FileKind.EPOCH: _text_items,
     FileKind.BROKER_IDENTITY: _text_items,
     FileKind.CONFIG: _config_items,

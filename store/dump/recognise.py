@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import itertools
 import os
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,6 +58,7 @@ class FileKind(enum.StrEnum):
     TIMER_CHECK = "timercheck"
     COMPACTION_LOG = "compactionlog"
     COMPACTION_QUEUE = "compactioncq"
+    TIERED_INDEX = "tieredindex"
     DLEDGER = "dledger"
     EPOCH = "epoch"
     BROKER_IDENTITY = "brokeridentity"
@@ -83,6 +85,7 @@ READABLE = frozenset(
         FileKind.DLEDGER,
         FileKind.COMPACTION_LOG,
         FileKind.COMPACTION_QUEUE,
+        FileKind.TIERED_INDEX,
         FileKind.EPOCH,
         FileKind.BROKER_IDENTITY,
     }
@@ -94,6 +97,7 @@ _DESCRIPTIONS = {
     FileKind.TIMER_CHECK: "the timer's checkpoint",
     FileKind.COMPACTION_LOG: "a log of a compacted topic",
     FileKind.COMPACTION_QUEUE: "a queue of a compacted topic",
+    FileKind.TIERED_INDEX: "a key index of tiered storage",
     FileKind.DLEDGER: "a file of a DLedger log",
     FileKind.TRANSACTION: "a transaction file of old brokers",
     FileKind.UNKNOWN: "no file of a store by its name or its content",
@@ -160,6 +164,8 @@ def _by_place(path: Path, commitlog: tuple[Path, ...]) -> FileKind | None:
         kind = _QUEUE_ROOTS.get(parts[-3])
         if kind is not None:
             return kind
+    if near in _TIERED and _SEGMENT.fullmatch(name):
+        return _TIERED[near]
     if is_offset and near in ("timerlog", "data"):
         in_dledger = len(parts) >= 2 and parts[-2].startswith("dledger")
         return FileKind.TIMER_LOG if near == "timerlog" else FileKind.DLEDGER if in_dledger else None
@@ -182,6 +188,12 @@ def _by_place(path: Path, commitlog: tuple[Path, ...]) -> FileKind | None:
     return _BY_NAME.get(name)
 
 
+_SEGMENT = re.compile(r"[0-9a-f]{8}[0-9]{20}")
+_TIERED = {
+    "COMMIT_LOG": FileKind.COMMITLOG,
+    "CONSUME_QUEUE": FileKind.CONSUMEQUEUE,
+    "INDEX": FileKind.TIERED_INDEX,
+}
 _QUEUE_ROOTS = {
     "consumequeue": FileKind.CONSUMEQUEUE,
     "consumequeue_ext": FileKind.CONSUMEQUEUE_EXT,

@@ -51,6 +51,15 @@ EXPECTED: dict[str, tuple[dict[str, int], int]] = {
     "BATCH_ITEM_HEAD": ({"item_size": 0, "magic_code": 4, "body_crc": 8, "flag": 12, "body_length": 16}, 20),
     "CONSUMEQUEUE_UNIT": ({"physical_offset": 0, "size": 8, "tags_code": 12}, 20),
     "CONSUMEQUEUE_EXT_UNIT_HEAD": ({"size": 0, "tags_code": 2, "store_timestamp": 10, "bit_map_size": 18}, 20),
+    "TIERED_INDEX_HEADER": (
+        {"magic_code": 0, "begin_timestamp": 4, "end_timestamp": 12, "slot_count": 20, "item_count": 24},
+        28,
+    ),
+    "TIERED_INDEX_SLOT": ({"position": 0, "size": 4}, 8),
+    "TIERED_INDEX_ITEM": (
+        {"key_hash": 0, "topic_id": 4, "queue_id": 8, "segment_offset": 12, "size": 20, "time_difference": 24},
+        28,
+    ),
     "DLEDGER_ENTRY_HEAD": (
         {
             "magic_code": 0,

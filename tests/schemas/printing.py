@@ -147,6 +147,12 @@ def printed_by_features(folder: Path) -> Iterator[tuple[str, list[Any]]]:
     yield from _values("acl", ["acl", "-s", unpacked("v55-auth", folder / "users"), "--json"])
     dledger = log_golden("v55-dledger", folder / "logs").store
     yield from _values("info", ["info", "-s", dledger, "--json"])
+    tiered = log_golden("v55-tiered", folder / "tiered").store
+    yield from _values("ls-tiered", ["ls", "--tiered", "-s", tiered, "--json"])
+    shutil.rmtree(tiered / "consumequeue" / "a")
+    for path in tiered.glob("tiered/*/golden/a/0/COMMIT_LOG/*"):
+        path.write_bytes(bytes(path.stat().st_size))
+    yield from _values("ls-tiered", ["ls", "--tiered", "-s", tiered, "--json"])
 
 
 def _values(schema: str, command: list[object]) -> Iterator[tuple[str, list[Any]]]:

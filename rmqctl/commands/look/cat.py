@@ -46,6 +46,7 @@ Examples:
   rmqctl cat -s /data/store --columns topic,queue_id,queue_offset,store_time,keys --format csv
   rmqctl cat -s /data/store -t Orders --format-string '%t[%q]@%o %k %s\\n'
   rmqctl cat -s /data/store -t Prices --compacted  the newest message of each key
+  rmqctl cat -s /data/store -t Orders --tiered     from its beginning in tiered storage
   rmqctl cat -s old --json --stored-bodies | rmqctl append -s new --from - --as-stored
 
 \b
@@ -84,6 +85,11 @@ it with exit code 0."""
     is_flag=True,
     help="Of a compacted topic: the newest message of each key, from its compaction log.",
 )
+@click.option(
+    "--tiered",
+    is_flag=True,
+    help="Of one topic, queue by queue: first what only tiered storage has (tieredStoreFilePath, see -c).",
+)
 @columns_option
 @click.option("--format-string", metavar="TEXT", help="Print each message by a kcat-style template.")
 @click.option(
@@ -106,6 +112,7 @@ def cat(
     *,
     follow: bool,
     compacted: bool,
+    tiered: bool,
     stored_bodies: bool,
     traces: bool,
 ) -> int:
@@ -115,7 +122,7 @@ def cat(
     records of trace messages in words.
 
     With --compacted, each queue's keys are those of its compaction log, which consumers of such a topic are given. An
-    empty body deletes its key. Physical offset -1: the commitlog no longer has the message.
+    empty body deletes its key. Physical offset -1: the commitlog no longer has the message, as with --tiered.
     """
     from rmqctl.messages.json import column_list, known_columns
     from rmqctl.messages.listing import FormatString, Listing
@@ -135,9 +142,16 @@ def cat(
     damage = ToldDamage(output)
     if compacted and (selection.criteria.topic is None or selection.begin or selection.end is not None or follow):
         raise click.UsageError("--compacted takes one topic (-t), and neither -o, --to nor --follow")
+    if tiered and (selection.criteria.topic is None or follow or compacted):
+        raise click.UsageError("--tiered takes one topic (-t), and neither --compacted nor --follow")
     with open_store(store) as opened:
         if compacted:
             return _compacted(opened, selection, limit, listing, template, damage)
+        if tiered:
+            from rmqctl.store.read.tiered import joined_messages
+
+            found = joined_messages(opened.reader, selection, Events(damage=damage))
+            return _from_copies(found, selection, limit, listing, template, damage)
         if follow:
             _follow(opened, selection, limit, listing, template, damage)
             return _exit_code(damage)
@@ -167,7 +181,6 @@ def _compacted(
     damage: ToldDamage,
 ) -> int:
     """Print the newest message of each key of a compacted topic."""
-    from rmqctl.messages.listing import in_batches, print_formatted, print_messages
     from rmqctl.store.read.compacted import newest_messages
 
     events, criteria = Events(damage=damage), selection.criteria
@@ -182,15 +195,30 @@ def _compacted(
                 deleted += not message.body
                 yield message
 
-    found = matching()
+    code = _from_copies(matching(), selection, limit, listing, template, damage)
+    if deleted:
+        listing.output.talk(f"the key of {counted(deleted, 'message')} without a body is deleted")
+    return code
+
+
+def _from_copies(
+    found: Iterator[StoredMessage],
+    selection: Selection,
+    limit: int | None,
+    listing: Listing,
+    template: FormatString | None,
+    damage: ToldDamage,
+) -> int:
+    """Print messages that other files than the commitlog have, too."""
+    from rmqctl.messages.listing import in_batches, print_formatted, print_messages
+
+    events = Events(damage=damage)
     wanted = iter(deque(found, -limit)) if limit is not None and limit < 0 else itertools.islice(found, limit)
     if template is not None:
         count = print_formatted(listing.output, template, in_batches(wanted), events)
     else:
         count = print_messages(listing, wanted, events)
-    report_unsearched(criteria, damage)
-    if deleted:
-        listing.output.talk(f"the key of {counted(deleted, 'message')} without a body is deleted")
+    report_unsearched(selection.criteria, damage)
     if not count:
         matched = NotFoundError("no message matched")
         raise hidden_by_damage(max(damage.count, 1), matched) if damage.count or damage.is_uncertain else matched

@@ -34,6 +34,8 @@ _TOPIC_COLUMNS = ("topic", "queues", "messages", "bytes", *_TIMES)
 _QUEUE_COLUMNS = ("topic", "queue_id", "min_offset", "max_offset", "messages", "bytes", *_TIMES)
 # what a narrow terminal goes without, first first
 _DROPPABLE = ("detail", "on_disk_bytes", "last_offset", "min_offset", "first_store_timestamp", _OVER_TIME)
+_TIERED_OFFSETS = ("tiered_min_offset", "tiered_max_offset", "min_offset", "max_offset", "in_neither")
+_TIERED_COLUMNS = ("topic", "queue_id", *_TIERED_OFFSETS, "segments", "bytes", "first_store_timestamp")
 _FILE_COLUMNS = ("kind", "path", "size", "on_disk_bytes", "first_offset", "last_offset", "detail")
 
 
@@ -42,6 +44,7 @@ _FILE_COLUMNS = ("kind", "path", "size", "on_disk_bytes", "first_offset", "last_
 Examples:
   rmqctl ls -s /data/store                     topics
   rmqctl ls -s /data/store --queues -t Orders  queues of one topic
+  rmqctl ls -s /data/store --tiered            what tiered storage has of each queue
   rmqctl ls -s /data/store --files --json"""
 )
 @store_options
@@ -49,6 +52,7 @@ Examples:
 @click.option("--topics", "what", flag_value="topics", default="topics", help="Topics with their sums (the default).")
 @click.option("--queues", "what", flag_value="queues", help="Queues with their offsets.")
 @click.option("--files", "what", flag_value="files", help="Every file, by what it is.")
+@click.option("--tiered", "what", flag_value="tiered", help="Queues in tiered storage, and what is in neither.")
 @topic_option
 @queue_option
 @output_options
@@ -69,6 +73,11 @@ def ls(store: StoreLocation, output: Output, what: str, topic: str | None, queue
         what = "queues"
     damage = ToldDamage(output)
     with open_store(store) as opened:
+        if what == "tiered":
+            from rmqctl.store.read.tiered import tiered_rows
+
+            rows = tiered_rows(opened.files, topic, queue_id, Events(damage=damage))
+            return _shown(output, damage, _TIERED_COLUMNS, rows, "tiered storage has no such queue")
         if what != "files":
             _tell_unread(opened, topic, damage, of_queues=what == "queues")
         if what == "files":

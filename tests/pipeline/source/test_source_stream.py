@@ -198,7 +198,7 @@ def test_a_growing_log_is_read_once_across_a_restart(spark: SparkSession, writer
     assert 20 < len(half) < len(writer.offsets)
 
 
-def _wait_for(condition: Callable[[], bool], seconds: float = 300) -> None:
+def _wait_for(condition: Callable[[], bool], seconds: float = 500) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

@@ -24,7 +24,8 @@ OFFERED = set(
     """a action all at b begin behind boundary broker by compacted content due end explain fail-fast files filter from
     full
     group history id ids key limit map max-duration no-duplicates no-orphans no-system-topics offset order pop queue
-    queues quick severity store subset tag to topic topics tz undelivered verb words scan summary""".split()
+    queues quick severity store subset tag to topic topics tz undelivered verb words scan summary
+    tiered""".split()
 )
 CHANGING = {"append", "recover", "rebuild", "clean", "repair", "purge", "truncate", "undo", "resume", "salvage", "twin"}
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.layouts import BATCH_CONSUMEQUEUE_UNIT
-from tests.goldens import GoldenStore
+from tests.goldens import GoldenStore, log_golden
 from tests.rmqctl.looking import run
 
 _UNIT = BATCH_CONSUMEQUEUE_UNIT.size
@@ -95,3 +95,74 @@ def test_a_queue_that_has_no_copy_is_named(store: Path) -> None:
     assert _found(store)["RMQ-CMP-003"]["messages"] > 4
     (store / "config" / "topics.json").write_text("{", encoding="ascii")
     assert "RMQ-CMP-003" not in _found(store)
+
+
+@pytest.fixture
+def tiered(tmp_path: Path) -> Path:
+    return log_golden("v55-tiered", tmp_path).store
+
+
+def _segment(store: Path, topic: str, kind: str, base: int = 0) -> Path:
+    (path,) = store.glob(f"tiered/*/golden/{topic}/0/{kind}/*{base:020d}")
+    return path
+
+
+def _tiered(store: Path) -> dict[str, dict[str, Any]]:
+    return {row["code"]: row for row in run("check", "-s", store, "--json").objects if "-TIER-" in row.get("code", "")}
+
+
+def test_what_rocketmq_copied_is_sound(tiered: Path) -> None:
+    assert _tiered(tiered) == {}
+
+
+def test_a_damaged_copy_is_told_from_a_lost_message(tiered: Path) -> None:
+    _put(_segment(tiered, "%DLQ%GroupA", "COMMIT_LOG"), 90, b"\xff")
+    row = _tiered(tiered)["RMQ-TIER-002"]
+    assert (row["topic"], row["queue_id"], row["data_lost"]) == ("%DLQ%GroupA", 0, False)
+    (tiered / "commitlog" / f"{0:020d}").write_bytes(bytes(1 << 18))
+    assert _tiered(tiered)["RMQ-TIER-002"]["data_lost"] is True
+
+
+@pytest.mark.parametrize("base", [0, 65335])
+def test_a_segment_that_is_gone(tiered: Path, base: int) -> None:
+    _segment(tiered, "%DLQ%GroupA", "COMMIT_LOG", base).unlink()
+    found = _tiered(tiered)
+    assert ("is not there" in found["RMQ-TIER-001"]["message"], found["RMQ-TIER-002"]["data_lost"]) == (True, False)
+
+
+def test_a_whole_folder_that_is_gone(tiered: Path, tmp_path: Path) -> None:
+    config = tmp_path / "broker.conf"
+    config.write_text(f"tieredStoreFilePath={tmp_path}/unmounted\n")
+    rows = run("check", "-s", tiered, "-c", config, "--json").objects
+    assert [row["file"] for row in rows if row.get("code") == "RMQ-TIER-001"] == [f"{tmp_path}/unmounted"]
+
+
+def test_a_message_that_is_another_one(tiered: Path) -> None:
+    """The flag of a message is under no checksum."""
+    _put(_segment(tiered, "a", "COMMIT_LOG"), 16, b"\x55\x55")
+    assert set(_tiered(tiered)) == {"RMQ-TIER-003"}
+
+
+def test_bytes_that_no_one_reads(tiered: Path) -> None:
+    log = _segment(tiered, "a", "COMMIT_LOG")
+    log.with_name(f"{'0' * 8}{1 << 20:020d}").write_bytes(b"x")
+    with _segment(tiered, "topic-with-dash", "COMMIT_LOG").open("ab") as file:
+        file.write(bytes(10))
+    rows = [row for row in run("check", "-s", tiered, "--json").objects if row.get("code") == "RMQ-TIER-004"]
+    assert {row["topic"]: row["severity"] for row in rows} == {"a": "notice", "topic-with-dash": "notice"}
+
+
+def test_a_hole_between_copy_and_store(tiered: Path) -> None:
+    lines = [json.dumps({"topic": "a", "body": "x" * 3000 + str(n)}) for n in range(150)]
+    (tiered.parent / "more").write_text("\n".join(lines))
+    assert run("append", "-s", tiered, "--from", tiered.parent / "more").code == 0
+    (tiered / "commitlog" / f"{0:020d}").unlink()
+    row = _tiered(tiered)["RMQ-TIER-005"]
+    assert (row["severity"], row["topic"], row["queue_id"]) == ("warning", "a", 0)
+    assert row["messages"] == run("ls", "-s", tiered, "--tiered", "-t", "a", "--json").objects[0]["in_neither"] > 0
+
+
+def test_a_table_that_is_gone(tiered: Path) -> None:
+    for name in ("tieredStoreMetadata.json", "tieredStoreMetadata.json.bak"):
+        (tiered / "config" / name).unlink()
+    assert set(_tiered(tiered)) == {"RMQ-TIER-006"}

@@ -1,0 +1,106 @@
+"""The key index in tiered storage: the items of a key lead to frames in the logs of queues (IndexStoreFile)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqctl.formats.checksums import key_hash
+from rmqctl.formats.errors import CorruptError
+from rmqctl.formats.layouts import TIERED_INDEX_HEADER, TIERED_INDEX_ITEM, TIERED_INDEX_MAGIC, TIERED_INDEX_SLOT
+from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.properties import KEYS, UNIQUE_KEY
+from rmqctl.store.files.reading import Descriptors, listed, status_of
+from rmqctl.store.options import Events
+from rmqctl.store.read.tiered import INDEX, SEGMENT, brokers_of, segment_table, tiered_folder, tiered_queues
+from rmqctl.store.store_files import StoreFiles
+
+INDEX_TOPIC = "rmq_sys_INDEX"
+
+
+class IndexSegment(NamedTuple):
+    """An uploaded index file: its number of slots follows from its length and its number of items."""
+
+    path: Path
+    slots: int
+    items: int
+
+    @property
+    def items_at(self) -> int:
+        """The byte of the first item."""
+        return TIERED_INDEX_HEADER.size + self.slots * TIERED_INDEX_SLOT.size
+
+
+def index_segment(path: Path, size: int, descriptors: Descriptors) -> IndexSegment:
+    """Return what the head of a segment of `size` bytes says. CorruptError where it fits no number of slots."""
+    head = descriptors.read(path, 0, TIERED_INDEX_HEADER.size) if size >= TIERED_INDEX_HEADER.size else b""
+    if len(head) < TIERED_INDEX_HEADER.size:
+        raise CorruptError(f"has {size} bytes, which is less than the head of an index", file=path)
+    magic, _, _, _, items = TIERED_INDEX_HEADER.unpack_from(head, 0)
+    room = size - TIERED_INDEX_HEADER.size - items * TIERED_INDEX_ITEM.size
+    if magic & 0xFFFFFFFF != TIERED_INDEX_MAGIC or items < 0 or room < 0 or room % TIERED_INDEX_SLOT.size:
+        raise CorruptError(f"its head fits no index of {size} bytes", file=path)
+    return IndexSegment(path, room // TIERED_INDEX_SLOT.size, items)
+
+
+def index_segments(files: StoreFiles, events: Events) -> Iterator[IndexSegment]:
+    """Yield the segments of the key index, those that do not fit are reported. UnreadableError."""
+    folder = tiered_folder(files)
+    if folder is None:
+        return
+    try:
+        table = segment_table(files)
+    except CorruptError:
+        table = None
+    for broker in brokers_of(folder, table):
+        of_index = broker / INDEX_TOPIC / "0" / INDEX
+        for name in listed(of_index):
+            status = status_of(of_index / name) if SEGMENT.fullmatch(name) else None
+            if status is not None:
+                try:
+                    yield index_segment(of_index / name, status.st_size, files.descriptors)
+                except CorruptError as error:
+                    events.damaged(error)
+
+
+def messages_with_key(files: StoreFiles, topic: str, key: str, events: Events) -> list[StoredMessage]:
+    """Return the messages of a topic with a key or unique key, as far as the index in tiered storage leads to them.
+
+    Oldest first; their physical offset is -1. Items that lead to no good message are reported. Errors as for
+    `tiered_queues`.
+    """
+    wanted = key_hash(topic, key)
+    places = {
+        (queue_id, offset, size)
+        for segment in index_segments(files, events)
+        for found, queue_id, offset, size in _items(files, segment, wanted)
+        if found == wanted
+    }
+    queues = {one.queue_id: one for one in tiered_queues(files, topic, None, events)} if places else {}
+    messages = []
+    for queue_id, offset, size in sorted(places):
+        # another topic may have the same hash
+        message, problem = queues[queue_id].decoded(offset, size) if queue_id in queues else (None, "")
+        if problem:
+            events.damaged(CorruptError(f"an index item leads to {offset}: {problem}", file=queues[queue_id].folder))
+        if message is not None and message.topic == topic:
+            properties = message.properties()
+            if key in (properties.get(UNIQUE_KEY), *properties.get(KEYS, "").split(" ")):
+                messages.append(message._replace(physical_offset=-1))
+    return sorted(messages, key=lambda message: message.store_timestamp)
+
+
+def _items(files: StoreFiles, segment: IndexSegment, wanted: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield hash, queue id, offset and size of the items of a slot."""
+    if not segment.slots:
+        return
+    at = TIERED_INDEX_HEADER.size + wanted % segment.slots * TIERED_INDEX_SLOT.size
+    position, size = TIERED_INDEX_SLOT.unpack_from(files.descriptors.read(segment.path, at, TIERED_INDEX_SLOT.size), 0)
+    end = segment.items_at + segment.items * TIERED_INDEX_ITEM.size
+    if size <= 0 or position < segment.items_at or position + size > end:
+        return
+    data = files.descriptors.read(segment.path, position, size)
+    for place in range(0, len(data) - TIERED_INDEX_ITEM.size + 1, TIERED_INDEX_ITEM.size):
+        found, _, queue_id, offset, length, _ = TIERED_INDEX_ITEM.unpack_from(data, place)
+        yield found, queue_id, offset, length
