@@ -8,7 +8,7 @@ from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError, Unce
 from rmqctl.formats.hosts import is_message_id
 from rmqctl.opening import StoreLocation, log_bytes, open_store
 from rmqctl.output import outcome as exit_codes
-from rmqctl.store.options import UNHEARD, Events
+from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,26 +87,14 @@ def _in_lost_queue(reader: StoreReader, wanted: Question) -> CorruptError | None
 
 def _in_tiered_storage(reader: StoreReader, wanted: Question) -> list[StoredMessage]:
     """Return the messages with a key, or at a queue offset, that only tiered storage has."""
-    if wanted.topic is None or wanted.traces:
+    if wanted.topic is None or wanted.traces or (wanted.key is None and wanted.offset is None):
         return []
-    from rmqctl.store.answers.unread import unread_queues
+    from rmqctl.store.answers.unread import tiered_messages
     from rmqctl.store.read.filter import Criteria
-    from rmqctl.store.read.tiered import tiered_queues
-    from rmqctl.store.read.tiered_index import messages_with_key
 
-    queues = [one for one in unread_queues(reader.files, wanted.topic, wanted.queue_id) if one.copy.kind == "tiered"]
-    try:
-        if wanted.key is not None and queues:
-            criteria = Criteria(wanted.topic, None, wanted.tags, None, wanted.begin, wanted.end, grep=wanted.grep)
-            found = messages_with_key(reader.files, wanted.topic, wanted.key, UNHEARD)
-            return [message for message in found if criteria.matches(message)]
-        if wanted.offset is not None and any(one.holds(wanted.offset) for one in queues):
-            copies = tiered_queues(reader.files, wanted.topic, wanted.queue_id, UNHEARD)
-            at_offset = [copy.message(wanted.offset) for copy in copies]
-            return [one.message._replace(physical_offset=-1) for one in at_offset if one and one.message]
-    except (NotFoundError, CorruptError):
-        pass
-    return []
+    found = tiered_messages(reader.files, wanted.topic, wanted.queue_id, queue_offset=wanted.offset, key=wanted.key)
+    criteria = Criteria(wanted.topic, None, wanted.tags, None, wanted.begin, wanted.end, grep=wanted.grep)
+    return [message for message in found if criteria.matches(message)]
 
 
 def _in_unread_log(reader: StoreReader, wanted: Question) -> UncertainError | None:

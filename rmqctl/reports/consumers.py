@@ -65,7 +65,8 @@ def tell_whereabouts(output: Output, found: Sequence[Whereabouts], damaged: int,
                 output.text(line)
     else:
         output.rows(_COLUMNS, map(whereabouts_json, found))
-    is_there = any(one.msg_id is not None for one in found)
+    # of a copy in tiered storage the offset id is not known
+    is_there = any(one.msg_id is not None or one.state is Verdict.STORED for one in found)
     is_unknown = is_uncertain and any(one.state is Verdict.UNKNOWN for one in found)
     if not is_there and (damaged or is_unknown):
         return exit_codes.DAMAGE_IN_THE_WAY

@@ -6,8 +6,10 @@ import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rmqctl.formats.errors import CorruptError, UncertainError, counted
+from rmqctl.formats.errors import CorruptError, NotFoundError, UncertainError, counted
+from rmqctl.formats.message import StoredMessage
 from rmqctl.store.files.layout import is_safe_topic
+from rmqctl.store.options import UNHEARD
 from rmqctl.store.store_files import StoreFiles, UnreadCopy, unread_copies
 
 
@@ -64,6 +66,32 @@ def unread_messages(files: StoreFiles, topic: str | None = None) -> Iterator[Unc
             file=tiered[0].copy.folder,
             hint=f"`rmqctl cat --tiered -t {shlex.quote(topics[0])}` prints them before those of the store",
         )
+
+
+def tiered_messages(
+    files: StoreFiles, topic: str | None, queue_id: int | None = None, *, queue_offset: int | None = None,
+    key: str | None = None,
+) -> list[StoredMessage]:  # fmt: skip
+    """Return the messages at a queue offset, or with a key, that tiered storage has and the commitlog may not have any
+    more; their physical offset is -1. Nothing of a copy that cannot be read: `check` reports it."""
+    queues = [one for one in unread_queues(files, topic, queue_id) if one.copy.kind == "tiered"]
+    if queue_offset is not None:
+        queues = [one for one in queues if one.holds(queue_offset)]
+    if not queues:
+        return []
+    from rmqctl.store.read.tiered import tiered_queues
+    from rmqctl.store.read.tiered_index import messages_with_key
+
+    topics = sorted({one.copy.topic for one in queues})
+    try:
+        if key is not None:
+            return [found for name in topics for found in messages_with_key(files, name, key, UNHEARD)]
+        if queue_offset is not None and topic is not None:
+            at_offset = [copy.message(queue_offset) for copy in tiered_queues(files, topic, queue_id, UNHEARD)]
+            return [one.message._replace(physical_offset=-1) for one in at_offset if one and one.message]
+    except (NotFoundError, CorruptError):
+        pass
+    return []
 
 
 def compacted(files: StoreFiles, topic: str, messages: int) -> UncertainError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -48,7 +49,7 @@ from rmqctl.store.answers.steps import (
     step_at,
 )
 from rmqctl.store.answers.undispatched import GIVEN_UP_TOPIC, HALF_TOPIC, undispatched
-from rmqctl.store.answers.unread import unread_messages, unread_queues
+from rmqctl.store.answers.unread import tiered_messages, unread_messages, unread_queues
 from rmqctl.store.log.walk import overflowed_at
 from rmqctl.store.options import Events
 from rmqctl.store.pop.records import RETRY_PREFIX
@@ -377,7 +378,7 @@ class _Search:
             if lost is not None:
                 self._reader.events.damaged(lost)
             if named.message is None and any(one.holds(place.queue_offset) for one in unread):
-                yield self._in_unread_log(place.topic)
+                yield from self._in_unread_log(place.topic, place)
                 return
         elif self._question.kind != "key":
             named = by_offset(self._reader, words[0])
@@ -393,13 +394,13 @@ class _Search:
         if copies.messages:
             yield from self._of_key(words[0], copies)
         elif named is not None and not isinstance(named.error, CorruptError) and self._is_unread():
-            yield self._in_unread_log(None)
+            yield from self._in_unread_log(None)
         elif named is not None:
             if named.error is not None and named.error.hint is not None:
                 self._reader.events.noted(named.error.hint)
             yield self._teller.unread(self._asked, named, self._question.groups)
         else:
-            yield self._nothing(copies)
+            yield from self._nothing(copies)
 
     def _copies(self, key: str, also: set[str]) -> QueryResult:
         topics = self._also | also | ({self._question.topic} if self._question.topic else set())
@@ -451,15 +452,35 @@ class _Search:
         """Return whether a log that is not read may hold what a key or an offset names."""
         return len(self._question.words) == 1 and bool(unread_queues(self._reader.files, self._question.topic))
 
-    def _in_unread_log(self, topic: str | None) -> Whereabouts:
-        """Say that a log which is not read may hold the message: it is neither expired nor absent."""
+    def _in_unread_log(self, topic: str | None, place: Place | None = None) -> Iterator[Whereabouts]:
+        """Tell of a message that tiered storage has; else that a log which is not read may hold it: it is neither
+        expired nor absent."""
+        if place is not None:
+            copied = tiered_messages(self._reader.files, topic, place.queue_id, queue_offset=place.queue_offset)
+        else:
+            copied = tiered_messages(self._reader.files, topic, key=self._question.words[0])
+        for message in copied[: self._question.limit]:
+            yield self._in_tiered_storage(BY_KEY if place is None else BY_PLACE, message)
+        if copied:
+            return
         errors = [*unread_messages(self._reader.files, topic)]
         for error in errors:
             self._reader.events.damaged(error)
         said = "; ".join(error.message for error in errors)
-        return self._absent(f"It is not in the commitlog, but {said}", Verdict.UNKNOWN)
+        yield self._absent(f"It is not in the commitlog, but {said}", Verdict.UNKNOWN)
 
-    def _nothing(self, copies: QueryResult) -> Whereabouts:
+    def _in_tiered_storage(self, how: str, message: StoredMessage) -> Whereabouts:
+        place = f"-t {shlex.quote(message.topic)} -q {message.queue_id} -o {message.queue_offset}"
+        said = f"It is in tiered storage alone: `rmqctl query {place}` prints it"
+        properties = message.properties()
+        return Whereabouts(
+            self._asked, how, Verdict.STORED, f"{said}.", message.topic, message.queue_id, message.queue_offset,
+            unique_key=properties.get(names.UNIQUE_KEY), keys=properties.get(names.KEYS),
+            tags=properties.get(names.TAGS), store_timestamp=message.store_timestamp,
+            evidence=(Step(Stage.STORED, str(Verdict.STORED), said, message.topic, message.queue_id),),
+        )  # fmt: skip
+
+    def _nothing(self, copies: QueryResult) -> Iterator[Whereabouts]:
         """What is known of a key that no message has: whether one may be damaged, or have expired."""
         for error in copies.damaged:
             self._reader.events.damaged(error)
@@ -468,29 +489,35 @@ class _Search:
                 lookup(self._reader.files, offset)
             except CorruptError as error:
                 said = f"an index entry with its hash leads to physical offset {offset}, where {error.message}"
-                return self._absent(f"It cannot be read: {said}", Verdict.DAMAGED, offset)
+                yield self._absent(f"It cannot be read: {said}", Verdict.DAMAGED, offset)
+                return
             except NotFoundError:
                 continue
         if self._is_unread() and not copies.damaged:
-            return self._in_unread_log(self._question.topic)
+            yield from self._in_unread_log(self._question.topic)
+            return
         if copies.removed:
             entries = counted(copies.removed, "index entry has", "index entries have")
-            return self._absent(
+            yield self._absent(
                 f"It has expired: {entries} its hash and lead before the log's beginning", Verdict.EXPIRED
             )
+            return
         if copies.damaged:
             places = counted(len(copies.damaged), "damaged place")
-            return self._absent(f"No readable message has it, and {places} may hide it", Verdict.UNKNOWN)
+            yield self._absent(f"No readable message has it, and {places} may hide it", Verdict.UNKNOWN)
+            return
         log = self._reader.files.log
         if log.min_offset > 0:
             first = self._first_time()
             since = f"the log begins at physical offset {log.min_offset}{first}"
-            return self._absent(f"No message has it; {since}, and earlier messages have expired", Verdict.UNKNOWN)
+            yield self._absent(f"No message has it; {since}, and earlier messages have expired", Verdict.UNKNOWN)
+            return
         if log.problems:
             said = f"No message has it, but files of the log are missing or broken, such as {log.problems[0].path}"
-            return self._absent(said, Verdict.UNKNOWN)
+            yield self._absent(said, Verdict.UNKNOWN)
+            return
         searched = "the whole log was searched" if copies.is_whole else "the index covers the log from its beginning"
-        return self._absent(f"No message has it: {searched}, so it was never stored here")
+        yield self._absent(f"No message has it: {searched}, so it was never stored here")
 
     def _first_time(self) -> str:
         time = store_time_at(self._reader.files.log, self._reader.files.log.min_offset)

@@ -120,6 +120,11 @@ def test_a_message_of_the_copy_is_found(golden: LogGolden, expired: Path) -> Non
         assert (found.code, "tiered storage" in found.err) == (0, True)
         assert row["queueOffset"] in {one["queue_offset"] for one in found.objects}
         assert {one["physical_offset"] for one in found.objects} == {-1}
+    for words in (("TopicTest", row["queueId"], row["queueOffset"]), (row["properties"]["UNIQ_KEY"],)):
+        (told,) = run("where", "-s", expired, *words, "--json").objects
+        assert (told["state"], told["queue_offset"]) == ("stored", row["queueOffset"])
+        assert "tiered storage" in told["sentence"]
+        assert run("where", "-s", expired, *words).code == 0
     assert run("query", "-s", expired, "-t", "TopicTest", "-q", 1, "-o", 12).code == exit_codes.DAMAGE_OR_NOTHING
 
 
