@@ -241,6 +241,10 @@ def tiered_queues(
     if folder is None:
         hint = "name the broker.conf with tieredStoreFilePath by -c"
         raise NotFoundError("no folder of tiered storage is known", file=files.layout.root, hint=hint)
+    if not is_directory(folder):
+        raise UnreadableError(
+            "the folder of tieredStoreFilePath is not there", file=folder, hint="mount it, or correct -c"
+        )
     try:
         table = segment_table(files)
     except CorruptError as error:

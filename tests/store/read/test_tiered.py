@@ -26,6 +26,7 @@ from rmqctl.store.read.tiered_index import messages_with_key
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import LogGolden, log_golden, tree_state
 from tests.rmqctl.looking import run
+from tests.store.remote.served import served
 
 Queue = tuple[str, int]
 
@@ -157,6 +158,28 @@ def test_the_folder_is_where_the_setting_says(expired: Path, tmp_path: Path) -> 
     config = tmp_path / "broker.conf"
     config.write_text(f"tieredStoreFilePath={elsewhere}\n")
     assert len(run(*asked, "-c", config).objects) == 6
+
+
+def test_the_folder_may_be_on_a_server(expired: Path, tmp_path: Path) -> None:
+    wanted = run("cat", "-s", expired, "-t", "TopicTest", "--tiered", "--json").out
+    folder = tmp_path / "bucket"
+    shutil.move(expired / "tiered", folder)
+    config = tmp_path / "broker.conf"
+    with served(folder) as (server, _):
+        config.write_text(f"tieredStoreFilePath={server.address}\n")
+        asked = ("-s", expired, "-c", config)
+        assert run("cat", *asked, "-t", "TopicTest", "--tiered", "--json").out == wanted
+        found = run("check", *asked, "--json").objects
+        assert {row["code"] for row in found if "-TIER-" in row.get("code", "")} == {"RMQ-TIER-005"}
+        assert server.bytes_read > 0
+
+
+def test_a_folder_that_is_not_there_is_no_absence(expired: Path, tmp_path: Path) -> None:
+    config = tmp_path / "broker.conf"
+    config.write_text(f"tieredStoreFilePath={tmp_path}/unmounted\n")
+    for asked in (("cat", "-t", "TopicTest", "--tiered"), ("ls", "--tiered")):
+        done = run(asked[0], "-s", expired, "-c", config, *asked[1:])
+        assert (done.code, f"{tmp_path}/unmounted" in done.err) == (exit_codes.UNREADABLE, True)
 
 
 def test_names_of_segments_are_those_of_rocketmq(golden: LogGolden) -> None:
