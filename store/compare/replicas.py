@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rmqctl.formats.errors import UnreadableError
 from rmqctl.store.compare.dledger import entry_heads, is_whole
-from rmqctl.store.config.epoch_file import IDENTITY_FILE, Epoch, broker_epochs
+from rmqctl.store.config.epoch_file import IDENTITY_FILE, Epoch, broker_epochs, is_under_controller
 from rmqctl.store.files.reading import read_small_file
 from rmqctl.store.log.column_walk import walk_columns
 from rmqctl.store.log.columns import MessageColumns
@@ -59,6 +59,23 @@ def replica_of(files: StoreFiles) -> Replica:
     checkpoint = files.readable_checkpoint()
     confirm = None if checkpoint is None else checkpoint.confirm_physical_offset
     return Replica(files, _identity(files), broker_epochs(files.layout), begin, end, confirm)
+
+
+def controller_row(files: StoreFiles) -> dict[str, Any] | None:
+    """Return what a store under a controller says of itself: who it is, up to where in-sync replicas have its log, and
+    which epoch wrote what; the last epoch has no end. None for other stores."""
+    if not is_under_controller(files.layout):
+        return None
+    checkpoint = files.readable_checkpoint()
+    epochs = broker_epochs(files.layout)
+    ends = [*(epoch.start for epoch in epochs[1:]), None]
+    return {
+        "identity": _identity(files),
+        "confirm_offset": None if checkpoint is None else checkpoint.confirm_physical_offset,
+        "epochs": [
+            {"epoch": epoch.number, "begin": epoch.start, "end": end} for epoch, end in zip(epochs, ends, strict=False)
+        ],
+    }
 
 
 def _end_of(files: StoreFiles) -> int:

@@ -69,6 +69,7 @@ def info(files: StoreFiles, *, walk_log: bool = True, events: Events = Events())
             + [missing for missing in (files.missing_log(),) if missing is not None],
         },
         "dledger": _dledger_info(files),
+        "controller": _controller_info(files),
         "not_read": not_read(files),
         "databases": databases_info(files),
         "consumequeue": _queues_info(files),
@@ -114,6 +115,12 @@ def _dledger_info(files: StoreFiles) -> _Row | None:
 
     member = member_of(files)
     return {**member._asdict(), "uncommitted": member.uncommitted}
+
+
+def _controller_info(files: StoreFiles) -> _Row | None:
+    from rmqctl.store.compare.replicas import controller_row
+
+    return controller_row(files)
 
 
 def _unfinished(files: StoreFiles) -> str | None:

@@ -99,3 +99,21 @@ def test_what_no_replica_has_confirmed_is_cut_as_ever(tmp_path: Path) -> None:
     last = truth("v55-controller").messages[-1]["phyOffset"]
     assert last > _CONFIRMED
     assert run("truncate", "-s", store, "--at", last, "--yes").code == exit_codes.OK
+
+
+def test_info_says_what_a_controller_left(tmp_path: Path) -> None:
+    store = golden("v55-controller", tmp_path)
+    (told,) = run("info", "-s", store, "--json").objects
+    assert told["controller"] == {
+        "identity": None,
+        "confirm_offset": 238553,
+        "epochs": [
+            {"epoch": 3, "begin": 0, "end": 231829},
+            {"epoch": 7, "begin": 231829, "end": 238553},
+            {"epoch": 9, "begin": 238553, "end": None},
+        ],
+    }
+    (store / "brokerIdentity").write_text("cluster#broker-a#2")
+    assert run("info", "-s", store, "--json").objects[0]["controller"]["identity"] == "cluster#broker-a#2"
+    (other,) = run("info", "-s", golden("clean", tmp_path), "--json").objects
+    assert other["controller"] is None
