@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from rmqctl.formats.message import StoredMessage
     from rmqctl.output.output import Output
+    from rmqctl.store.answers.unread import CopiedMessage
     from rmqctl.store.queues.offset_by_time import Boundary
     from rmqctl.store.read.filter import TopicFilter
     from rmqctl.store.read.reader import StoreReader
@@ -57,10 +58,11 @@ def find_and_show(store: StoreLocation, output: Output, wanted: Question) -> int
         try:
             return _found(reader, output, wanted)
         except (NotFoundError, UncertainError) as error:
-            copied = _in_tiered_storage(reader, wanted)
+            copied = _in_copies(reader, wanted)
             if copied:
-                output.talk("the commitlog does not have it: this is the copy in tiered storage")
-                return _show(output, copied[: wanted.limit or KEY_LIMIT], many=wanted.key is not None)
+                output.talk(f"the commitlog does not have it: this is the copy in {copied[0].where}")
+                messages = [one.message for one in copied[: wanted.limit or KEY_LIMIT]]
+                return _show(output, messages, many=wanted.key is not None)
             lost = _in_lost_queue(reader, wanted) if isinstance(error, NotFoundError) else None
             raise lost or _in_unread_log(reader, wanted) or _with_nearest(reader, wanted, error) from None
         except CorruptError as error:
@@ -85,16 +87,16 @@ def _in_lost_queue(reader: StoreReader, wanted: Question) -> CorruptError | None
     return next(iter(_behind(reader, wanted.topic, wanted.queue_id)), None)
 
 
-def _in_tiered_storage(reader: StoreReader, wanted: Question) -> list[StoredMessage]:
-    """Return the messages with a key, or at a queue offset, that only tiered storage has."""
+def _in_copies(reader: StoreReader, wanted: Question) -> list[CopiedMessage]:
+    """Return the messages with a key, or at a queue offset, that only tiered storage or a compaction log has."""
     if wanted.topic is None or wanted.traces or (wanted.key is None and wanted.offset is None):
         return []
-    from rmqctl.store.answers.unread import tiered_messages
+    from rmqctl.store.answers.unread import copied_messages
     from rmqctl.store.read.filter import Criteria
 
-    found = tiered_messages(reader.files, wanted.topic, wanted.queue_id, queue_offset=wanted.offset, key=wanted.key)
+    found = copied_messages(reader.files, wanted.topic, wanted.queue_id, queue_offset=wanted.offset, key=wanted.key)
     criteria = Criteria(wanted.topic, None, wanted.tags, None, wanted.begin, wanted.end, grep=wanted.grep)
-    return [message for message in found if criteria.matches(message)]
+    return [one for one in found if criteria.matches(one.message)]
 
 
 def _in_unread_log(reader: StoreReader, wanted: Question) -> UncertainError | None:

@@ -10,6 +10,9 @@ from rmqctl.formats.errors import CorruptError, NotFoundError, UncertainError, c
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.options import UNHEARD
+from rmqctl.store.read.compacted import CompactedQueue
+from rmqctl.store.read.tiered import tiered_queues
+from rmqctl.store.read.tiered_index import has_key, messages_with_key
 from rmqctl.store.store_files import StoreFiles, UnreadCopy, unread_copies
 
 
@@ -68,30 +71,48 @@ def unread_messages(files: StoreFiles, topic: str | None = None) -> Iterator[Unc
         )
 
 
-def tiered_messages(
+class CopiedMessage(NamedTuple):
+    """A message that the commitlog does not have any more, and where its copy is, in words."""
+
+    message: StoredMessage
+    where: str
+
+
+def copied_messages(
     files: StoreFiles, topic: str | None, queue_id: int | None = None, *, queue_offset: int | None = None,
     key: str | None = None,
-) -> list[StoredMessage]:  # fmt: skip
-    """Return the messages at a queue offset, or with a key, that tiered storage has and the commitlog may not have any
-    more; their physical offset is -1. Nothing of a copy that cannot be read: `check` reports it."""
-    queues = [one for one in unread_queues(files, topic, queue_id) if one.copy.kind == "tiered"]
-    if queue_offset is not None:
-        queues = [one for one in queues if one.holds(queue_offset)]
-    if not queues:
-        return []
-    from rmqctl.store.read.tiered import tiered_queues
-    from rmqctl.store.read.tiered_index import messages_with_key
+) -> list[CopiedMessage]:  # fmt: skip
+    """Return the messages at a queue offset of one queue, or with a key or unique key, that only a copy may have.
 
-    topics = sorted({one.copy.topic for one in queues})
+    That is tiered storage or a compaction log; the commitlog may have them no more. Their physical offset is -1. What
+    is damaged in a copy is left out: `check` reports it. UnreadableError.
+    """
+    queues = [one for one in unread_queues(files, topic, queue_id) if queue_offset is None or one.holds(queue_offset)]
+    found = []
+    for place in dict.fromkeys((one.copy.topic, one.copy.queue_id) for one in queues if one.copy.kind == "compaction"):
+        copies = (one.stored.message for one in CompactedQueue(files, *place).messages() if one.stored is not None)
+        wanted = (one for one in copies if (has_key(one, key) if key else one.queue_offset == queue_offset))
+        found += [CopiedMessage(one._replace(physical_offset=-1), "the compaction log") for one in wanted]
+    tiered = sorted({one.copy.topic for one in queues if one.copy.kind == "tiered"})
     try:
-        if key is not None:
-            return [found for name in topics for found in messages_with_key(files, name, key, UNHEARD)]
-        if queue_offset is not None and topic is not None:
-            at_offset = [copy.message(queue_offset) for copy in tiered_queues(files, topic, queue_id, UNHEARD)]
-            return [one.message._replace(physical_offset=-1) for one in at_offset if one and one.message]
+        for name in tiered:
+            found += [
+                CopiedMessage(one, "tiered storage") for one in _in_tiered(files, name, queue_id, queue_offset, key)
+            ]
     except (NotFoundError, CorruptError):
         pass
-    return []
+    return found
+
+
+def _in_tiered(
+    files: StoreFiles, topic: str, queue_id: int | None, queue_offset: int | None, key: str | None
+) -> list[StoredMessage]:
+    if key is not None:
+        return messages_with_key(files, topic, key, UNHEARD)
+    if queue_offset is None:
+        return []
+    at_offset = [copy.message(queue_offset) for copy in tiered_queues(files, topic, queue_id, UNHEARD)]
+    return [one.message._replace(physical_offset=-1) for one in at_offset if one and one.message]
 
 
 def compacted(files: StoreFiles, topic: str, messages: int) -> UncertainError:

@@ -49,7 +49,7 @@ from rmqctl.store.answers.steps import (
     step_at,
 )
 from rmqctl.store.answers.undispatched import GIVEN_UP_TOPIC, HALF_TOPIC, undispatched
-from rmqctl.store.answers.unread import tiered_messages, unread_messages, unread_queues
+from rmqctl.store.answers.unread import CopiedMessage, copied_messages, unread_messages, unread_queues
 from rmqctl.store.log.walk import overflowed_at
 from rmqctl.store.options import Events
 from rmqctl.store.pop.records import RETRY_PREFIX
@@ -453,14 +453,14 @@ class _Search:
         return len(self._question.words) == 1 and bool(unread_queues(self._reader.files, self._question.topic))
 
     def _in_unread_log(self, topic: str | None, place: Place | None = None) -> Iterator[Whereabouts]:
-        """Tell of a message that tiered storage has; else that a log which is not read may hold it: it is neither
-        expired nor absent."""
+        """Say where the copy of a message is that the commitlog does not have; without one, that another log may hold
+        it: it is neither expired nor absent."""
         if place is not None:
-            copied = tiered_messages(self._reader.files, topic, place.queue_id, queue_offset=place.queue_offset)
+            copied = copied_messages(self._reader.files, topic, place.queue_id, queue_offset=place.queue_offset)
         else:
-            copied = tiered_messages(self._reader.files, topic, key=self._question.words[0])
-        for message in copied[: self._question.limit]:
-            yield self._in_tiered_storage(BY_KEY if place is None else BY_PLACE, message)
+            copied = copied_messages(self._reader.files, topic, key=self._question.words[0])
+        for one in copied[: self._question.limit]:
+            yield self._of_copy(BY_KEY if place is None else BY_PLACE, one)
         if copied:
             return
         errors = [*unread_messages(self._reader.files, topic)]
@@ -469,9 +469,10 @@ class _Search:
         said = "; ".join(error.message for error in errors)
         yield self._absent(f"It is not in the commitlog, but {said}", Verdict.UNKNOWN)
 
-    def _in_tiered_storage(self, how: str, message: StoredMessage) -> Whereabouts:
+    def _of_copy(self, how: str, copied: CopiedMessage) -> Whereabouts:
+        message = copied.message
         place = f"-t {shlex.quote(message.topic)} -q {message.queue_id} -o {message.queue_offset}"
-        said = f"It is in tiered storage alone: `rmqctl query {place}` prints it"
+        said = f"It is in {copied.where} alone: `rmqctl query {place}` prints it"
         properties = message.properties()
         return Whereabouts(
             self._asked, how, Verdict.STORED, f"{said}.", message.topic, message.queue_id, message.queue_offset,

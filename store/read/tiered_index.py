@@ -84,11 +84,15 @@ def messages_with_key(files: StoreFiles, topic: str, key: str, events: Events) -
         message, problem = queues[queue_id].decoded(offset, size) if queue_id in queues else (None, "")
         if problem:
             events.damaged(CorruptError(f"an index item leads to {offset}: {problem}", file=queues[queue_id].folder))
-        if message is not None and message.topic == topic:
-            properties = message.properties()
-            if key in (properties.get(UNIQUE_KEY), *properties.get(KEYS, "").split(" ")):
-                messages.append(message._replace(physical_offset=-1))
+        if message is not None and message.topic == topic and has_key(message, key):
+            messages.append(message._replace(physical_offset=-1))
     return sorted(messages, key=lambda message: message.store_timestamp)
+
+
+def has_key(message: StoredMessage, key: str) -> bool:
+    """Return whether a message has a key among its KEYS or as its unique key."""
+    properties = message.properties()
+    return key in (properties.get(UNIQUE_KEY), *properties.get(KEYS, "").split(" "))
 
 
 def _items(files: StoreFiles, segment: IndexSegment, wanted: int) -> Iterator[tuple[int, int, int, int]]:

@@ -49,11 +49,9 @@ def compacted(golden_store: GoldenStore, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "words",
     [
-        ("where", "CompactTopic", "0", "195"),
-        ("where", "ck0", "-t", "CompactTopic"),
-        ("where", "ck0"),
-        ("query", "-k", "ck0", "-t", "CompactTopic"),
-        ("query", "-t", "CompactTopic", "-q", "0", "-o", "195"),
+        ("where", "unknown key", "-t", "CompactTopic"),
+        ("where", "unknown key"),
+        ("query", "-k", "unknown key", "-t", "CompactTopic"),
         ("cat", "-t", "CompactTopic"),
         ("ls",),
     ],
@@ -70,11 +68,31 @@ def test_what_a_compaction_log_may_hold_is_neither_expired_nor_absent(compacted:
     assert tree_state(compacted) == before
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("where", "CompactTopic", "0", "195"),
+        ("where", "ck5", "-t", "CompactTopic"),
+        ("where", "ck5"),
+        ("query", "-k", "ck5", "-t", "CompactTopic"),
+        ("query", "-t", "CompactTopic", "-q", "0", "-o", "195"),
+    ],
+    ids=" ".join,
+)
+def test_what_a_compaction_log_holds_is_found(compacted: Path, words: tuple[str, ...]) -> None:
+    before = tree_state(compacted)
+    done = run(*words, "-s", compacted, "--json")
+    assert (done.code, "the compaction log" in done.out + done.err) == (exit_codes.OK, True)
+    assert 195 in {row["queue_offset"] for row in done.objects}
+    assert {row["physical_offset"] for row in done.objects} <= {-1, None}
+    assert tree_state(compacted) == before
+
+
 def test_what_a_compaction_log_cannot_hold_is_answered_as_before(compacted: Path) -> None:
     assert run("where", "Other", "0", "0", "-s", compacted).code == exit_codes.OK
     done = run("query", "-t", "Other", "-q", "0", "-o", "7", "-s", compacted)
     assert "compaction" not in done.err
-    assert run("where", "CompactTopic", "0", "195", "-s", compacted, "--json").objects[0]["state"] == "unknown"
+    assert run("where", "unknown key", "-s", compacted, "--json").objects[0]["state"] == "unknown"
 
 
 def test_a_group_before_what_the_commitlog_has_is_not_judged(compacted: Path) -> None:
