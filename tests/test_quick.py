@@ -42,29 +42,29 @@ def test_shares_are_everything_once(count: int) -> None:
     assert [places[share] for share in taken(shares(count))] == [places[::count]]
 
 
-def test_a_quarter_of_the_parameters_is_drawn_another_one_for_another_seed() -> None:
+def test_an_eighth_of_the_parameters_is_drawn_another_one_for_another_seed() -> None:
     many = [f"a.py::test_of_goldens[{number}]" for number in range(400)]
     few = ["a.py::test_alone", "a.py::test_of_two[x]", "a.py::test_of_two[y]"]
     taken = quick.drawn([*many, *few], "1")
     assert taken == quick.drawn(reversed([*many, *few]), "1")
     assert "a.py::test_alone" in taken
     assert taken & set(few[1:])
-    assert 70 < len(taken & set(many)) < 130
+    assert 30 < len(taken & set(many)) < 70
     assert taken != quick.drawn([*many, *few], "2")
     assert all(quick.drawn(many[:3], str(seed)) for seed in range(50))
-    assert set(many + few) == set().union(*(quick.drawn([*many, *few], str(seed)) for seed in range(80)))
+    assert set(many + few) == set().union(*(quick.drawn([*many, *few], str(seed)) for seed in range(160)))
 
 
-def test_a_quarter_of_the_cases_is_drawn_and_all_are_taken_without_a_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_eighth_of_the_cases_is_drawn_and_all_are_taken_without_a_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quick, "is_quick", False)
     monkeypatch.setattr(quick, "seed", None)
     cases = list(range(100))
     assert (cases[quick.drawn_slice("fuzz", len(cases))], quick.examples(100)) == (cases, 100)
     found: set[int] = set()
-    for seed in range(40):
+    for seed in range(100):
         monkeypatch.setattr(quick, "seed", str(seed))
         drawn = cases[quick.drawn_slice("fuzz", len(cases))]
-        assert (len(drawn), quick.examples(100)) == (25, 50)
+        assert (len(drawn) in (12, 13), quick.examples(100)) == (True, 50)
         found.update(drawn)
     assert found == set(cases)
 
