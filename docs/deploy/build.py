@@ -93,6 +93,10 @@ def packages(folder: Path, wheel: Path | None, pythons: list[str], extras: str =
     # tests of others, and a second form of zstandard for Pythons without the first
     for path in [folder / "bin", *folder.rglob("tests"), *folder.glob("zstandard/_cffi*")]:
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    # one of the traces names the place where the wheel was built
+    for record in folder.glob("*.dist-info/RECORD"):
+        lines = record.read_text(encoding="utf-8").splitlines(keepends=True)
+        record.write_text("".join(line for line in lines if (folder / line.split(",")[0]).exists()), encoding="utf-8")
     for path in [folder, *folder.rglob("*")]:
         os.utime(path, (int(made_at()), int(made_at())))
 
