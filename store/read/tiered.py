@@ -35,6 +35,9 @@ SEGMENT = re.compile(r"[0-9a-f]{8}([0-9]{20})")
 _CLUSTER = re.compile(r"[0-9a-f]{8}_.+")
 _PLACE = FRAME_HEADS[0].offset("physical_offset")
 _UNITS_AT_ONCE = 1 << 15
+_OF_STORES = (
+    "commitlog consumequeue consumequeue_ext batchconsumequeue index config timerlog compaction kvStore".split()
+)
 
 
 class Segment(NamedTuple):
@@ -179,7 +182,8 @@ def tiered_folder(files: StoreFiles) -> Path | None:
         return reachable(said)
     for name in listed(files.layout.root):
         folder = files.layout.root / name
-        if is_directory(folder) and any(_CLUSTER.fullmatch(one) for one in listed(folder)):
+        # what else is in a store has topics below it, and many of them
+        if name not in _OF_STORES and is_directory(folder) and has_segments(folder):
             return folder
     return None
 

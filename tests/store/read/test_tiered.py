@@ -21,10 +21,10 @@ from rmqctl.store.options import UNHEARD
 from rmqctl.store.read.filter import Criteria
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.select import Selection
-from rmqctl.store.read.tiered import TABLE, joined_messages, segment_name, tiered_queues
+from rmqctl.store.read.tiered import TABLE, joined_messages, segment_name, tiered_folder, tiered_queues
 from rmqctl.store.read.tiered_index import messages_with_key
 from rmqctl.store.store_files import StoreFiles
-from tests.goldens import LogGolden, log_golden, tree_state
+from tests.goldens import GoldenStore, LogGolden, log_golden, tree_state
 from tests.rmqctl.looking import run
 from tests.store.remote.served import served
 
@@ -180,6 +180,16 @@ def test_a_folder_that_is_not_there_is_no_absence(expired: Path, tmp_path: Path)
     for asked in (("cat", "-t", "TopicTest", "--tiered"), ("ls", "--tiered")):
         done = run(asked[0], "-s", expired, "-c", config, *asked[1:])
         assert (done.code, f"{tmp_path}/unmounted" in done.err) == (exit_codes.UNREADABLE, True)
+
+
+def test_topics_whose_names_look_like_a_cluster_are_no_tiered_storage(golden_store: GoldenStore) -> None:
+    store = golden_store("clean")
+    assert run("append", "-s", store, "-t", "deadbeef_orders", "--body", "x").code == 0
+    assert tiered_folder(StoreFiles(store)) is None
+    (store / "kept" / "deadbeef_orders" / "0").mkdir(parents=True)
+    assert tiered_folder(StoreFiles(store)) is None
+    done = run("cat", "-s", store, "-t", "deadbeef_orders", "--tiered")
+    assert (done.code, "tieredStoreFilePath" in done.err) == (exit_codes.DAMAGE_OR_NOTHING, True)
 
 
 def test_names_of_segments_are_those_of_rocketmq(golden: LogGolden) -> None:
