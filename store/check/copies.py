@@ -29,7 +29,6 @@ from rmqctl.store.read.tiered import (
     Segment,
     TieredQueue,
     has_segments,
-    same_but_for_place,
     segment_table,
     tiered_folder,
     tiered_queues,
@@ -135,7 +134,7 @@ def _of_tiered(copy: TieredQueue, *, has_table: bool, is_live: bool) -> Iterator
             continue
         assert one.frame is not None
         end = max(end, one.place + len(one.frame))
-        if stored is not None and not same_but_for_place(one.frame, stored):
+        if stored is not None and stored.at(one.place) != one.frame:
             yield finding(
                 "RMQ-TIER-003", f"message {one.queue_offset} is another one in the store", copy.folder, messages=1
             )

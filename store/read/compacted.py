@@ -163,18 +163,7 @@ class CompactedQueue:
 
     def in_log(self, queue_offset: int) -> StoredFrame | None:
         """Return the message as the commitlog has it; None where that does not have it, or not any more."""
-        try:
-            queue = self._files.queues.find(self.topic, self.queue_id)
-            unit = None if queue is None else queue.unit(queue_offset)
-            if unit is None or not unit.is_written:
-                return None
-            found = StoredFrame(*frame_at(self._files.log, unit.physical_offset, unit.size))
-        except UnreadableError:
-            raise
-        except RmqctlError:
-            return None
-        said = found.message.topic, found.message.queue_id, found.message.queue_offset
-        return found if said == (self.topic, self.queue_id, queue_offset) else None
+        return message_in_log(self._files, self.topic, self.queue_id, queue_offset)
 
     def uncompacted(self, known: list[CopiedMessage]) -> int:
         """Return from which queue offset on nothing was compacted: all after the position, and the last file."""
@@ -195,6 +184,23 @@ class CompactedQueue:
                 if stored is not None and stored.key is not None:
                     found.append(queue_offset)
         return found
+
+
+def message_in_log(files: StoreFiles, topic: str, queue_id: int, queue_offset: int) -> StoredFrame | None:
+    """Return the message at a place of a queue as the commitlog has it; None where it does not have it, or not any
+    more. UnreadableError."""
+    try:
+        queue = files.queues.find(topic, queue_id)
+        unit = None if queue is None else queue.unit(queue_offset)
+        if unit is None or not unit.is_written:
+            return None
+        found = StoredFrame(*frame_at(files.log, unit.physical_offset, unit.size))
+    except UnreadableError:
+        raise
+    except RmqctlError:
+        return None
+    said = found.message.topic, found.message.queue_id, found.message.queue_offset
+    return found if said == (topic, queue_id, queue_offset) else None
 
 
 def newest_messages(files: StoreFiles, topic: str, queue_id: int | None, events: Events) -> Iterator[StoredMessage]:

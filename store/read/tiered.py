@@ -14,8 +14,8 @@ from copy import copy as copy_of
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError, UncertainError, UnreadableError, counted
-from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT, FRAME_HEADS
+from rmqctl.formats.errors import CorruptError, NotFoundError, UncertainError, UnreadableError, counted
+from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.formats.message import FrameDamage, Reason, StoredMessage, decode_message
 from rmqctl.store.config.config_files import read_config
 from rmqctl.store.files.layout import is_queue_name, is_safe_topic, topic_directory
@@ -23,7 +23,7 @@ from rmqctl.store.files.reading import exists, is_directory, listed, status_of
 from rmqctl.store.files.remote import reachable
 from rmqctl.store.log.search import MAXIMUM_FRAME_SIZE
 from rmqctl.store.options import Events
-from rmqctl.store.read.frames import frame_at
+from rmqctl.store.read.compacted import StoredFrame, message_in_log
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.select import Selection
 from rmqctl.store.store_files import StoreFiles
@@ -33,7 +33,6 @@ LOG, UNITS, INDEX = "COMMIT_LOG", "CONSUME_QUEUE", "INDEX"
 _TABLES = {LOG: "commitLogFileSegmentTable", UNITS: "consumeQueueFileSegmentTable"}
 SEGMENT = re.compile(r"[0-9a-f]{8}([0-9]{20})")
 _CLUSTER = re.compile(r"[0-9a-f]{8}_.+")
-_PLACE = FRAME_HEADS[0].offset("physical_offset")
 _UNITS_AT_ONCE = 1 << 15
 _OF_STORES = (
     "commitlog consumequeue consumequeue_ext batchconsumequeue index config timerlog compaction kvStore".split()
@@ -154,25 +153,9 @@ class TieredQueue:
         begin = queue.min_offset(self._files.log.min_offset)
         return begin if begin < queue.max_offset else None
 
-    def in_store(self, queue_offset: int) -> bytes | None:
-        """Return the frame that the store has, as the copy would have it but for its place; None where it has none."""
-        try:
-            queue = self._files.queues.find(self.topic, self.queue_id)
-            unit = None if queue is None else queue.unit(queue_offset)
-            if unit is None or not unit.is_written:
-                return None
-            frame, message = frame_at(self._files.log, unit.physical_offset, unit.size)
-        except UnreadableError:
-            raise
-        except RmqctlError:
-            return None
-        said = message.topic, message.queue_id, message.queue_offset
-        return bytes(frame) if said == (self.topic, self.queue_id, queue_offset) else None
-
-
-def same_but_for_place(one: bytes, other: bytes) -> bool:
-    """Return whether two frames differ in nothing but their physical offsets."""
-    return one[:_PLACE] == other[:_PLACE] and one[_PLACE + 8 :] == other[_PLACE + 8 :]
+    def in_store(self, queue_offset: int) -> StoredFrame | None:
+        """Return the message as the store has it; None where it has none. UnreadableError."""
+        return message_in_log(self._files, self.topic, self.queue_id, queue_offset)
 
 
 def tiered_folder(files: StoreFiles) -> Path | None:
