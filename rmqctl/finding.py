@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rmqctl.formats.message import StoredMessage
     from rmqctl.output.output import Output
-    from rmqctl.store.answers.unread import CopiedMessage
+    from rmqctl.store.answers.unread import MessageCopy
     from rmqctl.store.queues.offset_by_time import Boundary
     from rmqctl.store.read.filter import TopicFilter
     from rmqctl.store.read.reader import StoreReader
@@ -87,7 +87,7 @@ def _in_lost_queue(reader: StoreReader, wanted: Question) -> CorruptError | None
     return next(iter(_behind(reader, wanted.topic, wanted.queue_id)), None)
 
 
-def _in_copies(reader: StoreReader, wanted: Question) -> list[CopiedMessage]:
+def _in_copies(reader: StoreReader, wanted: Question) -> list[MessageCopy]:
     """Return the messages with a key, or at a queue offset, that only tiered storage or a compaction log has."""
     if wanted.topic is None or wanted.traces or (wanted.key is None and wanted.offset is None):
         return []

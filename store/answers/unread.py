@@ -71,7 +71,7 @@ def unread_messages(files: StoreFiles, topic: str | None = None) -> Iterator[Unc
         )
 
 
-class CopiedMessage(NamedTuple):
+class MessageCopy(NamedTuple):
     """A message that the commitlog does not have any more, and where its copy is, in words."""
 
     message: StoredMessage
@@ -81,7 +81,7 @@ class CopiedMessage(NamedTuple):
 def copied_messages(
     files: StoreFiles, topic: str | None, queue_id: int | None = None, *, queue_offset: int | None = None,
     key: str | None = None,
-) -> list[CopiedMessage]:  # fmt: skip
+) -> list[MessageCopy]:  # fmt: skip
     """Return the messages at a queue offset of one queue, or with a key or unique key, that only a copy may have.
 
     That is tiered storage or a compaction log; the commitlog may have them no more. Their physical offset is -1. What
@@ -92,12 +92,12 @@ def copied_messages(
     for place in dict.fromkeys((one.copy.topic, one.copy.queue_id) for one in queues if one.copy.kind == "compaction"):
         copies = (one.stored.message for one in CompactedQueue(files, *place).messages() if one.stored is not None)
         wanted = (one for one in copies if (has_key(one, key) if key else one.queue_offset == queue_offset))
-        found += [CopiedMessage(one._replace(physical_offset=-1), "the compaction log") for one in wanted]
+        found += [MessageCopy(one._replace(physical_offset=-1), "the compaction log") for one in wanted]
     tiered = sorted({one.copy.topic for one in queues if one.copy.kind == "tiered"})
     try:
         for name in tiered:
             found += [
-                CopiedMessage(one, "tiered storage") for one in _in_tiered(files, name, queue_id, queue_offset, key)
+                MessageCopy(one, "tiered storage") for one in _in_tiered(files, name, queue_id, queue_offset, key)
             ]
     except (NotFoundError, CorruptError):
         pass

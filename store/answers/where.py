@@ -49,7 +49,7 @@ from rmqctl.store.answers.steps import (
     step_at,
 )
 from rmqctl.store.answers.undispatched import GIVEN_UP_TOPIC, HALF_TOPIC, undispatched
-from rmqctl.store.answers.unread import CopiedMessage, copied_messages, unread_messages, unread_queues
+from rmqctl.store.answers.unread import MessageCopy, copied_messages, unread_messages, unread_queues
 from rmqctl.store.log.walk import overflowed_at
 from rmqctl.store.options import Events
 from rmqctl.store.pop.records import RETRY_PREFIX
@@ -469,7 +469,7 @@ class _Search:
         said = "; ".join(error.message for error in errors)
         yield self._absent(f"It is not in the commitlog, but {said}", Verdict.UNKNOWN)
 
-    def _of_copy(self, how: str, copied: CopiedMessage) -> Whereabouts:
+    def _of_copy(self, how: str, copied: MessageCopy) -> Whereabouts:
         message = copied.message
         place = f"-t {shlex.quote(message.topic)} -q {message.queue_id} -o {message.queue_offset}"
         said = f"It is in {copied.where} alone: `rmqctl query {place}` prints it"

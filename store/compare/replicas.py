@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from rmqctl.formats.errors import UnreadableError
 from rmqctl.store.compare.dledger import entry_heads, is_whole
-from rmqctl.store.config.epoch_file import IDENTITY_FILE, Epoch, broker_epochs, is_under_controller
-from rmqctl.store.files.reading import read_small_file
+from rmqctl.store.config.epoch_file import Epoch, broker_epochs, broker_identity
 from rmqctl.store.log.column_walk import walk_columns
 from rmqctl.store.log.columns import MessageColumns
 from rmqctl.store.log.walk import Blank
 from rmqctl.store.native.tables import Columns
 from rmqctl.store.store_files import StoreFiles
 
-_LARGEST_IDENTITY = 64 * 1024
 _COMPARED = 256
 
 
@@ -58,24 +55,7 @@ def replica_of(files: StoreFiles) -> Replica:
         return Replica(files, files.dledger.folder.parent.name.removeprefix("dledger-"), epochs, begin, end, None)
     checkpoint = files.readable_checkpoint()
     confirm = None if checkpoint is None else checkpoint.confirm_physical_offset
-    return Replica(files, _identity(files), broker_epochs(files.layout), begin, end, confirm)
-
-
-def controller_row(files: StoreFiles) -> dict[str, Any] | None:
-    """Return what a store under a controller says of itself: who it is, up to where in-sync replicas have its log, and
-    which epoch wrote what; the last epoch has no end. None for other stores."""
-    if not is_under_controller(files.layout):
-        return None
-    checkpoint = files.readable_checkpoint()
-    epochs = broker_epochs(files.layout)
-    ends = [*(epoch.start for epoch in epochs[1:]), None]
-    return {
-        "identity": _identity(files),
-        "confirm_offset": None if checkpoint is None else checkpoint.confirm_physical_offset,
-        "epochs": [
-            {"epoch": epoch.number, "begin": epoch.start, "end": end} for epoch, end in zip(epochs, ends, strict=False)
-        ],
-    }
+    return Replica(files, broker_identity(files.layout), broker_epochs(files.layout), begin, end, confirm)
 
 
 def _end_of(files: StoreFiles) -> int:
@@ -90,13 +70,6 @@ def _end_of(files: StoreFiles) -> int:
             break
         end = record.end
     return end
-
-
-def _identity(files: StoreFiles) -> str | None:
-    try:
-        return read_small_file(files.layout.root / IDENTITY_FILE, _LARGEST_IDENTITY).decode("utf-8", "replace").strip()
-    except (FileNotFoundError, UnreadableError):
-        return None
 
 
 def _terms(files: StoreFiles, end: int) -> Iterator[Epoch]:

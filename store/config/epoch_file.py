@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, UnreadableError
 from rmqctl.store.config.config_files import backup_of
@@ -16,6 +16,7 @@ EPOCH_FILE = "epochFileCheckpoint"
 IDENTITY_FILE = "brokerIdentity"
 _CRC_MASK = 0x7FFFFFFF
 _LARGEST_FILE = 16 << 20
+_LARGEST_IDENTITY = 64 << 10
 _LARGEST = (1 << 63) - 1
 
 
@@ -66,6 +67,30 @@ def broker_epochs(layout: StoreLayout) -> list[Epoch]:
         if epochs is not None:
             return ascending(epochs)
     return []
+
+
+def broker_identity(layout: StoreLayout) -> str | None:
+    """Return what the store says of the broker that it belongs to, `cluster#name#id`; None without it."""
+    try:
+        return read_small_file(layout.root / IDENTITY_FILE, _LARGEST_IDENTITY).decode("utf-8", "replace").strip()
+    except (FileNotFoundError, UnreadableError):
+        return None
+
+
+def controller_row(layout: StoreLayout, confirm_offset: int | None) -> dict[str, Any] | None:
+    """Return who the broker of a store under a controller is, up to where in-sync replicas have its log, and which
+    epoch wrote what; the last epoch has no end. None for other stores."""
+    if not is_under_controller(layout):
+        return None
+    epochs = broker_epochs(layout)
+    ends = [*(epoch.start for epoch in epochs[1:]), None]
+    return {
+        "identity": broker_identity(layout),
+        "confirm_offset": confirm_offset,
+        "epochs": [
+            {"epoch": one.number, "begin": one.start, "end": end} for one, end in zip(epochs, ends, strict=False)
+        ],
+    }
 
 
 def readable_epochs(path: Path) -> list[Epoch]:

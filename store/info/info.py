@@ -16,6 +16,7 @@ from rmqctl.store.answers.config_offsets import KnownNames
 from rmqctl.store.answers.undispatched import queues_behind
 from rmqctl.store.config.accounts import USERS, account_databases, is_secret_folder
 from rmqctl.store.config.config_database import databases, is_readable_form
+from rmqctl.store.config.epoch_file import controller_row
 from rmqctl.store.dump.recognise import FileKind, Recognised, recognise
 from rmqctl.store.files.io import on_disk_bytes
 from rmqctl.store.files.layout import StoreLayout, is_database, is_file_name
@@ -69,7 +70,7 @@ def info(files: StoreFiles, *, walk_log: bool = True, events: Events = Events())
             + [missing for missing in (files.missing_log(),) if missing is not None],
         },
         "dledger": _dledger_info(files),
-        "controller": _controller_info(files),
+        "controller": controller_row(files.layout, checkpoint and checkpoint.confirm_physical_offset),
         "not_read": not_read(files),
         "databases": databases_info(files),
         "consumequeue": _queues_info(files),
@@ -115,12 +116,6 @@ def _dledger_info(files: StoreFiles) -> _Row | None:
 
     member = member_of(files)
     return {**member._asdict(), "uncommitted": member.uncommitted}
-
-
-def _controller_info(files: StoreFiles) -> _Row | None:
-    from rmqctl.store.compare.replicas import controller_row
-
-    return controller_row(files)
 
 
 def _unfinished(files: StoreFiles) -> str | None:
