@@ -306,6 +306,7 @@ def test_one_file_brings_its_own_python(wheel: Path, golden_store: GoldenStore, 
     bare = {"PATH": "/usr/bin:/bin", "RMQCTL_ROOT": str(root)}
     store = golden_store("clean")
     calls = ["doctor", "stats --json", "append -t T --body x", f"report -o {tmp_path}/report.html", "watch"]
+    calls += [f"export {tmp_path}/all.parquet", "sql select(1)"]
     for verb in calls:
         assert worked([made, *verb.split(), "-s", store], env=bare, cwd=tmp_path).stdout
     (unpacked,) = root.iterdir()

@@ -31,9 +31,9 @@ LEFT_OUT = (
 # of packages: what is for compilers and readers, and file systems and protocols of pyarrow that no verb uses; not *.pxd
 # of ours, which count for what is compiled from them
 UNUSED = (
-    "**/*.pyi", "**/*.h", "**/*.a", "numpy/**/*.pxd", "numpy/f2py", "numpy/_core/_simd.*", "numpy/_core/*_tests.*",
-    "pyarrow/**/*.pxd", "pyarrow/*.pyx", "pyarrow/*.pxi", "pyarrow/include", "pyarrow/src", "pyarrow/*flight*",
-    "pyarrow/_substrait*", "pyarrow/*orc.*", "pyarrow/*s3*", "pyarrow/_hdfs*", "pyarrow/_gcsfs*", "pyarrow/_azurefs*",
+    "**/*.pyi", "**/*.h", "**/*.a", "numpy/**/*.pxd", "numpy/f2py", "numpy/random", "numpy/_core/_simd.*",
+    "numpy/_core/*_tests.*", "pyarrow/**/*.pxd", "pyarrow/*.pyx", "pyarrow/*.pxi", "pyarrow/include", "pyarrow/src",
+    "pyarrow/*flight*", "pyarrow/_substrait*", "pyarrow/*orc.*", "pyarrow/*s3*", "pyarrow/_hdfs*", "pyarrow/_gcsfs*", "pyarrow/_azurefs*",
     "pyarrow/libarrow_python.so", "pyarrow/libarrow_python.so.*.*",
 )  # fmt: skip
 

@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 from rmqctl.formats.errors import UsageError
 from rmqctl.pipeline.spark.options import SourceOptions, parse_options, view_schema
 from rmqctl.pipeline.spark.planning import asked_stores, fitted, labelled, plan_tasks
-from rmqctl.pipeline.spark.readers import SplitPartition, read_split, subscribed
+from rmqctl.pipeline.spark.split_task import SplitPartition, read_split, subscribed
 from rmqctl.pipeline.splits import open_in_task
 from rmqctl.pipeline.sql.stores import sentence_first
 from rmqctl.pipeline.views import CHEAPEST, STORE_COLUMNS, TABLES

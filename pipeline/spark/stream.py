@@ -42,7 +42,7 @@ from rmqctl.pipeline.spark.history import (
 )
 from rmqctl.pipeline.spark.options import SourceOptions
 from rmqctl.pipeline.spark.planning import LogTask, split_size
-from rmqctl.pipeline.spark.readers import SplitPartition, read_split, subscribed
+from rmqctl.pipeline.spark.split_task import SplitPartition, read_split, subscribed
 from rmqctl.pipeline.splits import Split, files_between, plan_splits
 from rmqctl.pipeline.sql.stores import sentence_first
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue

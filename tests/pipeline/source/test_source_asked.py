@@ -9,8 +9,8 @@ from pyspark.sql import datasource as spark
 from pyspark.sql.types import StructType
 
 from rmqctl.pipeline.spark.options import SourceOptions, parse_options, view_schema
-from rmqctl.pipeline.spark.readers import SplitPartition
 from rmqctl.pipeline.spark.source import MessageReader, PushingMessageReader
+from rmqctl.pipeline.spark.split_task import SplitPartition
 from tests.goldens import truth
 from tests.opened import store_path
 

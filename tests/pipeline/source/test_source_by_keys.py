@@ -13,7 +13,7 @@ from rmqctl.formats.message import Message
 from rmqctl.formats.properties import UNIQUE_KEY
 from rmqctl.pipeline import queue_pruning as named
 from rmqctl.pipeline.spark.options import OFF, TRUSTED, SourceOptions, parse_options
-from rmqctl.pipeline.spark.readers import subscribed
+from rmqctl.pipeline.spark.split_task import subscribed
 from rmqctl.pipeline.wanted import Comparison, Wanted, wanted_by
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore

@@ -9,8 +9,8 @@ import pytest
 
 from rmqctl.formats.errors import UnreadableError
 from rmqctl.pipeline.spark.options import parse_options, view_schema
-from rmqctl.pipeline.spark.readers import SplitPartition
 from rmqctl.pipeline.spark.source import MessageReader, TableSourceReader
+from rmqctl.pipeline.spark.split_task import SplitPartition
 from tests.goldens import truth
 from tests.opened import store_path
 from tests.pipeline.growing import Writer

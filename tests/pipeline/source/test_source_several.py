@@ -14,7 +14,6 @@ from pyspark.sql import datasource as filters
 
 from rmqctl.formats.errors import CorruptError, NotAStoreError, UsageError
 from rmqctl.pipeline.spark.options import parse_options, view_schema
-from rmqctl.pipeline.spark.readers import SplitPartition
 from rmqctl.pipeline.spark.source import (
     MessageReader,
     PushingMessageReader,
@@ -22,6 +21,7 @@ from rmqctl.pipeline.spark.source import (
     RocketMQSource,
     TableSourceReader,
 )
+from rmqctl.pipeline.spark.split_task import SplitPartition
 from rmqctl.pipeline.views import TABLES
 from tests.goldens import GoldenStore, truth
 from tests.opened import store_path

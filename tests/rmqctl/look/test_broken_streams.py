@@ -140,7 +140,7 @@ def test_a_task_of_the_source_logs_them(broken: Path, caplog: pytest.LogCaptureF
     pytest.importorskip("pyspark")
     from rmqctl.pipeline.spark.options import view_schema
     from rmqctl.pipeline.spark.planning import LogTask
-    from rmqctl.pipeline.spark.readers import SplitPartition, read_split
+    from rmqctl.pipeline.spark.split_task import SplitPartition, read_split
     from rmqctl.pipeline.splits import plan_splits
     from rmqctl.pipeline.wanted import Wanted
 
@@ -160,7 +160,7 @@ def test_a_task_of_the_source_fails_on_demand(broken: Path) -> None:
     from rmqctl.formats.errors import CorruptError
     from rmqctl.pipeline.spark.options import view_schema
     from rmqctl.pipeline.spark.planning import LogTask
-    from rmqctl.pipeline.spark.readers import SplitPartition, read_split
+    from rmqctl.pipeline.spark.split_task import SplitPartition, read_split
     from rmqctl.pipeline.splits import plan_splits
     from rmqctl.pipeline.wanted import Wanted
 
