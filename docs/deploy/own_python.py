@@ -33,8 +33,8 @@ LEFT_OUT = (
 UNUSED = (
     "**/*.pyi", "**/*.h", "**/*.a", "numpy/**/*.pxd", "numpy/f2py", "numpy/random", "numpy/_core/_simd.*",
     "numpy/_core/*_tests.*", "pyarrow/**/*.pxd", "pyarrow/*.pyx", "pyarrow/*.pxi", "pyarrow/include", "pyarrow/src",
-    "pyarrow/*flight*", "pyarrow/_substrait*", "pyarrow/*orc.*", "pyarrow/*s3*", "pyarrow/_hdfs*", "pyarrow/_gcsfs*", "pyarrow/_azurefs*",
-    "pyarrow/libarrow_python.so", "pyarrow/libarrow_python.so.*.*",
+    "pyarrow/*flight*", "pyarrow/_substrait*", "pyarrow/*orc.*", "pyarrow/*s3*", "pyarrow/_hdfs*", "pyarrow/_gcsfs*",
+    "pyarrow/_azurefs*", "pyarrow/libarrow_python.so", "pyarrow/libarrow_python.so.*.*",
 )  # fmt: skip
 
 # a program of the folder, by the folder's own loader and libraries
