@@ -297,6 +297,7 @@ print(*{line.split()[5] for line in open("/proc/self/maps") if ".so" in line}, s
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif(sys.platform != "linux" or not shutil.which("ldd"), reason="it is made with ldd, on Linux")
 def test_one_file_brings_its_own_python(wheel: Path, golden_store: GoldenStore, tmp_path: Path) -> None:
     made, root = tmp_path / "rmqctl-linux", tmp_path / "unpacked"
@@ -310,7 +311,7 @@ def test_one_file_brings_its_own_python(wheel: Path, golden_store: GoldenStore, 
     for verb in calls:
         assert worked([made, *verb.split(), "-s", store], env=bare, cwd=tmp_path).stdout
     (unpacked,) = root.iterdir()
-    loaded = worked([unpacked / "bin/python3", "-c", LOADED], env=bare).stdout.splitlines()
+    loaded = worked([unpacked / "bin/python3", "-I", "-c", LOADED], env=bare).stdout.splitlines()
     assert [name for name in loaded if not name.startswith(str(root))] == []
     assert (unpacked / "licences/python").exists()
     # cut short on its way, as on a disk that became full

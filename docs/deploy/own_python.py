@@ -140,9 +140,11 @@ def licences(folder: Path, found: dict[str, Path]) -> list[dict[str, Any]]:
         shutil.copyfile(text, folder / "python")
     number = ".".join(map(str, sys.version_info[:3]))
     named = [("python", number, f"pkg:generic/python@{number}", "Python-2.0")]
-    for name, path in sorted(found.items()):
-        done = subprocess.run(["dpkg", "-S", f"*/{path.resolve().name}"], capture_output=True, text=True, check=False)
-        package = done.stdout.partition(":")[0]
+    for name, path in sorted(found.items()) if shutil.which("dpkg") else ():
+        # /lib may be a link to /usr/lib, and dpkg knows one of both
+        place = str(path.resolve()).removeprefix("/usr")
+        asked = ["dpkg", "-S", place, f"/usr{place}"]
+        package = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.partition(":")[0]
         if not package:
             continue
         copyright_ = Path("/usr/share/doc", package, "copyright")
