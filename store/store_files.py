@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.formats.errors import (
     CorruptError,
@@ -354,7 +354,6 @@ def _require_store(layout: StoreLayout) -> None:
 # Logs of a store that are recognised and not read yet: DLedger, compacted topics, tiered storage.
 
 _DLEDGER = "dledger-"
-_TIERED = "tieredStoreMetadata.json"
 
 
 class DledgerLog(NamedTuple):
@@ -448,7 +447,7 @@ class UnreadCopy(NamedTuple):
 
 def unread_copies(layout: StoreLayout, topic: str | None = None) -> list[UnreadCopy]:
     """Return the copies of all queues, or of those of a topic. UnreadableError."""
-    found = [*_compacted(layout.root / "compaction", topic), *_tiered(layout.config / _TIERED, topic)]
+    found = [*_compacted(layout.root / "compaction", topic), *_tiered(layout.config, topic)]
     return sorted(found, key=lambda copy: (copy.topic, copy.queue_id, copy.kind))
 
 
@@ -466,28 +465,18 @@ def _compacted(folder: Path, topic: str | None) -> Iterator[UnreadCopy]:
                     yield UnreadCopy("compaction", name, int(queue_id), len(offsets), first, last + 1, folder)
 
 
-def _tiered(path: Path, topic: str | None) -> Iterator[UnreadCopy]:
+def _tiered(config: Path, topic: str | None) -> Iterator[UnreadCopy]:
     """Yield the queues that the table of tiered storage names. A damaged table names none: `check` reports it."""
-    from rmqctl.store.config.config_files import read_config
+    from rmqctl.store.config.tiered_table import TABLE, UNITS, read_segment_table
 
     try:
-        content = read_config(path)
+        table = read_segment_table(config) or {}
     except CorruptError:
         return
-    table = content.get("consumeQueueFileSegmentTable") if isinstance(content, dict) else None
-    for place, segments in (table if isinstance(table, dict) else {}).items():
-        _, name, queue_id = ["", "", *str(place).rsplit("/", 2)][-3:]
-        if topic in (None, name) and queue_id.isascii() and queue_id.isdigit() and isinstance(segments, dict):
-            begin, end = _bounds(segments)
+    for (kind, name, queue_id), sizes in table.items():
+        written = {base: size for base, size in sizes.items() if size}
+        if kind == UNITS and topic in (None, name) and written:
+            begin = min(written) // CONSUMEQUEUE_UNIT.size
+            end = max((base + size) // CONSUMEQUEUE_UNIT.size for base, size in written.items())
             if end > begin:
-                yield UnreadCopy("tiered", name, int(queue_id), end - begin, begin, end, path)
-
-
-def _bounds(segments: Mapping[Any, Any]) -> tuple[int, int]:
-    """Return the first queue offset of the segments of a queue, and the one after the last."""
-    bounds = []
-    for base, segment in segments.items():
-        size = segment.get("size") if isinstance(segment, dict) else None
-        if str(base).isdigit() and isinstance(size, int) and size > 0:
-            bounds += [int(base) // CONSUMEQUEUE_UNIT.size, (int(base) + size) // CONSUMEQUEUE_UNIT.size]
-    return min(bounds, default=0), max(bounds, default=0)
+                yield UnreadCopy("tiered", name, queue_id, end - begin, begin, end, config / TABLE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from rmqctl.formats.message import StoredMessage
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.options import UNHEARD
 from rmqctl.store.read.compacted import CompactedQueue
-from rmqctl.store.read.tiered import tiered_queues
+from rmqctl.store.read.tiered import TieredStorage, tiered_storage
 from rmqctl.store.read.tiered_index import has_key, messages_with_key
 from rmqctl.store.store_files import StoreFiles, UnreadCopy, unread_copies
 
@@ -94,24 +95,23 @@ def copied_messages(
         wanted = (one for one in copies if (has_key(one, key) if key else one.queue_offset == queue_offset))
         found += [MessageCopy(one._replace(physical_offset=-1), "the compaction log") for one in wanted]
     tiered = sorted({one.copy.topic for one in queues if one.copy.kind == "tiered"})
-    try:
-        for name in tiered:
-            found += [
-                MessageCopy(one, "tiered storage") for one in _in_tiered(files, name, queue_id, queue_offset, key)
-            ]
-    except (NotFoundError, CorruptError):
-        pass
+    if tiered:
+        with contextlib.suppress(NotFoundError, CorruptError):
+            storage = tiered_storage(files, UNHEARD)
+            for name in tiered:
+                of_topic = _in_tiered(storage, name, queue_id, queue_offset, key)
+                found += [MessageCopy(one, "tiered storage") for one in of_topic]
     return found
 
 
 def _in_tiered(
-    files: StoreFiles, topic: str, queue_id: int | None, queue_offset: int | None, key: str | None
+    storage: TieredStorage, topic: str, queue_id: int | None, queue_offset: int | None, key: str | None
 ) -> list[StoredMessage]:
     if key is not None:
-        return messages_with_key(files, topic, key, UNHEARD)
+        return messages_with_key(storage, topic, key, UNHEARD)
     if queue_offset is None:
         return []
-    at_offset = [copy.message(queue_offset) for copy in tiered_queues(files, topic, queue_id, UNHEARD)]
+    at_offset = [copy.message(queue_offset) for copy in storage.queues(topic, queue_id)]
     return [one.message._replace(physical_offset=-1) for one in at_offset if one and one.message]
 
 

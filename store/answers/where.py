@@ -452,22 +452,21 @@ class _Search:
         """Return whether a log that is not read may hold what a key or an offset names."""
         return len(self._question.words) == 1 and bool(unread_queues(self._reader.files, self._question.topic))
 
-    def _in_unread_log(self, topic: str | None, place: Place | None = None) -> Iterator[Whereabouts]:
+    def _in_unread_log(self, topic: str | None, place: Place | None = None) -> list[Whereabouts]:
         """Say where the copy of a message is that the commitlog does not have; without one, that another log may hold
         it: it is neither expired nor absent."""
         if place is not None:
             copied = copied_messages(self._reader.files, topic, place.queue_id, queue_offset=place.queue_offset)
         else:
             copied = copied_messages(self._reader.files, topic, key=self._question.words[0])
-        for one in copied[: self._question.limit]:
-            yield self._of_copy(BY_KEY if place is None else BY_PLACE, one)
         if copied:
-            return
+            how = BY_KEY if place is None else BY_PLACE
+            return [self._of_copy(how, one) for one in copied[: self._question.limit]]
         errors = [*unread_messages(self._reader.files, topic)]
         for error in errors:
             self._reader.events.damaged(error)
         said = "; ".join(error.message for error in errors)
-        yield self._absent(f"It is not in the commitlog, but {said}", Verdict.UNKNOWN)
+        return [self._absent(f"It is not in the commitlog, but {said}", Verdict.UNKNOWN)]
 
     def _of_copy(self, how: str, copied: MessageCopy) -> Whereabouts:
         message = copied.message
@@ -481,7 +480,7 @@ class _Search:
             evidence=(Step(Stage.STORED, str(Verdict.STORED), said, message.topic, message.queue_id),),
         )  # fmt: skip
 
-    def _nothing(self, copies: QueryResult) -> Iterator[Whereabouts]:
+    def _nothing(self, copies: QueryResult) -> list[Whereabouts]:
         """What is known of a key that no message has: whether one may be damaged, or have expired."""
         for error in copies.damaged:
             self._reader.events.damaged(error)
@@ -490,35 +489,28 @@ class _Search:
                 lookup(self._reader.files, offset)
             except CorruptError as error:
                 said = f"an index entry with its hash leads to physical offset {offset}, where {error.message}"
-                yield self._absent(f"It cannot be read: {said}", Verdict.DAMAGED, offset)
-                return
+                return [self._absent(f"It cannot be read: {said}", Verdict.DAMAGED, offset)]
             except NotFoundError:
                 continue
         if self._is_unread() and not copies.damaged:
-            yield from self._in_unread_log(self._question.topic)
-            return
+            return self._in_unread_log(self._question.topic)
         if copies.removed:
             entries = counted(copies.removed, "index entry has", "index entries have")
-            yield self._absent(
-                f"It has expired: {entries} its hash and lead before the log's beginning", Verdict.EXPIRED
-            )
-            return
+            said = f"It has expired: {entries} its hash and lead before the log's beginning"
+            return [self._absent(said, Verdict.EXPIRED)]
         if copies.damaged:
             places = counted(len(copies.damaged), "damaged place")
-            yield self._absent(f"No readable message has it, and {places} may hide it", Verdict.UNKNOWN)
-            return
+            return [self._absent(f"No readable message has it, and {places} may hide it", Verdict.UNKNOWN)]
         log = self._reader.files.log
         if log.min_offset > 0:
             first = self._first_time()
             since = f"the log begins at physical offset {log.min_offset}{first}"
-            yield self._absent(f"No message has it; {since}, and earlier messages have expired", Verdict.UNKNOWN)
-            return
+            return [self._absent(f"No message has it; {since}, and earlier messages have expired", Verdict.UNKNOWN)]
         if log.problems:
             said = f"No message has it, but files of the log are missing or broken, such as {log.problems[0].path}"
-            yield self._absent(said, Verdict.UNKNOWN)
-            return
+            return [self._absent(said, Verdict.UNKNOWN)]
         searched = "the whole log was searched" if copies.is_whole else "the index covers the log from its beginning"
-        yield self._absent(f"No message has it: {searched}, so it was never stored here")
+        return [self._absent(f"No message has it: {searched}, so it was never stored here")]
 
     def _first_time(self) -> str:
         time = store_time_at(self._reader.files.log, self._reader.files.log.min_offset)

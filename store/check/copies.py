@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rmqctl.formats.errors import CorruptError, UnreadableError, counted
+from rmqctl.formats.errors import CorruptError, NotFoundError, UnreadableError, counted
 from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.check.cross import LogSeen
+from rmqctl.store.config.tiered_table import TABLE
 from rmqctl.store.files.layout import is_file_name
 from rmqctl.store.files.reading import is_directory, listed
 from rmqctl.store.options import UNHEARD
@@ -24,15 +25,7 @@ from rmqctl.store.read.compacted import (
     copied_queues,
     positions,
 )
-from rmqctl.store.read.tiered import (
-    TABLE,
-    Segment,
-    TieredQueue,
-    has_segments,
-    segment_table,
-    tiered_folder,
-    tiered_queues,
-)
+from rmqctl.store.read.tiered import Segment, TieredQueue, has_segments, tiered_storage
 from rmqctl.store.store_files import StoreFiles
 
 
@@ -93,23 +86,20 @@ def _finding(
 
 def tiered_findings(files: StoreFiles, seen: LogSeen) -> Iterator[Finding]:
     """Yield what is wrong with the copies in tiered storage, where its folder is known. UnreadableError."""
-    folder = tiered_folder(files)
-    if folder is None:
-        return
-    table_path = files.layout.config / TABLE
     try:
-        table = segment_table(files)
-    except CorruptError:
-        table = None
-    has_table = table is not None
-    if not is_directory(folder):
-        if any(any(sizes.values()) for sizes in (table or {}).values()):
-            yield Finding("RMQ-TIER-001", "the folder of tieredStoreFilePath is not there", folder)
+        storage = tiered_storage(files, UNHEARD)
+    except NotFoundError:
         return
-    if not has_table and has_segments(folder):
-        yield Finding("RMQ-TIER-006", f"no {TABLE} names the segments below {folder}", table_path)
+    if not is_directory(storage.folder):
+        if any(any(sizes.values()) for sizes in (storage.table or {}).values()):
+            yield Finding("RMQ-TIER-001", "the folder of tieredStoreFilePath is not there", storage.folder)
+        return
+    has_table = storage.table is not None
+    if not has_table and has_segments(storage.folder):
+        text = f"no {TABLE} names the segments below {storage.folder}"
+        yield Finding("RMQ-TIER-006", text, files.layout.config / TABLE)
     try:
-        copies = tiered_queues(files, events=UNHEARD)
+        copies = storage.queues()
     except CorruptError:  # of several brokers, and no table says which
         return
     for copy in copies:

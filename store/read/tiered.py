@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from rmqctl.formats.errors import CorruptError, NotFoundError, UncertainError, UnreadableError, counted
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
 from rmqctl.formats.message import FrameDamage, Reason, StoredMessage, decode_message
-from rmqctl.store.config.config_files import read_config
+from rmqctl.store.config.tiered_table import LOG, TABLE, UNITS, SegmentTable, read_segment_table
 from rmqctl.store.files.layout import is_queue_name, is_safe_topic, topic_directory
 from rmqctl.store.files.reading import exists, is_directory, listed, status_of
 from rmqctl.store.files.remote import reachable
@@ -28,9 +28,7 @@ from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.select import Selection
 from rmqctl.store.store_files import StoreFiles
 
-TABLE = "tieredStoreMetadata.json"
-LOG, UNITS, INDEX = "COMMIT_LOG", "CONSUME_QUEUE", "INDEX"
-_TABLES = {LOG: "commitLogFileSegmentTable", UNITS: "consumeQueueFileSegmentTable"}
+INDEX_TOPIC = "rmq_sys_INDEX"
 SEGMENT = re.compile(r"[0-9a-f]{8}([0-9]{20})")
 _CLUSTER = re.compile(r"[0-9a-f]{8}_.+")
 _UNITS_AT_ONCE = 1 << 15
@@ -173,7 +171,7 @@ def tiered_folder(files: StoreFiles) -> Path | None:
 
 def has_segments(folder: Path) -> bool:
     """Return whether a tiered folder has a segment of a queue. UnreadableError."""
-    for broker in brokers_of(folder, None):
+    for broker in brokers_of(folder):
         for topic in listed(broker):
             for queue_id in listed(broker / topic):
                 if any(SEGMENT.fullmatch(name) for name in listed(broker / topic / queue_id / UNITS)):
@@ -181,87 +179,73 @@ def has_segments(folder: Path) -> bool:
     return False
 
 
-def segment_table(files: StoreFiles) -> dict[tuple[str, str, int], dict[int, int]] | None:
-    """Return the sizes of all segments by their bases, by kind, topic and queue id; None without a table. Entries that
-    cannot be one are left out. CorruptError, UnreadableError."""
-    content = read_config(files.layout.config / TABLE)
-    if content is None:
-        return None
-    found: dict[tuple[str, str, int], dict[int, int]] = {}
-    for kind, name in _TABLES.items():
-        table = content.get(name) if isinstance(content, dict) else None
-        for place, segments in (table if isinstance(table, dict) else {}).items():
-            _, topic, queue_id = ["", "", *str(place).rsplit("/", 2)][-3:]
-            if not (is_safe_topic(topic) and is_queue_name(queue_id) and isinstance(segments, dict)):
-                continue
-            sizes = found.setdefault((kind, topic, int(queue_id)), {})
-            for base, entry in segments.items():
-                size = entry.get("size") if isinstance(entry, dict) else None
-                if str(base).isdigit() and isinstance(size, int) and size >= 0:
-                    sizes[int(base)] = size
-    return found
+class TieredStorage(NamedTuple):
+    """The tiered folder of a store, and its table of segments; None where that is lost or damaged."""
+
+    files: StoreFiles
+    folder: Path
+    table: SegmentTable | None
+
+    def brokers(self) -> list[Path]:
+        """Return the folders of brokers; of several, those that have a topic of the table. UnreadableError."""
+        found = brokers_of(self.folder)
+        topics = {topic for _, topic, _ in self.table or () if is_safe_topic(topic)}
+        known = [one for one in found if any(exists(one / topic) for topic in topics)]
+        return known if len(found) > 1 and known else found
+
+    def queues(self, topic: str | None = None, queue_id: int | None = None) -> list[TieredQueue]:
+        """Return the copies of all queues, of those of a topic, or of one. CorruptError where several brokers have one
+        there and no table chooses, UnreadableError."""
+        if not is_directory(self.folder):
+            text = "the folder of tieredStoreFilePath is not there"
+            raise UnreadableError(text, file=self.folder, hint="mount it, or correct -c")
+        brokers = self.brokers()
+        if self.table is None and len(brokers) > 1:
+            names = ", ".join(one.name for one in brokers)
+            raise CorruptError(f"{TABLE} is lost, and the folder is of several brokers ({names})", file=self.folder)
+        places: dict[tuple[str, int], Path] = {}
+        for broker in brokers:
+            for name in listed(broker) if topic is None else [topic]:
+                if is_safe_topic(name) and name != INDEX_TOPIC:
+                    of_topic = topic_directory(broker, name)
+                    places |= {(name, int(one)): of_topic / one for one in listed(of_topic) if is_queue_name(one)}
+        for _, name, number in self.table or ():
+            if topic in (None, name) and is_safe_topic(name) and brokers:
+                places.setdefault((name, number), topic_directory(brokers[0], name) / str(number))
+        return [
+            TieredQueue(self.files, *place, *(_segments(path / kind, kind, place, self.table) for kind in (LOG, UNITS)))
+            for place, path in sorted(places.items())
+            if queue_id in (None, place[1])
+        ]
 
 
-def brokers_of(folder: Path, table: dict[tuple[str, str, int], dict[int, int]] | None) -> list[Path]:
-    """Return the folders of brokers in a tiered folder; of several, those that have a topic of the table."""
-    found = [
+def tiered_storage(files: StoreFiles, events: Events = Events()) -> TieredStorage:
+    """Return the tiered storage of a store. A damaged table is reported. NotFoundError where no folder is known,
+    UnreadableError."""
+    folder = tiered_folder(files)
+    if folder is None:
+        hint = "name the broker.conf with tieredStoreFilePath by -c"
+        raise NotFoundError("no folder of tiered storage is known", file=files.layout.root, hint=hint)
+    try:
+        table = read_segment_table(files.layout.config)
+    except CorruptError as error:
+        events.damaged(error)
+        table = None
+    return TieredStorage(files, folder, table)
+
+
+def brokers_of(folder: Path) -> list[Path]:
+    """Return the folders of brokers in a tiered folder. UnreadableError."""
+    return [
         folder / cluster / broker
         for cluster in listed(folder)
         if _CLUSTER.fullmatch(cluster)
         for broker in listed(folder / cluster)
         if is_directory(folder / cluster / broker)
     ]
-    topics = {topic for _, topic, _ in table or ()}
-    known = [one for one in found if any(exists(one / topic) for topic in topics)]
-    return known if len(found) > 1 and known else found
 
 
-def tiered_queues(
-    files: StoreFiles, topic: str | None = None, queue_id: int | None = None, events: Events = Events()
-) -> list[TieredQueue]:
-    """Return the copies of all queues, of those of a topic, or of one. A damaged table is reported.
-
-    NotFoundError without a tiered folder, CorruptError where several brokers have one there and no table chooses,
-    UnreadableError.
-    """
-    folder = tiered_folder(files)
-    if folder is None:
-        hint = "name the broker.conf with tieredStoreFilePath by -c"
-        raise NotFoundError("no folder of tiered storage is known", file=files.layout.root, hint=hint)
-    if not is_directory(folder):
-        raise UnreadableError(
-            "the folder of tieredStoreFilePath is not there", file=folder, hint="mount it, or correct -c"
-        )
-    try:
-        table = segment_table(files)
-    except CorruptError as error:
-        events.damaged(error)
-        table = None
-    brokers = brokers_of(folder, table)
-    if table is None and len(brokers) > 1:
-        names = ", ".join(one.name for one in brokers)
-        raise CorruptError(f"{TABLE} is lost, and the folder is of several brokers ({names})", file=folder)
-    places: dict[tuple[str, int], Path] = {}
-    for broker in brokers:
-        for name in listed(broker) if topic is None else [topic]:
-            if is_safe_topic(name) and name != "rmq_sys_INDEX":
-                of_topic = topic_directory(broker, name)
-                places |= {(name, int(one)): of_topic / one for one in listed(of_topic) if is_queue_name(one)}
-    for _, name, number in table or ():
-        if topic in (None, name) and brokers:
-            places.setdefault((name, number), topic_directory(brokers[0], name) / str(number))
-    return [
-        TieredQueue(
-            files, name, number, *(_segments(path / kind, kind, (name, number), table) for kind in (LOG, UNITS))
-        )
-        for (name, number), path in sorted(places.items())
-        if queue_id in (None, number)
-    ]
-
-
-def _segments(
-    folder: Path, kind: str, place: tuple[str, int], table: dict[tuple[str, str, int], dict[int, int]] | None
-) -> list[Segment]:
+def _segments(folder: Path, kind: str, place: tuple[str, int], table: SegmentTable | None) -> list[Segment]:
     """Return the segments of a folder and of the table, in order."""
     named = {int(found[1]): folder / found[0] for found in map(SEGMENT.fullmatch, listed(folder)) if found}
     said = (table or {}).get((kind, *place), {})
@@ -286,7 +270,9 @@ def joined_messages(reader: StoreReader, selection: Selection, events: Events) -
     """
     criteria = selection.criteria
     assert criteria.topic is not None
-    copies = {one.queue_id: one for one in tiered_queues(reader.files, criteria.topic, criteria.queue_id, events)}
+    copies = {
+        one.queue_id: one for one in tiered_storage(reader.files, events).queues(criteria.topic, criteria.queue_id)
+    }
     own = {
         queue.queue_id
         for queue in reader.files.queues.of_topics(criteria.topic.__eq__)
@@ -344,8 +330,9 @@ def _tell_hole(copy: TieredQueue, until: int | None, selection: Selection, event
 
 
 def tiered_rows(files: StoreFiles, topic: str | None, queue_id: int | None, events: Events) -> Iterator[dict[str, Any]]:
-    """Yield a row of each queue: what the copy has of it, and what the store has. Errors as for `tiered_queues`."""
-    for copy in tiered_queues(files, topic, queue_id, events):
+    """Yield a row of each queue: what the copy has of it, and what the store has. Errors as for
+    `tiered_storage` and `TieredStorage.queues`."""
+    for copy in tiered_storage(files, events).queues(topic, queue_id):
         begin = copy.begin_of_store()
         queue = files.queues.find(copy.topic, copy.queue_id)
         first = copy.message(copy.min_offset)

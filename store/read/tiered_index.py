@@ -13,10 +13,10 @@ from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.properties import KEYS, UNIQUE_KEY
 from rmqctl.store.files.reading import Descriptors, listed, status_of
 from rmqctl.store.options import Events
-from rmqctl.store.read.tiered import INDEX, SEGMENT, brokers_of, segment_table, tiered_folder, tiered_queues
+from rmqctl.store.read.tiered import INDEX_TOPIC, SEGMENT, TieredStorage
 from rmqctl.store.store_files import StoreFiles
 
-INDEX_TOPIC = "rmq_sys_INDEX"
+INDEX = "INDEX"
 
 
 class IndexSegment(NamedTuple):
@@ -44,40 +44,33 @@ def index_segment(path: Path, size: int, descriptors: Descriptors) -> IndexSegme
     return IndexSegment(path, room // TIERED_INDEX_SLOT.size, items)
 
 
-def index_segments(files: StoreFiles, events: Events) -> Iterator[IndexSegment]:
+def index_segments(storage: TieredStorage, events: Events) -> Iterator[IndexSegment]:
     """Yield the segments of the key index, those that do not fit are reported. UnreadableError."""
-    folder = tiered_folder(files)
-    if folder is None:
-        return
-    try:
-        table = segment_table(files)
-    except CorruptError:
-        table = None
-    for broker in brokers_of(folder, table):
+    for broker in storage.brokers():
         of_index = broker / INDEX_TOPIC / "0" / INDEX
         for name in listed(of_index):
             status = status_of(of_index / name) if SEGMENT.fullmatch(name) else None
             if status is not None:
                 try:
-                    yield index_segment(of_index / name, status.st_size, files.descriptors)
+                    yield index_segment(of_index / name, status.st_size, storage.files.descriptors)
                 except CorruptError as error:
                     events.damaged(error)
 
 
-def messages_with_key(files: StoreFiles, topic: str, key: str, events: Events) -> list[StoredMessage]:
+def messages_with_key(storage: TieredStorage, topic: str, key: str, events: Events) -> list[StoredMessage]:
     """Return the messages of a topic with a key or unique key, as far as the index in tiered storage leads to them.
 
     Oldest first; their physical offset is -1. Items that lead to no good message are reported. Errors as for
-    `tiered_queues`.
+    `TieredStorage.queues`.
     """
     wanted = key_hash(topic, key)
     places = {
         (queue_id, offset, size)
-        for segment in index_segments(files, events)
-        for found, queue_id, offset, size in _items(files, segment, wanted)
+        for segment in index_segments(storage, events)
+        for found, queue_id, offset, size in _items(storage.files, segment, wanted)
         if found == wanted
     }
-    queues = {one.queue_id: one for one in tiered_queues(files, topic, None, events)} if places else {}
+    queues = {one.queue_id: one for one in storage.queues(topic)} if places else {}
     messages = []
     for queue_id, offset, size in sorted(places):
         # another topic may have the same hash

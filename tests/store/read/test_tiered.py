@@ -17,11 +17,12 @@ import pytest
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.output import outcome as exit_codes
 from rmqctl.store.check.check import check
+from rmqctl.store.config.tiered_table import TABLE
 from rmqctl.store.options import UNHEARD
 from rmqctl.store.read.filter import Criteria
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.select import Selection
-from rmqctl.store.read.tiered import TABLE, joined_messages, segment_name, tiered_folder, tiered_queues
+from rmqctl.store.read.tiered import joined_messages, segment_name, tiered_folder, tiered_storage
 from rmqctl.store.read.tiered_index import messages_with_key
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, LogGolden, log_golden, tree_state
@@ -66,7 +67,7 @@ def _truth(golden: LogGolden) -> dict[Queue, list[dict[str, Any]]]:
 def test_every_message_was_copied(golden: LogGolden) -> None:
     before = tree_state(golden.store)
     truth = _truth(golden)
-    copies = tiered_queues(StoreFiles(golden.store))
+    copies = tiered_storage(StoreFiles(golden.store)).queues()
     assert {(one.topic, one.queue_id) for one in copies} == set(truth)
     for copy in copies:
         found = [one.message for one in copy.messages(0, 1 << 40)]
@@ -80,7 +81,7 @@ def test_every_message_was_copied(golden: LogGolden) -> None:
 
 
 def test_every_key_leads_to_its_messages(golden: LogGolden) -> None:
-    files = StoreFiles(golden.store)
+    storage = tiered_storage(StoreFiles(golden.store))
     keys: dict[tuple[str, str], set[tuple[int, int]]] = {}
     for row in golden.rows("msg"):
         properties = row["properties"]
@@ -91,7 +92,7 @@ def test_every_key_leads_to_its_messages(golden: LogGolden) -> None:
     chosen = dict(itertools.islice(keys.items(), 0, None, 7))
     assert len(chosen) > 30
     for (topic, key), places in chosen.items():
-        found = messages_with_key(files, topic, key, UNHEARD)
+        found = messages_with_key(storage, topic, key, UNHEARD)
         assert {(one.queue_id, one.queue_offset) for one in found} == places, (topic, key)
 
 
@@ -215,7 +216,7 @@ def test_a_frame_whose_crc_covers_another_place_is_good(store: Path) -> None:
     ):
         (folder / kind).mkdir(parents=True)
         (folder / kind / segment_name(0)).write_bytes(data)
-    (copy,) = tiered_queues(StoreFiles(store), "Sums")
+    (copy,) = tiered_storage(StoreFiles(store)).queues("Sums")
     (found,) = copy.messages(0, 1)
     assert (found.problem, found.message and found.message.body) == ("", b"x")
     assert "RMQ-TIER-003" not in run("check", "-s", store).out
@@ -232,13 +233,14 @@ def test_flipped_bytes_end_in_no_fault(store: Path, seed: int) -> None:
         path.write_bytes(old[:at] + bytes([old[at] ^ 1 << lot.randrange(8)]) + old[at + 1 :])
         files = StoreFiles(store)
         try:
-            for copy in tiered_queues(files, events=UNHEARD):
+            storage = tiered_storage(files, UNHEARD)
+            for copy in storage.queues():
                 list(
                     joined_messages(
                         StoreReader(files, UNHEARD), Selection(Criteria(copy.topic, copy.queue_id)), UNHEARD
                     )
                 )
-            messages_with_key(files, "TopicTest", "key1", UNHEARD)
+            messages_with_key(storage, "TopicTest", "key1", UNHEARD)
         except RmqctlError:
             pass
         codes = {finding.code for finding in check(StoreFiles(store))}
