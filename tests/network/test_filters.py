@@ -60,6 +60,7 @@ def test_members_get_what_their_expression_takes_and_the_broker_keeps_it(store: 
             for amount, region in ((7, "cn"), (5, "cn"), (9, "de"), (8, "us")):
                 properties = {"amount": f"{amount}", "region": region}
                 producer.send(Message("T", f"{amount}{region}".encode(), properties=properties))
+        opened.wait_for_dispatch()
         with Consumer(local.namesrv, "pull", "T", WANTED, begin="first", dial=local.dial) as consumer:
             found = sorted(one.body for one in consumer.messages(to_the_end=True))
         taken: list[bytes] = []
