@@ -112,8 +112,8 @@ def cross_checks(
 
 # One pass over a store: every look in its order, the log walked once for all of them.
 
-_LOOKS_AT_LIVE_FILES = 3
-_PAUSE_S = 0.1
+_LIVE_FILES_PAUSES_S = (0.1, 0.3, 1.0, 3.0)
+"""Between looks at files that a writer may be creating: it may wait between opening one and giving it its size."""
 
 
 class Pass:
@@ -195,19 +195,24 @@ class Pass:
         """Return whether another process may write meanwhile: not if this one holds the lock in order to repair."""
         return not self._given.is_taken and is_in_use(self._given.layout)
 
+    def _is_live_now(self) -> bool:
+        """Return whether a writer has come since this check began, or was there: what is found may be its doing."""
+        self._seen.is_live = self._seen.is_live or self._is_in_use()
+        return self._seen.is_live
+
     def _file_findings(self) -> Iterator[Finding]:
         """What names and sizes say. A writer creates files while they are listed: only problems that persist are
         reported then."""
         told: list[Finding] = []
         known: set[tuple[str, Path | None]] | None = None
-        for attempt in range(_LOOKS_AT_LIVE_FILES):
+        for pause in (*_LIVE_FILES_PAUSES_S, None):
             of_log = log_file_findings(self._files, AffectedMessages(self._files))
             told = [*self._guarded(of_log), *self._guarded(queue_file_findings(self._files))]
             told = [one for one in told if known is None or not one.severity.is_alarm or (one.code, one.file) in known]
             known = {(one.code, one.file) for one in told if one.severity.is_alarm}
-            if not known or not self._seen.is_live or attempt + 1 == _LOOKS_AT_LIVE_FILES:
+            if not known or pause is None or not self._is_live_now():
                 break
-            time.sleep(_PAUSE_S)
+            time.sleep(pause)
             self._files = StoreFiles(self._files.root, self._files.config)
         yield from told
 
@@ -260,7 +265,7 @@ class Pass:
         yield from self._stretches(log_check, order, limit)
         seen.log_end = max(seen.log_end, limit or 0)
         # a broker may have started meanwhile
-        seen.is_live = seen.is_live or self._is_in_use()
+        self._is_live_now()
         self._look.join(log_check.look)
         names = digest.topics.names
         counts = self._look.topics.tolist()

@@ -213,7 +213,7 @@ class StoreReader:
 
     def messages(self, selection: Selection, order: Order = "log") -> Iterator[StoredMessage]:
         """Messages of `selection` in the order of the log or of the queues. A note says what was removed before it was
-        read (removed_meanwhile.py).
+        read (walk.RemovedMeanwhile).
 
         NotFoundError for an unknown topic or queue and UnsupportedError for RocksDB queues, in order of the queues.
         """

@@ -11,9 +11,16 @@ from rmqctl.formats.message import FrameDamage, StoredMessage
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import end_of_nonzero
-from rmqctl.store.log.removed_meanwhile import OnRemoved, in_sentences, removed_units, say_removed
 from rmqctl.store.log.search import FrameSearch
-from rmqctl.store.log.walk import Damage, overflowed_message, walk
+from rmqctl.store.log.walk import (
+    Damage,
+    OnRemoved,
+    in_sentences,
+    overflowed_message,
+    removed_units,
+    say_removed,
+    walk,
+)
 from rmqctl.store.options import Events, say
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.store.read.filter import Criteria
@@ -52,7 +59,7 @@ def in_log_order(
     on_removed: OnRemoved | None = None,
 ) -> Iterator[StoredMessage]:
     """Messages in the order they were stored, every CRC checked; damaged spans are reported and passed.
-    `on_removed` gets what is removed before it was read; without it a note says so (removed_meanwhile.py).
+    `on_removed` gets what is removed before it was read; without it a note says so (walk.RemovedMeanwhile).
 
     A `begin` that is no frame's start is taken as: from the next message on. To find it, the file is walked from its
     start, so that nothing inside a body can be taken for a message; or from `start`, a certain record
@@ -193,7 +200,7 @@ def in_queue_order(
 
 
 def units_in_sentences(events: Events) -> OnUnitsRemoved:
-    """Return what says a sentence for each queue; see removed_meanwhile.in_sentences."""
+    """Return what says a sentence for each queue; see walk.in_sentences."""
 
     def on_removed(view: QueueView, queue_offsets: range) -> None:
         (events.note or say)(removed_units(view.queue.topic, view.queue.queue_id, queue_offsets))

@@ -15,8 +15,7 @@ from rmqctl.formats.properties import compression_type
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.log.columns import Bytes, ColumnRecord, Flags, Int32s, Int64s, MessageColumns, TopicIds, start_of
 from rmqctl.store.log.parallel import walk_parallel
-from rmqctl.store.log.removed_meanwhile import RemovedMeanwhile, in_sentences
-from rmqctl.store.log.walk import Damage
+from rmqctl.store.log.walk import Damage, RemovedMeanwhile, in_sentences
 from rmqctl.store.native.tables import Columns
 from rmqctl.store.options import Events
 from rmqctl.store.read.query import damage_error

