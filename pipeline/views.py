@@ -71,10 +71,16 @@ def _columns(**described: tuple[str, str]) -> dict[str, ViewColumn]:
     return {name: ViewColumn(*parts) for name, parts in described.items()}
 
 
+_MESSAGES = {name: ViewColumn(_KINDS[column.kind], _ABOUT_MESSAGES[name]) for name, column in MESSAGE_COLUMNS.items()}
+
 TABLES: dict[str, Table] = {
-    "messages": Table(
-        "good messages of the commitlog; damaged spans are passed, `findings` shows them",
-        {name: ViewColumn(_KINDS[column.kind], _ABOUT_MESSAGES[name]) for name, column in MESSAGE_COLUMNS.items()},
+    "messages": Table("good messages of the commitlog; damaged spans are passed, `findings` shows them", _MESSAGES),
+    "copied_messages": Table(
+        "whole messages that the commitlog has no more and a copy has: tiered storage's, or a compaction log's",
+        {
+            **{name: one for name, one in _MESSAGES.items() if name not in ("msg_id", "physical_offset")},
+            **_columns(copy=(STRING, "tiered or compaction")),
+        },
     ),
     "consumequeue": Table(
         "units of the consume queues, without empty slots and placeholders",
@@ -158,9 +164,8 @@ TABLES: dict[str, Table] = {
 }
 """Every view by its name."""
 
-CHEAPEST = {
-    view: "physical_offset" if view == "messages" else next(iter(table.columns)) for view, table in TABLES.items()
-}
+_CHEAP = {"messages": "physical_offset", "copied_messages": "queue_id"}
+CHEAPEST = {view: _CHEAP.get(view) or next(iter(table.columns)) for view, table in TABLES.items()}
 """The column of each view that costs least, for who needs none of them but the number of rows."""
 
 STORE_COLUMNS = _columns(

@@ -420,6 +420,8 @@ _TYPES = {
     "boolean": pa.bool_(),
     "timestamp": pa.timestamp("ms", "UTC"),
     "binary": pa.binary(),
+    "array<string>": pa.list_(pa.string()),
+    "map<string,string>": pa.map_(pa.string(), pa.string()),
 }
 
 

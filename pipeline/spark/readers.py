@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError, UsageError
 from rmqctl.pipeline.queue_pruning import span_columns, spans_to_read
+from rmqctl.pipeline.spark.copied import copied_rows
 from rmqctl.pipeline.spark.planning import (
     columns_of,
     entry_columns,
@@ -22,6 +23,7 @@ from rmqctl.pipeline.spark.planning import (
 )
 from rmqctl.pipeline.splits import Split
 from rmqctl.pipeline.views import TABLES
+from rmqctl.store.answers.unread import copy_parts
 from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.config.config_files import read_config
 from rmqctl.store.info.counts import count_topics, is_large
@@ -225,6 +227,10 @@ def _one_task(files: StoreFiles) -> Sequence[Any]:
 
 
 READERS: dict[str, TableReader] = {
+    "copied_messages": TableReader(
+        copy_parts,
+        lambda files, part, names, _: row_columns("copied_messages", copied_rows(files, part, names), names),
+    ),
     "consumequeue": TableReader(queue_parts, lambda files, part, *_: unit_columns(files, part)),
     "index_entries": TableReader(index_parts, lambda files, part, *_: entry_columns(files, part)),
     "consumer_offsets": TableReader(

@@ -169,6 +169,8 @@ _TYPES = {
     "boolean": pa.bool_(),
     "timestamp": _MOMENT,
     "binary": pa.binary(),
+    "array<string>": pa.list_(pa.string()),
+    "map<string,string>": pa.map_(pa.string(), pa.string()),
 }
 
 

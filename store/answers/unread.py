@@ -104,6 +104,48 @@ def copied_messages(
     return found
 
 
+class CopyPart(NamedTuple):
+    """What a copy of `kind`, compaction or tiered, has of a queue before queue offset `until`: plain data of a task."""
+
+    kind: str
+    topic: str
+    queue_id: int
+    until: int
+
+
+def copy_parts(files: StoreFiles) -> list[CopyPart]:
+    """Return the queues of which a copy has messages that the commitlog has no more. CorruptError where the folder of
+    tiered storage is of several brokers and no table chooses, UnreadableError."""
+    found = [
+        CopyPart(one.copy.kind, one.copy.topic, one.copy.queue_id, one.until)
+        for one in unread_queues(files)
+        if one.copy.kind == "compaction"
+    ]
+    # by the names of its segments where its table is lost
+    with contextlib.suppress(NotFoundError):
+        for queue in tiered_storage(files, UNHEARD).queues():
+            begin = queue.begin_of_store()
+            until = queue.max_offset if begin is None else min(queue.max_offset, begin)
+            if queue.min_offset < until:
+                found.append(CopyPart("tiered", queue.topic, queue.queue_id, until))
+    return found
+
+
+def messages_of_copy(files: StoreFiles, part: CopyPart) -> Iterator[StoredMessage]:
+    """Yield the whole messages of a part, in the order of the queue. NotFoundError where no folder of tiered storage is
+    known, CorruptError where its table does not choose between brokers, UnreadableError."""
+    if part.kind == "compaction":
+        copies = CompactedQueue(files, part.topic, part.queue_id).messages()
+        # a compaction that was cut short leaves a message in two files
+        whole = {one.stored.message.queue_offset: one.stored.message for one in copies if one.stored is not None}
+        yield from (whole[offset] for offset in sorted(whole) if offset < part.until)
+        return
+    for queue in tiered_storage(files, UNHEARD).queues(part.topic, part.queue_id):
+        for one in queue.messages(queue.min_offset, part.until):
+            if one.message is not None:
+                yield one.message
+
+
 def _in_tiered(
     storage: TieredStorage, topic: str, queue_id: int | None, queue_offset: int | None, key: str | None
 ) -> list[StoredMessage]:

@@ -17,6 +17,7 @@ from rmqctl.pipeline.spark_engine import run_job
 from rmqctl.pipeline.splits import SplitEdgeError
 from rmqctl.pipeline.sql.spark import StoreSql, _needs
 from rmqctl.pipeline.sql.stores import QueryError, query_error
+from rmqctl.pipeline.views import TABLES
 from tests.goldens import GoldenStore, tree_state, truth
 from tests.opened import store_path
 
@@ -251,7 +252,7 @@ def test_looking_changes_nothing(spark: SparkSession, golden_store: GoldenStore)
     store = golden_store("crash")
     before = tree_state(store)
     sql = StoreSql(spark, str(store))
-    for view in ("messages", "consumequeue", "index_entries", "consumer_offsets", "topics", "findings"):
+    for view in TABLES:
         _answer(sql, f"select count(*) from {view}")
     assert tree_state(store) == before
 

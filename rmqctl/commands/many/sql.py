@@ -38,8 +38,8 @@ Examples:
   rmqctl sql -s /data/a --attach b=/data/b "select * from messages anti join b.messages using (unique_key)"
   rmqctl sql -s /data/store --master spark://m:7077 "select count(*) from messages"
 
-Views: messages, consumequeue, index_entries, consumer_offsets, topics, findings. Without a query there is a prompt;
-`\\d` lists views and columns there. Queries skip damage; the view findings lists it. Times are
+Views: messages, copied_messages, consumequeue, index_entries, consumer_offsets, topics, findings. Without a query
+there is a prompt; `\\d` lists views and columns there. Queries skip damage; the view findings lists it. Times are
 UTC. SQL is DuckDB's, and Spark's with --master; statements that would change anything are refused.
 
 -s may be a pattern in quotes: its stores are read as one, with the columns store and broker_name. The views of a store

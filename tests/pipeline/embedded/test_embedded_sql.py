@@ -251,7 +251,7 @@ def test_looking_changes_nothing(golden_store: GoldenStore) -> None:
     store = golden_store("crash")
     before = tree_state(store)
     with embedded_sql(str(store)) as views:
-        for view in ("messages", "consumequeue", "index_entries", "consumer_offsets", "topics", "findings"):
+        for view in TABLES:
             rows_of(views, f"select count(*) from {view}")
     assert tree_state(store) == before
 

@@ -157,7 +157,9 @@ def test_what_is_no_offset_of_a_queue(option: str, text: str, said: str) -> None
 
 
 def test_every_view_and_column_says_what_it_is() -> None:
-    assert list(TABLES) == ["messages", "consumequeue", "index_entries", "consumer_offsets", "topics", "findings"]
+    assert list(TABLES) == [
+        "messages", "copied_messages", "consumequeue", "index_entries", "consumer_offsets", "topics", "findings",
+    ]  # fmt: skip
     for table in TABLES.values():
         assert table.about
         assert all(column.about and column.kind for column in table.columns.values())
