@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,6 +44,23 @@ class Removal(NamedTuple):
     messages: int
     bytes: int
     why: str
+
+    def row(self) -> dict[str, Any]:
+        """Return it under the names that `predict --epochs` and `diff` print."""
+        one = self.replica
+        return {
+            "store": str(one.files.root),
+            "identity": one.identity,
+            "epoch": one.epochs[-1].number if one.epochs else None,
+            "begin_offset": one.begin,
+            "end_offset": one.end,
+            "confirm_offset": one.confirm,
+            "is_best": self.is_best,
+            "common_end": self.point,
+            "messages_removed": self.messages,
+            "bytes_removed": self.bytes,
+            "note": self.why or None,
+        }
 
 
 def replica_of(files: StoreFiles) -> Replica:

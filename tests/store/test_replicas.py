@@ -53,6 +53,8 @@ def test_a_replica_is_cut_at_the_end_of_the_newest_common_epoch(
     if messages is not None:
         assert one["messages_removed"] == messages
     assert done.code == (exit_codes.DAMAGE_OR_NOTHING if one["bytes_removed"] else exit_codes.OK)
+    (of_both,) = run("diff", slave, master, "--json").objects
+    assert of_both["replicas"] == (done.objects if epochs else [])
     if one["bytes_removed"]:
         saved = run("cat", "-s", slave, "-o", common_end, "--json").objects
         assert len(saved) == one["messages_removed"]

@@ -159,22 +159,7 @@ def _replicas(store: StoreLocation, others: tuple[Path, ...], output: Output) ->
         places = [store, *(store._replace(path=path) for path in others)]
         stores = [opened.enter_context(open_store(place)) for place in places]
         found = removals([replica_of(one.files) for one in stores])
-        rows = [
-            {
-                "store": str(one.replica.files.root),
-                "identity": one.replica.identity,
-                "epoch": one.replica.epochs[-1].number if one.replica.epochs else None,
-                "begin_offset": one.replica.begin,
-                "end_offset": one.replica.end,
-                "confirm_offset": one.replica.confirm,
-                "is_best": one.is_best,
-                "common_end": one.point,
-                "messages_removed": one.messages,
-                "bytes_removed": one.bytes,
-                "note": one.why or None,
-            }
-            for one in found
-        ]
+        rows = [one.row() for one in found]
     output.rows(_REPLICA_COLUMNS, rows, droppable=("begin_offset", "identity"))
     for one in found:
         if one.bytes:

@@ -26,6 +26,7 @@ _DIFFERENCES = (
     "state", "only", "topic", "queue_id", "queue_offset", "physical_offset_a", "physical_offset_b", "fields"
 )  # fmt: skip
 _TOPICS = ("topic", "messages_a", "messages_b", "same", "changed", "replaced", "moved", "only_a", "only_b")
+_REPLICAS = ("store", "epoch", "is_best", "common_end", "messages_removed", "bytes_removed", "note")
 _STORE = click.Path(path_type=Path)
 _CONFIG = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 
@@ -47,7 +48,8 @@ behind    after the other store's last message: not there yet, or lost at its en
 damaged   the other store is damaged where it would be
 absent    it should be there and is not
 
-For copies of one log (a master and its slave), digests cover the common range.
+For copies of one log (a master and its slave), digests cover the common range. Of replicas under a controller or in a
+DLedger group it says which is best, and what the other one loses when it follows that one.
 Exit code 0: the stores hold the same messages and, as far as compared, the same configuration. 1: they differ, or one
 of them is damaged."""
 )
@@ -86,6 +88,7 @@ def diff(
         row["same_configuration"] = settings.is_same and settings.is_certain and not settings.notes
         row["configuration"] = settings.rows
         row["configuration_notes"] = settings.notes
+        row["replicas"] = _replicas(files_a, files_b) if row["copies_of_one_log"] else []
         hints = [files.missing_log() for files in (files_a, files_b)]
     if output.format == "csv":
         output.rows(_DIFFERENCES, row["differences"])
@@ -114,9 +117,25 @@ def _compared(a: StoreFiles, b: StoreFiles, content: bool, limit: int, spark: Sp
         return compare(engine, a, b, content=content, limit=limit, events=Events(progress=bar.advance))
 
 
+def _replicas(a: StoreFiles, b: StoreFiles) -> list[dict[str, Any]]:
+    """Return what each store loses when it follows the other under a controller or in a DLedger group: a row of each
+    where both have epochs or terms, else none."""
+    from rmqctl.store.config.epoch_file import broker_epochs
+
+    if any(files.dledger is None and not broker_epochs(files.layout) for files in (a, b)):
+        return []
+    from rmqctl.store.compare.replicas import removals, replica_of
+
+    return [one.row() for one in removals([replica_of(files) for files in (a, b)])]
+
+
 def _print(row: dict[str, Any], output: Output) -> None:
     for line in _verdict(row):
         output.text(line)
+    if row["replicas"]:
+        output.text("")
+        output.text("as replicas of one group:")
+        output.rows(_REPLICAS, [{**one, "store": side} for side, one in zip("ab", row["replicas"], strict=True)])
     output.text("")
     stores = [{"store": side, **row[side]} for side in ("a", "b")]
     output.rows(("store", "path", "min_offset", "end_offset", "messages", "bytes", "damaged_spans"), stores)
