@@ -160,8 +160,8 @@ class StoredMessage(NamedTuple):
 
     @property
     def message_id(self) -> str:
-        """The broker's id: store host and physical offset."""
-        return format_offset_message_id(self.store_host, self.physical_offset)
+        """The broker's id: store host and physical offset; "" for a copy, which has no place in the commitlog."""
+        return "" if self.physical_offset < 0 else format_offset_message_id(self.store_host, self.physical_offset)
 
     @property
     def overflows(self) -> bool:

@@ -90,7 +90,7 @@ def message_json(message: StoredMessage, *, stored_body: bool = False) -> dict[s
     """
     properties = message.properties()
     record: dict[str, Any] = {
-        "msg_id": message.message_id,
+        "msg_id": message.message_id or None,
         "unique_key": properties.get(names.UNIQUE_KEY),
         "topic": message.topic,
         "queue_id": message.queue_id,

@@ -121,7 +121,7 @@ def test_a_message_of_the_copy_is_found(golden: LogGolden, expired: Path) -> Non
         found = run("query", "-s", expired, *question, "--json")
         assert (found.code, "tiered storage" in found.err) == (0, True)
         assert row["queueOffset"] in {one["queue_offset"] for one in found.objects}
-        assert {one["physical_offset"] for one in found.objects} == {-1}
+        assert {(one["physical_offset"], one["msg_id"]) for one in found.objects} == {(-1, None)}
     for words in (("TopicTest", row["queueId"], row["queueOffset"]), (row["properties"]["UNIQ_KEY"],)):
         (told,) = run("where", "-s", expired, *words, "--json").objects
         assert (told["state"], told["queue_offset"]) == ("stored", row["queueOffset"])
