@@ -36,6 +36,7 @@ from rmqctl.store.native.units import link_entries
 # Index files by themselves: header, slots and chains, and where the entries of a part of the log stand in them.
 
 _WINDOW = 1 << 18
+_NEAR = 512
 # a file with more stretches of rising offsets than this holds no entries but noise
 _MOST_STRETCHES = 10_000
 
@@ -236,6 +237,7 @@ class EntryReader:
     def __init__(self, survey: IndexSurvey, descriptors: Descriptors) -> None:
         self._survey = survey
         self._descriptors = descriptors
+        self._last: dict[tuple[int, int], tuple[int, int]] = {}
 
     def read(self, begin: int, end: int) -> FoundEntries:
         """All entries of messages at physical offsets [begin, end), by offset and then as they stand in the files."""
@@ -286,26 +288,43 @@ class EntryReader:
             for stretch in file.stretches:
                 if stretch.first_offset >= end or stretch.last_offset < begin:
                     continue
-                low, high = self._find(file, stretch, begin), self._find(file, stretch, end)
+                low, high = self._find(at, stretch, begin), self._find(at, stretch, end)
                 if low < high:
                     yield at, low, high
 
-    def _find(self, file: FileSurvey, stretch: EntryStretch, offset: int) -> int:
+    def _find(self, at: int, stretch: EntryStretch, offset: int) -> int:
         """The first entry of the stretch at or behind a physical offset."""
         if offset <= stretch.first_offset:
             return stretch.begin
         if offset > stretch.last_offset:
             return stretch.end
-        low, high = stretch.begin, stretch.end
+        before, low = self._last.get((at, stretch.begin), (stretch.first_offset, stretch.begin))
+        high = stretch.end
+        if before == offset:
+            return low
+        if before > offset:
+            low = stretch.begin
+        else:
+            # parts of the log are asked for in order: the next one begins where the last one ended
+            near = self._offsets(at, low, min(high, low + _NEAR))
+            low += int(np.searchsorted(near, offset))
+            if len(near) and near[-1] >= offset:
+                high = low
         while low < high:
             middle = (low + high) // 2
-            position = file.geometry.entry_position(middle) + INDEX_ENTRY.offset("physical_offset")
-            found = int.from_bytes(self._descriptors.read(file.path, position, 8), "big", signed=True)
-            if found < offset:
+            found = self._offsets(at, middle, middle + 1)
+            if not len(found) or found[0] < offset:
                 low = middle + 1
             else:
                 high = middle
+        self._last[at, stretch.begin] = offset, low
         return low
+
+    def _offsets(self, at: int, low: int, high: int) -> Int64s:
+        file = self._survey.files[at]
+        data = self._descriptors.read(file.path, file.geometry.entry_position(low), (high - low) * INDEX_ENTRY.size)
+        found: NDArray[np.void] = np.frombuffer(data, ENTRY, len(data) // INDEX_ENTRY.size)
+        return found["physical_offset"].astype(np.int64)
 
 
 _SAMPLES = 8

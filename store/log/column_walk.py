@@ -324,8 +324,10 @@ def ends_of_queues(log: MappedFileQueue, spans: Iterable[ByteSpan]) -> Iterator[
     for begin, end in spans:
         for file in log.files:
             first, stop = max(begin, file.start_offset), min(end, file.end_offset)
+            if first >= stop:
+                continue
             with file.hold() as held:
-                for batch in _messages_in(request, file, first, stop) if held and first < stop else ():
+                for batch in _messages_in(request, file, first, stop) if held else ():
                     yield from _ends_in(batch)
 
 

@@ -23,6 +23,8 @@ from rmqctl.store.queues.queue_table import beginning, is_in_rocksdb_alone
 
 _OF_FILES = (Reason.GAP, Reason.SHORT_FILE)
 _PIECE = 32 * 1024 * 1024
+_ROWS_AT_ONCE = 1 << 18
+"""A log with damage or many queues has a few units in each run: so many are compared with their queues together."""
 
 
 def count_behind(log: MappedFileQueue, end_offset: int) -> tuple[int, int]:
@@ -74,6 +76,7 @@ def count_unqueued(
                 route(record, log, levels, counter, further=further)
             elif isinstance(record, Damage) and record.reason not in _OF_FILES:
                 damaged.append(record.physical_offset)
+    counter.finish()
     rows = [row for _, row in sorted(counter.rows.items())]
     inside = [offset for offset in damaged if offset < log.max_offset]
     return Unqueued(sum(row["messages"] for row in rows), inside, rows)
@@ -89,6 +92,8 @@ class _Unqueued:
         self._is_earlier = names.earlier_life()
         self._beginning = functools.cache(self._find_beginning)
         self._is_in_rocksdb = functools.cache(functools.partial(is_in_rocksdb_alone, self._files.layout))
+        self._waiting: dict[SimulatedQueue, list[tuple[Int64s, Int64s]]] = {}
+        self._waiting_rows = 0
         self.rows: dict[tuple[str, int], dict[str, Any]] = {}
 
     def is_batch_topic(self, topic: str, queue_id: int) -> bool:
@@ -119,7 +124,18 @@ class _Unqueued:
             if not self._is_earlier(run.topic, int(offsets[-1])):
                 self._note(run.topic, run.queue_id, run.slots, offsets)
             return
-        self._count_wrong(queue, run.slots, offsets)
+        self._waiting.setdefault(queue, []).append((run.slots, offsets))
+        self._waiting_rows += len(offsets)
+        if self._waiting_rows >= _ROWS_AT_ONCE:
+            self.finish()
+
+    def finish(self) -> None:
+        """Compare what waits."""
+        for queue, parts in self._waiting.items():
+            slots, offsets = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+            self._count_wrong(queue, slots, offsets)
+        self._waiting.clear()
+        self._waiting_rows = 0
 
     def _count_wrong(self, queue: SimulatedQueue, slots: Int64s, offsets: Int64s) -> None:
         wrong = queue.offsets_at(slots) != offsets
@@ -147,6 +163,7 @@ class _Unqueued:
             },
         )
         row["messages"] += len(slots)
+        row["physical_offset"] = min(row["physical_offset"], int(offsets[0]))
         row["first_offset"], row["last_offset"] = min(row["first_offset"], first), max(row["last_offset"], last)
 
     def _find_beginning(self, topic: str, queue_id: int) -> QueueUnit | None:
