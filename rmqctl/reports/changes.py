@@ -225,9 +225,9 @@ def told_users(files: Iterable[FileInUse], what: str) -> Iterator[str]:
     for (process, command), group in groupby(files, lambda one: (one.process, one.command)):
         used = list(group)
         mapped = sum(one.mapped for one in used)
-        size = counted(sum(one.bytes for one in used), "byte")
+        size = human_size(sum(one.bytes for one in used))
         named = f"process {process} ({command})" if command else f"process {process}"
-        yield f"{named} uses {len(used)} {what}, {mapped} of them mapped, {size} on the disk"
+        yield f"{named} uses {counted(len(used), 'file')} {what}, {mapped} of them mapped, {size} on the disk"
 
 
 # Names what killed processes left beside what a command makes or looks at.

@@ -45,7 +45,9 @@ METRICS: dict[str, Metric] = {
     "rmqctl_topic_messages": Metric("Messages that the queues of a topic lead to.", ("topic",)),
     "rmqctl_topic_bytes": Metric("Bytes of these messages.", ("topic",)),
     "rmqctl_incomplete_queues": Metric("Queues that lack messages which a sample of the log holds."),
-    "rmqctl_group_lag_messages": Metric("Messages that a group has not consumed.", ("group", "topic")),
+    "rmqctl_group_lag_messages": Metric(
+        "Messages that a group has not consumed, of queues where that is known.", ("group", "topic")
+    ),
     "rmqctl_group_oldest_unread_timestamp_seconds": Metric(
         "Store time of the oldest message that a group has not consumed.", ("group", "topic")
     ),
@@ -163,14 +165,17 @@ def _groups(store: MessageStore, now: int, events: Events) -> Iterator[MetricSam
         if row["topic"] is None:
             continue
         labels = row["group"], row["topic"]
-        lags[labels] += row["lag"] or 0
         unknown[labels] += row["lag"] is None
+        if row["lag"] is not None:
+            lags[labels] += row["lag"]
         first = row["first_unread_timestamp"]
         if first is not None:
             oldest[labels] = min(oldest.get(labels, math.inf), first / 1000)
+    # without a queue whose lag is known there is none: 0 is that of a group that has read all
     for labels, lag in lags.items():
         yield "rmqctl_group_lag_messages", lag, labels
-        yield "rmqctl_group_unknown_queues", unknown[labels], labels
+    for labels, queues in unknown.items():
+        yield "rmqctl_group_unknown_queues", queues, labels
     for labels, first in oldest.items():
         yield "rmqctl_group_oldest_unread_timestamp_seconds", first, labels
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
@@ -22,7 +23,7 @@ from rmqctl.store.answers.config_offsets import (
 )
 from rmqctl.store.answers.delays import unknown_level
 from rmqctl.store.answers.evidence import ACKNOWLEDGED, IN_FLIGHT, LOST, POPPED, UNACKNOWLEDGED, Popping
-from rmqctl.store.answers.groups import FILTER_FILE, FILTER_TABLE, GROUP_FILE, KnownFilters
+from rmqctl.store.answers.groups import FILTER_FILE, FILTER_TABLE, GROUP_FILE, PAST_END, KnownFilters
 from rmqctl.store.answers.steps import (
     Family,
     GroupVerdict,
@@ -42,11 +43,13 @@ from rmqctl.store.answers.undispatched import (
     ROCKSDB_HALF_TOPIC,
     ROCKSDB_OP_TOPIC,
     ended_offsets,
+    undispatched,
 )
 from rmqctl.store.config.config_files import why_unknown
 from rmqctl.store.options import Events
 from rmqctl.store.pop.records import POP_SEPARATORS, RETRY_PREFIX, pop_retry_topics
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqctl.store.read.filter import TopicFilter
 from rmqctl.store.read.get import QueueView
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.timer.recovered import RecoveredTimer, due_time, recover_timer
@@ -321,6 +324,8 @@ class Consumers:
         self._reader = reader
         config = reader.files.layout.config
         self._offsets: dict[str, dict[str, dict[int, int]]] = {}
+        # messages after the ends of queues, by topic
+        self._behind: dict[str, Counter[tuple[str, int]]] = {}
         self.missing = ""
         kept = consumer_table(config, reader.files.config, reader.events)
         self.missing = kept.missing
@@ -381,6 +386,11 @@ class Consumers:
         if offset > queue_offset:
             by = counted(offset - queue_offset, "message")
             detail = f"{group}: its offset {offset} is past it, by {by}"
+            if (end := self._end_before(topic, queue_id, queue_offset, offset)) is not None:
+                why = "it says nothing of a queue that was cut, or whose topic was created again"
+                return step._replace(
+                    state=PAST_END, detail=f"{group}: its offset {offset} is past the end {end}: {why}"
+                )
             shown = self._popping.evidence(group, topic)
             if shown is None:
                 return step._replace(state=PASSED, detail=detail)
@@ -391,6 +401,16 @@ class Consumers:
         if queue_offset - offset == 1:
             ahead = "1 message comes first"
         return step._replace(state=NOT_REACHED, detail=f"{group}: its offset {offset} is not past it, {ahead}")
+
+    def _end_before(self, topic: str, queue_id: int, queue_offset: int, offset: int) -> int | None:
+        """Return the end of a queue that has the slot, if a group's offset is past all that its log holds."""
+        queue = self._reader.files.queues.find(topic, queue_id)
+        if queue is None or not queue_offset < queue.max_offset < offset:
+            return None
+        if topic not in self._behind:
+            self._behind[topic] = undispatched(self._reader.files, Events(), TopicFilter([topic])).slots
+        end = queue.max_offset + self._behind[topic][topic, queue_id]
+        return end if offset > end else None
 
     def why_again(self, family: Family, group: str, hop: StoredMessage) -> str | None:
         """Return why POP handed the message out to the group again as `hop`; None where it was not POP."""
@@ -477,6 +497,8 @@ def _judged(steps: list[Step]) -> tuple[Verdict, str]:
         known = "its acknowledgement is not known" if reached.state == POPPED else "it is in flight"
         known = "the timer has lost its checkpoint: no broker hands it out again" if reached.state == LOST else known
         return Verdict.UNKNOWN, f"was given it by POP, and {known}"
+    if reached.state == PAST_END:
+        return Verdict.UNKNOWN, f"has an offset past the end of the queue ({reached.group_offset})"
     if reached.state == BLOCKED:
         return Verdict.BLOCKED, f"is stuck at a damaged message, {counted(reached.distance or 0, 'slot')} before it"
     if reached.state == NOT_REACHED:

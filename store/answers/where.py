@@ -27,6 +27,7 @@ from rmqctl.store.answers.evidence import (
     queue_steps,
     stored_step,
 )
+from rmqctl.store.answers.groups import PAST_END
 from rmqctl.store.answers.steps import (
     BY_KEY,
     BY_PLACE,
@@ -256,6 +257,8 @@ def _of_lost(group: str, step: Step, state: Verdict) -> GroupVerdict:
         return GroupVerdict(group, Verdict.UNKNOWN, "was given it by POP")
     if step.state == PASSED:
         return GroupVerdict(group, Verdict.READ, "had read past it")
+    if step.state == PAST_END:
+        return GroupVerdict(group, Verdict.UNKNOWN, "has an offset past the end of the queue")
     if step.state not in (NOT_REACHED, BLOCKED):
         return GroupVerdict(group, Verdict.UNKNOWN, "has no offset there that is kept")
     if state is Verdict.EXPIRED:
@@ -272,7 +275,8 @@ def _verdict(
     shown = family.shown
     if not family.sent and shown in family.hops:
         state = min((one.state for one in verdicts), key=_ORDER.index, default=Verdict.UNKNOWN)
-        what = f"The message of {family.topic} itself is not left, {place_of(shown)} is a copy of it"
+        sent = "message" if family.topic is None else f"message of {family.topic}"
+        what = f"The {sent} itself is not left, {place_of(shown)} is a copy of it"
         return state, _joined(what, verdicts)
     if not family.sent:
         target = family.topic or "a topic that it does not name"

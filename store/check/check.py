@@ -189,7 +189,7 @@ class Pass:
         if self._has_log:
             yield from self._guarded(storage_findings(self._files, self._seen))
         if self._has_log or not has_rocksdb_queues(layout):
-            yield from self._guarded(OffsetCheck(files, configs, self._doubts).findings())
+            yield from self._guarded(OffsetCheck(files, configs, self._doubts, self._seen.begun_again).findings())
 
     def _is_in_use(self) -> bool:
         """Return whether another process may write meanwhile: not if this one holds the lock in order to repair."""

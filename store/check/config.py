@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -304,12 +304,13 @@ class QueueDoubts:
 
 @dataclass(frozen=True, slots=True)
 class _Wrong:
-    """One offset that is not as it should be."""
+    """One offset that is not as it should be. `begun_again_at`: where a queue begins whose topic was created again."""
 
     code: str
     queue_id: int
     offset: int
     bound: int
+    begun_again_at: int | None = None
 
 
 def _beside_databases(config: Path) -> Iterator[Finding]:
@@ -328,8 +329,16 @@ def _beside_databases(config: Path) -> Iterator[Finding]:
 class OffsetCheck:
     """`configs` are to be read before the queues: a group may go on while it is looked at."""
 
-    def __init__(self, files: StoreFiles, configs: ConfigFiles, doubts: QueueDoubts | None = None) -> None:
+    def __init__(
+        self,
+        files: StoreFiles,
+        configs: ConfigFiles,
+        doubts: QueueDoubts | None = None,
+        begun_again: Container[tuple[str, int]] = (),
+    ) -> None:
+        """`begun_again`: queues of topics that were deleted and created again."""
         self._files = files
+        self._begun_again = begun_again
         self._configs = configs
         # what has left the commitlog has not expired: a log that is not read has it
         self._unread = {(one.copy.topic, one.copy.queue_id) for one in unread_queues(files)}
@@ -369,7 +378,7 @@ class OffsetCheck:
                     self._home.path.name, f"{key}: {type(table).__name__} instead of offsets", topic, None
                 )
                 continue
-            wrong: dict[str, list[_Wrong]] = {}
+            wrong: dict[tuple[str, int | None], list[_Wrong]] = {}
             for queue_id, offset in table.items():
                 if not isinstance(queue_id, int) or not _is_offset(offset):
                     number = queue_id if isinstance(queue_id, int) else None
@@ -379,8 +388,9 @@ class OffsetCheck:
                     continue
                 found = self._judged(queues.get((topic, queue_id)), topic, queue_id, offset)
                 if found is not None:
-                    wrong.setdefault(found.code, []).append(found)
-            for code, several in wrong.items():
+                    alone = queue_id if found.begun_again_at is not None else None
+                    wrong.setdefault((found.code, alone), []).append(found)
+            for (code, _), several in wrong.items():
                 yield self._grouped(code, topic, group, several)
 
     def _judged(self, queue: AnyConsumeQueue | None, topic: str, queue_id: int, offset: int) -> _Wrong | None:
@@ -391,7 +401,8 @@ class OffsetCheck:
         if offset > queue.max_offset:
             if is_doubtful:
                 return _Wrong("RMQ-OFF-030", queue_id, offset, queue.max_offset)
-            return _Wrong("RMQ-OFF-001", queue_id, offset, queue.max_offset)
+            begin = queue.min_offset(self._files.log.min_offset) if (topic, queue_id) in self._begun_again else None
+            return _Wrong("RMQ-OFF-001", queue_id, offset, queue.max_offset, begin)
         minimum = queue.min_offset(self._files.log.min_offset)
         if offset >= minimum or (queue.topic, queue_id) in self._unread:
             return None
@@ -407,13 +418,18 @@ class OffsetCheck:
             "RMQ-OFF-030": f"which is not whole: its files end at {first.bound}",
         }
         text = f"group {group} has offset {first.offset} in queue {first.queue_id} of {topic}, {places[code]}{more}"
+        begin = first.begun_again_at
+        if begin is not None:
+            text += (
+                f": the topic was created again, and the group has not consumed messages {begin} to {first.bound - 1}"
+            )
         return Finding(
             code,
             text,
             self._place,
             topic=topic,
             queue_id=first.queue_id if len(several) == 1 else None,
-            expected=first.bound,
+            expected=first.bound if begin is None else begin,
             found=first.offset,
             messages=sum(abs(one.offset - one.bound) for one in several) if code in _COUNTED else None,
             fix=self._fix,

@@ -48,7 +48,8 @@ class LogSeen:
     subset of its files. `log_begin` and `log_end`: of the valid log, known even where only a part was walked; the end
     is where the next message would go. `damaged`: spans inside the ranges that held no good message: what pointed there
     points at damage, not at nothing. `is_live`: another process writes to the store meanwhile, so that messages from
-    `log_end` on exist by now and the last ones before it may not be dispatched yet.
+    `log_end` on exist by now and the last ones before it may not be dispatched yet. `begun_again`: queues of topics
+    that were deleted and created again.
     """
 
     log_begin: int = 0
@@ -57,6 +58,7 @@ class LogSeen:
     damaged: list[Damage] = field(default_factory=list)
     is_live: bool = False
     level: Level = Level.DEFAULT
+    begun_again: set[tuple[str, int]] = field(default_factory=set)
 
     def covers(self, physical_offset: int) -> bool:
         """Whether the walk passed an offset."""

@@ -511,6 +511,7 @@ class QueueCheck:
             found = chain.from_iterable(of_queue(key, queue) for key, queue in sorted(light.items()))
             yield from in_rocksdb(database, found, seen)
         if deleted:
+            seen.begun_again.update(key for key, _ in deleted)
             yield deleted_topics(files, deleted)
         if undispatched:
             yield behind(files, undispatched, seen)

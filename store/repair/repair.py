@@ -121,51 +121,67 @@ def mend_config(finding: Finding, plan: Plan, staging: Staging) -> None:
         install_config(plan, staging, path, backup_of(path).read_bytes())
 
 
-def mend_offsets(files: StoreFiles, codes: set[str], plan: Plan, staging: Staging) -> None:
+def mend_offsets(files: StoreFiles, findings: Iterable[Finding], plan: Plan, staging: Staging) -> None:
     """Plan new offsets if those of consumer groups (RMQ-OFF-001) or delay levels (RMQ-OFF-003) are past the end of
     their queue, or are invalid (RMQ-OFF-007)."""
+    wanted = _Wanted(files, findings)
     home = offsets_home(files.layout.config, files.config)
     for path, judge in ((home.path, _consumer), (files.layout.config / "delayOffset.json", _delay)):
         if in_database(path) is not None:
             continue
         loaded = load_config(path)
         table = loaded.content.get("offsetTable") if loaded is not None and isinstance(loaded.content, dict) else None
-        if loaded is not None and isinstance(table, dict) and judge(files, table, codes):
+        if loaded is not None and isinstance(table, dict) and judge(wanted, table):
             install_config(plan, staging, path, format_config_json(loaded.content).encode("utf-8"))
 
 
-def _consumer(files: StoreFiles, table: dict[Any, Any], codes: set[str]) -> bool:
+def _consumer(judged: _Wanted, table: dict[Any, Any]) -> bool:
     changed = False
     for key, offsets in table.items():
         topic = str(key).partition("@")[0]
         for queue_id in list(offsets) if isinstance(offsets, dict) else ():
             if isinstance(queue_id, int):
-                wanted = _wanted(files, topic, queue_id, offsets[queue_id], codes, "RMQ-OFF-001")
+                wanted = judged.offset(topic, queue_id, offsets[queue_id], "RMQ-OFF-001")
                 changed |= wanted != offsets[queue_id]
                 offsets[queue_id] = wanted
     return changed
 
 
-def _delay(files: StoreFiles, table: dict[Any, Any], codes: set[str]) -> bool:
+def _delay(judged: _Wanted, table: dict[Any, Any]) -> bool:
     changed = False
     for level in list(table):
         if isinstance(level, int):
-            wanted = _wanted(files, SCHEDULE_TOPIC, level - 1, table[level], codes, "RMQ-OFF-003")
+            wanted = judged.offset(SCHEDULE_TOPIC, level - 1, table[level], "RMQ-OFF-003")
             changed |= wanted != table[level]
             table[level] = wanted
     return changed
 
 
-def _wanted(files: StoreFiles, topic: str, queue_id: int, offset: Any, codes: set[str], behind: str) -> Any:
-    queue = files.queues.find(topic, queue_id)
-    if not (isinstance(offset, int) and offset >= 0):
-        minimum = queue.min_offset(files.log.min_offset) if queue is not None else 0
-        return minimum if "RMQ-OFF-007" in codes else offset
-    end = queue.max_offset if queue is not None else 0
-    # a consumer's offset in a queue without files is none of these findings: the queue may be at home elsewhere
-    if behind not in codes or (queue is None and topic != SCHEDULE_TOPIC):
-        return offset
-    return min(offset, end)
+class _Wanted:
+    """Offsets as the chosen findings want them."""
+
+    def __init__(self, files: StoreFiles, findings: Iterable[Finding]) -> None:
+        self._files = files
+        chosen = list(findings)
+        self._codes = {one.code for one in chosen}
+        # the end of the queue as a rule, its first message where the topic was created again
+        self._bounds = {
+            (one.topic, one.queue_id): one.expected
+            for one in chosen
+            if one.code == "RMQ-OFF-001" and isinstance(one.expected, int)
+        }
+
+    def offset(self, topic: str, queue_id: int, offset: Any, past_end: str) -> Any:
+        """Return the new offset. `past_end`: the code of an offset past the end of this queue."""
+        queue = self._files.queues.find(topic, queue_id)
+        if not (isinstance(offset, int) and offset >= 0):
+            minimum = queue.min_offset(self._files.log.min_offset) if queue is not None else 0
+            return minimum if "RMQ-OFF-007" in self._codes else offset
+        end = queue.max_offset if queue is not None else 0
+        # a consumer's offset in a queue without files is none of these findings: the queue may be at home elsewhere
+        if past_end not in self._codes or offset <= end or (queue is None and topic != SCHEDULE_TOPIC):
+            return offset
+        return min(end, self._bounds.get((topic, queue_id), end))
 
 
 def set_times(files: StoreFiles, codes: set[str], plan: Plan) -> None:
@@ -455,9 +471,9 @@ class _Repair:
         epochs = [finding for finding in chosen if mend_of(finding) is Mend.EPOCHS]
         if epochs:
             mend_epochs(epochs, self.operations, staging)
-        codes = {finding.code for finding in chosen if mend_of(finding) is Mend.OFFSETS}
-        if codes:
-            mend_offsets(self.files, codes, self.operations, staging)
+        offsets = [finding for finding in chosen if mend_of(finding) is Mend.OFFSETS]
+        if offsets:
+            mend_offsets(self.files, offsets, self.operations, staging)
         times = {finding.code for finding in chosen if mend_of(finding) is Mend.TIMES}
         if times:
             set_times(self.files, times, self.operations)

@@ -268,7 +268,7 @@ def _show(root: Path, report: CleanReport, output: Output, loss: _Loss, in_use: 
         output.record(record | {"in_use": [one._asdict() for one in in_use]})
         return
     _summarise(report, output, loss)
-    for line in told_users(in_use, "of these files"):
+    for line in told_users(in_use, "to be removed"):
         output.talk(f"{line}: it has to end first, or their space is not free")
     listed = [decision for decision in report.decisions if decision.goes or decision.kind in _ALWAYS_LISTED]
     output.rows(COLUMNS, [_row(root, decision, report.dry_run) for decision in listed], droppable=_DROPPABLE)

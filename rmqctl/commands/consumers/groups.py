@@ -25,7 +25,6 @@ from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
     from typing import Any
 
     from rmqctl.formats.errors import NotFoundError
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from rmqctl.output.output import Output
     from rmqctl.reports.consumers import WantedGroups
     from rmqctl.store.answers.groups import GroupQueue
+    from rmqctl.store.store_files import StoreFiles
 
 _COLUMNS = ("group", "topic", "queue_id", "offset", "max_offset", "lag", "lag_ms", "state", "detail")
 _DROPPABLE = ("detail", "max_offset", "lag_ms")
@@ -188,7 +188,7 @@ def _of_store(
                 events.noted(f"{names.why_unknown()}: no group is known to be an orphan")
             return rows if by_queue else by_topic(rows)
 
-        otherwise = _nothing(opened.files.layout.config, wanted)
+        otherwise = _nothing(opened.files, wanted)
         columns = _COLUMNS if by_queue else TOPIC_COLUMNS
         code = tell_answer(output, columns, ask, otherwise, _DROPPABLE)
     if orphans and not output.is_json:
@@ -198,14 +198,14 @@ def _of_store(
     return code
 
 
-def _nothing(config: Path, wanted: WantedGroups) -> NotFoundError:
+def _nothing(files: StoreFiles, wanted: WantedGroups) -> NotFoundError:
     """Return the message without any row: without the file of offsets the groups are unknown."""
-    from rmqctl.store.answers.config_offsets import CONSUMER_FILE
-    from rmqctl.store.config.config_files import backup_of
+    from rmqctl.store.config.config_files import backup_of, in_database, offsets_home
     from rmqctl.store.files.reading import exists
 
-    path = config / CONSUMER_FILE
-    if not exists(path) and not exists(backup_of(path)):
+    config = files.layout.config
+    path = offsets_home(config, files.config).path
+    if not exists(path) and not exists(backup_of(path)) and in_database(path) is None:
         hint = "look for it in a backup or on a slave, and give it to `rmqctl offsets merge`"
         return NotFoundError("is not there: the consumer groups are unknown", file=path, hint=hint)
     if wanted.only_behind:

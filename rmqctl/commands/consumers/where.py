@@ -57,7 +57,7 @@ Evidence, as stages and their states, in the order of a message's life:
   index    there, missing, none, damaged, unknown
   delay    delivered, waiting, overdue, not-delivered, superseded, cancelled, unknown
   half     committed, rolled-back, superseded, gave-up, pending, unknown
-  group    passed, not-reached, blocked, popped, in-flight, unacknowledged, unknown
+  group    passed, not-reached, past-end, blocked, popped, in-flight, unacknowledged, unknown
   filter   taken, passed-over, unknown
   retry    read, unread, waiting, overdue, unknown
   dead     given-up

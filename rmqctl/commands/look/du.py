@@ -78,6 +78,7 @@ def du(
     """
     from rmqctl.opening import log_bytes, open_store
     from rmqctl.output.output import talk_paragraph
+    from rmqctl.output.table import human_size
     from rmqctl.output.terminal import progress
     from rmqctl.reports.changes import told_users
     from rmqctl.store.info.info import disk_usage
@@ -109,10 +110,10 @@ def du(
             output,
             f"{'process' if len(pids) == 1 else 'processes'} {', '.join(map(str, pids))} still "
             f"{'holds' if len(pids) == 1 else 'hold'} {counted(len(sizes), 'deleted file')}, "
-            f"{counted(sum(sizes.values()), 'byte')} on the disk: the space is free once the file is closed, at the "
+            f"{human_size(sum(sizes.values()))} on the disk: the space is free once the file is closed, at the "
             "latest when the process ends (`du --json` names the files: held)",
         )
-    for line in told_users(usage.in_use, "files of the store"):
+    for line in told_users(usage.in_use, "of the store"):
         refused = "`clean` and `purge` refuse until it ends; what is removed under it stays on the disk"
         talk_paragraph(output, f"{line}: {refused}")
     if usage.damaged_bytes:
@@ -123,15 +124,17 @@ def du(
 
 
 def _print_history(history: SizeHistory, output: Output) -> None:
+    from rmqctl.output.table import human_size
+
     record = asdict(history)
     if output.is_json:
         output.record(record)
         return
     output.rows(_DAY_COLUMNS, record["days"])
     if history.gone_bytes:
-        by_us = f"`rmqctl clean` removed {history.cleaned_bytes} bytes of log, queues and index; "
+        by_us = f"`rmqctl clean` removed {human_size(history.cleaned_bytes)} of log, queues and index; "
         output.talk(
-            f"{counted(history.gone_bytes, 'byte')} of the log are gone: {by_us if history.cleaned_bytes else ''}"
+            f"{human_size(history.gone_bytes)} of the log are gone: {by_us if history.cleaned_bytes else ''}"
             "a broker records nothing of what it removes"
         )
     if history.gone_bytes and history.first_store_timestamp is not None:
@@ -141,7 +144,7 @@ def _print_history(history: SizeHistory, output: Output) -> None:
         )
     if history.kept_bytes:
         output.talk(
-            f"{counted(history.kept_bytes, 'byte')} on the disk are kept by changes for `undo`: `rmqctl log --prune` "
+            f"{human_size(history.kept_bytes)} on the disk are kept by changes for `undo`: `rmqctl log --prune` "
             "frees them"
         )
 

@@ -15,6 +15,7 @@ from rmqctl.output import outcome as exit_codes
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, tree_state
 from tests.rmqctl.looking import run
+from tests.store.rocksdb.stores import unpacked
 
 OF = ("-g", "g-orders", "-t", "Orders")
 LIGHT = "%LMQ%client-7"
@@ -52,6 +53,15 @@ def _database(store: Path, folder: str) -> Path:
 
 _OF_LOST = ["RMQ-CFG-008", "RMQ-RDB-001"]
 """What `check` finds of each; of that of 5.1, which is not read, only the second and a notice."""
+
+
+def test_a_group_that_is_not_there_is_no_missing_file(store: Path, tmp_path: Path) -> None:
+    """The offsets are known: in the file of light queues, or in a RocksDB."""
+    _light(store, alone=True)
+    for path in (store, unpacked("config-rocksdb", tmp_path)):
+        done = run("groups", "-s", path, "-g", "no-such-group")
+        assert done.code == exit_codes.DAMAGE_OR_NOTHING
+        assert "no consumer group matched" in done.err
 
 
 def test_the_file_of_light_queues_is_read_where_it_is_the_only_one(store: Path) -> None:

@@ -64,6 +64,48 @@ def test_a_topic_that_was_created_again(tmp_path: Path) -> None:
         assert run("where", f"new{number}", "-s", store, "--json").objects[0]["state"] == "stored"
 
 
+def _created_again(store: Path) -> Path:
+    """Give T five messages, and three more once it was removed and created again; a group is at 4."""
+    for number in (5, 3):
+        with MessageStore.open(store, "rw", CONFIG, create=True) as opened:
+            for key in range(number):
+                opened.put(Message("T", b"x", properties={"KEYS": f"{number}-{key}"}))
+        if number == 5:
+            assert run("purge", "-s", store, "-t", "T", "-y").code == 0
+    path = store / "config/consumerOffset.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text('{"offsetTable":{"T@g":{0:4},"T@h":{0:2}}}')
+    return path
+
+
+def test_an_offset_past_the_end_has_read_nothing_of_a_topic_created_again(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    _created_again(store)
+    (row,) = run("where", "T", 0, 1, "-s", store, "--json").objects
+    assert row["state"] == "unknown"
+    past, read = row["groups"]
+    assert (past["group"], past["state"], past["detail"]) == (
+        "g",
+        "unknown",
+        "has an offset past the end of the queue (4)",
+    )
+    assert (read["group"], read["state"]) == ("h", "read")
+    assert [step["state"] for step in row["evidence"] if step["stage"] == "group"] == ["past-end", "passed"]
+
+
+def test_the_offset_of_a_topic_created_again_goes_to_its_first_message(tmp_path: Path) -> None:
+    """The end, where offsets past it are set else, would pass over messages that the group never had."""
+    store = tmp_path / "store"
+    path = _created_again(store)
+    done = run("check", "-s", store, "--json")
+    (found,) = [row for row in done.objects if row.get("code") == "RMQ-OFF-001"]
+    assert "the topic was created again, and the group has not consumed messages 0 to 2" in found["message"]
+    assert (found["queue_id"], found["expected"], found["found"]) == (0, 0, 4)
+    assert run("repair", "-s", store, "--only", "RMQ-OFF-001", "-y").code == 0
+    assert "".join(path.read_text().split()) == '{"offsetTable":{"T@g":{0:0},"T@h":{0:2}}}'
+    assert run("check", "-s", store).code == 0
+
+
 def test_a_slot_that_was_lost_is_of_the_last_life(tmp_path: Path) -> None:
     store = tmp_path / "store"
     for life in range(2):

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.output import outcome as exit_codes
+from rmqctl.output.table import human_size
 from rmqctl.store import MessageStore
 from rmqctl.store.info import counts as log_numbers
 from rmqctl.store.info.log_map import KINDS, new_map
@@ -124,7 +125,7 @@ def test_deleted_files_that_a_process_holds(golden_store: GoldenStore) -> None:
         assert (held["process"], held["file"]) == (os.getpid(), os.path.realpath(first))
         assert held["bytes"] == os.fstat(opened.fileno()).st_blocks * 512
         told = run("du", "-s", store, "--quick").err
-        assert f"process {os.getpid()} still holds 1 deleted file, {held['bytes']} bytes on the disk" in told
+        assert f"process {os.getpid()} still holds 1 deleted file, {human_size(held['bytes'])} on the disk" in told
     assert run("du", "-s", store, "--quick", "--json").objects[0]["held"] == []
 
 
@@ -169,7 +170,7 @@ def test_files_in_use_by_which_process(golden_store: GoldenStore) -> None:
         ]
         told = run(*du).err
         assert f"process {pid} (" in told
-        assert "uses 2 files of the store, 1 of them mapped" in told
+        assert "uses 2 files of the store, 1 of them mapped, 512.0 KiB on the disk" in told
 
 
 def test_a_dry_run_of_clean_names_what_would_not_be_free(golden_store: GoldenStore) -> None:
@@ -185,7 +186,7 @@ def test_a_dry_run_of_clean_names_what_would_not_be_free(golden_store: GoldenSto
         assert (row["process"], row["file"], row["mapped"]) == (pid, os.path.realpath(first), True)
         told = run(*clean).err
         assert f"process {pid} (" in told
-        assert "uses 1 of these files, 1 of them mapped" in told
+        assert "uses 1 file to be removed, 1 of them mapped" in told
         assert "it has to end first, or their space is not free" in told
         refused = run("clean", "-s", store, "--yes")
         assert (refused.code, f"process {pid} has this file open" in refused.err) == (exit_codes.IN_USE, True)

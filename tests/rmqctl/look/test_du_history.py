@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.output import outcome as exit_codes
+from rmqctl.output.table import human_size
 from tests.goldens import GoldenStore, tree_state
 from tests.rmqctl.looking import run
 from tests.store.check.breaking import log_file, messages, put_field
@@ -65,7 +66,7 @@ def test_what_was_cleaned_is_said_and_by_whom(golden_store: GoldenStore) -> None
     assert (row["gone_bytes"], row["cleaned_bytes"]) == (5 * size, cleaned)
     assert [day["cleaned_bytes"] for day in row["days"] if day["cleaned_bytes"]] == [cleaned]
     text = run("du", "--history", "-s", store)
-    assert f"{5 * size} bytes of the log are gone: `rmqctl clean` removed {cleaned} bytes" in text.err
+    assert f"{human_size(5 * size)} of the log are gone: `rmqctl clean` removed {human_size(cleaned)}" in text.err
     assert "the oldest message is of 20" in text.err
 
 

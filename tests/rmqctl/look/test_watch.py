@@ -61,10 +61,24 @@ def test_its_numbers_are_those_of_the_other_verbs(tmp_path: Path) -> None:
     for queue in run("groups", "-s", store, "--json").objects:
         if queue["topic"] is None:  # a group without offsets
             continue
-        lags[queue["group"], queue["topic"]] = lags.get((queue["group"], queue["topic"]), 0) + (queue["lag"] or 0)
+        if queue["lag"] is not None:
+            lags[queue["group"], queue["topic"]] = lags.get((queue["group"], queue["topic"]), 0) + queue["lag"]
     assert lags
     told = {labels: value for (name, labels), value in found.items() if name == "rmqctl_group_lag_messages"}
     assert told == {frozenset({("group", group), ("topic", topic)}): lag for (group, topic), lag in lags.items()}
+
+
+def test_a_lag_that_is_not_known_is_not_0(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """Number 39 of the troubles: what is not known is left out, and says so by a number of its own."""
+    store = golden_store("broker-real")
+    path = store / "config/consumerOffset.json"
+    path.write_text('{"offsetTable":{"Nope@g-orders":{0:4},"Pay@g-pay":{0:1,1:2}}}', encoding="utf-8")
+    _, found = _watched(store, tmp_path)
+    lags = {labels for name, labels in found if name == "rmqctl_group_lag_messages"}
+    assert lags == {frozenset({("group", "g-pay"), ("topic", "Pay")})}
+    assert _of(found, "group_lag_messages", group="g-pay", topic="Pay") == 1
+    assert _of(found, "group_unknown_queues", group="g-pay", topic="Pay") == 2
+    assert _of(found, "group_unknown_queues", group="g-orders", topic="Nope") == 1
 
 
 def test_damage_and_a_crash_are_numbers(tmp_path: Path) -> None:
