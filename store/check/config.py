@@ -11,7 +11,7 @@ from typing import Any
 
 from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.errors import CorruptError, UncertainError, counted, refuse_exhausted
-from rmqctl.store.answers.config_offsets import light_offsets, why_hidden
+from rmqctl.store.answers.config_offsets import light_offsets, offset_key, why_hidden
 from rmqctl.store.answers.unread import unread_queues
 from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.config.accounts import GROUP, TOPIC, account_problems, has_accounts, stored_accounts
@@ -245,11 +245,13 @@ def _state(found: FoundFile) -> str:
 def _of_shape(name: str, found: FoundFile) -> Iterator[Finding]:
     value = found.value
     if not isinstance(value, dict):
-        yield Finding("RMQ-CFG-007", "is no JSON object", found.path, expected="object", found=type(value).__name__)
+        kind = type(value).__name__
+        # what the table had, if anything, nobody knows
+        yield Finding("RMQ-CFG-007", "is no JSON object", found.path, expected="object", found=kind, data_lost=None)
         return
     table = missing_table(name, value)
     if table is not None:
-        yield Finding("RMQ-CFG-007", f"holds no {table}", found.path, expected=table, found="nothing")
+        yield Finding("RMQ-CFG-007", f"holds no {table}", found.path, expected=table, found="nothing", data_lost=None)
 
 
 # Consumer and delay offsets against the queues that they point into, and topics against their configuration.
@@ -373,6 +375,10 @@ class OffsetCheck:
     def _consumers(self, queues: dict[tuple[str, int], AnyConsumeQueue]) -> Iterator[Finding]:
         for key, table in self._consumer_table().items():
             topic, _, group = str(key).partition(_SEPARATOR)
+            if offset_key(key) is None:
+                text = f"{key!r} names no topic and group: no broker uses its offsets"
+                yield Finding("RMQ-OFF-007", text, self._place, topic=topic, fix="")
+                continue
             if not isinstance(table, dict):
                 yield self._impossible(
                     self._home.path.name, f"{key}: {type(table).__name__} instead of offsets", topic, None

@@ -204,6 +204,7 @@ def test_an_object_without_its_table_is_loaded_as_empty(golden_store: GoldenStor
     (finding,) = [one for one in checked if one.get("code") == "RMQ-CFG-007"]
     assert (finding["file"], finding["severity"]) == (f"config/{name}", "warning")
     assert finding["message"] == f"holds no {_TABLES[name]}"
+    assert "may be lost" in run("check", "-s", store).out
     found = run("predict", "-s", store)
     assert (found.code, f"does not load {name} as written" in found.out) == (1, True)
     assert f"note: {name} holds no table: " in found.err

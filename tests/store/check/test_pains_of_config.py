@@ -150,6 +150,7 @@ PAINS = [
     Pain("32-level-without-queue", _edited(DELAY, _delay(18, 7)), "RMQ-OFF-003", ERROR, True),
     Pain("34-negative-offset", _edited(CONSUMER, _offset(ORDERS, 0, -1)), "RMQ-OFF-007", WARNING, True),
     Pain("34-offset-is-text", _edited(CONSUMER, _offset(ORDERS, 0, "x")), "RMQ-CFG-002", ERROR, True),
+    Pain("34-offsets-of-no-group", _edited(CONSUMER, _offset("Orders", 0, 1)), "RMQ-OFF-007", WARNING, False),
     Pain("35-lag-is-negative", _edited(CONSUMER, _offset(ORDERS, 0, 16)), "RMQ-OFF-001", WARNING, True),
     Pain(
         "37-older-offsets-won", _edited(CONSUMER, _offset(ORDERS, 1, 3), keep_backup=True), "RMQ-OFF-006", NOTICE, False
