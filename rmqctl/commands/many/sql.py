@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from rmqctl.output.output import Output
     from rmqctl.sql_prompt import Ask
 
+# views that have what queues lead to, and nothing of messages that are in no queue yet
+_QUEUES = re.compile(r"\b(consumequeue|consumer_offsets)\b", re.IGNORECASE)
 _FORMATS = ("table", "json", "csv", "parquet", "arrow")
 
 
@@ -112,11 +115,14 @@ def sql(
     # everything that can be said without an engine is said before it starts
     attached = attached_stores(attach)
     options = _source_options(store, split_size=split_size, clock_tolerance=clock_tolerance, key_index=key_index)
+    damage = ToldDamage(output)
+    asks_queues = statements is None or any(_QUEUES.search(one) for one in statements)
     for one in _stores(store, options, attached):
         _require_readable(one, target, overwrite)
+        if asks_queues:
+            _tell_lag(one, damage)
     if target is not None:
         require_agreed_file(target, overwrite, yes)
-    damage = ToldDamage(output)
     with _asking(spark, str(store.path), options, attached, Events(damage=damage, note=output.talk)) as ask:
         if statements is None:
             prompt(ask, output, attached, of_spark=spark.is_spark)
@@ -125,7 +131,7 @@ def sql(
         else:
             _print(ask, statements, output)
         output.flush()
-    return exit_codes.DAMAGE_OR_NOTHING if damage.count else exit_codes.OK
+    return exit_codes.DAMAGE_OR_NOTHING if damage.count or damage.is_uncertain else exit_codes.OK
 
 
 @contextlib.contextmanager
@@ -163,6 +169,15 @@ def _require_readable(store: StoreLocation, target: Path | None, overwrite: bool
             talk(f"damage: {lost}")
         if target is not None:
             require_new_file(target, overwrite, opened.files.layout)
+
+
+def _tell_lag(store: StoreLocation, damage: ToldDamage) -> None:
+    """Report that the log holds messages after its queues, which their views cannot have."""
+    from rmqctl.opening import open_store
+    from rmqctl.store.answers.undispatched import undispatched
+
+    with open_store(store) as opened:
+        undispatched(opened.files, Events(damage=damage))
 
 
 def _standard_input() -> str:

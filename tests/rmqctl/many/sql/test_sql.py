@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from rmqctl.output import outcome as exit_codes
 from rmqctl.sql_prompt import history_file
 from tests.goldens import GoldenStore, tree_state, truth
 from tests.opened import store_path
@@ -270,3 +271,16 @@ def test_without_duckdb_it_says_how_to_add_it(monkeypatch: pytest.MonkeyPatch) -
     assert "needs duckdb, which is not installed" in done.err
     assert "rmqctl[sql]" in done.err
     assert "--master" in done.err
+
+
+def test_views_of_queues_that_lag_the_log_say_so() -> None:
+    """A view of queues lacks the last messages of a store that crashed, as every other answer from them."""
+    for view in ("consumequeue", "CONSUMER_OFFSETS"):
+        done = run("sql", "-s", store_path("crash"), f"select count(*) from {view}")
+        assert (done.code, "not certain: " in done.err) == (exit_codes.DAMAGE_OR_NOTHING, True)
+        assert "400 messages from offset 1877271 on are in no queue yet" in done.err
+    for options in (("-s", store_path("crash"), "--as-recovered"), ("-s", store_path("clean"))):
+        done = run("sql", *options, "select count(*) from consumequeue")
+        assert (done.code, "not certain" in done.err) == (exit_codes.OK, False)
+    done = run("sql", "-s", store_path("crash"), "select count(*) from messages")
+    assert (done.code, done.err) == (exit_codes.OK, "")
