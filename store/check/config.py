@@ -43,7 +43,7 @@ from rmqctl.store.config.config_files import (
     starts_of,
     surely_gone,
 )
-from rmqctl.store.config.config_tables import KNOWN_FILES, TABLES, missing_table
+from rmqctl.store.config.config_tables import KNOWN_FILES, TABLES, misnamed_topics, missing_table
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.reading import has_entries, is_there
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
@@ -180,6 +180,13 @@ class ConfigFiles:
             topic = name if kind == "topic" else None
             place = database_of(self._directory, file) or self._directory / file
             yield Finding(code, f"{kind} name {name!r} {text}", place, topic=topic, found=name)
+        database = database_of(self._directory, TOPICS)
+        fix = None if database is None else ""
+        for key, named in misnamed_topics(self.table(TOPICS)):
+            code, text = "RMQ-CFG-025", f"the entry of {key!r} has the topicName {named!r}"
+            if named is None:
+                code, text = "RMQ-CFG-026", f"the entry of {key!r} has no topicName"
+            yield Finding(code, text, database or self._directory / TOPICS, topic=key, found=named, fix=fix)
 
 
 def _names(directory: Path) -> list[str]:
@@ -246,7 +253,6 @@ def _of_shape(name: str, found: FoundFile) -> Iterator[Finding]:
     value = found.value
     if not isinstance(value, dict):
         kind = type(value).__name__
-        # what the table had, if anything, nobody knows
         yield Finding("RMQ-CFG-007", "is no JSON object", found.path, expected="object", found=kind, data_lost=None)
         return
     table = missing_table(name, value)
@@ -549,14 +555,9 @@ class OffsetCheck:
         for topic, rows in hidden.items():
             queue_id, why, _ = rows[0]
             more = f" (and {counted(len(rows) - 1, 'more queue')})" if len(rows) > 1 else ""
-            yield Finding(
-                "RMQ-CFG-042",
-                f"{why}{more}",
-                self._files.layout.config / _TOPICS,
-                topic=topic,
-                queue_id=queue_id if len(rows) == 1 else None,
-                messages=sum(messages for _, _, messages in rows),
-            )
+            path, alone = self._files.layout.config / _TOPICS, queue_id if len(rows) == 1 else None
+            unread = sum(messages for _, _, messages in rows)
+            yield Finding("RMQ-CFG-042", f"{why}{more}", path, None, topic, alone, messages=unread)
 
     def _impossible(self, name: str, text: str, topic: str, queue_id: int | None, offset: Any = None) -> Finding:
         path, fix = (self._files.layout.config / name, None) if name == _DELAY else (self._place, self._fix)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from rmqctl.formats.checksums import parse_long
@@ -81,6 +81,17 @@ _TRUTHS = {
         "notifyConsumerIdsChangedEnable",
     ),
 }
+
+
+def misnamed_topics(table: Mapping[Any, Any]) -> Iterator[tuple[str, str | None]]:
+    """Yield topics of topics.json by whose entries a broker registers another topic, and the topicName that these have;
+    None without one, with which 5.x does not start (BrokerController#registerBrokerAll, asked 4.9.7, 5.3.3, 5.5.0)."""
+    for key, entry in table.items():
+        named = entry.get("topicName", "") if isinstance(entry, Mapping) else key
+        if named is None or (isinstance(entry, Mapping) and "topicName" not in entry):
+            yield str(key), None
+        elif str(named) != str(key):
+            yield str(key), str(named)
 
 
 class LoadedText(NamedTuple):

@@ -105,7 +105,7 @@ def _config_files(store: _Store, release: Release) -> Iterator[VersionDifference
     for step in start.steps:
         if step.is_harmful and step.source is not None:
             yield VersionDifference(LOST, f"config/{step.file}", step.detail)
-    for error in (start.error, start.error_after):
+    for error in (start.error, start.error_after, start.error_registering):
         if error is not None:
             yield VersionDifference(REFUSED, "config", error)
 

@@ -196,6 +196,7 @@ class Start:
             or refused_lock(self.files.layout)
             # written last, once the store has started
             or refused_abort(self.files.layout, self.release)
+            or config.error_registering
         )
 
     def _refused_levels(self) -> str | None:

@@ -27,7 +27,7 @@ from rmqctl.store.config.config_files import (
     look_at_pair,
     surely_gone,
 )
-from rmqctl.store.config.config_tables import missing_table
+from rmqctl.store.config.config_tables import misnamed_topics, missing_table
 from rmqctl.store.config.epoch_file import EPOCH_FILE, IDENTITY_FILE
 from rmqctl.store.config.releases import RELEASES, Release
 from rmqctl.store.files.layout import StoreLayout
@@ -209,6 +209,7 @@ def _entries(directory: Path) -> list[Path]:
 # What config files and their backups do to the next start, in the order in which a broker loads them.
 
 _CONSUMER, _LMQ, _DELAY = "consumerOffset.json", "lmqConsumerOffset.json", "delayOffset.json"
+_TOPICS, _SHOWN = "topics.json", 3
 _EMPTY_MEANS = {
     "topics.json": "no topic is configured: clients find none of them until they are created again",
     "topicQueueMapping.json": "static topics have no mapping",
@@ -251,6 +252,8 @@ class ConfigStart:
     """Why the broker ends before it looks at the store."""
     error_after: str | None = None
     """Why it ends after that."""
+    error_registering: str | None = None
+    """Why it ends once the store has started."""
 
 
 def start_of_config(layout: StoreLayout, config: StoreConfig, version: str) -> ConfigStart:
@@ -267,7 +270,8 @@ def start_of_config(layout: StoreLayout, config: StoreConfig, version: str) -> C
         if waits is not None or pair.source_for(version) is None:
             found.error = waits or _error(pair)
             return found
-    found.steps += [*_gone(layout), *_in_the_way(layout, config, version)]
+    nameless, misnamed = _misnamed(layout, version)
+    found.steps += [*misnamed, *_gone(layout), *_in_the_way(layout, config, version)]
     found.error_after = next(filter(None, _waits_for_metrics(layout, config, version)), None)
     if not RELEASES[version].is_of_4:
         modes = look_at_pair(layout.config / MODES)
@@ -285,7 +289,23 @@ def start_of_config(layout: StoreLayout, config: StoreConfig, version: str) -> C
         found.error_after = found.error_after or waits or _error(pair)
     else:
         found.delay_offsets = source.table() if source.state == GOOD else {}
+    found.error_registering = nameless
     return found
+
+
+def _misnamed(layout: StoreLayout, version: str) -> tuple[str | None, list[ConfigStep]]:
+    """Return the error of a start that a topic without topicName ends, and what clients do not find."""
+    source = look_at_pair(layout.config / _TOPICS).source_for(version)
+    if source is None or database_of(layout.config, _TOPICS) is not None:
+        return None, []
+    found = dict(misnamed_topics(source.table()))
+    nameless = next((topic for topic, named in found.items() if named is None), None)
+    if nameless is not None and not RELEASES[version].is_of_4:
+        return f"java.lang.NullPointerException (registerBrokerAll): the entry of {nameless} has no topicName", []
+    names = [f"{topic} ({named or 'no name'})" for topic, named in found.items()]
+    more = f" and {counted(len(names) - _SHOWN, 'more topic')}" if len(names) > _SHOWN else ""
+    text = f"{_TOPICS} has entries with other names: clients find no route to {', '.join(names[:_SHOWN])}{more}"
+    return None, [ConfigStep(_TOPICS, "file", True, text)] if names else []
 
 
 def _in_the_way(layout: StoreLayout, config: StoreConfig, version: str) -> Iterator[ConfigStep]:

@@ -278,6 +278,8 @@ _BY_CODE = {
     "RMQ-CFG-004": Mend.CONFIG,
     "RMQ-CFG-006": Mend.TOPIC,
     "RMQ-CFG-021": Mend.REWRITE,
+    "RMQ-CFG-025": Mend.REWRITE,
+    "RMQ-CFG-026": Mend.REWRITE,
     "RMQ-CFG-050": Mend.REWRITE,
     "RMQ-OFF-001": Mend.OFFSETS,
     "RMQ-OFF-003": Mend.OFFSETS,
@@ -482,14 +484,17 @@ class _Repair:
 
     def _mend_config(self, chosen: list[Finding]) -> None:
         """Plan config files, and the queues of topics that they do not name."""
+        rewritten: dict[Path, set[str]] = {}
         for finding in chosen:
             mend = mend_of(finding)
             if mend is Mend.CONFIG:
                 mend_config(finding, self.operations, self.change.staging)
-            elif mend is Mend.REWRITE:
-                rewrite_config(self.files, finding, self.operations, self.change.staging)
+            elif mend is Mend.REWRITE and finding.file is not None:
+                rewritten.setdefault(finding.file, set()).add(finding.code)
             elif mend is Mend.TOPIC and finding.topic is not None:
                 plan_queue_removal(self.files.layout, finding.topic, self.operations)
+        for path, codes in rewritten.items():
+            rewrite_config(self.files, path, codes, self.operations, self.change.staging)
 
     def _recover(
         self,

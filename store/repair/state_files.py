@@ -17,7 +17,7 @@ from rmqctl.store.answers.config_offsets import CONSUMER_FILE, DELAY_FILE, OFFSE
 from rmqctl.store.answers.delays import levels_delivered
 from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.config.config_files import backup_of, is_brokers_own, look_at_pair, read_config
-from rmqctl.store.config.config_tables import TABLES, load_config_text
+from rmqctl.store.config.config_tables import TABLES, load_config_text, misnamed_topics
 from rmqctl.store.config.epoch_file import ascending, epoch_bytes, read_epochs, readable_epochs
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.reading import exists
@@ -85,15 +85,19 @@ def mend_epochs(findings: list[Finding], plan: Plan, staging: Staging) -> None:
 # Config files written again from what is known of them: what brokers load of an odd text, what a torn one still
 # holds, topics by their queues, groups by their offsets. It only plans.
 
+_NAMES = frozenset({"RMQ-CFG-025", "RMQ-CFG-026"})
 _TOPIC_FILE, _GROUP_FILE = "topics.json", "subscriptionGroup.json"
 
 
-def rewrite_config(files: StoreFiles, finding: Finding, plan: Plan, staging: Staging) -> None:
-    """Plan a whole config file in a broker's own form. RefusedError where nothing of it is known."""
-    path = finding.file
-    assert path is not None
+def rewrite_config(files: StoreFiles, path: Path, codes: set[str], plan: Plan, staging: Staging) -> None:
+    """Plan a whole config file in a broker's own form, for findings of these codes. RefusedError where nothing of it is
+    known."""
     pair = look_at_pair(path)
     if pair.file.is_good:
+        if codes & _NAMES:
+            entries = pair.file.value[TABLES[path.name].name]
+            for topic, _ in list(misnamed_topics(entries)):
+                entries[topic]["topicName"] = topic
         install_config(plan, staging, path, format_config_json(pair.file.value).encode("utf-8"))
         return
     table = TABLES.get(path.name)

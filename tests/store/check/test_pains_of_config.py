@@ -125,6 +125,18 @@ def _no_topic(content: dict[str, Any]) -> None:
     del content["topicConfigTable"]["Orders"]
 
 
+def _named(topic: str, named: str | None) -> Callable[[dict[str, Any]], object]:
+    """Copy the entry of Pay to `topic`, with another topicName or without one."""
+
+    def change(content: dict[str, Any]) -> None:
+        table = content["topicConfigTable"]
+        table[topic] = {**table["Pay"], "topicName": named}
+        if named is None:
+            del table[topic]["topicName"]
+
+    return change
+
+
 PAINS = [
     Pain("26-consumer-offsets-of-a-crash", _garbage(CONSUMER), "RMQ-CFG-001", WARNING, True),
     Pain("27-delay-offsets-of-a-crash", _garbage(DELAY), "RMQ-CFG-001", WARNING, True),
@@ -157,6 +169,8 @@ PAINS = [
     ),
     Pain("40-orphaned-offset", _edited(CONSUMER, _offset("Gone@g", 0, 9)), "RMQ-OFF-005", NOTICE, False),
     Pain("61-deleted-topic", _edited(TOPICS, _no_topic), "RMQ-CFG-006", NOTICE, True),
+    Pain("xx-name-of-another", _edited(TOPICS, _named("Copy", "Pay")), "RMQ-CFG-025", WARNING, True),
+    Pain("xx-no-name", _edited(TOPICS, _named("Copy", None)), "RMQ-CFG-026", ERROR, True),
     Pain("xx-another-shape", lambda store: _path(store, CONSUMER).write_text("[]"), "RMQ-CFG-007", WARNING, False),
     Pain("xx-no-table", lambda store: _path(store, CONSUMER).write_text("{}"), "RMQ-CFG-007", WARNING, False),
     Pain(
