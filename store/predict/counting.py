@@ -24,7 +24,7 @@ from rmqctl.store.queues.queue_table import beginning, is_in_rocksdb_alone
 _OF_FILES = (Reason.GAP, Reason.SHORT_FILE)
 _PIECE = 32 * 1024 * 1024
 _ROWS_AT_ONCE = 1 << 18
-"""A log with damage or many queues has a few units in each run: so many are compared with their queues together."""
+"""The number of units compared with their queues together: a log with damage or many queues has few in each run."""
 
 
 def count_behind(log: MappedFileQueue, end_offset: int) -> tuple[int, int]:
