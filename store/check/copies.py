@@ -26,6 +26,7 @@ from rmqctl.store.read.compacted import (
     positions,
 )
 from rmqctl.store.read.tiered import Segment, TieredQueue, has_segments, tiered_storage
+from rmqctl.store.read.tiered_index import index_problems
 from rmqctl.store.store_files import StoreFiles
 
 
@@ -104,6 +105,8 @@ def tiered_findings(files: StoreFiles, seen: LogSeen) -> Iterator[Finding]:
         return
     for copy in copies:
         yield from _of_tiered(copy, has_table=has_table, is_live=seen.is_live)
+    for path, text in index_problems(storage) if not seen.is_live else ():
+        yield Finding("RMQ-TIER-007", text, path)
 
 
 def _of_tiered(copy: TieredQueue, *, has_table: bool, is_live: bool) -> Iterator[Finding]:

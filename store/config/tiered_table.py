@@ -33,3 +33,13 @@ def read_segment_table(config: Path) -> SegmentTable | None:
                 if str(base).isdigit() and isinstance(size, int) and size >= 0:
                     sizes[int(base)] = size
     return found
+
+
+def topic_numbers(config: Path) -> dict[int, str]:
+    """Return the topics by the numbers that items of the key index have; none without the table. CorruptError,
+    UnreadableError."""
+    content = read_config(config / TABLE)
+    table = content.get("topicMetadataTable") if isinstance(content, dict) else None
+    entries = table.values() if isinstance(table, dict) else ()
+    known = [one for one in entries if isinstance(one, dict) and isinstance(one.get("topicId"), int)]
+    return {one["topicId"]: str(one.get("topic")) for one in known}

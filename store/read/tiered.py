@@ -128,7 +128,7 @@ class TieredQueue:
         """Return the message at an offset of its log, or what is wrong there. UnreadableError."""
         data = self._frame(place, size)
         if data is None:
-            return None, f"its unit leads to {size} bytes at {place}, which no segment has"
+            return None, f"no segment has the {size} bytes at {place}"
         try:
             try:
                 message = decode_message(data, 0, len(data), place)
@@ -140,7 +140,7 @@ class TieredQueue:
         except FrameDamage as damage:
             return None, damage.detail
         if message.total_size != size:
-            return None, f"its unit gives {size} bytes, the message has {message.total_size}"
+            return None, f"the message at {place} has {message.total_size} bytes, not {size}"
         return message, ""
 
     def begin_of_store(self) -> int | None:

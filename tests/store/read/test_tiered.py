@@ -247,3 +247,27 @@ def test_flipped_bytes_end_in_no_fault(store: Path, seed: int) -> None:
         if path.parent.name == "COMMIT_LOG":
             assert codes & {"RMQ-TIER-002", "RMQ-TIER-003"}, (path, at)
         path.write_bytes(old)
+
+
+def test_each_flipped_byte_of_an_item_is_found_or_changes_no_answer(golden: LogGolden, store: Path) -> None:
+    """The seconds of an item, its last four bytes, change none."""
+    keys = {(row["topic"], key) for row in golden.rows("msg") for key in row["properties"].get("KEYS", "").split()}
+    lot = random.Random(5)
+    asked = sorted(lot.sample(sorted(keys), 12))
+
+    def answers() -> list[list[Any]]:
+        with StoreFiles(store) as files:
+            storage = tiered_storage(files, UNHEARD)
+            return [messages_with_key(storage, topic, key, UNHEARD) for topic, key in asked]
+
+    whole, found = answers(), 0
+    for path in store.glob("tiered/*/*/rmq_sys_INDEX/0/INDEX/*"):
+        old = path.read_bytes()
+        for at in lot.sample(range(len(old)), 8):
+            path.write_bytes(old[:at] + bytes([old[at] ^ 1 << lot.randrange(8)]) + old[at + 1 :])
+            codes = {finding.code for finding in check(StoreFiles(store))}
+            assert codes <= {"RMQ-TIER-007"}
+            assert codes or answers() == whole, (path, at)
+            found += len(codes)
+        path.write_bytes(old)
+    assert found > 8
