@@ -71,6 +71,9 @@ _NUMBERS = {
     _TOPICS: ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag"),
     _GROUPS: ("retryQueueNums", "retryMaxTimes", "groupSysFlag", "consumeTimeoutMinute"),
 }
+# whole tables inside an entry
+_INNER = {_TOPICS: ("attributes",), _GROUPS: ("attributes", "groupRetryPolicy")}
+_FROM_A_LIST = {_TOPICS: ("topicFilterType",), _GROUPS: ()}
 _TRUTHS = {
     _TOPICS: ("order",),
     _GROUPS: (
@@ -230,6 +233,8 @@ class _Converter:
             raise _RefusedError("a number in place of a name")
         content = self._spelled(value)
         read_by = self._version(content)
+        if self.table.kind == _GROUPS:
+            read_by &= self._newer_takers(lambda part: part._forbidden(content.get("forbiddenTable")))
         if self.table.name in content:
             content[self.table.name] = self._table(content[self.table.name])
         return content, read_by
@@ -249,14 +254,52 @@ class _Converter:
         version = content.get("dataVersion", {})
         null, plain, listed = self.table.takes_odd_version
         if isinstance(version, dict):
+            if self.table.kind != _TOPICS:
+                return self._newer_takers(lambda part: part._version_numbers(version))
+            self._version_numbers(version)
             return _ALL
         return null if version is None else listed if isinstance(version, list) else plain
+
+    def _version_numbers(self, version: Mapping[Any, Any]) -> None:
+        """_RefusedError where the numbers of a dataVersion are not those of one (DataVersion)."""
+        for name in ("stateVersion", "timestamp", "counter"):
+            value = version.get(name, 0)
+            if value is None and name == "counter" and self.table.kind in (_TOPICS, _GROUPS):
+                raise _RefusedError("dataVersion: counter is null")
+            if value in (None, "", "null"):
+                continue
+            self._number(value, _LONG, f"dataVersion: {name}")
+            if Form.TEXT_SPACE in self.forms:
+                raise _RefusedError(f"dataVersion: {name} is text, no number")
+
+    def _forbidden(self, table: Any) -> None:
+        """_RefusedError where the topics that groups may not read are not a table that brokers convert."""
+        if table is None:
+            return
+        where = "forbiddenTable"
+        for key, entry in self._object(table, where).items():
+            for topic, number in self._object(entry, f"{where}: {key}").items():
+                self._number(number, _INT, f"{where}: {key} {topic}")
+
+    def _newer_takers(self, check: Callable[[_Converter], None]) -> frozenset[str]:
+        """The versions that take a part which 4.9.8 does not read; `check` raises _RefusedError for the others."""
+        part = _Converter(self.table, [])
+        try:
+            check(part)
+        except _RefusedError:
+            return _of("4.9.8")
+        return versions_taking(tuple(part.forms)) | _of("4.9.8")
+
+    @staticmethod
+    def _object(value: Any, where: str) -> dict[Any, Any]:
+        if not isinstance(value, dict):
+            raise _RefusedError(f"{where} is a {_kind_of(value)}, not an object")
+        return value
 
     def _table(self, table: Any) -> dict[Any, Any] | None:
         if table is None and self.table.kind == _OFFSETS:
             return None  # loaded as such: from then on the broker fails whenever a group commits
-        if not isinstance(table, dict):
-            raise _RefusedError(f"{self.table.name} is a {_kind_of(table)}, not an object")
+        table = self._object(table, self.table.name)
         if self.table.kind == _LEVELS:
             return self._numbers(table, self.table.name)
         return {self._key(key): self._entry(str(key), entry) for key, entry in table.items()}
@@ -267,8 +310,7 @@ class _Converter:
         return str(key)
 
     def _entry(self, key: str, entry: Any) -> dict[Any, Any]:
-        if not isinstance(entry, dict):
-            raise _RefusedError(f"{key} is a {_kind_of(entry)}, not an object")
+        entry = self._object(entry, key)
         return self._numbers(entry, key) if self.table.kind == _OFFSETS else self._bean(entry, key)
 
     def _numbers(self, table: Mapping[Any, Any], where: str) -> dict[Any, Any]:
@@ -296,6 +338,9 @@ class _Converter:
 
     def _number_in_quotes(self, text: str, bits: int, where: str) -> int:
         digits = text.replace(",", "")
+        if digits.endswith(" ") and bits == _LONG:
+            self.forms.append(Form.TEXT_SPACE)
+            digits = digits.rstrip(" ")
         whole, dot, fraction = digits.partition(".")
         number = parse_long(whole)
         if number is None:
@@ -331,6 +376,14 @@ class _Converter:
         for name in _TEXTS[kind]:
             if isinstance(found.get(name), int):
                 found[name] = str(found[name])
+        for name in _INNER[kind]:
+            # 4.9.8 has none of them
+            if not isinstance(found.get(name), dict | None):
+                self.forms.append(Form.NO_OBJECT)
+        for name in _FROM_A_LIST[kind]:
+            value = found.get(name)
+            if not isinstance(value, str | None) and (isinstance(value, bool) or value not in (0, 1)):
+                raise _RefusedError(f"{where}: {name} is a {_kind_of(value)} that names nothing")
         return found
 
     def _truth(self, value: Any, where: str) -> bool:

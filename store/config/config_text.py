@@ -30,8 +30,10 @@ class Form(enum.Enum):
     COMMENT = "a comment", _ALL
     COMMENT_AT_VALUE = "a comment beside a value", _FASTJSON
     SINGLE_QUOTES = "single quotes", _ALL
+    SINGLE_QUOTED_WORD = "single quotes around one of a list of words", _FASTJSON
     LAST_COMMA = "a comma before a closing brace", _ALL
     EXTRA_COMMA = "a comma too many", _FASTJSON
+    COMMA_AFTER_MAP = "a comma too many after a table", _ALL
     BARE_NAME = "a name without quotes", _FASTJSON
     SEMICOLON = "a semicolon in place of a comma", _FASTJSON
     MISSING_COMMA_IN_NUMBERS = "a missing comma", _ALL
@@ -43,6 +45,7 @@ class Form(enum.Enum):
     NUMBER = "a number in another form", _ALL
     TEXT_NUMBER = "a number in quotes", _ALL
     TEXT_FRACTION = "a fraction in quotes", _FASTJSON2
+    TEXT_SPACE = "a space behind a number in quotes", _FASTJSON2
     TRUTH_FOR_NUMBER = "true or false in place of a number", _NEWER
     NULL_FOR_NUMBER = "null or no text in place of a number", _FASTJSON
     TYPE = "a name @type", _NEWER
@@ -52,6 +55,7 @@ class Form(enum.Enum):
     COMMA_AFTER = "a comma after the value", _FASTJSON2
     SET = "a set", _ALL
     OTHER_SPELLING = "a table's name in another spelling", _FASTJSON
+    NO_OBJECT = "something else in place of an object", _ALL - _NEWER
     NUMBER_FOR_NAME = "a number in place of a name", _FASTJSON2
     TEXT_FOR_OBJECT = "a name in quotes in place of an object", _FASTJSON
     ENCODING = "bytes that are not UTF-8", _ALL
@@ -192,6 +196,13 @@ _HEX = re.compile(r"[0-9A-Fa-f]*+")
 _KNOWN_WORDS = {"true": True, "false": False, "null": None}
 _EMPTY_WORDS = frozenset(("undefined", "NaN", "NULL"))
 _LONGEST_NUMBER = 400
+# Members that are maps to a broker, not objects of a class: fastjson2 takes more behind them.
+_MAPS_OF_MAPS = frozenset(("offsetTable", "lmqOffsetTable", "pullOffsetTable", "forbiddenTable"))
+_MAPS_OF_OBJECTS = frozenset(("topicConfigTable", "subscriptionGroupTable", "filterDataByTopic"))
+_MAPS = _MAPS_OF_MAPS | _MAPS_OF_OBJECTS
+_MAPS_IN_OBJECTS = frozenset(("attributes", "subscriptionDataSet", "groupFilterData"))
+_FROM_A_LIST = frozenset(("topicFilterType", "type", "mode"))
+"""Members whose text is one of a list of words (TopicFilterType, GroupRetryPolicyType, MessageRequestMode)."""
 
 Take = Callable[[Any], None]
 
@@ -207,6 +218,8 @@ class _Reader:
         self.at = 0
         self.forms: list[Form] = []
         self.root: Any = None
+        # in a text with characters beyond them fastjson2 takes no white space that JSON does not have
+        self.is_latin_1 = all(character <= "\xff" for character in text) if "\xa0" in text else True
 
     def whole(self, strict: CorruptError) -> Any:
         """The value of the whole text; CorruptError with the reason of `strict` and the place where reading ended."""
@@ -214,7 +227,7 @@ class _Reader:
             self.forms.append(Form.SPACE)
             self.at = len(self.text) - len(self.text.lstrip("\0"))
         try:
-            self._skip(Form.COMMENT)
+            self._skip(Form.COMMENT, is_odd=False)
             self._value(self._set_root, 0)
             self._end()
         except (ValueError, IndexError, RecursionError) as error:
@@ -227,10 +240,10 @@ class _Reader:
     def _end(self) -> None:
         self._skip(Form.COMMENT)
         rest = self.text[self.at :]
-        if rest.strip("\0\x1a \t\r\n"):
-            if rest != ",":
+        if rest.strip("\0\x1a \t\r\n\f\b"):
+            if rest != "," and not (self.is_latin_1 and not rest.strip("\xa0 \t\r\n")):
                 raise ValueError("text after the value")
-            self.forms.append(Form.COMMA_AFTER)
+            self.forms.append(Form.COMMA_AFTER if rest == "," else Form.ODD_SPACE)
         elif rest:
             self.forms.append(Form.SPACE)
 
@@ -240,7 +253,8 @@ class _Reader:
         while True:
             before = self.at
             self.at = _SPACE.match(text, self.at).end()  # type: ignore[union-attr]  # matches the empty text
-            for pattern, form in ((_MORE_SPACE, Form.SPACE), (_ODD_SPACE, Form.ODD_SPACE if is_odd else None)):
+            odd = Form.ODD_SPACE if is_odd and self.is_latin_1 else None
+            for pattern, form in ((_MORE_SPACE, Form.SPACE), (_ODD_SPACE, odd)):
                 found = pattern.match(text, self.at) if form is not None else None
                 if found is not None and found.end() < len(text):
                     self.at = found.end()
@@ -274,7 +288,7 @@ class _Reader:
     def _object(self, put: Take, depth: int) -> None:
         members: dict[Any, Any] = {}
         put(members)
-        is_first, after_comma = True, False
+        is_first, after_comma, is_after_map, is_after_word = True, False, False, False
         while True:
             mark = len(self.forms)
             self._skip(Form.COMMENT)
@@ -283,25 +297,59 @@ class _Reader:
                 if after_comma:
                     self.forms.append(Form.LAST_COMMA)
                 return
-            extra = self.text[self.at] == ","
-            while self.text[self.at] == ",":
-                self.at += 1
-                self._skip(Form.COMMENT)
+            extra = self._extra_commas(is_after_map)
             begin = self.at
             name = self._name(depth, is_after_extra_comma=extra)
             if depth == 0:
                 self.table = str(name)
-            if isinstance(name, int) and after_comma and Form.COMMENT in self.forms[mark:]:
+            is_number = self._is_number(name, depth)
+            if is_number and extra and isinstance(name, str):
+                raise ValueError("a number after a comma too many")
+            before = self.forms[mark:]
+            if after_comma and (is_number or is_after_word) and Form.ODD_SPACE in before:
+                raise ValueError("white space before a number")
+            if after_comma and is_number and Form.COMMENT in before:
                 self.forms.append(Form.COMMENT_AT_VALUE)
             if not (is_first or after_comma or extra):
                 self.forms.append(Form.MISSING_COMMA_IN_NUMBERS if isinstance(name, int) else Form.MISSING_COMMA)
-            self._colon(name)
+            self._colon(is_number, is_key=is_number or (depth == 1 and self.table in _MAPS))
+            if name in _FROM_A_LIST and self.text[self.at] == "'":
+                self.forms.append(Form.SINGLE_QUOTED_WORD)
             self._value(lambda value, name=name: members.__setitem__(name, value), depth + 1)  # type: ignore[misc]
             if depth == 1:
                 self.members.append(Member(self.table, name, members[name], begin, self.at))
-            self._skip(Form.COMMENT_AT_VALUE)
-            after_comma = self._comma(is_of_number=isinstance(name, int))
+            is_after_map, is_after_word = self._after_value(name, depth), name in _FROM_A_LIST
+            after_comma = self._comma(is_of_number=is_number)
             is_first = False
+
+    def _after_value(self, name: str | int | ObjectName, depth: int) -> bool:
+        """Skip what follows a member's value. Return whether that was a map or a list."""
+        last = self.text[self.at - 1]
+        is_map = last in "}]" and (
+            name in _MAPS
+            if depth == 0
+            else self.table in _MAPS_OF_MAPS
+            if depth == 1
+            else name in _MAPS_IN_OBJECTS and self.table in _MAPS_OF_OBJECTS
+        )
+        mark = len(self.forms)
+        self._skip(Form.COMMENT, is_odd=not last.isalpha())
+        is_free = is_map or (last == "}" and self.text[self.at] == "}")
+        if Form.COMMENT in self.forms[mark:] and not is_free:
+            self.forms.append(Form.COMMENT_AT_VALUE)
+        return is_map
+
+    def _extra_commas(self, is_after_map: bool) -> bool:
+        """Skip commas before a name. Return whether there were some that are too many."""
+        if self.text[self.at] != ",":
+            return False
+        begin = self.at
+        while self.text[self.at] == ",":
+            self.at += 1
+            self._skip(Form.COMMENT)
+        is_one = is_after_map and not self.text[begin + 1 : self.at].strip()
+        self.forms.append(Form.COMMA_AFTER_MAP if is_one else Form.EXTRA_COMMA)
+        return True
 
     def _object_name(self, depth: int) -> ObjectName:
         read: list[Any] = []
@@ -330,19 +378,23 @@ class _Reader:
             name = found.group()
         else:
             raise ValueError("no name")
-        if is_after_extra_comma:
-            self.forms.append(Form.EXTRA_COMMA)
         return name
 
-    def _colon(self, name: str | int | ObjectName) -> None:
-        self._skip(Form.COMMENT_AT_VALUE if isinstance(name, int) else None)
+    def _is_number(self, name: str | int | ObjectName, depth: int) -> bool:
+        """Whether `name` is the number of a queue or a level, in quotes too."""
+        is_quoted = isinstance(name, str) and depth > 0 and self.table == "offsetTable" and name.isdecimal()
+        return isinstance(name, int) or is_quoted
+
+    def _colon(self, is_number: bool, *, is_key: bool) -> None:
+        """`is_key`: after a key of a map, not after the name of a field."""
+        self._skip(Form.COMMENT_AT_VALUE if is_key else None)
         if self.text[self.at] != ":":
-            if not isinstance(name, int):
+            if not is_number:
                 raise ValueError("no colon")
             self.forms.append(Form.MISSING_COLON)
         else:
             self.at += 1
-        self._skip(Form.COMMENT if isinstance(name, int) else Form.COMMENT_AT_VALUE)
+        self._skip(Form.COMMENT if is_number else Form.COMMENT_AT_VALUE, is_odd=is_key)
 
     def _comma(self, is_of_number: bool) -> bool:
         """Return whether a comma, or its substitute, follows a member."""
