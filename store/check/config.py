@@ -14,6 +14,7 @@ from rmqctl.formats.errors import CorruptError, UncertainError, counted, refuse_
 from rmqctl.store.answers.config_offsets import light_offsets, offset_key, why_hidden
 from rmqctl.store.answers.unread import unread_queues
 from rmqctl.store.check.catalogue import Finding
+from rmqctl.store.check.config_names import NAMING_FILES, name_findings
 from rmqctl.store.config.accounts import GROUP, TOPIC, account_problems, has_accounts, stored_accounts
 from rmqctl.store.config.config_database import (
     GROUPS,
@@ -37,7 +38,6 @@ from rmqctl.store.config.config_files import (
     FoundFile,
     deleted_in,
     look_at_pair,
-    may_be_name,
     offsets_home,
     read_config,
     starts_of,
@@ -166,20 +166,9 @@ class ConfigFiles:
         return is_lmq or database_of(self._directory, name) is not None
 
     def _names(self) -> Iterator[Finding]:
-        topics = [("topics.json", "topic", str(key)) for key in self.table("topics.json")]
-        groups = [("subscriptionGroup.json", "group", str(key)) for key in self.table("subscriptionGroup.json")]
-        for key in self.table("consumerOffset.json"):
-            for kind, name in zip(("topic", "group"), str(key).split("@"), strict=False):
-                groups.append(("consumerOffset.json", kind, name))
-        for file, kind, name in dict.fromkeys(topics + groups):
-            if is_safe_topic(name) and may_be_name(kind, name):
-                continue
-            is_leaving = not is_safe_topic(name)
-            text = "could lead out of the store's folders" if is_leaving else "is one that no broker takes"
-            code = "RMQ-CFG-023" if is_leaving else "RMQ-CFG-024"
-            topic = name if kind == "topic" else None
-            place = database_of(self._directory, file) or self._directory / file
-            yield Finding(code, f"{kind} name {name!r} {text}", place, topic=topic, found=name)
+        for name in NAMING_FILES:
+            place = database_of(self._directory, name) or self._directory / name
+            yield from name_findings(name, self.value(name), place)
         database = database_of(self._directory, TOPICS)
         fix = None if database is None else ""
         for key, named in misnamed_topics(self.table(TOPICS)):

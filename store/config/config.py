@@ -426,6 +426,8 @@ _LARGEST_INT = 2**31 - 1
 _JAVA_INT = r"[+-]?\d{1,40}"
 _JAVA_DOUBLE = r"[+-]?(\d{1,40}(\.\d{0,40})?|\.\d{1,40})"
 _BYTE_ORDER_MARK = "\u00ef\u00bb\u00bf"
+# MessageStoreConfig#setTimerPrecisionMs takes the largest of these that is not above the value
+_TIMER_PRECISIONS = (100, 200, 500, 1000)
 
 
 class _DroppedError(Exception):
@@ -464,6 +466,9 @@ def _number(name: str, text: str) -> tuple[int | None, str]:
         raise _DroppedError("is larger than a broker's numbers")
     if name in _SIZES and value <= 0:
         return None, "no file can have this size: a broker does not start with it"
+    if name == "timer_precision_ms":
+        taken = max((one for one in _TIMER_PRECISIONS if one <= value), default=_TIMER_PRECISIONS[0])
+        return taken, "" if taken == value else f"a broker takes {taken}"
     if value < 0:
         return getattr(StoreConfig(), name), "a broker takes it, rmqctl goes by the default"
     return value, ""

@@ -85,6 +85,7 @@ def test_defaults_are_rocketmqs() -> None:
         ("fileReservedTime=-1", "goes by the default"),
         ("mappedfilesizecommitlog=65536", "the key is mappedFileSizeCommitLog"),
         ("messageDelayLevel=1s,5s", "a broker does not start"),
+        ("timerPrecisionMs=300", "a broker takes 200"),
         ("storePathRootDir=/data ", "4.9.8 keeps it"),
     ],
 )

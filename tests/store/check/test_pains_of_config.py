@@ -353,6 +353,32 @@ def test_names_as_long_as_a_broker_of_any_version_has_them(
     assert found == (set() if is_known else {topic})
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "names"),
+    [
+        ("topics.json", '{"topicConfigTable":{"T":{"topicName":"../T"}}}', {"../T"}),
+        ("subscriptionGroup.json", '{"subscriptionGroupTable":{"g":{"groupName":"../g"}}}', {"../g"}),
+        (
+            "subscriptionGroup.json",
+            '{"forbiddenTable":{"../g":{"../T":1}},"subscriptionGroupTable":{}}',
+            {"../g", "../T"},
+        ),
+        ("consumerFilter.json", '{"filterDataByTopic":{"../T":{"groupFilterData":{"../g":{}}}}}', {"../T", "../g"}),
+        ("consumerOrderInfo.json", '{"table":{"../T@../g":{}}}', {"../T", "../g"}),
+        ("messageRequestMode.json", '{"messageRequestModeMap":{"../T":{"../g":{}}}}', {"../T", "../g"}),
+        ("topicQueueMapping.json", '{"topicQueueMappingInfoMap":{"../T":{"hostedQueues":{}}}}', {"../T"}),
+        # the group of an MQTT client is its id
+        ("lmqConsumerOffset.json", '{"offsetTable":{},"lmqOffsetTable":{"%LMQ%../T@%LMQ%mosq/1":1}}', {"%LMQ%../T"}),
+    ],
+)
+def test_names_that_lead_out_are_found_in_every_file(
+    golden_store: GoldenStore, name: str, text: str, names: set[str]
+) -> None:
+    store = golden_store("broker-real")
+    _path(store, name).write_text(text, encoding="utf-8")
+    assert {one.found for one in checked(store)[0] if one.code == "RMQ-CFG-023"} == names
+
+
 _SHAPED = {
     "consumerFilter.json": "filterDataByTopic",
     "consumerOrderInfo.json": "table",
