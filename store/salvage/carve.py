@@ -42,14 +42,16 @@ _LARGEST_OFFSET = (1 << 63) - 1
 
 @dataclass(slots=True)
 class QueueSpan:
-    """Queue offsets of messages of one queue."""
+    """Queue offsets of messages of one queue. `falls`: they do not only rise, or copies are among the messages."""
 
     low: int
     high: int
     messages: int
+    falls: bool = False
 
     def add(self, other: QueueSpan) -> None:
-        """Both together."""
+        """Both together, `other` behind this one."""
+        self.falls = self.falls or other.falls or other.low <= self.high
         self.low, self.high = min(self.low, other.low), max(self.high, other.high)
         self.messages += other.messages
 
@@ -263,9 +265,14 @@ class Carver:
         high: np.ndarray[tuple[int], np.dtype[np.int64]] = np.full(len(known), -1, np.int64)
         np.minimum.at(low, place, batch.queue_offset[rows])
         np.maximum.at(high, place, batch.queue_offset[rows])
+        order = np.argsort(place, kind="stable")
+        queues, offsets = place[order], batch.queue_offset[rows][order]
+        falling = queues[1:][(queues[1:] == queues[:-1]) & (offsets[1:] <= offsets[:-1])]
+        falls = np.bincount(falling, minlength=len(known)).astype(np.bool_)
         names = batch.topics.names
-        for code, first, last, count in zip(known.tolist(), low.tolist(), high.tolist(), counts.tolist(), strict=True):
-            _add_span(run, (names[code >> 32], code & 0xFFFFFFFF), QueueSpan(first, last, count))
+        table = zip(known.tolist(), low.tolist(), high.tolist(), counts.tolist(), falls.tolist(), strict=True)
+        for code, first, last, count, is_falling in table:
+            _add_span(run, (names[code >> 32], code & 0xFFFFFFFF), QueueSpan(first, last, count, is_falling))
 
     def _run_of_overflow(self, position: int) -> FrameRun:
         """Return a run of one message, whose length of topic or properties overflows."""

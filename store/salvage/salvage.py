@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, UnreadableError, counted
 from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC
+from rmqctl.formats.properties import has_queue_slot
+from rmqctl.store.compare.lives import Lives, Stretches, held_by, stretch_of, superseded
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.config.config_files import load_config, write_config
 from rmqctl.store.files import io
@@ -18,7 +21,7 @@ from rmqctl.store.files.outputs import clear_left_behind, publish, staged_direct
 from rmqctl.store.files.reading import Descriptors, is_directory, is_real_file, is_there, named
 from rmqctl.store.log.columns import TopicIds
 from rmqctl.store.options import Events
-from rmqctl.store.queues.consumequeue import DEFAULT_FILE_SIZE, UNIT_SIZE
+from rmqctl.store.queues.consumequeue import DEFAULT_FILE_SIZE, UNIT_SIZE, QueueKey, QueueUnit
 from rmqctl.store.salvage.carve import Carver, FrameRun, QueueSpan
 from rmqctl.store.salvage.sources import Source, check_target, find_sources
 from rmqctl.store.salvage.write import KeptRun, LostAndFound, Merge, Offsets, SalvageReport, SalvageWriter
@@ -204,7 +207,8 @@ class _Salvage:
         merge = Merge(self._files, self._runs)
         with contextlib.closing(open_writer(root, config, create=True)) as store:
             paths = [source.path for source in self._sources]
-            writer = SalvageWriter(store, self._offsets, paths, rows, report, max(1, units))
+            lives = self._lives(merge) if self._offsets == "keep" else {}
+            writer = SalvageWriter(store, self._offsets, paths, rows, report, max(1, units), lives)
             for found in merge.messages():
                 writer.add(found)
             writer.finish(merge)
@@ -212,6 +216,29 @@ class _Salvage:
         self._batch_topics = writer.batch_topics
         if self._offsets == "renumber":
             report.renumbered = 0
+
+    def _lives(self, merge: Merge) -> dict[QueueKey, Lives]:
+        """Return the messages of earlier lives of queues, whose slots later messages have."""
+        stretches = {key: Stretches() for key, span in self._spans.items() if span.falls}
+        numbers = dict.fromkeys(stretches, 0)
+        if not stretches:
+            return {}
+        for message in (found.message for found in merge.messages()):
+            key = message.topic, message.queue_id
+            listed = stretches.get(key)
+            if listed is None or not has_queue_slot(message.sys_flag):
+                continue
+            unit = QueueUnit(message.queue_offset, message.physical_offset, message.total_size, 0)
+            last = listed.last
+            numbers[key] += last is not None and unit.queue_offset < last.slot_end
+            listed.add(stretch_of(unit)._replace(life=numbers[key]))
+        merge.duplicates = 0
+        return {
+            key: superseded(listed, held_by(None))
+            for key, listed in stretches.items()
+            # one that begins higher has two messages of one queue offset
+            if any(later.slot_begin in range(one.slot_begin or 1) for one, later in pairwise(listed))
+        }
 
     def _has_gaps(self) -> bool:
         return any(span.low != 0 or span.high + 1 != span.messages for span in self._spans.values())

@@ -7,7 +7,7 @@ import hashlib
 import heapq
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -24,12 +24,13 @@ from rmqctl.formats.properties import (
     has_queue_slot,
     is_inner_batch,
 )
+from rmqctl.store.compare.lives import Lives
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.journal.kept import Blob
 from rmqctl.store.log.search import ENTRY_HEAD_SIZE
 from rmqctl.store.log.walk import unreadable_number
-from rmqctl.store.queues.consumequeue import QueueUnit
+from rmqctl.store.queues.consumequeue import QueueKey, QueueUnit
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, QueueSlot, queue_slots, split_further
 from rmqctl.store.write.prepare import copy_of
 from rmqctl.store.write.writer import StoreWriter
@@ -256,6 +257,7 @@ class SalvageWriter:
         rows: LostAndFound,
         report: SalvageReport,
         queue_file_units: int,
+        lives: Mapping[QueueKey, Lives],
     ) -> None:
         self._store = store
         self._keeps = offsets == "keep"
@@ -264,6 +266,7 @@ class SalvageWriter:
         self._report = report
         self._levels = store.files.config.delay_levels_to_write()
         self._queue_file_units = queue_file_units
+        self._lives = lives
         self._filler = _FILLER_FREE + _FILLER_PER_MESSAGE * report.found
         self._next: dict[tuple[str, int], int] = {}
         self._taken: list[Found] = []
@@ -306,9 +309,10 @@ class SalvageWriter:
                 continue
             slots = self._slots_of(fitted[number])
             ahead = list(self._ahead(slots)) if self._keeps else []
-            if self._keeps and not self._fits(slots):
+            why = self._why_late(found.message, slots) if self._keeps else None
+            if why is not None:
                 self._late.append((found.source, found.position, found.message.physical_offset))
-                self._note(found, "renumbered", "its queue offset is taken, or too far from the others")
+                self._note(found, "renumbered", why)
                 continue
             if ahead:
                 self._put(ready)
@@ -335,6 +339,14 @@ class SalvageWriter:
         self._next[key] = begin + slot.unit.batch_size
         if slot.is_batch:
             self.batch_topics[slot.topic] = max(self.batch_topics.get(slot.topic, 0), slot.queue_id + 1)
+
+    def _why_late(self, message: StoredMessage, slots: list[QueueSlot]) -> str | None:
+        """Return why a message does not get its old queue offset; None where it does."""
+        lives = self._lives.get((message.topic, message.queue_id))
+        earlier = lives.find(message.queue_offset, message.physical_offset) if lives and slots else None
+        if earlier is not None and earlier.is_deleted:
+            return "its topic was deleted and created again: a later message has its queue offset"
+        return None if self._fits(slots) else "its queue offset is taken, or too far from the others"
 
     def _ahead(self, slots: list[QueueSlot]) -> Iterator[QueueSlot]:
         """Slots that lie behind the next one of their queue."""

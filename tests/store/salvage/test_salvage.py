@@ -197,6 +197,26 @@ def test_an_offset_that_is_taken(tmp_path: Path) -> None:
     _is_whole(tmp_path / "new")
 
 
+@pytest.mark.parametrize("first", [0, 100])
+def test_the_newest_life_of_a_queue_keeps_its_offsets(first: int, tmp_path: Path) -> None:
+    """A topic that was deleted and created again: consumers go on in its present queue, and older messages follow."""
+    bodies = [(b"old-%d" % slot, first + slot) for slot in range(5)] + [(b"new-%d" % slot, slot) for slot in range(3)]
+    log = b""
+    for body, queue_offset in bodies:
+        log += frame(len(log), body, queue_offset=queue_offset)
+    (tmp_path / "log").write_bytes(log)
+    report = salvage([tmp_path / "log"], tmp_path / "new")
+    assert (report.salvaged, report.renumbered, report.duplicates) == (8, 5, 0)
+    assert {row["detail"] for row in _rows(report)} == {
+        "its topic was deleted and created again: a later message has its queue offset"
+    }
+    found = {message.queue_offset: message.body for message in stored_messages(tmp_path / "new")}
+    assert [found[slot] for slot in range(8)] == [b"new-%d" % slot for slot in range(3)] + [
+        b"old-%d" % slot for slot in range(5)
+    ]
+    _is_whole(tmp_path / "new")
+
+
 @pytest.mark.parametrize("topic", ["../../out", "a/b", "..", ".", "x\0y", "t" * 127 + "/"])
 def test_topics_that_lead_elsewhere(topic: str, tmp_path: Path) -> None:
     bad = frame(0, b"bad", topic=topic)
