@@ -228,6 +228,10 @@ def at_place(reader: StoreReader, place: Place) -> Named:
         "the commitlog is searched for it"
     )
     named.message = _in_log(reader, place, _span_around(queue, place.queue_offset))
+    first = queue.unit(0)
+    if named.message is None and place.queue_offset >= end and first is not None and first.is_written:
+        # one that the queue had before its topic was created again
+        named.message = _in_log(reader, place, (reader.files.log.min_offset, first.physical_offset))
     return named
 
 

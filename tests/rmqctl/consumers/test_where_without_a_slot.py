@@ -106,6 +106,22 @@ def test_the_offset_of_a_topic_created_again_goes_to_its_first_message(tmp_path:
     assert run("check", "-s", store).code == 0
 
 
+def test_a_place_that_only_an_earlier_life_had(tmp_path: Path) -> None:
+    """The present queue is shorter than the one before its topic was created again."""
+    store = tmp_path / "store"
+    for life, length in enumerate((5, 2)):
+        with MessageStore.open(store, "rw", CONFIG, create=True) as opened:
+            for number in range(length):
+                opened.put(Message("T", b"x", properties={"KEYS": f"k{life}-{number}"}))
+        if not life:
+            assert run("purge", "-s", store, "-t", "T", "-y").code == 0
+    row = run("where", "T", 0, 3, "-s", store, "--json").objects[0]
+    assert (row["keys"], row["state"]) == ("k0-3", "no-slot")
+    assert "the topic was deleted and created again" in row["sentence"]
+    assert run("where", "T", 0, 1, "-s", store, "--json").objects[0]["keys"] == "k1-1"
+    assert run("where", "T", 0, 5, "-s", store, "--json").objects[0]["state"] == "absent"
+
+
 def test_a_slot_that_was_lost_is_of_the_last_life(tmp_path: Path) -> None:
     store = tmp_path / "store"
     for life in range(2):
