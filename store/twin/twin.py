@@ -133,7 +133,9 @@ class _Twin:
         self._hashes = Hashes(self._words, files.log)
         self._extents: dict[tuple[str, ...], dict[int, int]] = {}
         self._descriptors = Descriptors()
-        self._logs = [Path(os.path.realpath(path)) for path in files.layout.commitlog]
+        # below the store, whose own path may be relative or lead over a link
+        root = os.path.realpath(files.root)
+        self._logs = [Path(os.path.realpath(path)).relative_to(root) for path in files.layout.commitlog]
         self._report = TwinReport(str(target), str(files.root))
 
     def run(self) -> TwinReport:
@@ -161,8 +163,9 @@ class _Twin:
 
     def _name_of(self, path: Path) -> Path:
         """Return the path in the twin: folders and files of every store keep their names."""
-        parts = list(path.relative_to(self._root).parts)
-        is_log = any(Path(os.path.realpath(path)).is_relative_to(log) or log.is_relative_to(path) for log in self._logs)
+        below = path.relative_to(self._root)
+        parts = list(below.parts)
+        is_log = any(below.is_relative_to(log) or log.is_relative_to(below) for log in self._logs)
         for at, part in enumerate(parts):
             is_known = at == 0 and (part in _UNITS or part in _FOLDERS or part in _NUMBERS or part in _TEXTS)
             is_known = is_known or is_file_name(part) or is_queue_name(part) or part in _FOLDERS or part in _TEXTS
@@ -189,9 +192,10 @@ class _Twin:
 
     def _content(self, path: Path, target: Path, size: int) -> Iterator[tuple[int, bytes]]:
         """Yield the pieces of the twin of a file that are not holes, with their positions."""
-        parts = path.relative_to(self._root).parts
+        below = path.relative_to(self._root)
+        parts = below.parts
         is_offset = is_file_name(path.name)
-        if is_offset and (any(path.is_relative_to(log) for log in self._logs) or "compactionLog" in parts):
+        if is_offset and (any(below.is_relative_to(log) for log in self._logs) or "compactionLog" in parts):
             yield from self._log(path, target, size)
         elif parts[0] == "index" and size >= INDEX_ENTRY.size * 2:
             data = self._descriptors.read(path, 0, size)

@@ -100,6 +100,18 @@ def test_what_cannot_be_rewritten_is_refused_with_the_reason(name: str, tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["of"]
 
 
+@pytest.mark.parametrize("way", ["relative", "over a link"])
+def test_the_way_to_the_store_does_not_matter(
+    way: str, golden_store: GoldenStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = golden_store("clean")
+    monkeypatch.chdir(store.parent)
+    (tmp_path / "link").symlink_to(store)
+    with MessageStore.open(Path(store.name) if way == "relative" else tmp_path / "link") as opened:
+        make_twin(opened.files, tmp_path / "twin")
+    assert _answers(tmp_path / "twin")["check"] == _answers(store)["check"]
+
+
 def test_a_log_of_several_folders_keeps_them(tmp_path: Path) -> None:
     store = golden("multipath", tmp_path)
     config = read_broker_conf(broker_conf("multipath", tmp_path))
