@@ -466,12 +466,12 @@ def _compacted(folder: Path, topic: str | None) -> Iterator[UnreadCopy]:
 
 
 def _tiered(config: Path, topic: str | None) -> Iterator[UnreadCopy]:
-    """Yield the queues that the table of tiered storage names. A damaged table names none: `check` reports it."""
+    """Yield the queues that the table of tiered storage names, none where it cannot be read: `check` reports that."""
     from rmqctl.store.config.tiered_table import TABLE, UNITS, read_segment_table
 
     try:
         table = read_segment_table(config) or {}
-    except CorruptError:
+    except (CorruptError, UnreadableError):
         return
     for (kind, name, queue_id), sizes in table.items():
         written = {base: size for base, size in sizes.items() if size}

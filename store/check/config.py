@@ -44,6 +44,7 @@ from rmqctl.store.config.config_files import (
     surely_gone,
 )
 from rmqctl.store.config.config_tables import KNOWN_FILES, TABLES, misnamed_topics, missing_table
+from rmqctl.store.config.tiered_table import TABLE as TIERED_TABLE
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.reading import has_entries, is_there
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
@@ -124,7 +125,8 @@ class ConfigFiles:
         """What is wrong with the files as such, and with the names in them."""
         for name, pair in self.files.items():
             is_unused = name == LMQ_OFFSETS and pair.file.detail == NOT_A_FILE and bool(self.value(OFFSETS))
-            if name in KNOWN_FILES and not is_unused:
+            is_unread = name == TIERED_TABLE and pair.file.state == UNREADABLE
+            if (name in KNOWN_FILES and not is_unused) or is_unread:
                 yield from _of_pair(pair)
             if pair.file.is_good:
                 yield from _of_shape(name, pair.file)

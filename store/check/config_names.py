@@ -32,7 +32,7 @@ _OWN_NAMES = {_TOPIC: "topicName", _GROUP: "groupName"}
 
 
 def name_findings(file: str, content: Any, place: Path) -> Iterator[Finding]:
-    """Yield what is wrong with the names in the `content` of the config file `file`, which lies at `place`."""
+    """Yield what is wrong with the names in the `content` of the config file `file`. `place`: what a finding names."""
     for kind, name in dict.fromkeys(_names(file, content)):
         if kind == _GROUP and name.startswith("%LMQ%"):  # of an MQTT client: its id, which no folder is called by
             continue

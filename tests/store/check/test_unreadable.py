@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rmqctl.store import MessageStore
 from rmqctl.store.check.cross import Level
 from tests.goldens import GoldenStore
 from tests.store.check.breaking import HEAD, LOG_FILE_SIZE, alarms, checked, flip, messages
@@ -96,3 +98,19 @@ def test_a_config_file_that_may_not_be_read(golden_store: GoldenStore, monkeypat
     monkeypatch.setattr(Path, "read_bytes", failing)
     findings, _ = checked(store)
     assert alarms(findings) == {"RMQ-FILE-006"}
+
+
+@pytest.mark.parametrize("is_folder", [True, False], ids=["the folder", "its table of tiered storage"])
+def test_a_config_that_cannot_be_read_does_not_stop_the_answer_about_the_rest(
+    golden_store: GoldenStore, is_folder: bool
+) -> None:
+    store = golden_store("broker-real")
+    if is_folder:
+        shutil.rmtree(store / "config")
+        (store / "config").write_text("x")
+    else:
+        (store / "config" / "tieredStoreMetadata.json").mkdir()
+    (store / "checkpoint").unlink()
+    with MessageStore.open(store) as opened:
+        codes = {finding.code for finding in opened.check("quick")}
+    assert {"RMQ-FILE-007", "RMQ-CKPT-001"} <= codes
