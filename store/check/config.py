@@ -14,7 +14,6 @@ from rmqctl.formats.errors import CorruptError, UncertainError, counted, refuse_
 from rmqctl.store.answers.config_offsets import light_offsets, offset_key, why_hidden
 from rmqctl.store.answers.unread import unread_queues
 from rmqctl.store.check.catalogue import Finding
-from rmqctl.store.check.config_names import NAMING_FILES, name_findings
 from rmqctl.store.config.accounts import GROUP, TOPIC, account_problems, has_accounts, stored_accounts
 from rmqctl.store.config.config_database import (
     GROUPS,
@@ -43,6 +42,7 @@ from rmqctl.store.config.config_files import (
     starts_of,
     surely_gone,
 )
+from rmqctl.store.config.config_names import NAMING_FILES, wrong_names
 from rmqctl.store.config.config_tables import KNOWN_FILES, TABLES, misnamed_topics, missing_table
 from rmqctl.store.config.tiered_table import TABLE as TIERED_TABLE
 from rmqctl.store.files.layout import is_safe_topic
@@ -168,9 +168,13 @@ class ConfigFiles:
         return is_lmq or database_of(self._directory, name) is not None
 
     def _names(self) -> Iterator[Finding]:
-        for name in NAMING_FILES:
-            place = database_of(self._directory, name) or self._directory / name
-            yield from name_findings(name, self.value(name), place)
+        for file in NAMING_FILES:
+            place = database_of(self._directory, file) or self._directory / file
+            for kind, name, is_leaving in wrong_names(file, self.value(file)):
+                text = "could lead out of the store's folders" if is_leaving else "is one that no broker takes"
+                code = "RMQ-CFG-023" if is_leaving else "RMQ-CFG-024"
+                topic = name if kind == "topic" else None
+                yield Finding(code, f"{kind} name {name!r} {text}", place, topic=topic, found=name)
         database = database_of(self._directory, TOPICS)
         fix = None if database is None else ""
         for key, named in misnamed_topics(self.table(TOPICS)):

@@ -1,12 +1,10 @@
-"""Names of topics and groups in config files: those that lead out of the store, and those that no broker takes."""
+"""Names of topics and groups in config files, and which of them are wrong."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.config.config_files import may_be_name
 from rmqctl.store.files.layout import is_safe_topic
 
@@ -31,18 +29,15 @@ NAMING_FILES = tuple(_TABLES)
 _OWN_NAMES = {_TOPIC: "topicName", _GROUP: "groupName"}
 
 
-def name_findings(file: str, content: Any, place: Path) -> Iterator[Finding]:
-    """Yield what is wrong with the names in the `content` of the config file `file`. `place`: what a finding names."""
+def wrong_names(file: str, content: Any) -> Iterator[tuple[str, str, bool]]:
+    """Yield the wrong names in the `content` of the config file `file`: "topic" or "group", the name, and whether it
+    leads out of the store; others are those that no broker takes."""
     for kind, name in dict.fromkeys(_names(file, content)):
         if kind == _GROUP and name.startswith("%LMQ%"):  # of an MQTT client: its id, which no folder is called by
             continue
         is_leaving = not is_safe_topic(name)
-        if not is_leaving and may_be_name(kind, name):
-            continue
-        text = "could lead out of the store's folders" if is_leaving else "is one that no broker takes"
-        code = "RMQ-CFG-023" if is_leaving else "RMQ-CFG-024"
-        topic = name if kind == _TOPIC else None
-        yield Finding(code, f"{kind} name {name!r} {text}", place, topic=topic, found=name)
+        if is_leaving or not may_be_name(kind, name):
+            yield kind, name, is_leaving
 
 
 def _names(file: str, content: Any) -> Iterator[tuple[str, str]]:
