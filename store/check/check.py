@@ -51,7 +51,7 @@ from rmqctl.store.compare.index import IndexSurvey
 from rmqctl.store.config.epoch_file import broker_epochs
 from rmqctl.store.files.lock import is_in_use
 from rmqctl.store.files.mapped_file import MappedFile
-from rmqctl.store.files.reading import exists, removed_error
+from rmqctl.store.files.reading import exists, removed_error, status_of
 from rmqctl.store.log.implied import Digest
 from rmqctl.store.log.parallel import give_back_memory
 from rmqctl.store.log.survey import Settling, Tail, doubtful_from, look_at_tail, settled_end
@@ -114,6 +114,14 @@ def cross_checks(
 
 _LIVE_FILES_PAUSES_S = (0.1, 0.3, 1.0, 3.0)
 """Between looks at files that a writer may be creating: it may wait between opening one and giving it its size."""
+_PAUSES_FOR_ALL = 2
+_NEW_S = 60
+
+
+def _is_new(path: Path) -> bool:
+    """Return whether a file was made or written so lately that its writer may not be done with it."""
+    status = status_of(path)
+    return status is None or abs(time.time() - status.st_mtime) < _NEW_S
 
 
 class Pass:
@@ -205,12 +213,14 @@ class Pass:
         reported then."""
         told: list[Finding] = []
         known: set[tuple[str, Path | None]] | None = None
-        for pause in (*_LIVE_FILES_PAUSES_S, None):
+        for attempt, pause in enumerate((*_LIVE_FILES_PAUSES_S, None)):
             of_log = log_file_findings(self._files, AffectedMessages(self._files))
             told = [*self._guarded(of_log), *self._guarded(queue_file_findings(self._files))]
             told = [one for one in told if known is None or not one.severity.is_alarm or (one.code, one.file) in known]
             known = {(one.code, one.file) for one in told if one.severity.is_alarm}
             if not known or pause is None or not self._is_live_now():
+                break
+            if attempt >= _PAUSES_FOR_ALL and not any(path is not None and _is_new(path) for _, path in known):
                 break
             time.sleep(pause)
             self._files = StoreFiles(self._files.root, self._files.config)

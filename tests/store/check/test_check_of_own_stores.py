@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -177,10 +178,17 @@ def test_a_writer_that_comes_while_names_and_sizes_are_looked_at(
             file.write_bytes(units)
 
     monkeypatch.setattr(check_module, "is_in_use", lambda layout: uses.pop() if uses else True)
-    monkeypatch.setattr(check_module, "time", SimpleNamespace(sleep=pause, monotonic=time.monotonic))
+    monkeypatch.setattr(check_module, "time", SimpleNamespace(sleep=pause, monotonic=time.monotonic, time=time.time))
     findings, summary = checked(store)
     assert not alarms(findings), findings
     assert (summary.live, len(pauses)) == (True, 3)
+    # an old file that is empty is not waited for
+    file.write_bytes(b"")
+    os.utime(file, (time.time() - 600,) * 2)
+    pauses.clear()
+    findings, _ = checked(store)
+    assert "RMQ-FILE-014" in codes(findings)
+    assert len(pauses) == 2
 
 
 def test_while_this_process_writes(tmp_path: Path) -> None:
