@@ -143,7 +143,7 @@ def of_prediction(found: Prediction, store: Path, config: Path | None) -> Openin
         what = _and(harm or ["loses or misplaces queue units"])
         return Opening(f"{broker} starts, and {what}.", command_on(store, "recover", "--dry-run", config=config), BAD)
     if found.messages_repeated:
-        again = f"{counted(found.messages_repeated, 'message')} of the timer"
+        again = counted(found.messages_repeated, "delayed message")
         return Opening(f"{broker} starts, loses nothing and delivers {again} again.")
     return Opening(f"{broker} starts and loses nothing.")
 

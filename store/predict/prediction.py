@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from rmqctl.formats.errors import CorruptError, UnreadableError, counted
 from rmqctl.formats.notebook import as_html
 from rmqctl.store.answers.config_offsets import KnownNames
+from rmqctl.store.answers.delays import levels_delivered
 from rmqctl.store.config.config import is_delay_table
 from rmqctl.store.config.epoch_file import EPOCH_FILE, is_under_controller, read_epochs
 from rmqctl.store.config.releases import Release
@@ -50,6 +52,7 @@ from rmqctl.store.predict.surroundings import (
     timer_outcome,
 )
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.rocksdb.message_storage import MessageStorage
 from rmqctl.store.store_files import Checkpoint, StoreFiles
 
@@ -72,7 +75,7 @@ class Prediction:
     topics whose queues hold messages after the start although topics.json does not name them, with the units that the
     start adds. `config`: a row for each config file that is not loaded as it was written (see `ConfigStep`).
     `messages_stuck`: delayed messages that are never delivered, of levels that messageDelayLevel no longer has or of a
-    timer that has passed them. `messages_repeated`: messages of the timer that are delivered again. `timer_reset`: how
+    timer that has passed them. `messages_repeated`: delayed messages that are delivered again. `timer_reset`: how
     far the timer was is lost. `recovery`: what the start reads and about how long that takes (see `RecoveryWork`), None
     where it does not come so far. `harmful_setting`: the setting of broker.conf that makes recovery cut good messages,
     as it is written there. `warnings`: what else is going to happen.
@@ -185,7 +188,9 @@ class Start:
         self._note_queues(before)
         self._note_index(index)
         self._note_topics()
-        self._count_stuck(config.delay_offsets)
+        self._count_stuck(config.delay_offsets or {})
+        if config.delay_offsets is not None:
+            self._count_repeated(config.delay_offsets)
         self._note_timer()
         return self._finished(
             self._waits
@@ -218,6 +223,30 @@ class Start:
                         f"{counted(stuck, 'message')} of delay level {queue_id + 1} are never delivered: "
                         f"messageDelayLevel has {counted(len(self.levels), 'level')}"
                     )
+
+    def _count_repeated(self, offsets: dict[int, int]) -> None:
+        """A level without an offset begins at its first message, though a broker delivered some before."""
+        now = time.time_ns() // 1_000_000
+        begins: dict[int, int] = {}
+        for (topic, queue_id, _), queue in sorted(self.queues.by_key.items()):
+            if topic != SCHEDULE_TOPIC or queue_id >= len(self.levels) or queue_id + 1 in offsets:
+                continue
+            stored = self.files.queues.find(topic, queue_id)
+            first = None if stored is None else stored.unit(queue.min_offset)
+            # none is delivered before the first is due
+            if first is not None and first.tags_code <= now:
+                begins[queue_id + 1] = queue.min_offset
+        if not begins or self.result.messages_lost:
+            return
+        delivered = levels_delivered(StoreReader(self.files))
+        for level, begin in begins.items():
+            again = delivered.get(level, 0) - begin
+            if again > 0:
+                self.result.messages_repeated += again
+                self.result.warnings.append(
+                    f"{counted(again, 'message')} of delay level {level} are delivered again: delayOffset.json has no "
+                    "offset of it"
+                )
 
     def _note_timer(self) -> None:
         """What the timer does, where the start leaves the log and the timer's queue as they are."""

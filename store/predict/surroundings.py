@@ -247,7 +247,7 @@ class ConfigStart:
 
     version: str
     steps: list[ConfigStep] = field(default_factory=list)
-    delay_offsets: dict[int, int] = field(default_factory=dict)
+    delay_offsets: dict[int, int] | None = None
     error: str | None = None
     """Why the broker ends before it looks at the store."""
     error_after: str | None = None
@@ -288,7 +288,7 @@ def start_of_config(layout: StoreLayout, config: StoreConfig, version: str) -> C
     if waits is not None or source is None:
         found.error_after = found.error_after or waits or _error(pair)
     else:
-        found.delay_offsets = source.table() if source.state == GOOD else {}
+        found.delay_offsets = source.table() if source.state == GOOD else None
     found.error_registering = nameless
     return found
 

@@ -241,3 +241,16 @@ def test_a_version_without_a_timer(golden_store: GoldenStore) -> None:
     assert f"{waiting} messages of the timer are never delivered: 4.9.8 has no timer" in found.out + found.err
     assert found.code == 1
     assert "loses nothing" not in found.out
+
+
+def test_levels_without_an_offset_begin_again(golden_store: GoldenStore) -> None:
+    """ScheduleMessageService#start begins a level at 0 that delayOffset.json does not name."""
+    store = golden_store("broker-real")
+    path = store / "config/delayOffset.json"
+    path.write_text('{"dataVersion":{"counter":1},"offsetTable":{14:0}}')
+    found = run("predict", "-s", store)
+    assert (found.code, "loses nothing and delivers 71 delayed messages again" in found.out) == (0, True)
+    assert "71 messages of delay level 1 are delivered again: delayOffset.json has no offset of it" in found.err
+    # of level 14 none was delivered
+    path.write_text('{"dataVersion":{"counter":1},"offsetTable":{1:71}}')
+    assert "starts and loses nothing." in run("predict", "-s", store).out
