@@ -112,9 +112,16 @@ def of_check(summary: CheckSummary, fix: str | None, check: str, full: str) -> O
     return Opening(f"Nothing is wrong{covered}{noticed}.", None)
 
 
+def is_for_permissions(found: Prediction) -> bool:
+    """Return whether a start fails at permissions, which `check` says nothing of."""
+    return (found.error or "").endswith("(Permission denied)")
+
+
 def of_prediction(found: Prediction, store: Path, config: Path | None) -> Opening:
     """What a start would do."""
     broker = f"A broker {found.broker}"
+    if not found.loads and is_for_permissions(found):
+        return Opening(f"{broker} does not start: the store's owner may not open all of its files.", None, BAD)
     if not found.loads:
         return Opening(f"{broker} does not start.", command_on(store, "check", config=config), BAD)
     harm = [

@@ -190,7 +190,10 @@ class Start:
         self._note_topics()
         self._count_stuck(config.delay_offsets or {})
         if config.delay_offsets is not None:
-            self._count_repeated(config.delay_offsets)
+            try:
+                self._count_repeated(config.delay_offsets)
+            except CorruptError as error:
+                self.result.warnings.append(f"how many delayed messages come again is not known: {error}")
         self._note_timer()
         return self._finished(
             self._waits

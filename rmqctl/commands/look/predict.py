@@ -254,6 +254,8 @@ def _in_its_words(reason: str | None) -> str | None:
 
 
 def _advise(found: Prediction, output: Output) -> None:
+    from rmqctl.reports.check_report import is_for_permissions
+
     lost_of_log = found.messages_lost or found.messages_unqueued or found.index_entries_lost or found.queues_changed
     if found.loads and found.harmful_setting is not None:
         output.talk(
@@ -263,6 +265,8 @@ def _advise(found: Prediction, output: Output) -> None:
         output.talk("`rmqctl check` names the config files and levels, and what to do about them")
     elif found.is_harmful and found.loads:
         output.talk("`rmqctl recover` first keeps what this start would lose; `--dry-run` shows how")
+    elif is_for_permissions(found):
+        output.talk("`chown` or `chmod` the named files and directories, then predict again")
     elif found.is_harmful:
         output.talk("`rmqctl check` names what is in the way, and the command that fixes it")
 

@@ -251,6 +251,29 @@ def test_levels_without_an_offset_begin_again(golden_store: GoldenStore) -> None
     found = run("predict", "-s", store)
     assert (found.code, "loses nothing and delivers 71 delayed messages again" in found.out) == (0, True)
     assert "71 messages of delay level 1 are delivered again: delayOffset.json has no offset of it" in found.err
+    with (store / f"consumequeue/SCHEDULE_TOPIC_XXXX/0/{0:020d}").open("r+b") as queue:
+        unit = queue.read(20)
+        queue.seek(0)
+        queue.write(b"\xff" * 20)
+        queue.flush()
+        assert "how many delayed messages come again is not known" in run("predict", "-s", store).err
+        queue.seek(0)
+        queue.write(unit)
     # of level 14 none was delivered
     path.write_text('{"dataVersion":{"counter":1},"offsetTable":{1:71}}')
     assert "starts and loses nothing." in run("predict", "-s", store).out
+
+
+def test_a_start_that_permissions_end_is_not_for_check(golden_store: GoldenStore) -> None:
+    """`check` reads the files, and would find nothing."""
+    store = golden_store("broker-real")
+    queue = store / f"consumequeue/Pay/0/{0:020d}"
+    if os.geteuid() == 0:  # root may do anything
+        for path in (store, *store.rglob("*")):
+            os.chown(path, 65534, 65534)
+    queue.chmod(0o400)
+    found = run("predict", "-s", store)
+    assert (found.code, "does not start: the store's owner may not open all of its files." in found.out) == (1, True)
+    assert "`chown` or `chmod` the named files" in found.err
+    assert "next: " not in found.out
+    queue.chmod(0o600)
