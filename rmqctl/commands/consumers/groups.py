@@ -202,15 +202,17 @@ def _nothing(files: StoreFiles, wanted: WantedGroups) -> NotFoundError:
     """Return the message without any row: without the file of offsets the groups are unknown."""
     from rmqctl.store.answers.config_offsets import CONSUMER_FILE
     from rmqctl.store.config.config_files import backup_of, in_database, offsets_home
-    from rmqctl.store.files.reading import exists
+    from rmqctl.store.files.reading import exists, has_entries
 
     config = files.layout.config
-    usual = config / CONSUMER_FILE
-    if not exists(usual) and not exists(backup_of(usual)):
+    usual = path = config / CONSUMER_FILE
+    is_known = has_entries(config) and (exists(usual) or exists(backup_of(usual)))
+    if not is_known and has_entries(config):
         path = offsets_home(config, files.config).path
-        if not exists(path) and not exists(backup_of(path)) and in_database(path) is None:
-            hint = "look for it in a backup or on a slave, and give it to `rmqctl offsets merge`"
-            return NotFoundError("is not there: the consumer groups are unknown", file=path, hint=hint)
+        is_known = exists(path) or exists(backup_of(path)) or in_database(path) is not None
+    if not is_known:
+        hint = "look for it in a backup or on a slave, and give it to `rmqctl offsets merge`"
+        return NotFoundError("is not there: the consumer groups are unknown", file=path, hint=hint)
     if wanted.only_behind:
         return NotFoundError("no consumer group is behind")
     if wanted.group or wanted.topic:
