@@ -14,6 +14,7 @@ import numpy as np
 from rmqctl.formats.layouts import BLANK_FRAME, FRAME_HEADS
 from rmqctl.formats.message import FrameDamage, Reason, decode_message
 from rmqctl.formats.properties import has_queue_slot
+from rmqctl.store.files.layout import LARGEST_OFFSET
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import data_extents, is_file
@@ -37,7 +38,6 @@ _SEARCHED = 4 * 1024 * 1024
 _FIRST_STRETCH = 256 * 1024
 _STRETCH = 64 * 1024 * 1024
 _FRAMED = (Reason.BODY_CRC, Reason.PROPERTY_CRC, Reason.TOPIC, Reason.PROPERTIES, Reason.LENGTHS, Reason.OVERFLOW)
-_LARGEST_OFFSET = (1 << 63) - 1
 
 
 @dataclass(slots=True)
@@ -143,7 +143,7 @@ class Carver:
         head = self._file.read(position, FRAME_HEADS[3].size)
         claimed = int.from_bytes(head[_PLACE_AT : _PLACE_AT + 8], "big", signed=True)
         try:
-            if claimed < 0 or claimed > _LARGEST_OFFSET - self._file.size:
+            if claimed < 0 or claimed > LARGEST_OFFSET - self._file.size:
                 decode_message(head, 0, len(head), None)
                 return FrameDamage(Reason.POSITION, f"the frame names physical offset {claimed}")
             self._file.start_offset = claimed - position
@@ -261,7 +261,7 @@ class Carver:
             return
         codes = batch.topic_id[rows].astype(np.int64) << 32 | batch.queue_id[rows].astype(np.int64) & 0xFFFFFFFF
         known, place, counts = np.unique(codes, return_inverse=True, return_counts=True)
-        low: np.ndarray[tuple[int], np.dtype[np.int64]] = np.full(len(known), _LARGEST_OFFSET, np.int64)
+        low: np.ndarray[tuple[int], np.dtype[np.int64]] = np.full(len(known), LARGEST_OFFSET, np.int64)
         high: np.ndarray[tuple[int], np.dtype[np.int64]] = np.full(len(known), -1, np.int64)
         np.minimum.at(low, place, batch.queue_offset[rows])
         np.maximum.at(high, place, batch.queue_offset[rows])

@@ -15,7 +15,7 @@ from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.config.config_files import load_config, write_config
 from rmqctl.store.files import io
 from rmqctl.store.files.io import give_tree
-from rmqctl.store.files.layout import Ownership, file_name, looks_like_store, ownership_of
+from rmqctl.store.files.layout import LARGEST_OFFSET, Ownership, file_name, looks_like_store, ownership_of
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.outputs import clear_left_behind, publish, staged_directory, staging_of
 from rmqctl.store.files.reading import Descriptors, is_directory, is_real_file, is_there, named
@@ -228,6 +228,8 @@ class _Salvage:
             listed = stretches.get(key)
             if listed is None or not has_queue_slot(message.sys_flag):
                 continue
+            if not 0 <= message.queue_offset < LARGEST_OFFSET:
+                continue  # no queue has such a slot: it is none of a life
             unit = QueueUnit(message.queue_offset, message.physical_offset, message.total_size, 0)
             last = listed.last
             numbers[key] += last is not None and unit.queue_offset < last.slot_end
