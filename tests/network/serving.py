@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
+import random
 import signal
 import socket
 import subprocess
@@ -87,12 +87,13 @@ def serving_here(
 
 
 def free_pair() -> tuple[int, int]:
-    """Return two free ports, the second two above the first; each process looks elsewhere first."""
-    for port in range(20_911 + os.getpid() % 9_000 * 4, 60_000, 4):
+    """Return two free ports with a free one between them, below those that the system gives to connections."""
+    while True:
+        port = random.SystemRandom().randrange(10_000, 32_000, 4)
         with (
             contextlib.suppress(OSError),
             socket.create_server(("127.0.0.1", port)),
+            socket.create_server(("127.0.0.1", port + 1)),
             socket.create_server(("127.0.0.1", port + 2)),
         ):
             return port, port + 2
-    raise AssertionError("no free ports")
