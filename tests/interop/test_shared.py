@@ -24,6 +24,7 @@ from tests.interop.toolchain import Unavailable, clients
 from tests.network.callers import with_header
 from tests.network.serving import Served, serving
 from tests.processes import SHORT_LIVED_JVM, start
+from tests.quick import sample
 
 pytestmark = pytest.mark.interop
 
@@ -31,8 +32,8 @@ SECONDS = 120
 COUNT = 12
 
 
-# request() of 5.3.3 counts the broker's answer to its send as the reply, and ends with a timeout at once
-CLIENTS = "4.9.8"
+OLDEST, NEWEST = "4.9.8", "5.5.0"
+"""Clients. request() of 5.3.3 counts the broker's answer to its send as the reply, and ends with a timeout at once."""
 
 
 class _Member:
@@ -60,9 +61,9 @@ class _Member:
 
 
 @contextlib.contextmanager
-def _member(folder: Path, served: Served, *arguments: str) -> Iterator[_Member]:
+def _member(folder: Path, served: Served, *arguments: str, version: str = OLDEST) -> Iterator[_Member]:
     try:
-        tools = clients(CLIENTS)
+        tools = clients(version)
     except Unavailable as reason:
         pytest.skip(str(reason))
     options = [*SHORT_LIVED_JVM, f"-Duser.home={folder}"]
@@ -79,12 +80,13 @@ def _member(folder: Path, served: Served, *arguments: str) -> Iterator[_Member]:
         yield _Member(process)
 
 
-def test_retries_and_replies_flow_between_java_and_us(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", sample([OLDEST, NEWEST], [NEWEST]))
+def test_retries_and_replies_flow_between_java_and_us(version: str, tmp_path: Path) -> None:
     with serving(tmp_path / "store", "--writable", "--create") as served, Producer(served.namesrv) as producer:
         for topic in ("Shared", "Shared-asks"):
             for number in range(COUNT if topic == "Shared" else 1):
                 producer.send(Message(topic, b"%d" % number))
-        with _member(tmp_path, served, "Shared", "shared", "1", "asks") as java:
+        with _member(tmp_path, served, "Shared", "shared", "1", "asks", version=version) as java:
             until = time.monotonic() + SECONDS
             _answer_java(served.namesrv, producer, until)
             retried: set[str] = set()
