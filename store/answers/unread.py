@@ -123,12 +123,28 @@ def copy_parts(files: StoreFiles) -> list[CopyPart]:
     ]
     # by the names of its segments where its table is lost
     with contextlib.suppress(NotFoundError):
-        for queue in tiered_storage(files, UNHEARD).queues():
-            begin = queue.begin_of_store()
+        queues = tiered_storage(files, UNHEARD).queues()
+        begins = {(one.topic, one.queue_id): one.begin_of_store() for one in queues}
+        if None in begins.values():
+            # the files of a queue may be lost, and its messages be there
+            in_log = _begins_in_log(files)
+            begins |= {key: in_log.get(key) for key, begin in begins.items() if begin is None}
+        for queue in queues:
+            begin = begins[queue.topic, queue.queue_id]
             until = queue.max_offset if begin is None else min(queue.max_offset, begin)
             if queue.min_offset < until:
                 found.append(CopyPart("tiered", queue.topic, queue.queue_id, until))
     return found
+
+
+def _begins_in_log(files: StoreFiles) -> dict[tuple[str, int], int]:
+    """Return the lowest queue offset that the messages of each queue have in the commitlog. UnreadableError."""
+    from rmqctl.store.log.column_walk import ends_of_queues
+
+    begins: dict[tuple[str, int], int] = {}
+    for key, (_, queue_offset) in ends_of_queues(files.log, [(max(files.log.min_offset, 0), files.log.max_offset)]):
+        begins[key] = min(begins.get(key, queue_offset), queue_offset)
+    return begins
 
 
 def messages_of_copy(files: StoreFiles, part: CopyPart) -> Iterator[StoredMessage]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +82,13 @@ def test_a_lost_table_loses_no_row(tiered: tuple[LogGolden, Path]) -> None:
         assert _asked(store, "select count(*) n from copied_messages") == counted
     finally:
         table.with_suffix(".away").rename(table)
+
+
+def test_what_the_commitlog_has_is_no_copy_alone_where_a_queue_is_lost(tmp_path: Path) -> None:
+    store = log_golden("v55-tiered", tmp_path).store
+    assert _asked(store, "select * from copied_messages") == []
+    shutil.rmtree(store / "consumequeue/OrderTopic")
+    assert _asked(store, "select * from copied_messages") == []
 
 
 def test_what_a_compaction_log_alone_has_is_what_it_kept(compacted: tuple[LogGolden, Path]) -> None:
