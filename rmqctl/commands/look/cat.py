@@ -148,10 +148,7 @@ def cat(
         if compacted:
             return _compacted(opened, selection, limit, listing, template, damage)
         if tiered:
-            from rmqctl.store.read.tiered import joined_messages
-
-            found = joined_messages(opened.reader, selection, Events(damage=damage))
-            return _from_copies(found, selection, limit, listing, template, damage)
+            return _tiered(opened, selection, limit, listing, template, damage)
         if follow:
             _follow(opened, selection, limit, listing, template, damage)
             return _exit_code(damage)
@@ -199,6 +196,26 @@ def _compacted(
     if deleted:
         listing.output.talk(f"the key of {counted(deleted, 'message')} without a body is deleted")
     return code
+
+
+def _tiered(
+    store: MessageStore,
+    selection: Selection,
+    limit: int | None,
+    listing: Listing,
+    template: FormatString | None,
+    damage: ToldDamage,
+) -> int:
+    """Print a topic from the beginning of its copy in tiered storage."""
+    from rmqctl.store.read.tiered import joined_messages
+
+    # what a lost queue has behind its copy is not found by it
+    _tell_behind(store.reader, selection, damage, is_end=selection.end is None and limit is None)
+    found = joined_messages(store.reader, selection, Events(damage=damage))
+    try:
+        return _from_copies(found, selection, limit, listing, template, damage)
+    except NotFoundError as error:
+        raise hidden_by_damage(damage.count, error) if damage.count else error from None
 
 
 def _from_copies(

@@ -193,6 +193,15 @@ def test_topics_whose_names_look_like_a_cluster_are_no_tiered_storage(golden_sto
     assert (done.code, "tieredStoreFilePath" in done.err) == (exit_codes.DAMAGE_OR_NOTHING, True)
 
 
+def test_what_a_lost_queue_has_behind_its_copy_is_not_called_absent(store: Path) -> None:
+    assert run("append", "-s", store, "-t", "OrderTopic", "--body", "newer").code == 0
+    shutil.rmtree(store / "consumequeue/OrderTopic")
+    done = run("cat", "--tiered", "-s", store, "-t", "OrderTopic", "--json")
+    assert (len(done.objects), done.code) == (28, exit_codes.DAMAGE_OR_NOTHING)
+    assert "queue 0 of 'OrderTopic'" in done.err
+    assert "rmqctl recover" in done.err
+
+
 def test_names_of_segments_are_those_of_rocketmq(golden: LogGolden) -> None:
     names = {path.name for path in golden.store.glob("tiered/*/golden/*/*/*/*")}
     assert len(names) > 3
