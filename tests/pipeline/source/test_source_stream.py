@@ -183,11 +183,11 @@ def test_a_growing_log_is_read_once_across_a_restart(spark: SparkSession, writer
     thread.start()
     query = _start(messages, tmp_path)
     try:
-        _wait_for(lambda: sum(one["numInputRows"] for one in query.recentProgress) > 20)
+        _wait_for(query, lambda: sum(one["numInputRows"] for one in query.recentProgress) > 20)
         query.stop()
         half = _sunk(spark, tmp_path)
         query = _start(messages, tmp_path)
-        _wait_for(lambda: len(query.recentProgress) > 1)
+        _wait_for(query, lambda: len(query.recentProgress) > 1)
     finally:
         enough.set()
         thread.join()
@@ -198,10 +198,12 @@ def test_a_growing_log_is_read_once_across_a_restart(spark: SparkSession, writer
     assert 20 < len(half) < len(writer.offsets)
 
 
-def _wait_for(condition: Callable[[], bool], seconds: float = 500) -> None:
+def _wait_for(query: StreamingQuery, condition: Callable[[], bool], seconds: float = 240) -> None:
+    """Wait for what a query does; one that has failed or stands still says what it knows."""
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end
+        assert query.exception() is None, query.exception()
+        assert time.monotonic() < end, (query.status, query.recentProgress[-2:])
         time.sleep(0.05)
 
 
