@@ -413,7 +413,7 @@ _MICROS = 1000
 # Spark counts microseconds in 64 bits: times in ms beyond this have no timestamp
 _LATEST_MS = ((1 << 63) - 1) // _MICROS
 
-_TYPES = {
+ARROW_TYPES = {
     "string": pa.string(),
     "int": pa.int32(),
     "bigint": pa.int64(),
@@ -423,6 +423,7 @@ _TYPES = {
     "array<string>": pa.list_(pa.string()),
     "map<string,string>": pa.map_(pa.string(), pa.string()),
 }
+"""Arrow's type of each type of a view, times in ms."""
 
 
 def fitted(arrays: Mapping[str, pa.Array], schema: pa.Schema) -> pa.RecordBatch:
@@ -451,4 +452,4 @@ def _fitted(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def columns_of(rows: Sequence[Mapping[str, Any]], kinds: Mapping[str, str]) -> dict[str, pa.Array]:
     """Arrays of rows; `kinds` has the type of each column as Spark's DDL writes it. Timestamps in ms."""
-    return {name: pa.array([row.get(name) for row in rows], _TYPES[kind]) for name, kind in kinds.items()}
+    return {name: pa.array([row.get(name) for row in rows], ARROW_TYPES[kind]) for name, kind in kinds.items()}

@@ -21,7 +21,7 @@ import pyarrow.dataset as arrow_dataset
 from rmqctl.formats.errors import CorruptError
 from rmqctl.pipeline.queue_pruning import span_columns
 from rmqctl.pipeline.spark.options import SourceOptions
-from rmqctl.pipeline.spark.planning import LogTask, asked_stores, fitted, labelled, plan_tasks, spans_of
+from rmqctl.pipeline.spark.planning import ARROW_TYPES, LogTask, asked_stores, fitted, labelled, plan_tasks, spans_of
 from rmqctl.pipeline.spark.readers import READERS
 from rmqctl.pipeline.splits import first_record
 from rmqctl.pipeline.sql.arrow_filters import understood
@@ -162,16 +162,7 @@ class _FittingMaker(BatchMaker):
 
 
 _MOMENT = pa.timestamp("us", "UTC")
-_TYPES = {
-    "string": pa.string(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "boolean": pa.bool_(),
-    "timestamp": _MOMENT,
-    "binary": pa.binary(),
-    "array<string>": pa.list_(pa.string()),
-    "map<string,string>": pa.map_(pa.string(), pa.string()),
-}
+_TYPES = {**ARROW_TYPES, "timestamp": _MOMENT}
 
 
 def _nobody(_: int) -> None:

@@ -257,10 +257,7 @@ class EntryReader:
                 yield self._entries(at, first, min(high, first + _WINDOW)).offsets
 
     def _entries(self, at: int, low: int, high: int) -> FoundEntries:
-        file = self._survey.files[at]
-        position = file.geometry.entry_position(low)
-        data = self._descriptors.read(file.path, position, (high - low) * INDEX_ENTRY.size)
-        found: NDArray[np.void] = np.frombuffer(data[: len(data) - len(data) % INDEX_ENTRY.size], ENTRY)
+        found = self._stored(at, low, high)
         return FoundEntries(
             found["key_hash"].astype(np.int64),
             found["physical_offset"].astype(np.int64),
@@ -306,13 +303,13 @@ class EntryReader:
             low = stretch.begin
         else:
             # parts of the log are asked for in order: the next one begins where the last one ended
-            near = self._offsets(at, low, min(high, low + _NEAR))
+            near = self._stored(at, low, min(high, low + _NEAR))["physical_offset"].astype(np.int64)
             low += int(np.searchsorted(near, offset))
             if len(near) and near[-1] >= offset:
                 high = low
         while low < high:
             middle = (low + high) // 2
-            found = self._offsets(at, middle, middle + 1)
+            found = self._stored(at, middle, middle + 1)["physical_offset"]
             if not len(found) or found[0] < offset:
                 low = middle + 1
             else:
@@ -320,11 +317,11 @@ class EntryReader:
         self._last[at, stretch.begin] = offset, low
         return low
 
-    def _offsets(self, at: int, low: int, high: int) -> Int64s:
+    def _stored(self, at: int, low: int, high: int) -> NDArray[np.void]:
+        """Entries [low, high) of a file; fewer where it is cut short."""
         file = self._survey.files[at]
         data = self._descriptors.read(file.path, file.geometry.entry_position(low), (high - low) * INDEX_ENTRY.size)
-        found: NDArray[np.void] = np.frombuffer(data, ENTRY, len(data) // INDEX_ENTRY.size)
-        return found["physical_offset"].astype(np.int64)
+        return np.frombuffer(data, ENTRY, len(data) // INDEX_ENTRY.size)
 
 
 _SAMPLES = 8

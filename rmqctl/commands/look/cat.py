@@ -148,7 +148,8 @@ def cat(
         if compacted:
             return _compacted(opened, selection, limit, listing, template, damage)
         if tiered:
-            return _tiered(opened, selection, limit, listing, template, damage)
+            found = _tiered(opened, selection, damage, is_whole=limit is None)
+            return _from_copies(found, selection, limit, listing, template, damage)
         if follow:
             _follow(opened, selection, limit, listing, template, damage)
             return _exit_code(damage)
@@ -199,21 +200,15 @@ def _compacted(
 
 
 def _tiered(
-    store: MessageStore,
-    selection: Selection,
-    limit: int | None,
-    listing: Listing,
-    template: FormatString | None,
-    damage: ToldDamage,
-) -> int:
-    """Print a topic from the beginning of its copy in tiered storage."""
+    store: MessageStore, selection: Selection, damage: ToldDamage, *, is_whole: bool
+) -> Iterator[StoredMessage]:
+    """Yield the messages of a topic from the beginning of its copy in tiered storage."""
     from rmqctl.store.read.tiered import joined_messages
 
     # what a lost queue has behind its copy is not found by it
-    _tell_behind(store.reader, selection, damage, is_end=selection.end is None and limit is None)
-    found = joined_messages(store.reader, selection, Events(damage=damage))
+    _tell_behind(store.reader, selection, damage, is_end=selection.end is None and is_whole)
     try:
-        return _from_copies(found, selection, limit, listing, template, damage)
+        yield from joined_messages(store.reader, selection, Events(damage=damage))
     except NotFoundError as error:
         raise hidden_by_damage(damage.count, error) if damage.count else error from None
 

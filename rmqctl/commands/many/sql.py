@@ -118,9 +118,7 @@ def sql(
     damage = ToldDamage(output)
     asks_queues = statements is None or any(_QUEUES.search(one) for one in statements)
     for one in _stores(store, options, attached):
-        _require_readable(one, target, overwrite)
-        if asks_queues:
-            _tell_lag(one, damage)
+        _require_readable(one, target, overwrite, damage if asks_queues else None)
     if target is not None:
         require_agreed_file(target, overwrite, yes)
     with _asking(spark, str(store.path), options, attached, Events(damage=damage, note=output.talk)) as ask:
@@ -158,9 +156,11 @@ def _stores(store: StoreLocation, options: dict[str, str], attached: dict[str, s
             yield StoreLocation(Path(one.path), None if one.config is None else Path(one.config))
 
 
-def _require_readable(store: StoreLocation, target: Path | None, overwrite: bool) -> None:
-    """What opening the store raises; UsageError where FILE would lie in it, or is there already."""
+def _require_readable(store: StoreLocation, target: Path | None, overwrite: bool, lag: ToldDamage | None) -> None:
+    """What opening the store raises; UsageError where FILE would lie in it, or is there already. `lag` is given what
+    the log holds after its queues, which their views cannot have."""
     from rmqctl.opening import open_store
+    from rmqctl.store.answers.undispatched import undispatched
     from rmqctl.store.files.outputs import require_new_file
 
     with open_store(store) as opened:
@@ -169,15 +169,8 @@ def _require_readable(store: StoreLocation, target: Path | None, overwrite: bool
             talk(f"damage: {lost}")
         if target is not None:
             require_new_file(target, overwrite, opened.files.layout)
-
-
-def _tell_lag(store: StoreLocation, damage: ToldDamage) -> None:
-    """Report that the log holds messages after its queues, which their views cannot have."""
-    from rmqctl.opening import open_store
-    from rmqctl.store.answers.undispatched import undispatched
-
-    with open_store(store) as opened:
-        undispatched(opened.files, Events(damage=damage))
+        if lag is not None:
+            undispatched(opened.files, Events(damage=lag))
 
 
 def _standard_input() -> str:
