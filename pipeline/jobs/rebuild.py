@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,8 @@ from rmqctl.store.log.survey import new_survey
 from rmqctl.store.log.walk import Blank, Damage, Empty
 from rmqctl.store.options import ChangeOptions, Events
 from rmqctl.store.queues.consumequeue import BatchConsumeQueue, QueueUnit
-from rmqctl.store.queues.dispatch import QueueSlot
+from rmqctl.store.queues.dispatch import FurtherSlots, QueueSlot
+from rmqctl.store.queues.queue_table import AnyConsumeQueue, QueueTable
 from rmqctl.store.recover.index import IndexBuilder
 from rmqctl.store.recover.rebuild import MadeQueue, QueueWriter, RebuildReport, finish_queues, plan_index, queue_root
 from rmqctl.store.recover.rebuild import rebuild as rebuild_in_process
@@ -47,6 +49,8 @@ _HELD = 1 << 16
 _KEYS_AT_ONCE = 1 << 20
 _HASH, _NUMBER = np.dtype("<i4"), np.dtype("<i8")
 _UNIT_FIELDS = len(QueueUnit._fields)
+# behind the fields of a single unit: what `FurtherSlots` asks of its slot
+_SLOT_FIELDS = _UNIT_FIELDS + 3
 
 
 class RebuildOrder(NamedTuple):
@@ -129,7 +133,7 @@ class _Aside:
 
     def __init__(self, order: RebuildOrder) -> None:
         self._order = order
-        self._single: dict[_Queue, list[tuple[QueueUnit, bool]]] = {}
+        self._single: dict[_Queue, list[QueueSlot]] = {}
         self._held = 0
         # one bucket more, for the keys of the index
         self._writer = ShuffleWriter(attempt(Path(order.scratch), "implied"), order.buckets + 1)
@@ -143,7 +147,7 @@ class _Aside:
         queue = slot.topic, slot.queue_id
         if not self._is_wanted(queue):
             return
-        self._single.setdefault(queue, []).append((slot.unit, slot.is_batch))
+        self._single.setdefault(queue, []).append(slot)
         self._held += 1
         if self._held >= _HELD:
             self._put_singles()
@@ -165,12 +169,12 @@ class _Aside:
             self._put_single(queue)
 
     def _put_single(self, queue: _Queue) -> None:
-        units = self._single.pop(queue, [])
-        if units:
-            self._held -= len(units)
-            fields = np.array([unit for unit, _ in units], _NUMBER)
+        slots = self._single.pop(queue, [])
+        if slots:
+            self._held -= len(slots)
+            rows = [(*slot.unit, slot.is_further, slot.listed, slot.is_copy) for slot in slots]
             # whether a queue is one of batches its first unit decides
-            self._put(queue, [units[0][1], 0], fields)
+            self._put(queue, [slots[0].is_batch, 0], np.array(rows, _NUMBER))
 
     def _put(self, queue: _Queue, rest: Sequence[object], *arrays: Any) -> None:
         topic, queue_id = queue
@@ -200,13 +204,13 @@ def write_queues(order: RebuildOrder, asides: Sequence[str], bucket: int) -> lis
     folder = attempt(scratch, "queues")
     found: dict[_Queue, list[tuple[ShuffleReader, list[Any], int, int]]] = {}
     made = []
-    with Descriptors() as descriptors:
+    with Descriptors() as descriptors, _StoreQueues(order) as queues:
         for name in asides:
             reader = ShuffleReader(scratch / name, order.buckets + 1, descriptors)
             for (topic, queue_id, *rest), position, length in reader.entries(bucket):
                 found.setdefault((topic, queue_id), []).append((reader, rest, position, length))
         for queue in sorted(found):
-            made.append(_written(order, folder, queue, found.pop(queue)))
+            made.append(_written(order, folder, queue, found.pop(queue), queues))
     if is_directory(folder):
         flush_tree(folder)
     return made
@@ -215,30 +219,44 @@ def write_queues(order: RebuildOrder, asides: Sequence[str], bucket: int) -> lis
 _Entries = Sequence[tuple[ShuffleReader, list[Any], int, int]]
 
 
-def _written(order: RebuildOrder, folder: Path, queue: _Queue, entries: _Entries) -> MadeQueue:
+class _StoreQueues(contextlib.ExitStack):
+    """The store's queues as they are, for a task: the store is opened where one of them is asked for."""
+
+    def __init__(self, order: RebuildOrder) -> None:
+        super().__init__()
+        self._order = order
+        self._queues: QueueTable | None = None
+
+    def find(self, topic: str, queue_id: int) -> AnyConsumeQueue | None:
+        """Return a queue; None where the store has no such queue."""
+        if self._queues is None:
+            self._queues = self.enter_context(open_in_task(self._order.store, self._order.config)).queues
+        return self._queues.find(topic, queue_id)
+
+
+def _written(order: RebuildOrder, folder: Path, queue: _Queue, entries: _Entries, queues: _StoreQueues) -> MadeQueue:
     """Write one queue, and once more where its queue offsets go back: that shows only at its end."""
     writing = _Writing(order, folder, queue)
-    _pass_on(queue, entries, writing)
+    _pass_on(queue, entries, writing, FurtherSlots(queues.find))
     writer = writing.finish()
     twice = deleted = 0
     if writer.conflicts:
-        lives = _lives(order, queue, writer)
+        lives = _lives(queue, writer, queues)
         if lives:
             writer.discard()
             writing = _Writing(order, folder, queue)
             slots = LiveSlots(writing, {queue: lives})
-            _pass_on(queue, entries, slots)
+            _pass_on(queue, entries, slots, FurtherSlots(queues.find))
             writer, twice, deleted = writing.finish(), slots.twice, slots.deleted
     path = str(writer.directory.relative_to(folder.parent)) if is_directory(writer.directory) else None
     return MadeQueue(*queue, writer.is_batch, writing.units, writer.conflicts, twice, deleted, path)
 
 
-def _lives(order: RebuildOrder, queue: _Queue, writer: QueueWriter) -> Lives:
+def _lives(queue: _Queue, writer: QueueWriter, queues: _StoreQueues) -> Lives:
     """Return what later messages of a queue have superseded, judged by what the store's queue holds now, too."""
     if not goes_back(writer.rows):
         return Lives(())
-    with open_in_task(order.store, order.config) as files:
-        return superseded(writer.rows, held_by(files.queues.find(*queue)))
+    return superseded(writer.rows, held_by(queues.find(*queue)))
 
 
 class _Writing:
@@ -278,7 +296,7 @@ class _Writing:
         return writer
 
 
-def _pass_on(queue: _Queue, entries: _Entries, target: SlotTarget) -> None:
+def _pass_on(queue: _Queue, entries: _Entries, target: SlotTarget, further: FurtherSlots) -> None:
     """Give `target` what all splits have put aside of a queue, in the order of the log."""
     for reader, (is_batch, count), position, length in entries:
         data = reader.read(position, length)
@@ -286,8 +304,11 @@ def _pass_on(queue: _Queue, entries: _Entries, target: SlotTarget) -> None:
             slots = np.frombuffer(data, _NUMBER, count)
             target.add_units(QueueRun(*queue, slots, np.frombuffer(data, UNIT, count, offset=slots.nbytes), None))
             continue
-        for fields in np.frombuffer(data, _NUMBER).reshape(-1, _UNIT_FIELDS).tolist():
-            target.add(QueueSlot(*queue, QueueUnit(*fields), bool(is_batch)))
+        for fields in np.frombuffer(data, _NUMBER).reshape(-1, _SLOT_FIELDS).tolist():
+            is_further, listed, is_copy = fields[_UNIT_FIELDS:]
+            unit = QueueUnit(*fields[:_UNIT_FIELDS])
+            slot = QueueSlot(*queue, unit, bool(is_batch), bool(is_further), listed, bool(is_copy))
+            target.add(further.placed(slot) if is_further else slot)
 
 
 def write_index(order: RebuildOrder, ranges: Sequence[KeyRange]) -> str:

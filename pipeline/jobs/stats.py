@@ -194,7 +194,7 @@ class _Counter:
         self._partitions = partitions
         self._run: list[pa.RecordBatch] = []
         self._rows = 0
-        self._further: list[tuple[str, int, int, int]] = []
+        self._further: list[tuple[str, int, int, int, int, int]] = []
         self._found: dict[str, list[pa.Table]] = {}
         self._keys: list[list[pa.Table]] = [[] for _ in range(partitions)]
         self._statements = {
@@ -233,7 +233,10 @@ class _Counter:
             for slot in queue_slots(message, self._delay_levels):
                 begins = max(-sql.OFFSETS_LARGEST, min(slot.unit.queue_offset, sql.OFFSETS_LARGEST))
                 count = (slot.unit.batch_size or 1) if slot.is_batch else 1
-                self._further.append((slot.topic, slot.queue_id, begins, begins + count))
+                queue = slot.topic, slot.queue_id
+                self._further.append((*queue, begins, begins + count, 1, 0))
+                if slot.listed > 1:
+                    self._further.append((*queue, begins + 1, begins + slot.listed, 0, 1))
 
     def _count(self) -> None:
         """Count the run, and have it no more."""
@@ -258,10 +261,10 @@ class _Counter:
         if self._run:
             self._count()
         if self._further:
-            topics, queue_ids, begins, ends = zip(*self._further, strict=True)
+            topics, queue_ids, *numbers = zip(*self._further, strict=True)
             arrays = [pa.array(topics, pa.string()), pa.array(queue_ids, pa.int32())]
-            arrays += [pa.array(values, pa.int64()) for values in (begins, ends, [1] * len(ends))]
-            further = pa.table(arrays, ["topic", "queue_id", "begins", "ends", "times"])
+            arrays += [pa.array(values, pa.int64()) for values in numbers]
+            further = pa.table(arrays, ["topic", "queue_id", "begins", "ends", "times", "passed_over"])
             self._found.setdefault("stretches", []).append(further)
         size = sum(span.end - span.physical_offset for span in self.damaged)
         damage = DamageNumbers(len(self.damaged), size, tuple(self.damaged[:LISTED]))

@@ -113,25 +113,29 @@ with taken as (
         count(*) = last - first + 1 and count(distinct queue_offset) = count(*) as is_even
     from taken group by all
 )
-select topic, queue_id, first as begins, last + 1 as ends, 1::bigint as times from queues where is_even
+select topic, queue_id, first as begins, last + 1 as ends, 1::bigint as times, 0::bigint as passed_over
+from queues where is_even
 union all
-select topic, queue_id, queue_offset, queue_offset + 1, count(*) from taken
+select topic, queue_id, queue_offset, queue_offset + 1, count(*), 0 from taken
 semi join (from queues where not is_even) using (topic, queue_id) group by all"""
-"""Which queue offsets the messages of the run take, as rows of `stretches`."""
+"""Which queue offsets the messages of the run take, as rows of `stretches`. `passed_over`: how many messages have a
+broker count on over the offsets, see FurtherSlots."""
 
 STRETCHES = """
 with edges as (
-    select topic, queue_id, begins as place, times as change from stretches
-    union all select topic, queue_id, ends, -times from stretches
+    select topic, queue_id, begins as place, times as change, passed_over as passing from stretches
+    union all select topic, queue_id, ends, -times, -passed_over from stretches
 ), places as (
     -- where one stretch ends and another begins, nothing changes: they are one
-    select topic, queue_id, place, sum(change) as change from edges group by all having sum(change) <> 0
+    select topic, queue_id, place, sum(change) as change, sum(passing) as passing from edges group by all
+    having sum(change) <> 0 or sum(passing) <> 0
 ), levels as (
     select topic, queue_id, place as begins, lead(place) over queue as ends,
-        sum(change) over queue as times
+        sum(change) over queue as times, sum(passing) over queue as passed_over
     from places window queue as (partition by topic, queue_id order by place)
 )
-select topic, queue_id, begins, ends, times::bigint as times from levels where times > 0"""
+select topic, queue_id, begins, ends, times::bigint as times, passed_over::bigint as passed_over
+from levels where times > 0 or passed_over > 0"""
 """`stretches`, which may overlap, as stretches [begins, ends) of offsets that occur equally often, each as long as can
 be; the same for any runs of one log."""
 
@@ -143,7 +147,7 @@ select topic, queue_id, min(begins) as min_offset, max(ends) as max_offset,
     coalesce(sum(begins - before), 0)::bigint as missing,
     coalesce(list([before, begins - 1] order by begins) filter (where begins > before), [])[:{LISTED_SPANS}]
         as missing_spans,
-    sum((ends - begins)::hugeint * (times - 1))::bigint as repeated,
+    sum((ends - begins)::hugeint * greatest(times - 1, 0))::bigint as repeated,
     coalesce(list([begins, ends - 1] order by begins) filter (where times > 1), [])[:{LISTED_SPANS}] as repeated_spans
 from gaps group by all order by topic, queue_id"""
 """What the stretches of all runs say of each queue. Spans are inclusive, `max_offset` is not."""

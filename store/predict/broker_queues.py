@@ -27,7 +27,7 @@ from rmqctl.store.log.columns import Flags, Int64s
 from rmqctl.store.log.implied import QueueRun, Run, consecutive, route
 from rmqctl.store.predict.broker_log import list_in_order, load_files
 from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, QueueUnit
-from rmqctl.store.queues.dispatch import LMQ_PREFIX, QueueSlot, queue_slots
+from rmqctl.store.queues.dispatch import LMQ_PREFIX, FurtherSlots, QueueSlot, queue_slots
 from rmqctl.store.store_files import StoreFiles
 
 UnitArray = NDArray[np.void]
@@ -35,11 +35,11 @@ _RECOVERED_FILES = 3
 
 
 class _Added(NamedTuple):
-    """Units put at places from `first` on; `slots` are the places they belong to."""
+    """Units put at places from `first` on; they belong at `places`."""
 
     first: int
     units: UnitArray
-    slots: Int64s
+    places: Int64s
 
     @property
     def end(self) -> int:
@@ -201,7 +201,7 @@ class SimulatedQueue:
             self.max_physical = self._reached(units[self.wrote - 1])
             break
         self.added = [
-            one._replace(units=one.units[: self.end - one.first], slots=one.slots[: self.end - one.first])
+            one._replace(units=one.units[: self.end - one.first], places=one.places[: self.end - one.first])
             for one in self.added
             if one.first < self.end
         ]
@@ -219,8 +219,10 @@ class SimulatedQueue:
     def _note_end(self) -> None:
         self.lowest_end = self.end if self.lowest_end is None else min(self.lowest_end, self.end)
 
-    def put(self, slots: Int64s, units: UnitArray) -> None:
-        """Dispatch units, in the order of the log, that belong at `slots`."""
+    def put(self, slots: Int64s, units: UnitArray, places: Int64s | None = None) -> None:
+        """Dispatch units, in the order of the log, with the queue offsets `slots`; they belong at `places`, if these
+        are others."""
+        places = slots if places is None else places
         if self.is_batch:
             begin = int(np.searchsorted(units["physical_offset"], self.max_physical, "right"))
             if begin < len(units):
@@ -233,14 +235,14 @@ class SimulatedQueue:
             begin = first + int(np.searchsorted(ends[first:stop], self.max_physical, "right"))
             # slot 0 is not compared with the end
             if begin < stop and slots[begin] == 0:
-                self._append(0, units[begin : begin + 1], slots[begin : begin + 1])
+                self._append(0, units[begin : begin + 1], places[begin : begin + 1])
                 begin += 1
             if begin < stop and self.files:
                 begin += max(0, self.end - int(slots[begin]))
             if begin < stop:
-                self._append(int(slots[begin]), units[begin:stop], slots[begin:stop])
+                self._append(int(slots[begin]), units[begin:stop], places[begin:stop])
 
-    def _append(self, slot: int, units: UnitArray, slots: Int64s) -> None:
+    def _append(self, slot: int, units: UnitArray, places: Int64s) -> None:
         """Append at the end of the queue, ignoring `slot`; only a queue without files begins at `slot`."""
         if not self.files:
             start = slot - slot % self.per_file
@@ -248,7 +250,7 @@ class SimulatedQueue:
             if slot and not self.is_batch:
                 self.filler, self.min_place = (start, slot), slot
         first = self.end
-        self.added.append(_Added(first, units, slots))
+        self.added.append(_Added(first, units, places))
         while self.files[-1][0] + self.per_file < first + len(units):
             self.files.append((self.files[-1][0] + self.per_file, None))
         self.wrote = first + len(units) - self.files[-1][0]
@@ -302,9 +304,11 @@ class SimulatedQueue:
 
     @property
     def units_misplaced(self) -> int:
-        """Those of them that do not stand at their queue offset."""
+        """Those of them that do not stand where they belong."""
         return sum(
-            int(np.count_nonzero(one.slots != np.arange(one.first, one.end))) for one in self.added if not self.is_batch
+            int(np.count_nonzero(one.places != np.arange(one.first, one.end)))
+            for one in self.added
+            if not self.is_batch
         )
 
 
@@ -367,10 +371,13 @@ class SimulatedDispatch:
         release: Release,
         levels: tuple[int, ...],
         batch_topics: set[str],
+        further: FurtherSlots,
         *,
         has_light_queues: bool = True,
     ) -> None:
-        """`has_light_queues`: the broker gives messages their slots in light queues."""
+        """`further`: where messages belong in further queues. `has_light_queues`: the broker gives messages their slots
+        in light queues."""
+        self._further = further
         self._has_light_queues = has_light_queues
         self._queues = queues
         self._log = log
@@ -406,7 +413,9 @@ class SimulatedDispatch:
             return
         is_batch = slot.is_batch and self._release.knows_batches
         queue = self._queues.find_or_add(slot.topic, slot.queue_id, is_batch)
-        queue.put(np.array([slot.unit.queue_offset], np.int64), _packed(slot.unit, is_batch))
+        place = self._further.placed(slot) if slot.is_further else slot
+        places = (np.array([one.unit.queue_offset], np.int64) for one in (slot, place))
+        queue.put(next(places), _packed(slot.unit, is_batch), next(places))
 
     def add_units(self, run: QueueRun) -> None:
         """Units of one queue."""

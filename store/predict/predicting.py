@@ -21,7 +21,7 @@ from rmqctl.store.predict.counting import count_behind
 from rmqctl.store.predict.prediction import Prediction, Start
 from rmqctl.store.predict.rules import has_queues_in_rocksdb, refuse_what_is_not_followed
 from rmqctl.store.predict.surroundings import ConfigStart
-from rmqctl.store.queues.dispatch import QueueSlot
+from rmqctl.store.queues.dispatch import FurtherSlots, QueueSlot
 from rmqctl.store.queues.queue_table import list_queues, rocksdb_folder
 from rmqctl.store.queues.rocksdb_queues import RocksdbQueues
 from rmqctl.store.store_files import Checkpoint, StoreFiles
@@ -118,9 +118,8 @@ class RocksdbStart(Start):
         self._truncate_log(log, end_offset)
 
     def _counter(self, log: MappedFileQueue, floor: int) -> _Counter:
-        counter = _Counter(
-            self.queues, log, self.release, self.levels, set(), has_light_queues=self.files.config.fills_light_queues
-        )
+        further, has_light = FurtherSlots(self.files.queues.find), self.files.config.fills_light_queues
+        counter = _Counter(self.queues, log, self.release, self.levels, set(), further, has_light_queues=has_light)
         counter.floor = floor
         return counter
 

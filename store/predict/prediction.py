@@ -51,7 +51,7 @@ from rmqctl.store.predict.surroundings import (
     timer_off,
     timer_outcome,
 )
-from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC, FurtherSlots
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.rocksdb.message_storage import MessageStorage
 from rmqctl.store.store_files import Checkpoint, StoreFiles
@@ -304,6 +304,7 @@ class Start:
             release,
             self.levels,
             self.loading.batch_topics,
+            FurtherSlots(self.files.queues.find),
             has_light_queues=config.fills_light_queues,
         )
         taker = dispatch if release.dispatches_clean or not result.was_clean else _Nobody()

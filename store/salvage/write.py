@@ -31,7 +31,7 @@ from rmqctl.store.journal.kept import Blob
 from rmqctl.store.log.search import ENTRY_HEAD_SIZE
 from rmqctl.store.log.walk import unreadable_number
 from rmqctl.store.queues.consumequeue import QueueKey, QueueUnit
-from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, QueueSlot, queue_slots, split_further
+from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, FurtherSlots, QueueSlot, queue_slots, split_further
 from rmqctl.store.write.prepare import copy_of
 from rmqctl.store.write.writer import StoreWriter
 
@@ -269,6 +269,8 @@ class SalvageWriter:
         self._lives = lives
         self._filler = _FILLER_FREE + _FILLER_PER_MESSAGE * report.found
         self._next: dict[tuple[str, int], int] = {}
+        # the new store has no place that no message has, and counts further queues on by places
+        self._further = FurtherSlots(lambda topic, queue_id: None)
         self._taken: list[Found] = []
         self._taken_bytes = 0
         self._late: list[tuple[int, int, int]] = []
@@ -327,7 +329,8 @@ class SalvageWriter:
     def _slots_of(self, message: StoredMessage) -> list[QueueSlot]:
         """Its queue slots; tags do not matter here."""
         if _INNER in message.property_bytes or is_inner_batch(message.sys_flag):
-            return list(queue_slots(message, self._levels))
+            slots = queue_slots(message, self._levels)
+            return [self._further.placed(slot) if slot.is_further else slot for slot in slots]
         if not has_queue_slot(message.sys_flag):
             return []
         unit = QueueUnit(message.queue_offset, message.physical_offset, message.total_size, 0)

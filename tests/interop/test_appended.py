@@ -242,6 +242,11 @@ def test_a_broker_s_light_queue_whose_offsets_run_ahead_is_sound_and_stays_as_it
             assert (left < 14) == ("RMQ-CQ-001" in codes)
             opened.recover()
         assert queue.read_bytes() == whole
+    shutil.rmtree(queue.parents[1])
+    (store / "abort").touch()
+    with MessageStore.open(store, "r", config) as opened:
+        assert [row["units_misplaced"] for row in opened.predict(version).queues_changed] == [0]
+    (store / "abort").unlink()
     shutil.rmtree(store / "consumequeue")
     with MessageStore.open(store, "r", config) as opened:
         opened.rebuild()

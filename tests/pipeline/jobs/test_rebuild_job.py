@@ -19,6 +19,7 @@ from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, broker_conf, golden, is_broken
 from tests.pipeline.engines import OTHER_ENGINES, bytes_below, engine_named
 from tests.quick import every, goldens_of, sample
+from tests.store.light_queues import CONFIG, runs_ahead
 from tests.store.recover.test_rebuild import WHOLE
 
 SPLIT = 20_000
@@ -68,6 +69,17 @@ def test_queues_are_those_of_the_broker(name: str, tmp_path: Path) -> None:
     with StoreFiles(store, read_broker_conf(broker_conf(name, tmp_path))) as files:
         rebuild_with(LocalEngine(1), files, split_size=SPLIT, index=False)
     assert _queues(store) == before
+
+
+def test_a_light_queue_whose_offsets_run_ahead_comes_out_as_it_was(tmp_path: Path) -> None:
+    queue = runs_ahead(tmp_path / "store")
+    before = queue.read_bytes()
+    for is_lost in (False, True):
+        if is_lost:
+            shutil.rmtree(tmp_path / "store" / "consumequeue")
+        with StoreFiles(tmp_path / "store", CONFIG) as files:
+            rebuild_with(LocalEngine(1), files, split_size=300)
+        assert queue.read_bytes() == before
 
 
 def _queues(store: Path) -> dict[str, str]:

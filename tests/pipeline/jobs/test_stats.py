@@ -35,6 +35,7 @@ from tests.pipeline.engines import ENGINES_BEYOND_ONE, engine_named
 from tests.pipeline.patching import patch_field, patch_text
 from tests.quick import every, goldens_of, sample
 from tests.rmqctl.looking import run
+from tests.store.light_queues import runs_ahead
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -182,6 +183,16 @@ def test_holes_and_repeats_of_queue_offsets(golden_store: GoldenStore) -> None:
     (odd,) = summary_of(root)["queue_offsets"]["first"]
     assert (odd["missing_spans"], odd["repeated_spans"]) == ([[10, 11]], [[5, 5]])
     assert (odd["min_offset"], odd["max_offset"]) == (0, len(queue))
+
+
+def test_a_message_that_lists_a_light_queue_twice_makes_no_hole(tmp_path: Path) -> None:
+    queue = runs_ahead(tmp_path / "store")
+    assert summary_of(queue.parents[3])["queue_offsets"] == {
+        "queues": 2, "missing": 0, "repeated": 0, "uneven_queues": 0, "first": []
+    }  # fmt: skip
+    with StoreFiles(queue.parents[3]) as files:
+        several = stats(HERE, files, StatsRequest(), split_size=300)
+    assert several.queues == stats_of(queue.parents[3]).queues
 
 
 def test_a_queue_offset_that_damage_made_huge_is_only_a_number(golden_store: GoldenStore) -> None:

@@ -22,6 +22,7 @@ from rmqctl.store.predict.broker_log import judge
 from rmqctl.store.predict.broker_queues import SimulatedQueue
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, truth
+from tests.store.light_queues import CONFIG, runs_ahead
 from tests.store.logs import BODY_AT, frame
 
 BATCHES = "InnerBatchTopic"
@@ -167,6 +168,15 @@ def test_light_queues_get_units_only_where_the_broker_dispatches_to_them(golden_
     assert {row["topic"] for row in both.queues_changed if row["topic"].startswith("%LMQ%")}
     assert not {row["topic"] for row in alone.queues_changed if row["topic"].startswith("%LMQ%")}
     assert alone.messages_unqueued > both.messages_unqueued
+
+
+@pytest.mark.parametrize("broker", RELEASES)
+def test_light_queues_whose_offsets_run_ahead_come_out_as_they_were(broker: str, tmp_path: Path) -> None:
+    queue = runs_ahead(tmp_path / "store")
+    (tmp_path / "store" / "abort").touch()
+    queue.unlink()
+    (changed,) = predicted(tmp_path / "store", broker, CONFIG).queues_changed
+    assert (changed["max_after"], changed["units_added"], changed["units_misplaced"]) == (5, 5, 0)
 
 
 def test_a_unit_of_a_wrong_size_makes_the_older_broker_skip_messages(golden_store: GoldenStore) -> None:

@@ -23,6 +23,7 @@ from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, broker_conf, tree_state, truth
 from tests.opened import store_path
 from tests.quick import goldens_of
+from tests.store.light_queues import LISTED, runs_ahead
 from tests.store.logs import frame
 from tests.store.write.writing import SMALL, files_below, stored_messages
 
@@ -372,3 +373,12 @@ def test_with_the_setting_ext_units_are_those_of_the_broker(golden_store: Golden
     salvage([source], tmp_path / "new", config=config)
     for folder in ("consumequeue", "consumequeue_ext"):
         assert files_below(tmp_path / "new" / folder) == files_below(source / folder)
+
+
+def test_a_light_queue_whose_offsets_run_ahead_keeps_its_places(tmp_path: Path) -> None:
+    runs_ahead(tmp_path / "store")
+    report = salvage([tmp_path / "store"], tmp_path / "new")
+    assert (report.salvaged, report.renumbered) == (len(LISTED), 0)
+    with MessageStore.open(tmp_path / "new", "r") as opened:
+        assert [one.code for one in opened.check() if one.severity.is_alarm] == []
+        assert [one.queue_offset for one in opened.get("%LMQ%a", 0, 0).messages] == list(range(len(LISTED)))
