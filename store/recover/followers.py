@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from rmqctl.formats.checksums import parse_int
+from rmqctl.formats.checksums import java_hash, parse_int
 from rmqctl.formats.config_json import format_config_json
 from rmqctl.formats.errors import CorruptError, UnreadableError
 from rmqctl.formats.layouts import TIMER_CHECKPOINT
-from rmqctl.store.config.config_files import backup_of, parse_config_file
+from rmqctl.store.config.config_files import backup_of, look_at, parse_config_file
 from rmqctl.store.config.epoch_file import EPOCH_FILE, epoch_bytes, read_epochs
 from rmqctl.store.files.reading import end_of_nonzero, exists, is_file
 from rmqctl.store.journal.change import PlannedChange
@@ -24,6 +25,7 @@ from rmqctl.store.timer.wheel import (
     CHECKPOINT_FILE,
     KEPT,
     MAGIC_DELETE,
+    METRICS_FILE,
     SLOT_SIZE,
     WHEEL_SIZE,
     TimerLogFile,
@@ -174,12 +176,12 @@ _CHANGES: dict[str, Callable[[dict[Any, Any], QueueEnds], bool]] = {
 # Plans that the timer ends where the log ends: units of messages that are cut leave the timer log and the wheel.
 
 
-def plan_timer_end(files: StoreFiles, plan: Plan, log_end: int, queue_end: int) -> None:
+def plan_timer_end(files: StoreFiles, plan: Plan, staging: Staging, log_end: int, queue_end: int) -> None:
     """Plan the timer's files for a commitlog that ends at `log_end`, and a queue of the timer that ends at `queue_end`.
 
     From the first unit that leads to `log_end` or past it nothing is left in the timer log, and no slot of the wheel
-    leads there. The checkpoint says no more than that the timer has all messages of its queue. Damaged files stay: a
-    broker does not get past them, and `check` names them.
+    leads there; timermetrics counts none of these. The checkpoint says no more than that the timer has all messages of
+    its queue. Damaged files stay: a broker does not get past them, and `check` names them.
     """
     try:
         logs = log_files(files.layout)
@@ -195,6 +197,8 @@ def plan_timer_end(files: StoreFiles, plan: Plan, log_end: int, queue_end: int) 
         next_offset = min(queue_end, _first_left_out(files, units, int(past[0]), log_end, queue_end))
         _end_log(files, plan, logs, position)
         _end_wheels(files, plan, units, position)
+        going = units[units["position"] >= position]
+        _end_counts(files, plan, staging, going[going["out"] >= checkpoint.last_read_time_ms])
         flushed = min(flushed, position)
     wanted = checkpoint._replace(
         last_timer_log_flush_pos=flushed,
@@ -258,6 +262,27 @@ def _end_wheels(files: StoreFiles, plan: Plan, units: TimerUnits, position: int)
             )
 
 
+def _end_counts(files: StoreFiles, plan: Plan, staging: Staging, units: TimerUnits) -> None:
+    """Plan that timermetrics no longer counts `units`, which wait: a recall has taken one off (TimerMessageStore
+    #doEnqueue)."""
+    path = files.layout.config / METRICS_FILE
+    content = look_at(path).value
+    counts = content.get("timingCount") if isinstance(content, dict) else None
+    if not isinstance(counts, dict):
+        return
+    fewer = Counter(units["topic_hash"].tolist())
+    # a recall took one off, and is itself among the units
+    fewer.subtract(2 * units["topic_hash"][(units["magic"] & MAGIC_DELETE) != 0].tolist())
+    changed = False
+    for topic, metric in counts.items():
+        count = metric.get("count") if isinstance(metric, dict) else None
+        if isinstance(count, int) and fewer[java_hash(topic)]:
+            # one that is too small already, as after a crash, does not fall below 0
+            metric["count"], changed = max(min(count, 0), count - fewer[java_hash(topic)]), True
+    if changed:
+        install_config(plan, staging, path, json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode())
+
+
 def plan_followers(
     change: PlannedChange, plan: Plan, log_end: int, ends: QueueEnds, *, is_cut: bool, crashed: bool
 ) -> None:
@@ -267,7 +292,7 @@ def plan_followers(
     messages: what else is past an end was set by a person.
     """
     with _passing_over_unreadable(is_cut=is_cut):
-        plan_timer_end(change.files, plan, log_end, ends.get((TIMER_TOPIC, 0), 0))
+        plan_timer_end(change.files, plan, change.staging, log_end, ends.get((TIMER_TOPIC, 0), 0))
     with _passing_over_unreadable(is_cut=is_cut):
         plan_epochs_end(change.files, plan, change.staging, log_end, is_cut=is_cut)
     if is_cut or crashed:

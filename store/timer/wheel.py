@@ -246,6 +246,7 @@ KEPT = np.dtype(
         ("physical_offset", np.int64),
         ("size", np.int32),
         ("magic", np.int32),
+        ("topic_hash", np.int32),
     ]
 )
 """What is kept of a unit: `out` is the time (ms) of its slot."""
@@ -317,7 +318,7 @@ def _kept(units: TimerUnits, position: int) -> TimerUnits:
     kept["position"] = position + np.arange(len(units), dtype=np.int64) * UNIT_SIZE
     kept["previous"] = units["previous_pos"]
     kept["out"] = units["write_time"] + units["delay"].astype(np.int64)
-    for name in ("physical_offset", "magic"):
+    for name in ("physical_offset", "magic", "topic_hash"):
         kept[name] = units[name]
     kept["size"] = units["message_size"]
     return kept

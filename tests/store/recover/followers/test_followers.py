@@ -22,7 +22,7 @@ from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.recover.recover import recover, truncate
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.timer.recovered import RecoveredTimer, recover_timer
-from rmqctl.store.timer.wheel import read_timer_checkpoint, slots_from
+from rmqctl.store.timer.wheel import read_timer_checkpoint, slots_from, timer_counts
 from tests.goldens import GoldenStore, tree_state
 
 # of the timer's messages the first five are before it, and the next begins there
@@ -60,6 +60,20 @@ def test_the_timer_ends_with_the_log_and_undo_brings_it_back(golden_store: Golde
         assert recover(files, change=ChangeOptions(dry_run=True)).operations == []
         undo(files.layout)
     assert tree_state(store) == before
+
+
+def test_timermetrics_counts_only_what_still_waits(golden_store: GoldenStore) -> None:
+    store = golden_store("broker-real")
+    assert timer_counts(store / "config") == {"Later": 5}
+    with StoreFiles(store) as files:
+        queue = files.queues.find(TIMER_TOPIC, 0)
+        assert queue is not None
+        places = [unit.physical_offset for unit in queue.units(5)]
+    for left, place in reversed(list(enumerate(places))):  # each cut takes one more
+        _cut(store, place)
+        assert timer_counts(store / "config") == {"Later": left}
+        with MessageStore.open(store, "r") as opened:
+            assert "RMQ-TMR-052" not in {one.code for one in opened.check()}
 
 
 def test_a_message_that_takes_the_slot_again_is_not_passed_over(golden_store: GoldenStore) -> None:
