@@ -10,7 +10,15 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats.checksums import java_long
 from rmqctl.formats.config_json import MAXIMUM_SIZE, format_config_json
-from rmqctl.formats.errors import CorruptError, UncertainError, UnsupportedError, counted, format_time, refuse_exhausted
+from rmqctl.formats.errors import (
+    CorruptError,
+    UncertainError,
+    UnreadableError,
+    UnsupportedError,
+    counted,
+    format_time,
+    refuse_exhausted,
+)
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.config.config_database import (
     GROUPS,
@@ -241,20 +249,26 @@ def parse_config_file(path: Path) -> ConfigFile | None:
 def parse_config_data(path: Path, data: bytes) -> ConfigFile | None:
     """`data` as the content of the config file `path`, or of its backup; None for 0 bytes and white space.
 
-    CorruptError where no version of RocketMQ loads it.
+    CorruptError where no version of RocketMQ loads it; UnreadableError for one that is too large to be read here.
     """
     # for files that are there, which many stores have none of
     from rmqctl.store.config.config_tables import is_white_space, load_config_text
 
     if len(data) > MAXIMUM_SIZE:  # before it is decoded, which takes many times as much memory
-        raise CorruptError(f"config JSON of more than {MAXIMUM_SIZE} bytes is larger than any broker writes", file=path)
-    if is_white_space(data) and b"\0" not in data:
-        return None
+        raise UnreadableError(_TOO_LARGE, file=path, hint="a broker may well read it: look what it is")
+    if is_white_space(data):
+        if b"\0" not in data:
+            return None
+        raise CorruptError(f"config JSON {_NULS}", file=path)
     try:
         found = load_config_text(path.name.removesuffix(".bak"), data)
     except CorruptError as error:
         raise CorruptError(error.message, file=path, hint=error.hint) from error
     return ConfigFile(found.value, path, tuple(form.label for form in found.forms), found.read_by, found.why_not)
+
+
+_NULS = "holds NUL bytes alone"
+_TOO_LARGE = f"is larger than {MAXIMUM_SIZE >> 20} MiB, which is all that rmqctl reads of a config file"
 
 
 def read_config(path: Path) -> Any:
@@ -452,7 +466,7 @@ def look_at(path: Path) -> FoundFile:
         if not stat.S_ISREG(status.st_mode):
             return FoundFile(path, UNREADABLE, detail=NOT_A_FILE)
         if status.st_size > MAXIMUM_SIZE:
-            return FoundFile(path, DAMAGED, detail=f"{status.st_size} bytes are more than any broker writes")
+            return FoundFile(path, UNREADABLE, detail=_TOO_LARGE)
         data = path.read_bytes()
     except FileNotFoundError:
         return FoundFile(path, MISSING)
@@ -465,7 +479,7 @@ def look_at(path: Path) -> FoundFile:
 
     if is_white_space(data):
         if b"\0" in data:
-            return FoundFile(path, DAMAGED, detail="holds NUL bytes alone", data=data)
+            return FoundFile(path, DAMAGED, detail=_NULS, data=data)
         return FoundFile(path, WHITE_SPACE, data=data)
     try:
         return FoundFile(path, GOOD, parse_config_data(path, data), data=data)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import math
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from rmqctl.formats.checksums import parse_long
 from rmqctl.formats.errors import CorruptError, RefusedError
-from rmqctl.store.config.config_text import ConfigText, Form, decode_config, read_config_text, versions_taking
+from rmqctl.store.config.config_text import ConfigText, Form, read_config_text, versions_taking
 from rmqctl.store.config.releases import VERSIONS, Release
 
 _ALL = frozenset(VERSIONS)
@@ -199,7 +200,7 @@ def _is_converted(table: FileTable, entries: dict[Any, Any]) -> bool:
 
 def is_white_space(data: bytes) -> bool:
     """Whether `data` holds white space or NUL bytes alone, or nothing."""
-    return not decode_config(data)[0].strip("\0 \t\r\n\f\b\v")
+    return not data.removeprefix(BOM_UTF8).strip(b"\0 \t\r\n\f\b\v")
 
 
 def white_space_read_by(name: str, data: bytes) -> frozenset[str]:

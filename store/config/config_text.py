@@ -117,7 +117,7 @@ def read_config_text(data: bytes) -> ConfigText:
     """What `data` holds if any version's parser takes it. CorruptError if none does."""
     text, forms = decode_config(data)
     if len(text) > MAXIMUM_SIZE:
-        raise CorruptError(f"config JSON of {len(text)} characters is larger than any broker writes")
+        raise CorruptError(f"config JSON of {len(text)} characters is larger than what is read here")
     try:
         return ConfigText(parse_config_json(text), forms)
     except CorruptError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -263,6 +264,8 @@ class _Lint:
         self._events = events
         self._behind = undispatched(files, events)
         self._lost = {(one.topic, one.queue_id) for one in lost_queues(files).found}
+        # each group of a topic asks for the same queues
+        self._find = cache(files.queues.find)
         self._names_known = KnownNames.of(files)
         self._groups, self._topics = self._names_known.groups, self._names_known.topics
         if self._groups is None or self._topics is None:
@@ -413,7 +416,7 @@ class _Lint:
 
     def _place(self, at: OffsetProblem, topic: str, queue_id: int, offset: int) -> Iterator[OffsetProblem]:
         try:
-            queue = self._files.queues.find(topic, queue_id) if is_safe_topic(topic) else None
+            queue = self._find(topic, queue_id) if is_safe_topic(topic) else None
         except CorruptError:
             return
         if queue is None:

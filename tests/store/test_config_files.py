@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.errors import CorruptError, UnreadableError, WriteFailedError
-from rmqctl.store.config.config_files import backup_of, load_config, read_config, write_config
+from rmqctl.store.config.config_files import (
+    GOOD,
+    UNREADABLE,
+    backup_of,
+    load_config,
+    look_at,
+    parse_config_file,
+    read_config,
+    write_config,
+)
 from rmqctl.store.files import io
+from rmqctl.store.message_store import MessageStore
 from tests.goldens import GoldenStore, tree_state
 
 
@@ -149,3 +160,19 @@ def test_the_broker_writes_what_it_kept_in_the_same_form(config: Path, tmp_path:
             shutil.copy(path, backup_of(target))
             write_config(target, read_config(target))
             assert target.read_bytes() == data, path.name
+
+
+def test_what_is_too_large_to_be_read_is_not_called_damaged(golden_store: GoldenStore, monkeypatch: Any) -> None:
+    store = golden_store("broker-real")
+    path = store / "config" / "subscriptionGroup.json"
+    size = path.stat().st_size
+    for module in ("formats.config_json", "store.config.config_files", "store.config.config_text"):
+        monkeypatch.setattr(f"rmqctl.{module}.MAXIMUM_SIZE", size)
+    assert look_at(path).state == GOOD
+    path.write_bytes(path.read_bytes() + b" ")
+    assert look_at(path).state == UNREADABLE
+    with pytest.raises(UnreadableError, match="all that rmqctl reads"):
+        parse_config_file(path)
+    with MessageStore.open(store, "r") as opened:
+        found = {one.code for one in opened.check() if one.file == path}
+        assert found == {"RMQ-FILE-006"}  # which the backup is no remedy for

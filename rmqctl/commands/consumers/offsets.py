@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -102,13 +104,16 @@ def lint(store: StoreLocation, output: Output) -> int:
 
     worst, damage = exit_codes.OK, exit_codes.ToldDamage(output)
     with open_store(store) as opened:
-        rows = []
+        rows, root = [], opened.files.root
+
+        @cache  # few files, and a problem for each of many offsets
+        def place(path: Path) -> str:
+            return str(path.relative_to(root) if path.is_relative_to(root) else path)
+
         for problem in opened.lint_offsets(events=Events(damage=damage, note=output.talk)):
             if problem.weight != "notice":
                 worst = exit_codes.DAMAGE_OR_NOTHING
-            root = opened.files.root
-            place = problem.file.relative_to(root) if problem.file.is_relative_to(root) else problem.file
-            rows.append({**problem._asdict(), "file": str(place)})
+            rows.append({**problem._asdict(), "file": place(problem.file)})
     count = output.rows(_PROBLEMS, rows, droppable=_PROBLEMS_DROPPABLE)
     if damage.count or damage.is_uncertain:
         worst = exit_codes.DAMAGE_OR_NOTHING
