@@ -29,10 +29,10 @@ def agrees(what: str, *, yes: bool) -> bool:
         return True
     if not _is_terminal():
         raise RefusedError(f"this {what}; no terminal to prompt on", hint="confirm with --yes")
-    from rmqctl.output.table import visible
+    from rmqctl.output.table import said, visible
 
     with aside():
-        return click.confirm(visible(f"This {what}. Continue?"), default=False, err=True)
+        return click.confirm(visible(said(f"This {what}. Continue?")), default=False, err=True)
 
 
 def _is_terminal() -> bool:

@@ -13,6 +13,7 @@ from rmqctl.opening import COMPLETION_VARIABLE
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.outcome import PROGRAM, concluded, wants_json, wrong_usage
 from rmqctl.output.output import output_failed, talk
+from rmqctl.output.table import said, speech
 from rmqctl.output.terminal import NO_PAGER, paged
 from rmqctl.store.status import version
 
@@ -357,6 +358,10 @@ def _run(arguments: list[str], commands: click.Group) -> int:
         from click.shell_completion import shell_complete
 
         return shell_complete(commands, {}, PROGRAM, COMPLETION_VARIABLE, instruction)
+    if speech() is not None:
+        from rmqctl.language.help import formatter
+
+        click.Context.formatter_class = formatter()
     try:
         with commands.make_context(PROGRAM, list(arguments)) as context:
             result = commands.invoke(context)
@@ -390,8 +395,11 @@ def _wrong_usage(error: click.ClickException, as_json: bool) -> int:
     message = " ".join(error.format_message().split())
     if context is None:
         return wrong_usage(message, as_json, None)
-    usage = context.get_usage() if as_json else f"{context.get_usage()}\nTry '{context.command_path} --help'."
-    return wrong_usage(message, as_json, usage)
+    if as_json:
+        context.formatter_class = click.HelpFormatter  # the same in every language
+        return wrong_usage(message, as_json, context.get_usage())
+    advice = said(f"Try '{context.command_path} --help'.")
+    return wrong_usage(message, as_json, f"{context.get_usage()}\n{advice}")
 
 
 if __name__ == "__main__":

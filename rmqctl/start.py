@@ -55,6 +55,10 @@ def main() -> int:
     _speak_utf8()
     _buffer_output()
     _be_somewhere()
+    if any("zh" in os.environ.get(name, "").lower() for name in ("RMQCTL_LANG", "LC_ALL", "LC_MESSAGES", "LANG")):
+        from rmqctl.language.choice import speak
+
+        speak(os.environ)
     guard_imports()
     load_unwinder()
     short = understood(sys.argv[1:])

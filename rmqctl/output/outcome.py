@@ -32,6 +32,7 @@ from rmqctl.formats.errors import (
     exhausted,
 )
 from rmqctl.output.output import forget_done, json_line, output_failed, output_lost, talk
+from rmqctl.output.table import said
 from rmqctl.store.status import how_to_add, version
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def concluded(command: Callable[[], int], *, as_json: bool = False) -> int:
     if signals and (code == INTERRUPTED or (signal.SIGHUP in signals and code == BUG)):
         code = _ENDING[signals[0]]
     if code in _STOPPED:
-        talk(f"{PROGRAM}: {_STOPPED[code]}")
+        talk(f"{PROGRAM}: {said(_STOPPED[code])}")
     _give_up_full_stderr()
     return code
 
@@ -259,11 +260,9 @@ def say_error(error: RmqctlError, as_json: bool, exit_code: int | None = None, u
     if as_json:
         talk(error_line(error, code, usage))
         return code
-    talk(f"{PROGRAM}: {error}")
-    if error.hint:
-        talk(f"  {error.hint}")
-    for note in error.notes:
-        talk(f"  {note}")
+    talk(f"{PROGRAM}: {said(str(error))}")
+    for more in filter(None, (error.hint, *error.notes)):
+        talk(f"  {said(more)}")
     if usage:
         talk(usage, keep_newlines=True)
     return code

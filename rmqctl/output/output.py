@@ -30,8 +30,11 @@ from rmqctl.output.table import (
     csv_value,
     listed,
     padded,
+    said,
+    said_title,
     shortened,
     shown,
+    speech,
     table_layout,
     visible,
     visible_json,
@@ -294,12 +297,12 @@ class Output:
         """Say what the list that follows is: above its table, wherever that goes; for CSV and JSON on stderr."""
         say = self.text if self.format == "table" else self.talk
         say("")
-        say(line)
+        say(said(line))
 
     def talk(self, line: str) -> None:
         """Say something to the person at the terminal: on stderr, behind the data printed so far."""
         self.flush()
-        talk(line)
+        talk(said(line))
 
     def flush(self) -> None:
         """Hand everything printed to the system. BrokenPipeError without a reader, WriteFailedError if it fails."""
@@ -311,10 +314,8 @@ class Output:
         """Name the columns for which the terminal was too narrow, and hand everything to the system."""
         self.flush()
         if self._left_out:
-            names = ", ".join(name.replace("_", " ") for name in self._left_out)
-            import textwrap
-
-            for line in textwrap.wrap(f"not shown at this width: {names} (--json has all)", self._terminal_width()):
+            names = ", ".join(said_title(name.replace("_", " ")) for name in self._left_out)
+            for line in wrapped(said(f"not shown at this width: {names} (--json has all)"), "", is_terminal=True):
                 talk(line)
 
     def _write(self, text: str) -> None:
@@ -430,7 +431,7 @@ def talk(line: str, *, keep_newlines: bool = False) -> None:
 
 
 def _listing(record: Row, indent: str, longest: int | None) -> Iterable[str]:
-    titles = {name: visible(str(name)).replace("_", " ") for name in record}
+    titles = {name: said_title(visible(str(name)).replace("_", " ")) for name in record}
     plain = [title for name, title in titles.items() if not _is_nested(record[name])]
     width = max(map(width_of, plain), default=0)
     for name, value in record.items():
@@ -576,7 +577,7 @@ def print_paragraph(output: Output, line: str, indent: str = "", *, style: str |
 
 def talk_paragraph(output: Output, line: str, indent: str = "") -> None:
     """The same on stderr."""
-    for part in wrapped(line, indent, is_terminal=sys.stderr is not None and sys.stderr.isatty()):
+    for part in wrapped(said(line), indent, is_terminal=sys.stderr is not None and sys.stderr.isatty()):
         output.talk(part)
 
 
@@ -589,4 +590,6 @@ def wrapped(line: str, indent: str, *, is_terminal: bool) -> list[str]:
     import textwrap
 
     width = max(shutil.get_terminal_size().columns, _NARROWEST)
+    if (other := speech()) is not None:
+        return other.wrapped(line, width, indent)
     return textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False) or [""]

@@ -5,12 +5,56 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from rmqctl.formats.errors import format_time, lasting_in_short, told
 
-if TYPE_CHECKING:
-    pass
+# Other languages than English: what our own text becomes where it is printed. JSON and CSV never pass here.
+
+
+class Speech(Protocol):
+    """Another language (rmqctl.language.speech)."""
+
+    def line(self, text: str) -> str:
+        """A line for people."""
+
+    def title(self, text: str) -> str:
+        """The name of a column, or of a line of a summary."""
+
+    def finding(self, text: str) -> str:
+        """A text of the catalogue of findings."""
+
+    def wrapped(self, text: str, width: int, indent: str) -> list[str]:
+        """The lines of a paragraph."""
+
+
+_speech: Speech | None = None
+
+
+def speak_by(speech: Speech | None) -> None:
+    """Print in another language from now on, or with None in English."""
+    globals()["_speech"] = speech
+
+
+def speech() -> Speech | None:
+    """Return the other language; None for English."""
+    return _speech
+
+
+def said(text: str) -> str:
+    """A line of our own in the language that is spoken."""
+    return text if _speech is None else _speech.line(text)
+
+
+def said_finding(text: str) -> str:
+    """A text of the catalogue of findings in the language that is spoken."""
+    return text if _speech is None else _speech.finding(text)
+
+
+def said_title(text: str) -> str:
+    """The name of a column, or of a line of a summary, in the language that is spoken."""
+    return text if _speech is None else _speech.title(text)
+
 
 
 # Law 7: text from a store, made visible before it meets a terminal.
@@ -205,7 +249,7 @@ def cell(value: Any, name: str = "", *, digits: bool = False) -> str:
     if isinstance(value, str):  # first what is asked most often
         return visible(value)
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return said_title("yes" if value else "no")
     if isinstance(value, int):
         if not digits and name.endswith(SIZES):
             return human_size(value)
@@ -391,7 +435,7 @@ def title_of(name: str, *, digits: bool = False) -> str:
 
 
 def _column(name: str, page: Sequence[Mapping[str, Any]], digits: bool, *, as_given: bool = False) -> Column:
-    title = name if as_given else title_of(name, digits=digits)
+    title = name if as_given else said_title(title_of(name, digits=digits))
     width = max(width_of(title), *(width_of(cell(row.get(name), name, digits=digits)) for row in page))
     return Column(name, title, width, _is_numeric(name, page), False, False, digits)
 

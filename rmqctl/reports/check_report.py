@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.formats.errors import counted
 from rmqctl.output.output import BAD, DOUBTFUL, GOOD, OF_SEVERITY, print_paragraph
+from rmqctl.output.table import padded, said, said_finding, said_title
 from rmqctl.store.check.catalogue import catalogue
 
 if TYPE_CHECKING:
@@ -34,9 +35,9 @@ def print_verdict(output: Output, verdict: Opening) -> None:
     """Print it where a table or listing is printed; JSON and CSV say it by their fields."""
     if output.format != "table":
         return
-    print_paragraph(output, verdict.sentence, style=verdict.style)
+    print_paragraph(output, said(verdict.sentence), style=verdict.style)
     if verdict.command is not None:
-        output.text(f"next: {verdict.command}")  # in one line, so that it can be copied
+        output.text(said(f"next: {verdict.command}"))  # in one line, so that it can be copied
 
 
 def command_on(store: Path | str, verb: str, *flags: str, config: Path | None = None) -> str:
@@ -250,7 +251,7 @@ class CheckReport:
                 self._block(finding)
             more = self._counts[group[0].code] - len(group)
             if more:
-                self._output.text(f"{_INDENT}and {more} more: --all shows them")
+                self._output.text(said(f"{_INDENT}and {more} more: --all shows them"))
         self._groups.clear()
 
     def _rows(self, findings: Iterable[Finding]) -> Iterator[dict[str, Any]]:
@@ -262,14 +263,15 @@ class CheckReport:
         """The heading of its kind, once for neighbours of one kind, and a paragraph."""
         if finding.code != self._last_code:
             self._last_code = finding.code
-            heading = f"{finding.severity:<7} {finding.code}  {finding.kind.title}"
+            severity = padded(said_title(finding.severity), 7, right=False)
+            heading = f"{severity} {finding.code}  {said_finding(finding.kind.title)}"
             print_paragraph(self._output, heading, _INDENT, style=OF_SEVERITY[str(finding.severity)])
         place = _place(finding, self._root) or finding.topic or ""
         if len(place) > _LONGEST_PLACE:
             place = place[:_LONGEST_PLACE] + "…"
         if finding.physical_offset is not None and finding.code not in _NOWHERE:
             place += f" at {finding.physical_offset}"
-        message = finding.message + _costs(finding)
+        message = said(finding.message) + said(_costs(finding))
         self._text(_INDENT + (f"{place}: {message}" if place else message), _INDENT * 2)
 
     def _text(self, line: str, indent: str) -> None:
@@ -293,11 +295,10 @@ class CheckReport:
         self.groups()
         if self._fixes:
             output.text("")
-            output.text("To fix this:")
+            output.text(said("To fix this:"))
             if self._has_overlap:
-                self._text(
-                    f"{_INDENT}first decide about {_OVERLAP}: until then what changes the log is refused", _INDENT * 2
-                )
+                first = f"first decide about {_OVERLAP}: until then what changes the log is refused"
+                self._text(_INDENT + said(first), _INDENT * 2)
             for command, codes in self._fixes.items():
                 named = ", ".join(f"{code} ({count})" if count > 1 else code for code, count in codes.items())
                 # in one line, so that it can be copied
@@ -305,9 +306,9 @@ class CheckReport:
                 self._text(f"{_INDENT * 2}{named}", _INDENT * 2)
         if self._actions:
             output.text("")
-            output.text("No command fixes this:")
+            output.text(said("No command fixes this:"))
             for code, action in self._actions.items():
-                self._text(f"{_INDENT}{code}: {action}", _INDENT * 2)
+                self._text(f"{_INDENT}{code}: {said_finding(action)}", _INDENT * 2)
         if with_record:
             if output.format == "table":
                 output.text("")

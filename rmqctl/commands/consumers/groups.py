@@ -80,6 +80,7 @@ States:
   damaged           the first message that is not consumed, or the last one, cannot be read
   unknown           `detail` says what is missing
 
+\b
 With --pop:
   in-flight     handed out and not acknowledged: not visible to others until the time shown
   overdue       that time has passed: revive puts a copy into `next topic` some seconds after a broker runs

@@ -65,6 +65,7 @@ def _change_options(command: Callable[..., int]) -> Callable[..., int]:
 Example:
   rmqctl offsets set -s DIR -g orders -t Orders -q 3 -o 1200
 
+\b
 While the broker runs:
   mqadmin resetOffsetByTime -n NAMESRV -g GROUP -t TOPIC -b BROKER -q N -o OFFSET -s now""",
 )
@@ -161,6 +162,7 @@ Examples:
   rmqctl offsets reset -s DIR -g orders -t Orders --to latest --yes
   rmqctl offsets reset -s DIR -g orders -t Orders -q 3 --to 1200
 
+\b
 While the broker runs:
   mqadmin resetOffsetByTime -n NAMESRV -g GROUP -t TOPIC -s MS_SINCE_1970""",
 )
@@ -216,6 +218,7 @@ def reset(
 Example:
   rmqctl offsets copy -s DIR -g orders --to orders-blue --new-group
 
+\b
 While the broker runs:
   mqadmin cloneGroupOffset -n NAMESRV -s GROUP -d OTHER -t TOPIC""",
 )

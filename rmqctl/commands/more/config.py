@@ -19,6 +19,7 @@ Examples:
   rmqctl --profile prod config show
   rmqctl config --json
 
+\b
 ~/.config/rmqctl/config.toml, else $RMQCTL_CONFIG:
   profile = "prod"
   [defaults]
@@ -28,6 +29,7 @@ Examples:
   namesrv = "10.0.0.1:9876"
   [profiles.prod.check]
   full = true
+
 The command line and variables come first.
 Exit code 0: printed. 1: nothing is set. 2: the file cannot be used."""
 )

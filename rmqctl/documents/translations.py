@@ -1,0 +1,375 @@
+"""What there is to translate, and whether it is: `python -m rmqctl.documents.translations` writes the PO files of
+rmqctl/locale, keeping what is translated; `--check` names what is missing, stale, fuzzy or does not fit its original.
+
+Help, findings and labels are whole: all that click, findings.toml and the schemas hold. Of messages those of the
+modules and calls named here have to be translated; an entry for any other text of the sources may be added by hand.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+import click
+
+from rmqctl.language.catalogue import FILES, LOCALES, PLACEHOLDER, Entry, entries, path_of
+from rmqctl.language.help import cells, option_text, paragraphs
+from rmqctl.main import GROUPS, VERBS, cli, every_action
+from rmqctl.output.outcome import MEANINGS
+from rmqctl.output.table import title_of
+from rmqctl.store.check.catalogue import catalogue
+from rmqctl.store.files.outputs import new_file
+
+ROOT = Path(__file__).resolve().parents[2]
+_TOPS = ("formats", "store", "network", "pipeline", "rmqctl")
+# all texts of these
+_WHOLE = (
+    "formats/errors.py",
+    "rmqctl/confirm.py",
+    "rmqctl/diagnosis.py",
+    "rmqctl/output/outcome.py",
+    "rmqctl/reports/check_report.py",
+)
+# of these modules what is given to the calls of _CALLS
+_SPOKEN: tuple[str, ...] = ()
+_CALLS = re.compile(r"[A-Za-z_]*Error|Opening|said|talk|talk_paragraph|heading|note|note_done|progress|agrees|fail")
+_GIVEN = ("hint", "message")
+
+# what click says by itself
+_HELP = """Usage
+Options
+Commands
+Arguments
+Examples
+Example
+States
+Problems
+default
+required
+env
+Show this message and exit.
+Print the version and exit.""".splitlines()
+_CLICK = """Missing option {option}.
+Missing argument {argument}.
+No such option: {option}
+No such option: {option} Did you mean {other}?
+No such option: {option} (Possible options: {others})
+No such option {option}.
+No such option {option}. Did you mean {other}?
+No such option {option}. (Possible options: {others})
+Option {option} requires an argument.
+Option {option} does not take a value.
+Invalid value for {option}: {problem!t}
+Invalid value: {problem!t}
+Missing parameter: {parameter}
+{value} is not a valid integer.
+{value} is not a valid integer range.
+{value} is not a valid float.
+{value} is not in the range {range}.
+{value} is not one of {choices}.
+{value} is not a valid boolean.
+Got unexpected extra argument ({arguments})
+Got unexpected extra arguments ({arguments})
+Try '{command} --help'.
+{kind} {path} does not exist.
+File {path} does not exist.
+Directory {path} does not exist.
+Path {path} does not exist.
+File {path} is a directory.
+Directory {path} is a file.
+{path} is not readable.""".splitlines()
+_WORDS = re.compile(r"[A-Za-z]{2,}")
+_FLAGS = re.compile(
+    rf"(?<![\w-])--?[a-z][\w-]*|RMQ-[A-Z]+-\d+|(?<![.\w])rmqctl (?:{'|'.join(VERBS)})\b|\bmqadmin [a-z]+[A-Z]\w+|\$[A-Z_]{{4,}}"
+)
+_CODE = re.compile(r"`([^`]*)`")
+
+
+# Texts, by the file of the catalogue that they belong to.
+
+
+def help_texts() -> dict[str, None]:
+    """Return all that --help prints."""
+    found = dict.fromkeys([*_HELP, *GROUPS.values(), *(verb.short_help for verb in VERBS.values())])
+    found |= _help_of(cli)
+    for command in every_action(cli).values():
+        found |= _help_of(command)
+    return found
+
+
+def _help_of(command: click.Command) -> dict[str, None]:
+    found: dict[str, None] = {}
+    for text in (command.help, command.epilog):
+        for as_it_is, part in paragraphs(text or ""):
+            lines = part.strip("\n").splitlines() if as_it_is else []
+            found |= dict.fromkeys(cell for line in lines for _, cell, is_text in cells(line) if is_text)
+            if not as_it_is:
+                found[part] = None
+    context = click.Context(command, info_name=command.name)
+    for option in command.get_params(context):
+        record = option.get_help_record(context)
+        if record is not None and option_text(record[1]):
+            found[option_text(record[1])] = None
+            named = re.search(r"\[default: ([^\];]* [^\];]*)", record[1])
+            found |= {} if named is None else {named[1]: None}
+    return {text.removesuffix(":") if text.removesuffix(":") in _HELP else text: None for text in found}
+
+
+def finding_texts() -> dict[str, None]:
+    """Return all that findings.toml says in words."""
+    kinds = catalogue().values()
+    return {text: None for kind in kinds for text in (kind.title, kind.meaning, kind.causes, kind.action)}
+
+
+def label_texts() -> dict[str, None]:
+    """Return the names of columns and of lines of summaries, as the schemas of --json have them."""
+    names: set[str] = set()
+    for path in sorted((ROOT / "docs/schemas").glob("*.json")):
+        _take_names(json.loads(path.read_text(encoding="utf-8")), names)
+    words = ["yes", "no", "error", "warning", "notice"]
+    return dict.fromkeys([*words, *sorted({form for name in names for form in (name.replace("_", " "), title_of(name))})])
+
+
+def _take_names(schema: object, names: set[str]) -> None:
+    if isinstance(schema, dict):
+        names |= set(schema.get("properties", ()))
+        for inner in schema.values():
+            _take_names(inner, names)
+    elif isinstance(schema, list):
+        for inner in schema:
+            _take_names(inner, names)
+
+
+def message_texts() -> dict[str, None]:
+    """Return the messages that have to be translated, and the number words in them."""
+    found = dict.fromkeys([*_CLICK, *MEANINGS.values()])
+    for name, tree in _trees().items():
+        if name in _WHOLE:
+            found |= dict.fromkeys(_all_texts(tree))
+        elif name.startswith(_SPOKEN) and _SPOKEN:
+            found |= dict.fromkeys(_spoken_texts(tree))
+    return {text: None for text in found if _is_said(text)}
+
+
+@cache
+def _trees() -> dict[str, ast.Module]:
+    paths = [path for top in _TOPS for path in sorted((ROOT / top).rglob("*.py"))]
+    left_out = ROOT / "rmqctl/language", ROOT / "rmqctl/documents"
+    return {
+        path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+        for path in paths
+        if not path.is_relative_to(left_out[0]) and not path.is_relative_to(left_out[1])
+    }
+
+
+def _is_said(text: str) -> bool:
+    bare = PLACEHOLDER.sub("", text)
+    return " " in text.strip() and len(_WORDS.findall(bare)) > 1
+
+
+@cache
+def all_texts() -> frozenset[str]:
+    """Return every text of the sources as a msgid."""
+    return frozenset(text for tree in _trees().values() for text in _all_texts(tree))
+
+
+def nouns() -> dict[str, str]:
+    """Return what is counted anywhere: `{n} message`, and its plural."""
+    found: dict[str, str] = {}
+    for tree in _trees().values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and _name(node.func) == "counted" and len(node.args) > 1:
+                for one in _words_of(node.args[1]):
+                    several = next(_words_of(node.args[2])) if len(node.args) > 2 else f"{one}s"
+                    found[f"{{n}} {one}"] = f"{{n}} {several}"
+    return found
+
+
+def _words_of(node: ast.expr) -> Iterator[str]:
+    return (one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str))
+
+
+# Messages as msgids: each value of an f-string becomes a placeholder.
+
+
+def _all_texts(tree: ast.AST) -> Iterator[str]:
+    skipped: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            skipped.add(id(node.value))  # a docstring
+        if isinstance(node, ast.JoinedStr):
+            skipped |= {id(one) for one in node.values if isinstance(one, ast.Constant)}
+        if id(node) not in skipped and isinstance(node, ast.JoinedStr | ast.Constant):
+            yield from _templates(node)
+
+
+def _spoken_texts(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _CALLS.fullmatch(_name(node.func)):
+            given = [*node.args, *(one.value for one in node.keywords if one.arg in _GIVEN)]
+            for one in given:
+                yield from _templates(one)
+
+
+def _templates(node: ast.expr) -> Iterator[str]:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield _escaped(node.value).strip(" ")
+    elif isinstance(node, ast.JoinedStr):
+        yield _template(node).strip(" ")
+    elif isinstance(node, ast.IfExp):
+        yield from _templates(node.body)
+        yield from _templates(node.orelse)
+
+
+def _template(node: ast.JoinedStr) -> str:
+    seen: dict[str, int] = {}
+    text = ""
+    for part in node.values:
+        if isinstance(part, ast.Constant):
+            text += _escaped(str(part.value))
+        elif isinstance(part, ast.FormattedValue):
+            name = _placeholder(part.value)
+            seen[name] = seen.get(name, 0) + 1
+            text += f"{{{name}{'' if seen[name] == 1 or name.startswith('N ') else seen[name]}}}"
+    return text
+
+
+def _escaped(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def _placeholder(node: ast.expr) -> str:
+    if isinstance(node, ast.Call) and _name(node.func) == "counted" and len(node.args) > 1:
+        noun = node.args[1]
+        if isinstance(noun, ast.Constant):
+            return f"N {noun.value}"
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+        return _plain(node.slice.value)
+    if isinstance(node, ast.Call):
+        return _plain(_name(node.func))
+    return _plain(_name(node))
+
+
+def _plain(name: str) -> str:
+    name = re.sub(r"[^a-z0-9_]", "_", name.lower()).strip("_")
+    return name if name and name[0].isalpha() else "value"
+
+
+def _name(node: ast.expr) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    return node.attr if isinstance(node, ast.Attribute) else ""
+
+
+# The files.
+
+_EXTRACTED = {"help": help_texts, "findings": finding_texts, "labels": label_texts, "messages": message_texts}
+_HEADER = """\
+# {about}
+# `make messages` adds new texts and drops those that are gone; translations are written by hand.
+msgid ""
+msgstr ""
+"Language: {language}\\n"
+"MIME-Version: 1.0\\n"
+"Content-Type: text/plain; charset=UTF-8\\n"
+"Content-Transfer-Encoding: 8bit\\n"
+"Plural-Forms: nplurals=1; plural=0;\\n"
+"""
+_ABOUT = {
+    "help": "What --help prints.",
+    "findings": "What store/check/findings.toml says of findings.",
+    "labels": "Columns of tables and lines of summaries.",
+    "messages": "Messages, verdicts and errors; {name} stands for a value, {name!t} for one that is translated too.",
+}
+
+
+def merged(language: str, name: str) -> list[Entry]:
+    """Return the entries that a file should have: those of the sources, with the translations that it has."""
+    path = path_of(language, name)
+    old = {one.msgid: one for one in entries(path.read_text(encoding="utf-8"))} if path.exists() else {}
+    wanted = dict.fromkeys(_EXTRACTED[name]())
+    if name == "messages":
+        plurals = nouns()
+        by_hand = (one for one in old if one in all_texts() and old[one].msgstr)
+        wanted |= dict.fromkeys(by_hand)
+        used = {f"{{n}} {found[1][2:]}" for text in wanted for found in PLACEHOLDER.finditer(text) if found[1][:2] == "N "}
+        used |= {text for text in old if text in plurals and old[text].msgstr}
+        counted = [_kept(old, noun, plurals[noun]) for noun in sorted(used) if noun in plurals]
+        return [*counted, *(_kept(old, text) for text in wanted)]
+    return [_kept(old, text) for text in wanted]
+
+
+def _kept(old: dict[str, Entry], text: str, plural: str = "") -> Entry:
+    before = old.get(text)
+    return Entry(text, "", plural) if before is None else before._replace(plural=plural)
+
+
+def written(language: str, name: str, found: Iterable[Entry]) -> str:
+    """Return the text of a PO file."""
+    blocks = [_HEADER.format(about=_ABOUT[name], language=language)]
+    for one in found:
+        lines = [*one.comments, f"msgid {_quoted(one.msgid)}"]
+        lines += [f"msgid_plural {_quoted(one.plural)}", f"msgstr[0] {_quoted(one.msgstr)}"] if one.plural else []
+        lines += [] if one.plural else [f"msgstr {_quoted(one.msgstr)}"]
+        blocks.append("\n".join([*lines, ""]))
+    return "\n".join(blocks)
+
+
+def _quoted(text: str) -> str:
+    for plain, escape in (("\\", r"\\"), ('"', r"\""), ("\n", r"\n"), ("\t", r"\t"), ("\b", r"\b"), ("\r", r"\r")):
+        text = text.replace(plain, escape)
+    return f'"{text}"'
+
+
+def problems(language: str, name: str) -> list[str]:
+    """Return what is wrong with a file: a line for each entry that is missing, stale, fuzzy or does not fit."""
+    there = [one for one in entries(path_of(language, name).read_text(encoding="utf-8")) if one.msgid]
+    wanted = {one.msgid for one in merged(language, name)}
+    found = [f"{name}: new: {text}" for text in sorted(wanted - {one.msgid for one in there})]
+    for one in there:
+        said = {
+            "stale": one.msgid not in wanted,
+            "fuzzy": one.is_fuzzy,
+            "untranslated": not one.msgstr,
+            "other values": bool(one.msgstr) and _values(one.msgid) != _values(one.msgstr),
+            "lacks code": bool(one.msgstr) and bool(missing_code(one.msgid, one.msgstr)),
+        }
+        found += [f"{name}: {why}: {one.msgid}" for why, holds in said.items() if holds]
+    return found
+
+
+def _values(text: str) -> set[str]:
+    return {found[1] for found in PLACEHOLDER.finditer(text)}
+
+
+def missing_code(text: str, translation: str) -> list[str]:
+    """Return the flags, codes, commands and names in backquotes of a text that its translation lacks."""
+    code = {*_FLAGS.findall(text), *_CODE.findall(text)}
+    return sorted(one for one in code if one not in translation)
+
+
+def languages() -> list[str]:
+    """Return the languages that there are."""
+    return sorted(path.name for path in LOCALES.iterdir() if path.is_dir())
+
+
+def main(arguments: list[str]) -> int:
+    """Write the files, or with `--check` return 1 and say what is wrong with them."""
+    if "--check" in arguments:
+        found = [one for language in languages() for name in FILES for one in problems(language, name)]
+        print(*found, sep="\n" if found else "", end="\n" if found else "")
+        return 1 if found else 0
+    for language in languages():
+        for name in FILES:
+            with new_file(path_of(language, name), overwrite=True) as file:
+                file.write(written(language, name, merged(language, name)).encode("utf-8"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,130 @@
+"""A catalogue of translations: gettext's PO files, read as they are, and sentences found by their pattern.
+
+A msgid is a text of the sources. Of an f-string each value is a placeholder, `{name}`; `{N message}` is a number of
+them, "1 message" or "12 messages", which an entry of its own translates (`{n} message`, with a plural). In a msgstr
+`{name!t}` has the value translated as well, where it is one of our own phrases.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+LOCALES = Path(__file__).parents[1] / "locale"
+FILES = ("help", "findings", "labels", "messages")
+PLACEHOLDER = re.compile(r"\{(N [^{}]+|[a-z_][a-z_0-9]*)(!t)?\}")
+_LINE = re.compile(r'^(?:(msgid|msgid_plural|msgstr|msgstr\[0\]) )?"(.*)"$')
+_ESCAPE = re.compile(r"\\(.)")
+_ESCAPED = {"n": "\n", "t": "\t", "b": "\b", "r": "\r"}
+
+
+class Entry(NamedTuple):
+    """An entry of a PO file; `comments` are its lines that begin with #."""
+
+    msgid: str
+    msgstr: str
+    plural: str = ""
+    comments: tuple[str, ...] = ()
+
+    @property
+    def is_fuzzy(self) -> bool:
+        """Return whether a person has to look at it before it counts."""
+        return any(line.startswith("#,") and "fuzzy" in line for line in self.comments)
+
+
+def entries(text: str) -> Iterator[Entry]:
+    """Return the entries of a PO file, its header first. ValueError for a line that is none."""
+    for block in text.split("\n\n"):
+        fields: dict[str, list[str]] = {}
+        comments = []
+        field: list[str] = []
+        for line in filter(None, block.split("\n")):
+            if line.startswith("#"):
+                comments.append(line)
+                continue
+            found = _LINE.match(line)
+            if found is None:
+                raise ValueError(f"no line of a PO file: {line}")
+            if found[1]:
+                field = fields.setdefault(found[1], [])
+            field.append(found[2])
+        if fields:
+            read = {name: _unescaped("".join(parts)) for name, parts in fields.items()}
+            said = read.get("msgstr", read.get("msgstr[0]", ""))
+            yield Entry(read.get("msgid", ""), said, read.get("msgid_plural", ""), tuple(comments))
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda found: _ESCAPED.get(found[1], found[1]), text) if "\\" in text else text
+
+
+def path_of(language: str, name: str) -> Path:
+    """Return the place of a PO file."""
+    return LOCALES / language / "LC_MESSAGES" / f"{name}.po"
+
+
+def load(language: str, name: str) -> list[Entry]:
+    """Return the entries that count of one of FILES."""
+    found = entries(path_of(language, name).read_text(encoding="utf-8"))
+    return [one for one in found if one.msgid and one.msgstr and not one.is_fuzzy]
+
+
+class Pattern:
+    """A msgid with placeholders, and what it says of a text that it fits."""
+
+    def __init__(self, entry: Entry) -> None:
+        self._entry = entry
+        self._literals = [part for part in PLACEHOLDER.split(entry.msgid)[::3] if part]
+        self.weight = sum(len(part.strip()) for part in self._literals)
+        """How much of it is text of our own."""
+
+    def fits(self, text: str) -> bool:
+        """Return whether a text may be of this pattern, by what is quick to see."""
+        return all(part in text for part in self._literals)
+
+    def values(self, text: str) -> dict[str, str] | None:
+        """Return the values of its placeholders in a text, None if the text is not of this pattern."""
+        found = self._expression.fullmatch(text) if self.fits(text) else None
+        return None if found is None else dict(zip(self._names, found.groups(), strict=True))
+
+    @property
+    def said(self) -> str:
+        """The translation, with placeholders."""
+        return self._entry.msgstr
+
+    @functools.cached_property
+    def _names(self) -> list[str]:
+        return [found[1] for found in PLACEHOLDER.finditer(self._entry.msgid)]
+
+    @functools.cached_property
+    def _expression(self) -> re.Pattern[str]:
+        parts = []
+        position = 0
+        for found in PLACEHOLDER.finditer(self._entry.msgid):
+            parts.append(re.escape(self._entry.msgid[position : found.start()]))
+            # a number of things is told apart from other texts by its number
+            parts.append(r"(-?\d+ [^\d]+?)" if found[1].startswith("N ") else "(.*?)")
+            position = found.end()
+        parts.append(re.escape(self._entry.msgid[position:]))
+        return re.compile("".join(parts), re.DOTALL)
+
+
+class Catalogue:
+    """What one PO file says: texts as they are, and patterns, the most telling first."""
+
+    def __init__(self, found: list[Entry]) -> None:
+        self.texts = {one.msgid: one.msgstr for one in found if not one.plural and not PLACEHOLDER.search(one.msgid)}
+        self.nouns = {
+            noun.removeprefix("{n} "): one.msgstr for one in found if one.plural for noun in (one.msgid, one.plural)
+        }
+        patterns = (Pattern(one) for one in found if not one.plural and PLACEHOLDER.search(one.msgid))
+        self.patterns = sorted(patterns, key=lambda one: -one.weight)
+
+    def counted(self, text: str) -> str | None:
+        """Return a number of things, such as "3 messages", in the other language."""
+        number, _, noun = text.partition(" ")
+        said = self.nouns.get(noun)
+        return None if said is None or not number.lstrip("-").isdigit() else said.replace("{n}", number)

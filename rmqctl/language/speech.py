@@ -1,0 +1,105 @@
+"""Lines in another language: found in its catalogues where they are printed. What is not there stays English."""
+
+from __future__ import annotations
+
+import re
+
+from rmqctl.language.catalogue import PLACEHOLDER, Catalogue, Pattern, load
+from rmqctl.language.wrapping import wrap
+
+# the place that an error begins with: a path, an offset, or both
+_PLACE = re.compile(r"(?P<file>[^\s:]*[/.][^\s:]*|[a-z]+://\S+?)?(?: ?at offset (?P<offset>\d+))?: (?P<rest>.+)", re.DOTALL)
+_SENTENCE = re.compile(r"(?<=[.!]) (?=[A-Z`\d])")
+_AND = re.compile(r"(; |, and |, | and | or )")
+_JOINTS = {"; ": "；", ", and ": "和", ", ": "、", " and ": "和", " or ": "或"}
+_SPAN = re.compile(r"\d+ (?:day|hour|minute|second)s?(?: \d+ (?:hour|minute|second)s?)?")
+_SPAN_PARTS = (("day", "天"), ("hour", "小时"), ("minute", "分"), ("second", "秒"))
+
+
+class Translated:
+    """What is printed, in the language of a folder of catalogues (rmqctl.output.table.Speech)."""
+
+    def __init__(self, language: str) -> None:
+        self._language = language
+        self._loaded: dict[str, Catalogue] = {}
+
+    def catalogue(self, name: str) -> Catalogue:
+        """Return one of FILES, read when it is needed."""
+        if name not in self._loaded:
+            self._loaded[name] = Catalogue(load(self._language, name))
+        return self._loaded[name]
+
+    def line(self, text: str) -> str:
+        """A line of our own, whole or by its parts; English where a part is not known."""
+        bare = text.lstrip(" ")
+        found = self._known(bare) or self._placed(bare) or self._parts(bare)
+        return text if found is None else text[: len(text) - len(bare)] + found
+
+    def title(self, text: str) -> str:
+        """The name of a column or of a line of a summary."""
+        return self.catalogue("labels").texts.get(text, text)
+
+    def finding(self, text: str) -> str:
+        """A text of the catalogue of findings."""
+        return self.catalogue("findings").texts.get(text, text)
+
+    def wrapped(self, text: str, width: int, indent: str) -> list[str]:
+        """The lines of a paragraph."""
+        return wrap(text, width, indent)
+
+    def _known(self, text: str) -> str | None:
+        catalogue = self.catalogue("messages")
+        if (found := catalogue.texts.get(text)) is not None:
+            return found
+        for pattern in catalogue.patterns:
+            values = pattern.values(text)
+            if values is not None and (said := self._filled(pattern, values)) is not None:
+                return said
+        return catalogue.counted(text)
+
+    def _filled(self, pattern: Pattern, values: dict[str, str]) -> str | None:
+        """The translation with its values; None where a number is not one of what the pattern counts."""
+        known = {}
+        for name, value in values.items():
+            if name.startswith("N "):
+                number = self.catalogue("messages").counted(value)
+                if number is None:
+                    return None
+                known[name] = number
+        said = PLACEHOLDER.sub(
+            lambda found: known.get(found[1]) or (self._phrase(values[found[1]]) if found[2] else values[found[1]]),
+            pattern.said,
+        )
+        return said.replace("{{", "{").replace("}}", "}")
+
+    def _phrase(self, text: str) -> str:
+        """A value that is text of our own, or several of them in a row."""
+        if (found := self._known(text) or self._placed(text) or self._parts(text)) is not None:
+            return found
+        if _SPAN.fullmatch(text):
+            for one, said in _SPAN_PARTS:
+                text = re.sub(rf" {one}s?", f" {said}", text)
+            return text
+        parts = _AND.split(text)
+        if len(parts) == 1:
+            return self.title(text)
+        return "".join(_JOINTS.get(part) or self._phrase(part) for part in parts)
+
+    def _placed(self, text: str) -> str | None:
+        found = _PLACE.fullmatch(text)
+        if found is None or not (found["file"] or found["offset"]):
+            return None
+        said = self._known(found["rest"]) or self._parts(found["rest"])
+        if said is None:
+            return None
+        offset = f"偏移量 {found['offset']} 处" if found["offset"] else ""
+        return f"{' '.join(filter(None, (found['file'], offset)))}：{said}"
+
+    def _parts(self, text: str) -> str | None:
+        """Several sentences, or several remarks, each of them known; None otherwise."""
+        for parts, joint in ((_SENTENCE.split(text), ""), (text.split("; "), "；")):
+            if len(parts) > 1:
+                said = [self._known(part) for part in parts]
+                if all(said):
+                    return joint.join(filter(None, said))
+        return None
