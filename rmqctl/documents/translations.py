@@ -32,12 +32,20 @@ _WHOLE = (
     "formats/errors.py",
     "rmqctl/confirm.py",
     "rmqctl/diagnosis.py",
+    "rmqctl/finding.py",
     "rmqctl/output/outcome.py",
-    "rmqctl/reports/check_report.py",
+    "rmqctl/reports/",
+    "store/answers/",
+    "store/clean/",
+    "store/check/",
+    "store/predict/prediction.py",
 )
 # of these modules what is given to the calls of _CALLS
-_SPOKEN: tuple[str, ...] = ()
-_CALLS = re.compile(r"[A-Za-z_]*Error|Opening|said|talk|talk_paragraph|heading|note|note_done|progress|agrees|fail")
+_SPOKEN = ("formats/", "rmqctl/", "store/")
+_CALLS = re.compile(
+    r"[A-Za-z_]*Error|Opening|Finding|said|talk|talk_paragraph|print_paragraph|heading|note|note_done|"
+    r"progress|agrees|fail"
+)
 _GIVEN = ("hint", "message")
 
 # what click says by itself
@@ -83,9 +91,40 @@ Path {path} does not exist.
 File {path} is a directory.
 Directory {path} is a file.
 {path} is not readable.""".splitlines()
+# put together of parts, which no literal of the sources shows
+_COMPOSED = """loses {N message}
+leaves {N message} out of every queue
+loses {N index entry}
+never delivers {N delayed message}
+{N error}, {N warning}, {N notice}; checked {N message} in {N commitlog file}{rest!t}
+{N error}, {N warning}, {N notice}; checked {N message} in {N commitlog file} (share {subset}){rest!t}
+{N error}, {N warning}, {N notice}; checked {N commitlog file}, not every message{rest!t}
+A broker {broker}
+expected {expected}
+found {found}
+next: {command}
+at {offset}
+in {file}
+({costs})
+Did you mean '{name}'?
+its offset is {offset}, and the group consumes by POP in order: it was handed out, {why}
+its offset {offset} is past it, by {by}
+its offset {offset} is not past it, {ahead}
+by {N message}
+messages
+settings
+before
+after
+lost""".splitlines()
+_COUNTED = {"error": "errors", "warning": "warnings", "notice": "notices", "delayed message": "delayed messages"}
+_COUNTED |= {"index entry": "index entries", "good message": "good messages"}
+# texts for no person
+_NOT_SAID = re.compile(r"failed to map segment|\w?annot allocate memory|\w?o many open files|start new thread|.*\\b.*")
+_NUMBER = re.compile(r"\{N [^{}]+\}")
 _WORDS = re.compile(r"[A-Za-z]{2,}")
 _FLAGS = re.compile(
-    rf"(?<![\w-])--?[a-z][\w-]*|RMQ-[A-Z]+-\d+|(?<![.\w])rmqctl (?:{'|'.join(VERBS)})\b|\bmqadmin [a-z]+[A-Z]\w+|\$[A-Z_]{{4,}}"
+    rf"(?<![\w-])--?[a-z][\w-]*|RMQ-[A-Z]+-\d+|(?<![.\w])rmqctl (?:{'|'.join(VERBS)})\b|"
+    r"\bmqadmin [a-z]+[A-Z]\w+|\$[A-Z_]{4,}"
 )
 _CODE = re.compile(r"`([^`]*)`")
 
@@ -131,8 +170,22 @@ def label_texts() -> dict[str, None]:
     names: set[str] = set()
     for path in sorted((ROOT / "docs/schemas").glob("*.json")):
         _take_names(json.loads(path.read_text(encoding="utf-8")), names)
+    for tree in _trees().values():
+        _take_columns(tree, names)
     words = ["yes", "no", "error", "warning", "notice"]
-    return dict.fromkeys([*words, *sorted({form for name in names for form in (name.replace("_", " "), title_of(name))})])
+    forms = {form for name in names for form in (name.replace("_", " "), title_of(name))}
+    return dict.fromkeys([*words, *sorted(forms)])
+
+
+def _take_columns(tree: ast.Module, names: set[str]) -> None:
+    """Names of columns, and keys of what is printed as a summary."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
+            if any(_name(one).endswith("COLUMNS") for one in node.targets):
+                names |= set(_words_of(node.value))
+        elif isinstance(node, ast.Call) and _name(node.func) == "record":
+            names |= {key.value for one in ast.walk(node) if isinstance(one, ast.Dict) for key in one.keys
+                      if isinstance(key, ast.Constant) and isinstance(key.value, str)}  # fmt: skip
 
 
 def _take_names(schema: object, names: set[str]) -> None:
@@ -147,29 +200,33 @@ def _take_names(schema: object, names: set[str]) -> None:
 
 def message_texts() -> dict[str, None]:
     """Return the messages that have to be translated, and the number words in them."""
-    found = dict.fromkeys([*_CLICK, *MEANINGS.values()])
+    found = dict.fromkeys(MEANINGS.values())
     for name, tree in _trees().items():
-        if name in _WHOLE:
+        if name.startswith(_WHOLE):
             found |= dict.fromkeys(_all_texts(tree))
-        elif name.startswith(_SPOKEN) and _SPOKEN:
+        elif name.startswith(_SPOKEN):
             found |= dict.fromkeys(_spoken_texts(tree))
-    return {text: None for text in found if _is_said(text)}
+    return dict.fromkeys([*_CLICK, *_COMPOSED, *filter(_is_said, found)])
 
 
 @cache
 def _trees() -> dict[str, ast.Module]:
     paths = [path for top in _TOPS for path in sorted((ROOT / top).rglob("*.py"))]
-    left_out = ROOT / "rmqctl/language", ROOT / "rmqctl/documents"
+    # help of Prometheus is for machines
+    left_out = ROOT / "rmqctl/language", ROOT / "rmqctl/documents", ROOT / "rmqctl/reports/metrics.py"
     return {
         path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
         for path in paths
-        if not path.is_relative_to(left_out[0]) and not path.is_relative_to(left_out[1])
+        if not any(path.is_relative_to(one) for one in left_out)
     }
 
 
 def _is_said(text: str) -> bool:
     bare = PLACEHOLDER.sub("", text)
-    return " " in text.strip() and len(_WORDS.findall(bare)) > 1
+    words = len(_WORDS.findall(bare)) + bool(PLACEHOLDER.search(text) and " " in bare.strip(" ,;:.()") + text[:1])
+    words += len(_NUMBER.findall(text))
+    is_text = " " in text.strip() and words > 1 and not _NOT_SAID.fullmatch(text)
+    return is_text and not re.fullmatch(r"[a-z_]+( [a-z_]+){7,}", text)
 
 
 @cache
@@ -180,7 +237,7 @@ def all_texts() -> frozenset[str]:
 
 def nouns() -> dict[str, str]:
     """Return what is counted anywhere: `{n} message`, and its plural."""
-    found: dict[str, str] = {}
+    found = {f"{{n}} {one}": f"{{n}} {several}" for one, several in _COUNTED.items()}
     for tree in _trees().values():
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and _name(node.func) == "counted" and len(node.args) > 1:
@@ -295,9 +352,11 @@ def merged(language: str, name: str) -> list[Entry]:
     wanted = dict.fromkeys(_EXTRACTED[name]())
     if name == "messages":
         plurals = nouns()
-        by_hand = (one for one in old if one in all_texts() and old[one].msgstr)
-        wanted |= dict.fromkeys(by_hand)
-        used = {f"{{n}} {found[1][2:]}" for text in wanted for found in PLACEHOLDER.finditer(text) if found[1][:2] == "N "}
+        wanted |= dict.fromkeys(one for one in old if one and one in all_texts() and old[one].msgstr)
+        wanted = {re.sub(r"!t\}", "}", text): None for text in wanted}
+        names = {found[1] for text in wanted for found in PLACEHOLDER.finditer(text)}
+        used = {f"{{n}} {name[2:]}" for name in names if name.startswith("N ")}
+        used |= {f"{{n}} {one}" for one in _COUNTED}
         used |= {text for text in old if text in plurals and old[text].msgstr}
         counted = [_kept(old, noun, plurals[noun]) for noun in sorted(used) if noun in plurals]
         return [*counted, *(_kept(old, text) for text in wanted)]

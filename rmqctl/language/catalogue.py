@@ -75,8 +75,9 @@ def load(language: str, name: str) -> list[Entry]:
 class Pattern:
     """A msgid with placeholders, and what it says of a text that it fits."""
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: Entry, catalogue: Catalogue) -> None:
         self._entry = entry
+        self._catalogue = catalogue
         self._literals = [part for part in PLACEHOLDER.split(entry.msgid)[::3] if part]
         self.weight = sum(len(part.strip()) for part in self._literals)
         """How much of it is text of our own."""
@@ -105,11 +106,29 @@ class Pattern:
         position = 0
         for found in PLACEHOLDER.finditer(self._entry.msgid):
             parts.append(re.escape(self._entry.msgid[position : found.start()]))
-            # a number of things is told apart from other texts by its number
-            parts.append(r"(-?\d+ [^\d]+?)" if found[1].startswith("N ") else "(.*?)")
+            parts.append(f"({self._form(found[1])})")
             position = found.end()
         parts.append(re.escape(self._entry.msgid[position:]))
         return re.compile("".join(parts), re.DOTALL)
+
+    def _form(self, name: str) -> str:
+        """What a value of this name looks like, as far as its name says."""
+        if name.startswith("N "):
+            one = name[2:]
+            return rf"-?\d+ (?:{re.escape(one)}|{re.escape(self._catalogue.plurals.get(one, one))})"
+        if name.startswith("counted"):
+            return rf"-?\d+ (?:{'|'.join(map(re.escape, self._catalogue.counted_words))})"
+        return next((form for names, form in _FORMS if names.fullmatch(name)), ".*?")
+
+
+_FORMS = (
+    (re.compile(r"\w*(?:_id|offset|number|len)\d?"), r"-?\d+"),
+    (re.compile(r"human_size\d?"), r"-?[\d.]+ (?:B|[KMGT]iB)"),
+    (re.compile(r"lasting\d?"), r"\d+ \w+(?: \d+ \w+)?"),
+    (re.compile(r"(?:format_time|file)\d?"), r"\S+"),
+)
+"""Placeholders whose values have a form, by their names."""
+_MEASURES = ("个", "条", "处", "份", "行", "次")
 
 
 class Catalogue:
@@ -120,11 +139,19 @@ class Catalogue:
         self.nouns = {
             noun.removeprefix("{n} "): one.msgstr for one in found if one.plural for noun in (one.msgid, one.plural)
         }
-        patterns = (Pattern(one) for one in found if not one.plural and PLACEHOLDER.search(one.msgid))
+        self.plurals = {one.msgid.removeprefix("{n} "): one.plural.removeprefix("{n} ") for one in found if one.plural}
+        things = [text for text, said in self.texts.items() if said.startswith(_MEASURES)]
+        self.counted_words = sorted([*self.nouns, *things], key=len, reverse=True)
+        """What numbers of are told, the longest first."""
+        patterns = (Pattern(one, self) for one in found if not one.plural and PLACEHOLDER.search(one.msgid))
         self.patterns = sorted(patterns, key=lambda one: -one.weight)
 
     def counted(self, text: str) -> str | None:
         """Return a number of things, such as "3 messages", in the other language."""
         number, _, noun = text.partition(" ")
+        if not number.lstrip("-").isdigit():
+            return None
         said = self.nouns.get(noun)
-        return None if said is None or not number.lstrip("-").isdigit() else said.replace("{n}", number)
+        if said is None and noun in self.texts:
+            said = f"{{n}} {self.texts[noun]}"
+        return None if said is None else said.replace("{n}", number)

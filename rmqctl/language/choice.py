@@ -1,4 +1,4 @@
-"""Which language a process speaks: $RMQCTL_LANG, else that of the locale. Loaded only where one of them says Chinese."""
+"""Which language a process speaks: $RMQCTL_LANG, else that of the locale. Loaded only where one says Chinese."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SAMPLE = "中文，“”"
 
 
 def wanted(environment: Mapping[str, str]) -> str | None:
-    """Return the language that is asked for, as the folder of its catalogues; None for English, which all others are."""
+    """Return the language that is asked for, as the folder of its catalogues; None for English and all others."""
     own = environment.get(VARIABLE)
     value = own if own else next(filter(None, (environment.get(name) for name in _LOCALE)), "")
     language = value.replace("-", "_").partition(".")[0].partition("@")[0].partition("_")[0]

@@ -14,7 +14,7 @@ from rmqctl.output.table import padded, speech, width_of
 
 _GAP = re.compile(r" {2,}")
 # what click adds to the help of an option, by itself or from the option: `[default: 10; x>=1]`, `[required]`
-_EXTRA = re.compile(r"(?P<text>.*?)(?P<extra>(?: *\[(?:default: |required|env: |-?[\d.]*<?=?x[<>])[^\]]*\])*)", re.DOTALL)
+_EXTRA = re.compile(r"(?P<text>.*?)(?P<extra>(?: *\[(?:default: |required|env: |-?[\d.]*<?=?x[<>])[^\]]*\])*)", re.S)
 # lines of an example, which are the same in every language
 _CODE = re.compile(r"(?:rmqctl|mqadmin|mv|\*/5) .*|eval .*|[\w.]+ = .*|\[[\w.]+\]")
 

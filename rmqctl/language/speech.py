@@ -8,10 +8,15 @@ from rmqctl.language.catalogue import PLACEHOLDER, Catalogue, Pattern, load
 from rmqctl.language.wrapping import wrap
 
 # the place that an error begins with: a path, an offset, or both
-_PLACE = re.compile(r"(?P<file>[^\s:]*[/.][^\s:]*|[a-z]+://\S+?)?(?: ?at offset (?P<offset>\d+))?: (?P<rest>.+)", re.DOTALL)
+_PLACE = re.compile(
+    r"(?P<file>[^\s:]*[/.][^\s:]*|[a-z]+://\S+?)?(?: ?at offset (?P<offset>\d+))?: (?P<rest>.+)", re.DOTALL
+)
 _SENTENCE = re.compile(r"(?<=[.!]) (?=[A-Z`\d])")
 _AND = re.compile(r"(; |, and |, | and | or )")
 _JOINTS = {"; ": "；", ", and ": "和", ", ": "、", " and ": "和", " or ": "或"}
+# columns of tables and lines of summaries that hold text of our own
+_OF_FINDINGS = frozenset(("severity", "title", "meaning", "causes", "action"))
+_OWN = frozenset("basis check detail error note problem reason sentence start state why writes".split())
 _SPAN = re.compile(r"\d+ (?:day|hour|minute|second)s?(?: \d+ (?:hour|minute|second)s?)?")
 _SPAN_PARTS = (("day", "天"), ("hour", "小时"), ("minute", "分"), ("second", "秒"))
 
@@ -32,7 +37,7 @@ class Translated:
     def line(self, text: str) -> str:
         """A line of our own, whole or by its parts; English where a part is not known."""
         bare = text.lstrip(" ")
-        found = self._known(bare) or self._placed(bare) or self._parts(bare)
+        found = self._placed(bare) or self._known(bare) or self._parts(bare)
         return text if found is None else text[: len(text) - len(bare)] + found
 
     def title(self, text: str) -> str:
@@ -43,9 +48,15 @@ class Translated:
         """A text of the catalogue of findings."""
         return self.catalogue("findings").texts.get(text, text)
 
-    def wrapped(self, text: str, width: int, indent: str) -> list[str]:
+    def value(self, text: str, name: str) -> str:
+        """A text in a table or a summary, if what is below this name is text of our own."""
+        if name in _OF_FINDINGS:
+            return self.title(text) if name == "severity" else self.finding(text)
+        return self.line(text) if name in _OWN else text
+
+    def wrapped(self, text: str, width: int, indent: str, first: str = "") -> list[str]:
         """The lines of a paragraph."""
-        return wrap(text, width, indent)
+        return wrap(text, width, indent, first)
 
     def _known(self, text: str) -> str | None:
         catalogue = self.catalogue("messages")
@@ -74,7 +85,10 @@ class Translated:
 
     def _phrase(self, text: str) -> str:
         """A value that is text of our own, or several of them in a row."""
-        if (found := self._known(text) or self._placed(text) or self._parts(text)) is not None:
+        bare = text.lstrip("; ,")
+        if bare != text:
+            return (_JOINTS.get(text[: len(text) - len(bare)]) or "") + self._phrase(bare)
+        if (found := self._placed(text) or self._known(text) or self._parts(text)) is not None:
             return found
         if _SPAN.fullmatch(text):
             for one, said in _SPAN_PARTS:
@@ -96,10 +110,19 @@ class Translated:
         return f"{' '.join(filter(None, (found['file'], offset)))}：{said}"
 
     def _parts(self, text: str) -> str | None:
-        """Several sentences, or several remarks, each of them known; None otherwise."""
-        for parts, joint in ((_SENTENCE.split(text), ""), (text.split("; "), "；")):
-            if len(parts) > 1:
-                said = [self._known(part) for part in parts]
-                if all(said):
-                    return joint.join(filter(None, said))
-        return None
+        """Several sentences, or several remarks, each of them known; None otherwise. Of a remark the first word may be
+        a name, as in "billing has not read it"."""
+        sentences = _SENTENCE.split(text)
+        if len(sentences) > 1:
+            told = [self._known(one) or self._parts(one) for one in sentences]
+            return "".join(filter(None, told)) if all(told) else None
+        remarks = text.removesuffix(".").split("; ")
+        if len(remarks) == 1 and not text.endswith("."):
+            return None
+        told = [self._known(one) or self._of_name(one) for one in remarks]
+        return "；".join(filter(None, told)) + "。" * text.endswith(".") if all(told) else None
+
+    def _of_name(self, remark: str) -> str | None:
+        name, _, rest = remark.partition(" ")
+        said = self._known(rest)
+        return None if said is None else f"{name} {said}"

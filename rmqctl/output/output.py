@@ -571,7 +571,7 @@ _NARROWEST = 40
 
 def print_paragraph(output: Output, line: str, indent: str = "", *, style: str | None = None) -> None:
     """Print to stdout, on a terminal in this style; lines after the first one begin with `indent`."""
-    for part in wrapped(line, indent, is_terminal=sys.stdout is not None and sys.stdout.isatty()):
+    for part in wrapped(said(line), indent, is_terminal=sys.stdout is not None and sys.stdout.isatty()):
         output.text(part, style=style)
 
 

@@ -24,8 +24,11 @@ class Speech(Protocol):
     def finding(self, text: str) -> str:
         """A text of the catalogue of findings."""
 
-    def wrapped(self, text: str, width: int, indent: str) -> list[str]:
-        """The lines of a paragraph."""
+    def value(self, text: str, name: str) -> str:
+        """A text in a table or a summary, below this name: one of our own, or one of a store, which stays."""
+
+    def wrapped(self, text: str, width: int, indent: str, first: str = "") -> list[str]:
+        """The lines of a paragraph; `first` comes before the first one, `indent` before the others."""
 
 
 _speech: Speech | None = None
@@ -54,7 +57,6 @@ def said_finding(text: str) -> str:
 def said_title(text: str) -> str:
     """The name of a column, or of a line of a summary, in the language that is spoken."""
     return text if _speech is None else _speech.title(text)
-
 
 
 # Law 7: text from a store, made visible before it meets a terminal.
@@ -247,7 +249,7 @@ def cell(value: Any, name: str = "", *, digits: bool = False) -> str:
     if value is None or value == "":
         return NOTHING
     if isinstance(value, str):  # first what is asked most often
-        return visible(value)
+        return visible(value if _speech is None else _speech.value(value, name))
     if isinstance(value, bool):
         return said_title("yes" if value else "no")
     if isinstance(value, int):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqctl.formats.errors import UnreadableError, counted
 from rmqctl.network.config_defaults import conf_defaults
 from rmqctl.output import outcome as exit_codes
-from rmqctl.output.table import human_size
+from rmqctl.output.table import human_size, said
 from rmqctl.output.times import format_time
 from rmqctl.store.config.releases import RELEASES
 
@@ -196,10 +196,10 @@ def print_forecast(found: Forecast, output: Output, root: Path) -> None:
         output.talk(f"note: {note}")
     percents = ", ".join("unknown" if one is None else f"{one} %" for one in found.usage.commitlog)
     if output.format == "table":
-        output.text(f"The commitlog's disk is used to {percents}:")
+        output.text(said(f"The commitlog's disk is used to {percents}:"))
         output.rows(_LEVELS, levels, droppable=_LEVELS_DROPPABLE)
         output.text("")
-        output.text("As things stand, a broker that runs removes:")
+        output.text(said("As things stand, a broker that runs removes:"))
     listed = [file for file in found.files if output.format == "csv" or _is_listed(file)]
     output.rows(_COLUMNS, [_row(root, file) for file in listed], droppable=_DROPPABLE)
     if len(found.files) > len(listed):
@@ -304,9 +304,9 @@ def print_version_change(
         output.rows(_VERSION_CHANGE_COLUMNS, rows)
         return
     if harmful:
-        output.text(f"RocketMQ {after} misses or refuses {counted(harmful, 'thing')} that this store holds.")
+        output.text(said(f"RocketMQ {after} misses or refuses {counted(harmful, 'thing')} that this store holds."))
     else:
-        output.text(f"RocketMQ {after} reads all that this store holds, as far as its files show.")
+        output.text(said(f"RocketMQ {after} reads all that this store holds, as far as its files show."))
     if rows:
         output.text("")
         output.rows(_VERSION_CHANGE_COLUMNS, rows)

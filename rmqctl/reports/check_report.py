@@ -35,7 +35,7 @@ def print_verdict(output: Output, verdict: Opening) -> None:
     """Print it where a table or listing is printed; JSON and CSV say it by their fields."""
     if output.format != "table":
         return
-    print_paragraph(output, said(verdict.sentence), style=verdict.style)
+    print_paragraph(output, verdict.sentence, style=verdict.style)
     if verdict.command is not None:
         output.text(said(f"next: {verdict.command}"))  # in one line, so that it can be copied
 
@@ -270,7 +270,7 @@ class CheckReport:
         if len(place) > _LONGEST_PLACE:
             place = place[:_LONGEST_PLACE] + "…"
         if finding.physical_offset is not None and finding.code not in _NOWHERE:
-            place += f" at {finding.physical_offset}"
+            place += " " + said(f"at {finding.physical_offset}")
         message = said(finding.message) + said(_costs(finding))
         self._text(_INDENT + (f"{place}: {message}" if place else message), _INDENT * 2)
 

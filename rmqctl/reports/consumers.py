@@ -13,7 +13,7 @@ from rmqctl.formats.errors import CorruptError, NotFoundError
 from rmqctl.messages.traces import EVENTS, record_fields
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.outcome import tell_answer
-from rmqctl.output.table import visible
+from rmqctl.output.table import said, speech, visible, width_of
 from rmqctl.output.times import now_ms
 from rmqctl.store.answers.config_offsets import is_own_group
 from rmqctl.store.answers.steps import Verdict
@@ -82,11 +82,11 @@ def whereabouts_json(one: Whereabouts) -> dict[str, Any]:
 
 def whereabouts_lines(one: Whereabouts, width: int) -> list[str]:
     """Return the sentence about a message and its evidence as sanitised lines of `width` columns."""
-    head = [one.sentence]
+    head = [said(one.sentence)]
     if one.msg_id is not None:
         known = {"id": one.msg_id, "unique key": one.unique_key, "keys": one.keys, "tags": one.tags}
         head += [f"{name}: {value}" for name, value in known.items() if value]
-    return [line for text in head for line in _wrapped(text, width, 2 * (text is not one.sentence))] + [
+    return [line for text in head for line in _wrapped(text, width, 2 * (text is not head[0]))] + [
         line for step in one.evidence if not _is_said(one, step) for line in _step_lines(step, width)
     ]
 
@@ -97,15 +97,17 @@ def _is_said(one: Whereabouts, step: Step) -> bool:
 
 
 def _step_lines(step: Step, width: int) -> list[str]:
-    return _wrapped(f"{step.stage:<{_INDENT - 2}}{step.detail}", width, 2, _INDENT)
+    return _wrapped(f"{step.stage:<{_INDENT - 2}}{said(step.detail)}", width, 2, _INDENT)
 
 
 def _wrapped(text: str, width: int, indent: int, hanging: int | None = None) -> list[str]:
     begin = " " * indent
     rest = begin if hanging is None else " " * hanging
     shown = visible(text)
-    if len(begin + shown) <= width:
+    if width_of(begin + shown) <= width:
         return [begin + shown]
+    if (other := speech()) is not None:
+        return other.wrapped(shown, width, rest, begin)
     return textwrap.wrap(
         shown, width, initial_indent=begin, subsequent_indent=rest, break_on_hyphens=False, break_long_words=False
     )

@@ -11,6 +11,7 @@ import click
 from rmqctl.flags.options import StoreLocation, dry_run_option, output_options, store_options
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.output import note_done
+from rmqctl.output.table import said
 from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
@@ -127,5 +128,5 @@ def _verify(output: Output, directory: Path) -> int:
             output.text("")
             output.rows(_PROBLEMS, problems[:_SHOWN])
         if len(problems) > _SHOWN:
-            output.text(f"and {len(problems) - _SHOWN} more: --json names them")
+            output.text(said(f"and {len(problems) - _SHOWN} more: --json names them"))
     return exit_codes.DAMAGE_OR_NOTHING if problems else exit_codes.OK

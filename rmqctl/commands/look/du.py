@@ -10,6 +10,7 @@ import click
 from rmqctl.flags.options import StoreLocation, limit_option, output_options, store_options, topics_options
 from rmqctl.formats.errors import CorruptError, NotFoundError, UsageError, counted, format_time
 from rmqctl.output import outcome as exit_codes
+from rmqctl.output.table import said
 from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def _print(usage: StoreUsage, more: int, output: Output, *, with_map: bool) -> N
         return
     output.rows(_TOPIC_COLUMNS, [row | {"share": f"{row['share']:.1%}"} for row in rows], droppable=_DROPPABLE)
     if more:
-        output.text(f"and {counted(more, 'smaller topic')}")
+        output.text(said(f"and {counted(more, 'smaller topic')}"))
     if rows:
         output.text("")
     output.rows(_PART_COLUMNS, [*record["parts"], record["total"]])
@@ -176,7 +177,7 @@ def _print_map(found: LogCells, output: Output) -> None:
 
     output.text("")
     for line in found.bar():
-        output.text(line)
+        output.text(said(line))
     rows = [{"kind": kind, "sign": SIGNS[kind], "bytes": getattr(found, kind)} for kind in KINDS]
     output.rows(("kind", "sign", "bytes"), [*rows, {"kind": "expired", "sign": "", "bytes": found.expired_bytes}])
     output.text("")

@@ -12,6 +12,7 @@ import click
 from rmqctl.flags.options import StoreLocation, output_options, store_options
 from rmqctl.formats.errors import counted, lasting
 from rmqctl.output import outcome as exit_codes
+from rmqctl.output.table import said
 from rmqctl.store.config.releases import VERSIONS
 from rmqctl.store.options import Events
 
@@ -213,13 +214,13 @@ def _print(found: Prediction, output: Output) -> None:
         ]
         output.rows(_QUEUE_COLUMNS, shortened, droppable=("min_after", "max_before"))
         if len(queues) > _SHOWN:
-            output.text(f"and {counted(len(queues) - _SHOWN, 'more queue')}: --json names all")
+            output.text(said(f"and {counted(len(queues) - _SHOWN, 'more queue')}: --json names all"))
     if unqueued:
         output.text("")
         output.heading("Messages that stay in the log and in no queue, by the queue that they belong to:")
         output.rows(_UNQUEUED_COLUMNS, unqueued[:_SHOWN], droppable=("physical_offset",))
         if len(unqueued) > _SHOWN:
-            output.text(f"and {counted(len(unqueued) - _SHOWN, 'more queue')}: --json names all")
+            output.text(said(f"and {counted(len(unqueued) - _SHOWN, 'more queue')}: --json names all"))
     if returned:
         output.text("")
         output.heading("Topics that topics.json does not name, and whose queues hold messages after the start:")
@@ -274,8 +275,8 @@ def _advise(found: Prediction, output: Output) -> None:
 def _listed(output: Output, title: str, paths: list[str]) -> None:
     if paths:
         output.text("")
-        output.text(title)
+        output.text(said(title))
         for path in paths[:_SHOWN]:
             output.text(f"  {path}")
         if len(paths) > _SHOWN:
-            output.text(f"  and {len(paths) - _SHOWN} more: --json names all")
+            output.text(said(f"  and {len(paths) - _SHOWN} more: --json names all"))

@@ -13,6 +13,7 @@ from rmqctl.flags.spark_options import SparkChoice, job_engine, spark_options
 from rmqctl.formats.errors import counted
 from rmqctl.opening import StoreLocation, open_store
 from rmqctl.output import outcome as exit_codes
+from rmqctl.output.table import said
 from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
@@ -131,10 +132,10 @@ def _replicas(a: StoreFiles, b: StoreFiles) -> list[dict[str, Any]]:
 
 def _print(row: dict[str, Any], output: Output) -> None:
     for line in _verdict(row):
-        output.text(line)
+        output.text(said(line))
     if row["replicas"]:
         output.text("")
-        output.text("as replicas of one group:")
+        output.text(said("as replicas of one group:"))
         output.rows(_REPLICAS, [{**one, "store": side} for side, one in zip("ab", row["replicas"], strict=True)])
     output.text("")
     stores = [{"store": side, **row[side]} for side in ("a", "b")]
@@ -142,25 +143,25 @@ def _print(row: dict[str, Any], output: Output) -> None:
     for side in ("a", "b"):
         for span in row[side]["damage"]:
             place = f"{span['physical_offset']}..{span['end_offset']} of {span['file']}"
-            output.text(f"{side} is damaged: {span['reason']} at {place}: {span['detail']}")
+            output.text(said(f"{side} is damaged: {span['reason']} at {place}: {span['detail']}"))
     if row["first_divergence"] is not None:
         _print_divergence(row["first_divergence"], output)
     topics = [one for one in row["topics"] if not one["same"] == one["messages_a"] == one["messages_b"]]
     if topics:
         output.text("")
-        output.text("topics that differ:")
+        output.text(said("topics that differ:"))
         output.rows(_TOPICS, topics, droppable=("moved", "same"))
     if row["configuration"]:
         output.text("")
-        output.text(f"configuration that differs ({len(row['configuration'])}):")
+        output.text(said(f"configuration that differs ({len(row['configuration'])}):"))
         output.rows(_SETTINGS, row["configuration"][:_MOST_SETTINGS])
         if len(row["configuration"]) > _MOST_SETTINGS:
-            output.text(f"and {len(row['configuration']) - _MOST_SETTINGS} more: --json names all")
+            output.text(said(f"and {len(row['configuration']) - _MOST_SETTINGS} more: --json names all"))
     for note in row["configuration_notes"]:
         output.talk(f"note: {note}")
     if row["differences"]:
         output.text("")
-        output.text(f"differences ({len(row['differences'])} of {_differing(row['messages'])}):")
+        output.text(said(f"differences ({len(row['differences'])} of {_differing(row['messages'])}):"))
         output.rows(_DIFFERENCES, row["differences"], droppable=("fields", "physical_offset_b", "physical_offset_a"))
 
 
@@ -228,10 +229,10 @@ def _messages(count: int) -> str:
 
 def _print_divergence(divergence: dict[str, Any], output: Output) -> None:
     output.text("")
-    output.text(f"first byte that differs: physical offset {divergence['physical_offset']}")
+    output.text(said(f"first byte that differs: physical offset {divergence['physical_offset']}"))
     shown = {
         side: {name: value for name, value in divergence[side].items() if value is not None} for side in ("a", "b")
     }
     output.record(shown)
     if divergence["fields"]:
-        output.text(f"fields that differ: {', '.join(divergence['fields'])}")
+        output.text(said(f"fields that differ: {', '.join(divergence['fields'])}"))

@@ -19,6 +19,7 @@ from rmqctl.flags.options import (
 from rmqctl.flags.spark_options import SparkChoice, job_engine, spark_options
 from rmqctl.formats.errors import NotFoundError, counted
 from rmqctl.output import outcome as exit_codes
+from rmqctl.output.table import said
 from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ def _print_summary(row: dict[str, Any], output: Output) -> None:
     for title, bars in (("size in bytes", lists["sizes"]), ("born to stored, ms", lists["delays"])):
         output.text("")
         for line in _histogram(title, bars):
-            output.text(line)
+            output.text(said(line))
     output.text("")
     output.rows(["topic", *_TABLE], lists["topics"], droppable=_DROPPABLE)
     _print_list("duplicate unique keys", parts.get("duplicates"), output)
@@ -199,7 +200,7 @@ def _print_summary(row: dict[str, Any], output: Output) -> None:
 def _print_list(title: str, rows: list[dict[str, Any]] | None, output: Output) -> None:
     if rows:
         output.text("")
-        output.text(f"{title}:")
+        output.text(said(f"{title}:"))
         output.rows(list(rows[0]), rows, droppable=("detail",))
 
 

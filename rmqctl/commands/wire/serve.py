@@ -19,6 +19,7 @@ from rmqctl.flags.types import ADDRESS, PEM, AddressType, decide_sizes, tell_ind
 from rmqctl.formats.errors import NotAStoreError, RefusedError, RmqctlError, counted
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.outcome import ending_signals
+from rmqctl.output.table import said
 
 if TYPE_CHECKING:
     from rmqctl.store.recover.report import RecoverReport
@@ -415,7 +416,7 @@ def _run(broker: Broker, places: _Places, output: Output, tell: _Teller) -> None
             page = "" if at.metrics is None else f", metrics at http://{at.metrics}/metrics"
             slaves = "" if at.slaves is None else f", for slaves {at.slaves}"
             calls = "" if at.grpc is None else f", gRPC {at.grpc}"
-            output.text(f"name server {at.namesrv}, broker {at.broker}{calls}{slaves}, {how}{page}")
+            output.text(said(f"name server {at.namesrv}, broker {at.broker}{calls}{slaves}, {how}{page}"))
         output.flush()
 
     broker.guard = places.guard
