@@ -23,7 +23,7 @@ ON_A_DAY = $(BIN)/python -m tests.anyday.at_a_date $(PYTEST)
 ON_ANY_DAY = RMQCTL_CLOCK="$${RMQCTL_CLOCK:-any}" $(ON_A_DAY)
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev typing native wheels binary pyz deb sanitize demo test test-all test-ci test-any-day any-day coverage lint interop interop-ci bench docs schemas proof format clean
+.PHONY: help install dev typing native wheels binary pyz deb sanitize demo test test-all test-ci test-any-day any-day coverage lint interop interop-ci bench docs messages schemas proof format clean
 
 help:
 	@echo "make install   the environment in .venv, with .venv/bin/rmqctl"
@@ -41,12 +41,13 @@ help:
 	@echo "make any-day   every verb by a clock that is set: month ends, 29 February, 2038 and more, in four time zones"
 	@echo "make test-any-day  the quick run on a day drawn from a whole year; it prints how to repeat that day"
 	@echo "make coverage  the lines and branches that the tests run, by room (ARGS=--quick: those of the quick run)"
-	@echo "make lint      ruff (rules and format), mypy, banned words, and whether generated documents are fresh"
+	@echo "make lint      ruff (rules and format), mypy, banned words, and whether generated documents and translations are fresh"
 	@echo "make interop   the tests that start the real RocketMQ (Maven and a JDK 11+; skipped with a reason without)"
 	@echo "make interop-ci  those of interop that CI runs: every test, with a drawn eighth of its versions and cases"
 	@echo "make proof     power cuts, kills, errors of the disk, flipped bytes and more, at length; then a table"
 	@echo "make bench     measure, against the real RocketMQ where that can be run; ARGS=--help names the themes"
 	@echo "make docs      write the generated part of docs/ and formats/"
+	@echo "make messages  add new texts to the translations in rmqctl/locale, and drop those that are gone"
 	@echo "make format    let ruff format the sources and mend what it can"
 	@echo "make clean     remove .venv and all caches"
 
@@ -151,6 +152,7 @@ lint: dev
 	$(BIN)/mypy
 	$(BIN)/python -m rmqctl.formats.generate --check
 	$(BIN)/python -m rmqctl.documents.document --check
+	$(BIN)/python -m rmqctl.documents.translations --check
 	$(BIN)/python -m tests.vocabulary
 
 # they wait for brokers half of their time
@@ -171,6 +173,10 @@ bench: dev
 docs: dev
 	$(BIN)/python -m rmqctl.formats.generate
 	$(BIN)/python -m rmqctl.documents.document
+
+# texts to translate, into rmqctl/locale; what is translated stays
+messages: dev
+	$(BIN)/python -m rmqctl.documents.translations
 
 # JSON Schemas of what --json prints; tests say when it is time
 schemas: dev

@@ -53,6 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
     vars(_pytest.tmpdir)["LOCK_TIMEOUT"] += max(0, at_a_date.shifted_by())
     config.addinivalue_line("markers", "real_clock(reason): processes that these tests start have the real clock")
     os.environ["RMQCTL_CONFIG"] = ""  # what whoever runs them has set counts for no test
+    os.environ["RMQCTL_LANG"] = "en"
     os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(SHORT_LIVED_JVM))
     quick.is_quick, quick.seed = config.getoption("quick"), config.getoption("draw")
     if quick.is_quick or quick.seed is not None:

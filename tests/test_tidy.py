@@ -64,8 +64,8 @@ HOUSE = tuple(
     rmqctl.network.grpc rmqctl.network.clients.push rmqctl.network.clients.consumer rmqctl.network.watching
     rmqctl.network.registration rmqctl.network.serving rmqctl.testing
     rmqctl.pipeline rmqctl.pipeline.jobs rmqctl.pipeline.sql.stores rmqctl.pipeline.spark rmqctl.pipeline.sql
-    rmqctl.output rmqctl.messages rmqctl.flags.types rmqctl.reports rmqctl rmqctl.report rmqctl.browse rmqctl.commands
-    rmqctl.flags
+    rmqctl.output rmqctl.language rmqctl.messages rmqctl.flags.types rmqctl.reports rmqctl rmqctl.report rmqctl.browse
+    rmqctl.commands rmqctl.flags
     rmqctl.reports.changes rmqctl.commands.change rmqctl.commands.consumers rmqctl.commands.look rmqctl.exporting
     rmqctl.commands.many rmqctl.documents rmqctl.commands.more rmqctl.commands.wire
     """.split()

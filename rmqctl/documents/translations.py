@@ -17,9 +17,9 @@ from pathlib import Path
 
 import click
 
-from rmqctl.language.catalogue import FILES, LOCALES, PLACEHOLDER, Entry, entries, path_of
+from rmqctl.language.catalogue import FILES, LOCALES, PLACEHOLDER, Translation, entries, path_of
 from rmqctl.language.help import cells, option_text, paragraphs
-from rmqctl.main import GROUPS, VERBS, cli, every_action
+from rmqctl.main import GROUPS, VERBS, VerbGroup, cli, every_action
 from rmqctl.output.outcome import MEANINGS
 from rmqctl.output.table import title_of
 from rmqctl.store.check.catalogue import catalogue
@@ -46,7 +46,7 @@ _CALLS = re.compile(
     r"[A-Za-z_]*Error|Opening|Finding|said|talk|talk_paragraph|print_paragraph|heading|note|note_done|"
     r"progress|agrees|fail"
 )
-_GIVEN = ("hint", "message")
+_GIVEN = frozenset("hint message advice note sentence detail why".split())
 
 # what click says by itself
 _HELP = """Usage
@@ -136,9 +136,19 @@ def help_texts() -> dict[str, None]:
     """Return all that --help prints."""
     found = dict.fromkeys([*_HELP, *GROUPS.values(), *(verb.short_help for verb in VERBS.values())])
     found |= _help_of(cli)
-    for command in every_action(cli).values():
+    for command in (*every_action(cli).values(), *_groups()):
         found |= _help_of(command)
+        inner = command.verbs.values() if isinstance(command, VerbGroup) else ()
+        found |= dict.fromkeys(one.short_help for one in inner)
     return found
+
+
+def _groups() -> Iterator[VerbGroup]:
+    """The verbs that have actions."""
+    for name in VERBS:
+        command = cli.get_command(click.Context(cli), name)
+        if isinstance(command, VerbGroup):
+            yield command
 
 
 def _help_of(command: click.Command) -> dict[str, None]:
@@ -271,6 +281,10 @@ def _spoken_texts(tree: ast.AST) -> Iterator[str]:
             given = [*node.args, *(one.value for one in node.keywords if one.arg in _GIVEN)]
             for one in given:
                 yield from _templates(one)
+        elif isinstance(node, ast.Assign | ast.AugAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(_name(one) in _GIVEN for one in targets):
+                yield from _templates(node.value)
 
 
 def _templates(node: ast.expr) -> Iterator[str]:
@@ -303,7 +317,7 @@ def _escaped(text: str) -> str:
 def _placeholder(node: ast.expr) -> str:
     if isinstance(node, ast.Call) and _name(node.func) == "counted" and len(node.args) > 1:
         noun = node.args[1]
-        if isinstance(noun, ast.Constant):
+        if isinstance(noun, ast.Constant) and isinstance(noun.value, str):
             return f"N {noun.value}"
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
         return _plain(node.slice.value)
@@ -341,11 +355,11 @@ _ABOUT = {
     "help": "What --help prints.",
     "findings": "What store/check/findings.toml says of findings.",
     "labels": "Columns of tables and lines of summaries.",
-    "messages": "Messages, verdicts and errors; {name} stands for a value, {name!t} for one that is translated too.",
+    "messages": "Messages, verdicts and errors; {name} is a value, {name!t} one that is translated too.",
 }
 
 
-def merged(language: str, name: str) -> list[Entry]:
+def merged(language: str, name: str) -> list[Translation]:
     """Return the entries that a file should have: those of the sources, with the translations that it has."""
     path = path_of(language, name)
     old = {one.msgid: one for one in entries(path.read_text(encoding="utf-8"))} if path.exists() else {}
@@ -363,12 +377,12 @@ def merged(language: str, name: str) -> list[Entry]:
     return [_kept(old, text) for text in wanted]
 
 
-def _kept(old: dict[str, Entry], text: str, plural: str = "") -> Entry:
+def _kept(old: dict[str, Translation], text: str, plural: str = "") -> Translation:
     before = old.get(text)
-    return Entry(text, "", plural) if before is None else before._replace(plural=plural)
+    return Translation(text, "", plural) if before is None else before._replace(plural=plural)
 
 
-def written(language: str, name: str, found: Iterable[Entry]) -> str:
+def written(language: str, name: str, found: Iterable[Translation]) -> str:
     """Return the text of a PO file."""
     blocks = [_HEADER.format(about=_ABOUT[name], language=language)]
     for one in found:

@@ -21,7 +21,7 @@ _ESCAPE = re.compile(r"\\(.)")
 _ESCAPED = {"n": "\n", "t": "\t", "b": "\b", "r": "\r"}
 
 
-class Entry(NamedTuple):
+class Translation(NamedTuple):
     """An entry of a PO file; `comments` are its lines that begin with #."""
 
     msgid: str
@@ -35,8 +35,8 @@ class Entry(NamedTuple):
         return any(line.startswith("#,") and "fuzzy" in line for line in self.comments)
 
 
-def entries(text: str) -> Iterator[Entry]:
-    """Return the entries of a PO file, its header first. ValueError for a line that is none."""
+def entries(text: str) -> Iterator[Translation]:
+    """Return the entries of a PO file, its header first. ValueError for any other line."""
     for block in text.split("\n\n"):
         fields: dict[str, list[str]] = {}
         comments = []
@@ -54,7 +54,7 @@ def entries(text: str) -> Iterator[Entry]:
         if fields:
             read = {name: _unescaped("".join(parts)) for name, parts in fields.items()}
             said = read.get("msgstr", read.get("msgstr[0]", ""))
-            yield Entry(read.get("msgid", ""), said, read.get("msgid_plural", ""), tuple(comments))
+            yield Translation(read.get("msgid", ""), said, read.get("msgid_plural", ""), tuple(comments))
 
 
 def _unescaped(text: str) -> str:
@@ -66,7 +66,7 @@ def path_of(language: str, name: str) -> Path:
     return LOCALES / language / "LC_MESSAGES" / f"{name}.po"
 
 
-def load(language: str, name: str) -> list[Entry]:
+def load(language: str, name: str) -> list[Translation]:
     """Return the entries that count of one of FILES."""
     found = entries(path_of(language, name).read_text(encoding="utf-8"))
     return [one for one in found if one.msgid and one.msgstr and not one.is_fuzzy]
@@ -75,12 +75,14 @@ def load(language: str, name: str) -> list[Entry]:
 class Pattern:
     """A msgid with placeholders, and what it says of a text that it fits."""
 
-    def __init__(self, entry: Entry, catalogue: Catalogue) -> None:
+    def __init__(self, entry: Translation, catalogue: Catalogue) -> None:
         self._entry = entry
         self._catalogue = catalogue
         self._literals = [part for part in PLACEHOLDER.split(entry.msgid)[::3] if part]
         self.weight = sum(len(part.strip()) for part in self._literals)
         """How much of it is text of our own."""
+        self.begins_open = entry.msgid.startswith("{") and not entry.msgid.startswith(("{{", "{N "))
+        """Whether it begins with a value, which may be a part of another sentence."""
 
     def fits(self, text: str) -> bool:
         """Return whether a text may be of this pattern, by what is quick to see."""
@@ -115,7 +117,7 @@ class Pattern:
         """What a value of this name looks like, as far as its name says."""
         if name.startswith("N "):
             one = name[2:]
-            return rf"-?\d+ (?:{re.escape(one)}|{re.escape(self._catalogue.plurals.get(one, one))})"
+            return rf"-?\d+ (?:{re.escape(self._catalogue.plurals.get(one, one))}|{re.escape(one)})"
         if name.startswith("counted"):
             return rf"-?\d+ (?:{'|'.join(map(re.escape, self._catalogue.counted_words))})"
         return next((form for names, form in _FORMS if names.fullmatch(name)), ".*?")
@@ -134,7 +136,7 @@ _MEASURES = ("个", "条", "处", "份", "行", "次")
 class Catalogue:
     """What one PO file says: texts as they are, and patterns, the most telling first."""
 
-    def __init__(self, found: list[Entry]) -> None:
+    def __init__(self, found: list[Translation]) -> None:
         self.texts = {one.msgid: one.msgstr for one in found if not one.plural and not PLACEHOLDER.search(one.msgid)}
         self.nouns = {
             noun.removeprefix("{n} "): one.msgstr for one in found if one.plural for noun in (one.msgid, one.plural)
@@ -142,9 +144,9 @@ class Catalogue:
         self.plurals = {one.msgid.removeprefix("{n} "): one.plural.removeprefix("{n} ") for one in found if one.plural}
         things = [text for text, said in self.texts.items() if said.startswith(_MEASURES)]
         self.counted_words = sorted([*self.nouns, *things], key=len, reverse=True)
-        """What numbers of are told, the longest first."""
+        """What is counted, the longest first."""
         patterns = (Pattern(one, self) for one in found if not one.plural and PLACEHOLDER.search(one.msgid))
-        self.patterns = sorted(patterns, key=lambda one: -one.weight)
+        self.patterns = sorted(patterns, key=lambda one: (one.begins_open, -one.weight))
 
     def counted(self, text: str) -> str | None:
         """Return a number of things, such as "3 messages", in the other language."""

@@ -1,0 +1,147 @@
+"""What is printed in Chinese: help, verdicts, findings, errors; and what is the same in every language."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmqctl.language.choice import CHINESE
+from rmqctl.language.speech import Translated
+from rmqctl.main import VERBS
+from rmqctl.output.table import width_of
+from tests.goldens import GoldenStore
+from tests.processes import run
+from tests.terminal import on_a_terminal
+
+SPEECH = Translated(CHINESE)
+
+
+def _rmqctl(*arguments: str | Path, language: str = "zh", columns: int = 80) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "RMQCTL_LANG": language, "COLUMNS": str(columns)}
+    return run([sys.executable, "-m", "rmqctl", *arguments], env=environment)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_is_chinese_and_fits(verb: str) -> None:
+    said = _rmqctl(verb, "--help").stdout
+    assert said.startswith(f"用法：rmqctl {verb}")
+    assert "选项：" in said or "命令：" in said
+    english = _rmqctl(verb, "--help", language="en").stdout
+    # options and lists that are too long for it are so in both
+    widest = max(80, *map(width_of, english.splitlines()))
+    wide = [line for line in said.splitlines() if width_of(line) > widest]
+    assert [line for line in wide if not line.startswith("    ") or " rmqctl " not in line] == []
+    commands = [line.strip().split("  ")[0] for line in english.splitlines() if line.startswith("    rmqctl ")]
+    assert [one for one in commands if one not in said] == []
+    assert ("示例：" in said) == ("Examples:" in english or "Example:" in english)
+
+
+def test_help_on_a_terminal() -> None:
+    shown = on_a_terminal(["env", "RMQCTL_LANG=zh", sys.executable, "-m", "rmqctl", "du", "-h"], columns=80)
+    assert shown.code == 0
+    assert shown.screen[0] == "用法：rmqctl du [OPTIONS]"
+    assert "  --bytes                    打印精确的字节数和毫秒数，而不是 1.2 GiB、2d 4h。" in shown.screen
+
+
+SAME = [
+    "info --json",
+    "doctor --json",
+    "check --json",
+    "check --summary --json",
+    "predict --json",
+    "ls --json",
+    "ls --format csv",
+    "du --json",
+    "groups --json",
+    "clean --older-than 1d --dry-run --json",
+    "recover --dry-run --json",
+    "query -k nokey --json",
+    "query -o 5 --json",
+    "truncate --at 0 --json",
+    "append -t T --body x --json",
+    "cat -n 2 --json",
+    "where nokey --json",
+]
+
+
+@pytest.mark.parametrize("call", SAME)
+def test_json_csv_and_exit_codes_are_the_same(call: str, golden_store: GoldenStore, tmp_path: Path) -> None:
+    store = golden_store("crash")
+    said = [_rmqctl(*call.split(), "-s", store, language=language) for language in ("en", "zh")]
+    assert said[0].returncode == said[1].returncode
+    assert steady(said[0].stdout) == steady(said[1].stdout)
+    errors = [[line for line in one.stderr.splitlines() if line.startswith("{")] for one in said]
+    assert errors[0] == errors[1]
+
+
+def steady(text: str) -> str:
+    """Without the share of the disk, which changes meanwhile."""
+    import re
+
+    return re.sub(r"disk \d+ % used|\"(?:bytes_left|percent|used|duration_ms)\": [\d.]+", "", text)
+
+
+def test_usage_in_a_json_error_is_the_same() -> None:
+    said = [_rmqctl("ls", "--nope", "--json", language=language) for language in ("en", "zh")]
+    assert said[0].stderr == said[1].stderr
+    assert said[0].returncode == said[1].returncode == 2
+
+
+def test_findings(golden_store: GoldenStore) -> None:
+    said = _rmqctl("check", "-s", golden_store("crc-flip-third"))
+    assert said.returncode == 1
+    assert said.stdout.startswith("有问题：1 个错误、2 个警告；丢失了消息。\n下一步：rmqctl recover --bridge -s ")
+    assert "错误    RMQ-LOG-005  消息体校验和不对" in said.stdout
+    assert "（1 条消息、18841 字节、已丢失）" in said.stdout
+    assert "修复方法：" in said.stdout
+    assert "1 个错误，2 个警告，0 个提示；检查了 9 个 commitlog 文件中的 2499 条消息" in said.stderr
+
+
+def test_an_entry_of_the_catalogue() -> None:
+    for arguments in (("check", "--explain", "RMQ-CQ-001"), ("help", "RMQ-CQ-001")):
+        said = _rmqctl(*arguments).stdout
+        assert "标题      消息不在其队列中" in said
+        assert "修复      rmqctl recover" in said
+
+
+def test_errors_and_their_hints(golden_store: GoldenStore) -> None:
+    store = golden_store("crash")
+    said = _rmqctl("append", "-s", store, "-t", "T", "--body", "x")
+    assert (said.returncode, said.stderr) == (
+        5,
+        f"rmqctl: {store}/abort：存储没有正常关闭\n  请先运行 `rmqctl recover -s {store}`\n",
+    )
+    said = _rmqctl("truncate", "-s", golden_store("clean"), "--at", "0")
+    assert said.stderr == "rmqctl: 本操作会删除 2500 条消息；没有可供询问的终端\n  用 --yes 确认\n"
+    said = _rmqctl("du", "-n", "x")
+    assert said.stderr.startswith(
+        "rmqctl: '-n' / '--limit' 的值无效：'x' 不是有效的整数。\n用法：rmqctl du [OPTIONS]\n"
+    )
+
+
+def test_a_message_is_traced(golden_store: GoldenStore) -> None:
+    said = _rmqctl("where", "-s", golden_store("broker-real"), "evt-2", "-g", "g-retry")
+    assert "Events 4 0 已存储，并在其队列中；g-retry 已放弃它（%DLQ%g-retry 0 9）。" in said.stdout
+
+
+@pytest.mark.parametrize(
+    ("english", "chinese"),
+    [
+        ("/s/commitlog/0 at offset 12: out of memory", "/s/commitlog/0 偏移量 12 处：内存不足"),
+        ("no message has the key 'a b; c'", "没有消息的 key 是 'a b; c'"),
+        ("the store has no topic 'x'", "存储没有主题 'x'"),
+        ("queue 3 of 'T' lacks its message 7", "'T' 的队列 3 缺少消息 7"),
+        ("queue T of 'T' lacks its message 7", "queue T of 'T' lacks its message 7"),
+        ("This deletes 1 message, skips 2 messages that the group has not read. Continue?",
+         "本操作会删除 1 条消息、会跳过消费组还没有读过的 2 条消息。继续吗？"),
+        ("Something is wrong: 2 errors, 1 warning; messages and settings are lost.",
+         "有问题：2 个错误、1 个警告；丢失了消息和配置。"),
+        ("a sentence that nobody has translated", "a sentence that nobody has translated"),
+    ],
+)  # fmt: skip
+def test_lines(english: str, chinese: str) -> None:
+    assert SPEECH.line(english) == chinese
