@@ -200,3 +200,9 @@ def golden_store(tmp_path: Path) -> GoldenStore:
     """Factory of private copies, each in a folder of its own, so that a broker.conf has room beside the store."""
     counter = itertools.count(1)
     return lambda name: goldens.golden(name, tmp_path / f"golden-{next(counter)}")
+
+
+@pytest.fixture
+def soon_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The golden stores are looked at soon after they were written: no message of the timer is due since 7 days."""
+    monkeypatch.setattr("rmqctl.store.timer.pending.WHEEL_MS", 1 << 60)

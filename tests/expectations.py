@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from rmqctl.main import main
 from rmqctl.store.config.releases import VERSIONS
@@ -99,7 +100,9 @@ def _check(store: Path) -> Answer:
 
 
 def _predict(store: Path, broker: str) -> Answer:
-    code, rows = _asked(store, "predict", "--broker", broker)
+    # a start soon after the store was written: later ones pass over what was due
+    with mock.patch("rmqctl.store.timer.pending.WHEEL_MS", 1 << 60):
+        code, rows = _asked(store, "predict", "--broker", broker)
     if not rows:
         return {"exit": code}
     [row] = rows

@@ -37,6 +37,7 @@ DATES = {
     "store/offsets/delay_level.py": "the date in a dataVersion",
     "store/files/outputs.py": "the start of a process, compared with the ctime of a file",
     "store/predict/prediction.py": "whether delayed messages are due by now",
+    "store/predict/timer.py": "which messages a broker that starts now finds due for too long",
     "store/repair/entries.py": "the date in a dataVersion",
     "store/repair/repair.py": "the date up to which the mtime of a file may be set",
     "store/snapshot/snapshot.py": "the date of a snapshot in its manifest",

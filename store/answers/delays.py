@@ -281,7 +281,8 @@ def _row_of(row: DelayLevel, pending: PendingTimer, rows: TimedRows, now: int, *
 def why_lost(*, on_wheel: bool) -> str:
     """Return why no broker delivers a message that waits in the timer."""
     if on_wheel:
-        return "due more than 7 days ago: a broker that starts now passes over it"
+        passes = "a broker that starts now passes over it; `rmqctl rebuild --timer` makes it due at once"
+        return f"due more than 7 days ago: {passes}"
     return f"no slot of the wheel leads to it, and the timer has passed it: no broker delivers it; {_MENDED_BY}"
 
 

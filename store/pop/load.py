@@ -93,12 +93,18 @@ class ReviveBatch(NamedTuple):
 
 
 def load_columns(
-    reader: StoreReader, reads_next: ReadsNext, look: RecordLook | None = None, *, sees_all: bool = False
+    reader: StoreReader,
+    reads_next: ReadsNext,
+    look: RecordLook | None = None,
+    *,
+    sees_all: bool = False,
+    now: int | None = None,
 ) -> PopColumns:
     """Return all records that are not settled. What is malformed or damaged is reported, and left out. `look` gets each
-    record that is not as brokers write it, with where it is from; with `sees_all` every one. UnreadableError."""
+    record that is not as brokers write it, with where it is from; with `sees_all` every one. `now` (ms): the timer has
+    lost what a broker that starts then passes over. UnreadableError."""
     found, rows = PopColumns(), None
-    for one in _revived(reader, reads_next):
+    for one in _revived(reader, reads_next, now):
         if isinstance(one, ReviveMessage):
             _add(found, reader, one, look)
             continue
@@ -152,13 +158,15 @@ def revive_messages(reader: StoreReader, reads_next: ReadsNext) -> Iterator[Revi
             yield from map(one.message, range(len(one.batch)))
 
 
-def _revived(reader: StoreReader, reads_next: ReadsNext) -> Iterator[ReviveBatch | ReviveMessage]:
+def _revived(
+    reader: StoreReader, reads_next: ReadsNext, now: int | None = None
+) -> Iterator[ReviveBatch | ReviveMessage]:
     """Yield these, as many at once as are as usual."""
     queues, timer = revive_queues(reader.files), timer_queue(reader.files)
     if queues:
         yield from _in_topics(reader, queues, reads_next)
     if timer is not None:
-        yield from _in_timer(reader, timer)
+        yield from _in_timer(reader, timer, now)
 
 
 def _in_topics(
@@ -222,7 +230,7 @@ def _in_log_order(streams: list[Iterator[UnitRows]]) -> Iterator[tuple[Int64s, U
         yield np.repeat(np.array(list(taken), np.int64), list(map(len, taken.values())))[order], joined[order]
 
 
-def _in_timer(reader: StoreReader, queue: AnyConsumeQueue) -> Iterator[ReviveBatch | ReviveMessage]:
+def _in_timer(reader: StoreReader, queue: AnyConsumeQueue, now: int | None) -> Iterator[ReviveBatch | ReviveMessage]:
     try:
         timer = recover_timer(reader, queue)
     except CorruptError as error:
@@ -237,11 +245,12 @@ def _in_timer(reader: StoreReader, queue: AnyConsumeQueue) -> Iterator[ReviveBat
     keys = rows["topic"].astype(np.int64) << 32 | rows["queue_id"] + 1
     known, number = np.unique(keys, return_inverse=True)
     revives = [(pending.topics[key >> 32], (key & _LOW_WORD) - 1) for key in known.tolist()]
-    columns = (rows["queue_offset"].copy(), ways_of(rows) == 0)
+    never = ways_of(rows) == 0 if now is None else pending.is_passed(now, rows)
+    record_offsets = rows["queue_offset"].copy()
     places, sizes = rows["physical_offset"].copy(), rows["size"].astype(np.int64)
     del pending, rows
     for part, batch in columns_at(reader.files.log, places, sizes, TopicIds(), _NEEDS):
-        offsets, is_lost = (column[part] for column in columns)
+        offsets, is_lost = record_offsets[part], never[part]
         if batch is not None:
             at = np.full(len(batch), IN_TIMER, np.int64)
             yield ReviveBatch(batch, revives, number[part], at, offsets, is_lost)

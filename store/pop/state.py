@@ -56,10 +56,11 @@ class PopMessage(NamedTuple):
     """One message that was handed out to a group. Times in ms.
 
     `way`: how the broker keeps it (fs, kv, ordered). `state`: in-flight until `visible_timestamp`; overdue: that time
-    has passed, and nothing was done yet; acknowledged; lost: the timer has lost the record, so no broker hands the
-    message out again. `attempt`: how often it was handed out to be consumed, this time included; None where the message
-    cannot be read. `next_topic`: where revive puts a copy, None where it puts none. `again_at_restart`: a broker that
-    starts hands it out again, acknowledged or not. `record`: where that is written.
+    has passed, and nothing was done yet; acknowledged; lost: the timer has lost the record, or a broker that starts
+    passes over it as too old, so none hands the message out again. `attempt`: how often it was handed out to be
+    consumed, this time included; None where the message cannot be read. `next_topic`: where revive puts a copy, None
+    where it puts none. `again_at_restart`: a broker that starts hands it out again, acknowledged or not. `record`:
+    where that is written.
     """
 
     group: str
@@ -158,7 +159,7 @@ class PopState:
         """All records of messages that were handed out, as far as they are not settled."""
         from rmqctl.store.pop.load import load_columns
 
-        return load_columns(self._reader, self._committed, self._look, sees_all=self._sees_all)
+        return load_columns(self._reader, self._committed, self._look, sees_all=self._sees_all, now=self._now)
 
     @functools.cached_property
     def ordered(self) -> dict[tuple[str, str, int], OrderedPop]:
@@ -314,7 +315,7 @@ class PopState:
             is_again = one.queue_offset >= self._begins_at(owner)
         details = [why_gone]
         if state == LOST:
-            details.append("the timer has lost its record")
+            details.append("no broker that starts now delivers its record from the timer")
         if is_again and owner.way == FS:
             details.append(
                 f"the committed offset {self._begins_at(owner)} is not past it: a restart hands it out again"

@@ -48,9 +48,8 @@ from rmqctl.store.predict.surroundings import (
     refused_by_timer,
     refused_lock,
     start_of_config,
-    timer_off,
-    timer_outcome,
 )
+from rmqctl.store.predict.timer import timer_off, timer_outcome
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC, FurtherSlots
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.rocksdb.message_storage import MessageStorage

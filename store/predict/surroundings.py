@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from rmqctl.formats.errors import CorruptError, UnreadableError, counted, refuse_exhausted
+from rmqctl.formats.errors import counted, refuse_exhausted
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.config.config_database import database_of
 from rmqctl.store.config.config_files import (
@@ -33,15 +31,9 @@ from rmqctl.store.config.releases import RELEASES, Release
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import exists, has_entries, is_directory, is_file, is_link, is_there, status_of
-from rmqctl.store.options import UNHEARD
 from rmqctl.store.predict.broker_log import LogPlace, duplicate_info, has_duplicate_info, judge, load_files
 from rmqctl.store.predict.rules import CONFIRMED_OFFSET, not_predicted
-from rmqctl.store.queues.dispatch import TIMER_TOPIC
-from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.timer.pending import pending_messages
-from rmqctl.store.timer.recovered import RecoveredTimer, recover_timer
-from rmqctl.store.timer.wheel import CHECKPOINT_FILE, WHEEL_FILE, log_file_size, timer_counts, wheel_files
+from rmqctl.store.timer.wheel import CHECKPOINT_FILE, WHEEL_FILE, log_file_size, wheel_files
 
 # 7 days of one-second slots, twice, of 32 bytes each (TimerWheel)
 _WHEEL_SIZE = 7 * 86_400 * 2 * 32
@@ -512,88 +504,3 @@ def recovery_work(log_bytes: int, log_files: int, queue_files: int) -> RecoveryW
     least = log_bytes / _FAST_BYTES_PER_S + opened * _FAST_S_PER_FILE
     most = log_bytes / _SLOW_BYTES_PER_S + opened * _SLOW_S_PER_FILE
     return RecoveryWork(log_bytes, log_files, queue_files, round(least, 3), round(most, 3), BASIS)
-
-
-# What the timer of 5.x does with the messages that wait, once the broker has started.
-
-
-class TimerOutcome(NamedTuple):
-    """What the timer does after a start. `stuck`: messages that are never delivered; `repeated`: those that are
-    delivered again or twice. `is_reset`: how far the timer was is lost, and it begins at the start of its queue."""
-
-    stuck: int = 0
-    repeated: int = 0
-    is_reset: bool = False
-    said: tuple[str, ...] = ()
-
-
-def timer_outcome(files: StoreFiles, release: Release) -> TimerOutcome:
-    """Return what the timer of `release` does with a log and queues that the start leaves as they are."""
-    reader = StoreReader(files, UNHEARD)
-    queue = files.queues.find(TIMER_TOPIC, 0)
-    is_used = queue is not None and queue.max_offset > 0
-    try:
-        timer = recover_timer(
-            reader,
-            queue,
-            reads_snapshots=None if release.reads_wheel_snapshots else False,
-            reads_rocksdb=release.makes_rocksdb_store,
-        )
-    except CorruptError as error:
-        text = f"{error}: a broker takes the missing bytes for zeros, and delivers messages again or never"
-        return TimerOutcome(is_reset=is_used, said=(text,))
-    except UnreadableError as error:
-        return TimerOutcome(is_reset=is_used, said=(f"{error}: what the timer has delivered is not known",))
-    if not timer.has_run or (not timer.has_files and timer.queue_end <= timer.queue_begin):
-        return TimerOutcome()
-    said: list[str] = []
-    is_reset = not timer.has_checkpoint and timer.queue_end > timer.queue_begin
-    if is_reset:
-        said.append("timercheck is missing or empty: the timer begins again at the start of its queue")
-    if timer.storage is not None:
-        said.append("the timer is in rocksdbstore/: a broker needs timerRocksDBEnable=true to deliver from there")
-    taken = timer.taken
-    if taken > timer.queue_end:
-        past = counted(taken - timer.queue_end, "message")
-        said.append(f"the timer is {past} past the end of its queue, and goes on at {timer.queue_offset}")
-    pending = pending_messages(reader, queue, timer)
-    lost, twice = len(pending.lost), len(pending.twice)
-    if lost:
-        count = counted(lost, "message")
-        said.append(f"{count} of the timer are never delivered: it has passed them, and no slot of its wheel has them")
-    if pending.again:
-        said.append(f"{counted(pending.again, 'message')} that the timer has delivered are delivered again")
-    ahead = _never_due(timer)
-    if ahead:
-        never = f"{counted(ahead, 'message')} of the timer are never delivered"
-        said.append(f"{never}: timercheck names a time that has not come")
-    if pending.foreign:
-        said.append(f"{counted(pending.foreign, 'unit')} of the timer log lead to no message of the timer")
-    if twice:
-        said.append(f"{counted(twice, 'message')} of the timer are delivered twice")
-    if len(pending) and timer_counts(files.layout.config) is None:
-        said.append("timermetrics and its backup are missing or damaged: the timer's counts by topic begin at 0")
-    return TimerOutcome(lost + ahead, pending.again + twice, is_reset, tuple(said))
-
-
-def timer_off(files: StoreFiles, why: str) -> TimerOutcome:
-    """Return what a start without a timer means, which `why` says: what waits in the timer stays there."""
-    reader = StoreReader(files, UNHEARD)
-    queue = files.queues.find(TIMER_TOPIC, 0)
-    try:
-        timer = recover_timer(reader, queue)
-        waiting = len(pending_messages(reader, queue, timer)) if timer.has_files else 0
-    except (CorruptError, UnreadableError) as error:
-        return TimerOutcome(said=(f"{error}: how many messages wait in the timer, which does not run, is not known",))
-    if not waiting:
-        return TimerOutcome()
-    text = f"{counted(waiting, 'message')} of the timer are never delivered{why}"
-    return TimerOutcome(waiting, said=(text,))
-
-
-def _never_due(timer: RecoveredTimer) -> int:
-    """Return how many units are due after the checkpoint was written, and before the time up to which it says that all
-    is delivered."""
-    if not timer.is_read_ahead or timer.checkpoint_written_ms is None:
-        return 0
-    return int(np.count_nonzero(timer.due >= timer.checkpoint_written_ms))

@@ -104,10 +104,11 @@ class PendingTimer:
         numbers = [number for number, topic in enumerate(self.topics) if wanted(topic)]
         return self.rows[np.isin(self.rows["topic"], numbers)]
 
-    def is_passed(self, now: int) -> Flags:
-        """Return which messages no broker that starts at `now` (ms) delivers."""
-        is_old = self.rows["out"] < now - WHEEL_MS
-        passed: Flags = ~(self.rows["to_enqueue"] | self.rows["in_rocksdb"]) & (~self.rows["on_wheel"] | is_old)
+    def is_passed(self, now: int, rows: TimedRows | None = None) -> Flags:
+        """Return which of these rows, of all for None, no broker that starts at `now` (ms) delivers."""
+        rows = self.rows if rows is None else rows
+        is_old = rows["out"] < now - WHEEL_MS
+        passed: Flags = ~(rows["to_enqueue"] | rows["in_rocksdb"]) & (~rows["on_wheel"] | is_old)
         return passed
 
     def by_topic(self, numbers: Int32s | None = None) -> Mapping[str, int]:

@@ -64,6 +64,9 @@ def test_revive_makes_the_copies_that_are_predicted(
     if finished is not None:
         with MessageStore.open(store) as opened:
             assert opened.end_pops(finished, finish=True).skipped == 26
+    if name == "pop-fs":  # else a broker that starts more than 7 days later passes over the records in its timer
+        with MessageStore.open(store) as opened:
+            assert opened.rebuild_timer().waiting > 0
     before, expected = _copies(store), _predicted(store)
     assert expected
     if is_moved:  # what was in kvStore/ is in the revive topic then, where this broker finds it

@@ -28,6 +28,7 @@ def runs_ahead(store: Path) -> Path:
     for listed in LISTED:
         with MessageStore.open(store, "rw", CONFIG, create=True) as opened:
             put = opened.put(Message("Light", b"body", properties={"INNER_MULTI_DISPATCH": listed}))
+            assert put.physical_offset is not None
             ours.append(opened.message_at(put.physical_offset).properties()["INNER_MULTI_QUEUE_OFFSET"])
     log = store / "commitlog" / f"{0:020d}"
     data, at = bytearray(log.read_bytes()), 0

@@ -44,6 +44,7 @@ def doctor(store: StoreLocation, output: Output, place: Path | None, broker: str
     """
     from rmqctl.diagnosis import diagnose
     from rmqctl.opening import open_store
+    from rmqctl.reports.changes import tell_unknown_settings
     from rmqctl.reports.check_report import command_on
 
     if place is not None:
@@ -61,6 +62,7 @@ def doctor(store: StoreLocation, output: Output, place: Path | None, broker: str
             output.talk(f"`{again}` shows where, and the command for each")
     else:
         output.record(found.record)
+    tell_unknown_settings(output, store.config_path)
     if found.record["state"] == "unpredicted":
         return exit_codes.REFUSED
     return exit_codes.OK if found.is_well else exit_codes.DAMAGE_OR_NOTHING

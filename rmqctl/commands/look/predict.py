@@ -99,8 +99,8 @@ def predict(
 
     With --to, it lists instead what that version does not read or treats differently: queues and tables in
     RocksDB, batch queues, messages of version 2, timers, POP, topic attributes, index entries of tags, the checkpoint.
-    With -c, it also lists settings that the version ignores, and defaults that differ. `effect` is refused, lost,
-    changed or unused. Exit code 1: something is refused or lost.
+    With -c, it also lists settings that the version ignores, keys that no version has, and defaults that differ.
+    `effect` is refused, lost, changed or unused. Exit code 1: something is refused or lost.
 
     With --epochs, it compares replicas of one group instead. The best has the newest epoch (or DLedger term) and, of
     these, the longest log. Each other one is cut at the end of the newest epoch that both have with the same start.
@@ -121,6 +121,7 @@ def predict(
         return _other_version(store, output, target, source)
     if source is not None:
         raise click.UsageError("--from goes with --to")
+    from rmqctl.reports.changes import tell_unknown_settings
     from rmqctl.reports.check_report import of_prediction, print_verdict
 
     with open_store(store) as opened:
@@ -134,6 +135,7 @@ def predict(
         output.text("")
     _print(found, output)
     _advise(found, output)
+    tell_unknown_settings(output, store.config_path)
     return exit_codes.DAMAGE_OR_NOTHING if found.is_harmful else exit_codes.OK
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from rmqctl.store import MessageStore
 from rmqctl.store.pop.load import kv_entries, revive_messages
 from rmqctl.store.pop.records import KvEntry, PopCheckpoint, revive_record
-from rmqctl.store.pop.state import PopMessage, PopOffsets
+from rmqctl.store.pop.state import LOST, OVERDUE, PopMessage, PopOffsets
 from tests.features import feature_store, feature_truth
 
 FS = ("pop-fs", "pop-fs-533", "pop-fs-v2", "pop-fs-crash")
@@ -196,3 +197,14 @@ def test_why_a_message_came_again(tmp_path: Path) -> None:
 def _evidence(store: MessageStore, key: str) -> str:
     (answer,) = store.where(key, now=_stopped("pop-fs"))
     return "\n".join(step.detail for step in answer.evidence if step.group == "g-work")
+
+
+def test_records_that_a_broker_passes_over_after_7_days_are_lost(tmp_path: Path) -> None:
+    with MessageStore.open(feature_store("pop-fs", tmp_path)) as store:
+        soon = list(store.pop(now=_stopped("pop-fs") + 6 * 86_400_000).messages())
+        late = list(store.pop(now=_stopped("pop-fs") + 8 * 86_400_000).messages())
+    states = Counter((one.state, after.state) for one, after in zip(soon, late, strict=True))
+    assert states[OVERDUE, LOST] > 0
+    assert {pair for pair in states if pair[0] != pair[1]} == {(OVERDUE, LOST)}
+    told = {one.detail for one in late if one.state == LOST}
+    assert all("no broker that starts now delivers its record" in one for one in told)

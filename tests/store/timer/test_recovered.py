@@ -6,6 +6,7 @@ import os
 import shutil
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -116,6 +117,30 @@ def _predicted(store: Path, version: str, **settings: bool) -> Prediction:
         return predict(files, version)
 
 
+@pytest.mark.parametrize("version", ["5.3.3", "5.5.0"])
+def test_a_broker_that_starts_after_more_than_7_days_passes_over_what_was_due(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = feature_store("timer-clean-533", tmp_path)
+    due = sorted(one.out for one in _recovered(store)[1].messages())
+
+    def predicted_at(now: int) -> Prediction:
+        monkeypatch.setattr("rmqctl.store.predict.timer.time", SimpleNamespace(time_ns=lambda: now * 1_000_000))
+        return _predicted(store, version)
+
+    # TimerMessageStore#recover: it begins 7 days before now, less the blank slots
+    assert predicted_at(due[0] + _SEVEN_DAYS - 60_000).messages_stuck == 0
+    for late in (1, 5_000_000, 400 * 86_400_000):
+        now = due[0] + _SEVEN_DAYS - 60_000 + late
+        found = predicted_at(now)
+        passed = sum(out < now - _SEVEN_DAYS + 60_000 for out in due)
+        assert (found.messages_stuck, found.is_harmful) == (passed, True)
+        assert any("`rmqctl rebuild --timer` makes them due at once" in said for said in found.warnings)
+    with MessageStore.open(store) as opened:
+        assert opened.rebuild_timer(now=now).due_already == len(due)
+    assert predicted_at(now).messages_stuck == 0
+
+
 def _with_snapshots(tmp_path: Path) -> Path:
     """A store whose broker wrote snapshots, and the plain wheel never: 29 messages are in older files of the log."""
     store = feature_store("timer-crash", tmp_path)
@@ -129,6 +154,7 @@ def _with_snapshots(tmp_path: Path) -> Path:
     return store
 
 
+@pytest.mark.usefixtures("soon_after")
 def test_the_newest_snapshot_of_the_wheel_counts_for_5_5_0_alone(tmp_path: Path) -> None:
     store = _with_snapshots(tmp_path)
     assert _codes(store) == {"RMQ-TMR-005"}

@@ -1,0 +1,46 @@
+"""Keys of a broker.conf that no version reads, as words written wrong: a broker passes over them without a word."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rmqctl.reports.changes import unknown_settings
+from tests.goldens import GoldenStore, broker_conf
+from tests.rmqctl.looking import run
+
+
+def test_every_key_of_real_brokers_is_known() -> None:
+    lines = [
+        line.split()
+        for path in (Path(__file__).parents[1] / "golden" / "servers").glob("config-keys-*.txt")
+        for line in path.open()
+    ]
+    keys = {key for of, key in lines if of == "broker"}
+    assert len(keys) > 400
+    assert unknown_settings(keys) == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["clean", "broker-real", "v498s-clean", "v55-controller", "v55-lmq", "v55-nommap-crash"]
+)
+def test_no_key_that_a_real_broker_ran_with_is_unknown(name: str, tmp_path: Path) -> None:
+    path = broker_conf(name, tmp_path)
+    assert unknown_settings(line.partition("=")[0] for line in path.read_text().splitlines() if "=" in line) == {}
+
+
+def test_wrong_words_are_told_with_what_they_are_like(golden_store: GoldenStore, tmp_path: Path) -> None:
+    store, conf = golden_store("clean"), tmp_path / "broker.conf"
+    conf.write_text("flushDiskTyp=SYNC_FLUSH\nnothingLikeIt=1\nbrokerName=a\ntieredStoreFilePath=/t\n")
+    for verb in ("predict", "doctor"):
+        done = run(verb, "-s", str(store), "-c", str(conf))
+        assert "brokers pass over flushDiskTyp: no version has this key; did you mean flushDiskType?" in done.err
+        assert "brokers pass over nothingLikeIt: no version has this key\n" in done.err
+        assert "brokerName" not in done.err
+        assert "tiered" not in done.err
+    done = run("predict", "-s", str(store), "-c", str(conf), "--from", "5.5.0", "--to", "5.5.0", "--json")
+    (typed, other) = json.loads(done.out)["settings"]
+    assert (typed["setting"], typed["value"]) == ("flushDiskTyp", "SYNC_FLUSH")
+    assert [one["detail"] for one in (typed, other)] == ["no version has it; like flushDiskType", "no version has it"]
