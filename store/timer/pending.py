@@ -24,6 +24,7 @@ from rmqctl.store.timer.timed_columns import (
     no_rows,
     taken_back,
 )
+from rmqctl.store.timer.wheel import TimerUnits
 
 # TimerMessageStore.TIMER_WHEEL_TTL_DAY, less TIMER_BLANK_SLOTS: a broker that was down for longer does not look back
 WHEEL_MS = (7 * 86_400 - 60) * 1000
@@ -95,7 +96,7 @@ class PendingTimer:
         rows = self.rows if rows is None else rows
         for begin in range(0, len(rows), _ROWS):
             for row in rows[begin : begin + _ROWS].tolist():
-                offset, place, out, _, size, topic, queue_id, *ways, _ = row
+                offset, place, out, _, size, topic, queue_id, *ways, _, _ = row
                 known = None if queue_id < 0 else queue_id
                 yield TimedMessage(offset, place, size, out, self.topics[topic], known, *ways)
 
@@ -107,7 +108,7 @@ class PendingTimer:
     def is_passed(self, now: int, rows: TimedRows | None = None) -> Flags:
         """Return which of these rows, of all for None, no broker that starts at `now` (ms) delivers."""
         rows = self.rows if rows is None else rows
-        is_old = rows["out"] < now - WHEEL_MS
+        is_old = rows["slot_time"] < now - WHEEL_MS
         passed: Flags = ~(rows["to_enqueue"] | rows["in_rocksdb"]) & (~rows["on_wheel"] | is_old)
         return passed
 
@@ -157,6 +158,7 @@ class _Pending:
         for rows in self._without_unit():
             self._parts.append(rows[rows["out"] >= read_time])
         rows = _once(joined(self._parts, TIMED_ROW))
+        rows["slot_time"] = _slot_times(rows, timer.linked)
         found.topics, found.recalls = list(read.topics), len(read.recalls)
         found.damaged, found.foreign = read.damaged, read.foreign
         again = _stored_again(rows)
@@ -222,6 +224,19 @@ def _once(rows: TimedRows) -> TimedRows:
             merged[name] = np.logical_or.reduceat(rows[name], begins)
         rows = merged
     return in_order(rows, "queue_offset")
+
+
+def _slot_times(rows: TimedRows, linked: TimerUnits) -> Int64s:
+    """Return the time (ms) of the slot that each message is in, the last one; when it is due where it is in none. A
+    rebuild has put messages into later slots, and a roll into earlier ones."""
+    order = np.lexsort((linked["out"], linked["physical_offset"]))
+    places, times = linked["physical_offset"][order], linked["out"][order]
+    found: Int64s = rows["out"].copy()
+    last = np.searchsorted(places, rows["physical_offset"], "right") - 1
+    is_linked = last >= 0
+    is_linked[is_linked] = places[last[is_linked]] == rows["physical_offset"][is_linked]
+    found[is_linked] = times[last[is_linked]]
+    return found
 
 
 def _stored_again(rows: TimedRows) -> Flags:

@@ -44,6 +44,7 @@ TIMED_ROW = np.dtype(
         ("to_enqueue", np.bool_),
         ("in_rocksdb", np.bool_),
         ("is_roll", np.bool_),
+        ("slot_time", np.int64),
     ]
 )
 _MOST_DIGITS = 18

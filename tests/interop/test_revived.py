@@ -46,6 +46,14 @@ def _predicted(store: Path) -> Copies:
         return copies
 
 
+def _acknowledged(store: Path) -> Copies:
+    """Copies that would be made if no one had acknowledged a message."""
+    with MessageStore.open(store) as opened:
+        done = [one for one in opened.pop().messages() if one.state == "acknowledged"]
+        keys = [(one, opened.get(one.topic, one.queue_id, one.queue_offset, 1).messages[0]) for one in done]
+        return Counter((f"%RETRY%{one.group}_{one.topic}", message.properties()["KEYS"]) for one, message in keys)
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "is_moved", "finished"),
     [
@@ -67,7 +75,7 @@ def test_revive_makes_the_copies_that_are_predicted(
     if name == "pop-fs":  # else a broker that starts more than 7 days later passes over the records in its timer
         with MessageStore.open(store) as opened:
             assert opened.rebuild_timer().waiting > 0
-    before, expected = _copies(store), _predicted(store)
+    before, expected, acknowledged = _copies(store), _predicted(store), _acknowledged(store)
     assert expected
     if is_moved:  # what was in kvStore/ is in the revive topic then, where this broker finds it
         conf = tmp_path / "ours.conf"
@@ -77,7 +85,10 @@ def test_revive_makes_the_copies_that_are_predicted(
             assert served.process.wait(60) == 0
     with real_broker("5.5.0", tmp_path, store, SETTINGS | settings, shut_down=True):
         wait_for(lambda: not expected - (_copies(store) - before), _SECONDS)
-    assert _copies(store) - before == expected
+    made = _copies(store) - before
+    # records that come at once may be read in two rounds, acknowledgements in the second one
+    assert made - expected <= acknowledged if name == "pop-fs" else made == expected
+    assert made >= expected
     with MessageStore.open(store) as opened:
         assert [one for one in opened.pop().groups() if one.way != "ordered" and one.overdue] == []
         # the broker has read what pop-release wrote

@@ -11,6 +11,7 @@ import pyspark
 import pytest
 
 from rmqctl.pipeline.spark.session import find_java, java_home_for_spark
+from tests.anyday.at_a_date import shifted_by
 from tests.goldens import truth
 from tests.interop.store_servers import yarn
 from tests.opened import store_path
@@ -57,6 +58,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("mode", ["client", "cluster"])
+@pytest.mark.skipif(shifted_by() != 0, reason="containers of YARN start without the variables that set a clock")
 def test_a_program_on_yarn(packed: Path, tmp_path: Path, mode: str) -> None:
     java_home = java_home_for_spark(find_java(), tmp_path)
     with yarn(tmp_path / "hadoop", java_home) as configuration:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -122,7 +123,8 @@ def test_a_broker_that_starts_after_more_than_7_days_passes_over_what_was_due(
     version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = feature_store("timer-clean-533", tmp_path)
-    due = sorted(one.out for one in _recovered(store)[1].messages())
+    # of messages that are far off the slot comes before they are due: there they are stored again
+    due = sorted(_recovered(store)[1].rows["slot_time"].tolist())
 
     def predicted_at(now: int) -> Prediction:
         monkeypatch.setattr("rmqctl.store.predict.timer.time", SimpleNamespace(time_ns=lambda: now * 1_000_000))
@@ -136,6 +138,8 @@ def test_a_broker_that_starts_after_more_than_7_days_passes_over_what_was_due(
         passed = sum(out < now - _SEVEN_DAYS + 60_000 for out in due)
         assert (found.messages_stuck, found.is_harmful) == (passed, True)
         assert any("`rmqctl rebuild --timer` makes them due at once" in said for said in found.warnings)
+    now = max(time.time_ns() // 1_000_000, now)
+    monkeypatch.setattr("rmqctl.store.timer.recovered.time", SimpleNamespace(time_ns=lambda: now * 1_000_000))
     with MessageStore.open(store) as opened:
         assert opened.rebuild_timer(now=now).due_already == len(due)
     assert predicted_at(now).messages_stuck == 0
