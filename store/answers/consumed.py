@@ -36,6 +36,7 @@ from rmqctl.store.answers.steps import (
     role_of,
     step_at,
 )
+from rmqctl.store.answers.transactions import is_given_up_for_age
 from rmqctl.store.answers.undispatched import (
     CHECK_TIMES,
     OP_TOPIC,
@@ -249,8 +250,10 @@ class HeldBack:
         if family.sent:
             detail = f"this copy is open although the message was committed: the broker asks again; {asked}"
             return step_at(Stage.HALF, PENDING, detail, half)
-        age = lasting(self._now - half.born_timestamp)
-        return step_at(Stage.HALF, PENDING, f"neither committed nor rolled back for {age}: {asked}", half)
+        since = self._now - half.born_timestamp
+        if is_given_up_for_age(since, self._reader.files.config):
+            asked = f"{asked}; it is older than fileReservedTime, so the next check of a broker gives it up"
+        return step_at(Stage.HALF, PENDING, f"neither committed nor rolled back for {lasting(since)}: {asked}", half)
 
     def _is_ended(self, half: StoredMessage) -> bool | None:
         """Whether a mark behind the half message names it; None where marks cannot be read."""

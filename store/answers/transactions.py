@@ -25,6 +25,7 @@ from rmqctl.store.answers.undispatched import (
     ended_offsets,
     undispatched,
 )
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.options import Events
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.filter import TopicFilter
@@ -33,6 +34,7 @@ from rmqctl.store.read.query import NotIndexedError
 from rmqctl.store.read.reader import StoreReader
 
 PENDING = "pending"
+EXPIRED = "expired"
 COMMITTED = "committed"
 ENDED = "ended"
 UNKNOWN = "unknown"
@@ -110,7 +112,7 @@ def unresolved_halves(reader: StoreReader, now: int) -> Iterator[HalfMessage]:
             key = message.properties().get(names.UNIQUE_KEY)
             if key is not None and (last[key] != offset or key in (given_up or ())):
                 continue
-            yield lost.told(_half(message, now, ends))
+            yield _as_long_kept(lost.told(_half(message, now, ends)), reader.files.config)
     yield from _in_rocksdb(reader, queues, now)
 
 
@@ -156,7 +158,11 @@ def _in_rocksdb(reader: StoreReader, queues: list[AnyConsumeQueue], now: int) ->
         elif message.topic == ROCKSDB_HALF_TOPIC and message.physical_offset not in ended:
             checks = rows.get(message.physical_offset, 0)
             one = _half(message, now, ends)._replace(half_topic=ROCKSDB_HALF_TOPIC, checks=checks)
-            yield one._replace(state=UNKNOWN, detail=why, checks=None) if why else lost.told(one)
+            yield (
+                one._replace(state=UNKNOWN, detail=why, checks=None)
+                if why
+                else _as_long_kept(lost.told(one), reader.files.config)
+            )
 
 
 def _later(
@@ -293,6 +299,19 @@ def _unique_keys(reader: StoreReader, queues: list[AnyConsumeQueue]) -> set[str]
 
 def _unreadable(ends: _Ends) -> str:
     return f"{ends.unreadable} of the messages that name ends cannot be read" if ends.unreadable else ""
+
+
+def is_given_up_for_age(age_ms: int, config: StoreConfig) -> bool:
+    """Return whether a broker gives up a half message of this age at its next check, and asks no producer
+    (TransactionalMessageServiceImpl#needSkip)."""
+    return age_ms > config.file_reserved_time * 3_600_000
+
+
+def _as_long_kept(half: HalfMessage, config: StoreConfig) -> HalfMessage:
+    if half.state != PENDING or half.age_ms is None or not is_given_up_for_age(half.age_ms, config):
+        return half
+    detail = f"older than fileReservedTime, {config.file_reserved_time} hours: no producer is asked any more"
+    return half._replace(state=EXPIRED, detail=detail)
 
 
 def _half(message: StoredMessage, now: int, ends: _Ends) -> HalfMessage:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,7 +54,7 @@ def test_a_commit_that_the_broker_does_not_know_of_is_told() -> None:
         ended = ended_offsets(opened.message_at(op["phyOffset"]).body)
     keys = {_halves("broker-real")[offset]["properties"]["UNIQ_KEY"] for offset in ended} - committed
     assert {row["unique_key"] for row in rows if row["state"] == "ended"} == keys & {row["unique_key"] for row in rows}
-    assert {row["state"] for row in rows} == {"committed", "ended", "pending"}
+    assert {row["state"] for row in rows} == {"committed", "ended", "expired"}
 
 
 def test_what_has_an_end_is_not_listed() -> None:
@@ -66,7 +67,20 @@ def test_what_has_an_end_is_not_listed() -> None:
     rows = run("halves", "-s", store_path("features"), "--json").objects
     assert {row["queue_offset"] for row in rows} == _halves("features").keys() - ended
     assert len(rows) == 6
-    assert {row["state"] for row in rows} == {"pending"}
+    assert {row["state"] for row in rows} == {"expired"}
+
+
+def test_a_broker_gives_up_what_is_older_than_it_keeps_files(tmp_path: Path) -> None:
+    """TransactionalMessageServiceImpl#needSkip: with 72 hours the real 5.5.0 moves all six and asks nobody,
+    with 1,000,000 it asks about each 15 times."""
+    store, conf = store_path("features"), tmp_path / "broker.conf"
+    newest = max(row["bornTimestamp"] for row in _halves("features").values())
+    with MessageStore.open(store, "r") as opened:
+        assert {one.state for one in opened.halves(now=newest + 71 * 3_600_000)} == {"pending"}
+        assert {one.state for one in opened.halves(now=newest + 73 * 3_600_000)} == {"expired"}
+    conf.write_text("fileReservedTime=1000000\n")
+    rows = run("halves", "-s", store, "-c", conf, "--json").objects
+    assert [row["state"] for row in rows] == ["pending"] * 6
 
 
 @pytest.mark.parametrize("offsets", [(1000, 1000), (1000, 14), (20, 1000), (20, None), (None, 14)])
@@ -90,7 +104,7 @@ def test_damage_is_neither_an_end_nor_its_absence(golden_store: GoldenStore) -> 
     damage_body(store, _halves("features")[2])
     done = run("halves", "-s", store, "--json")
     assert done.code == exit_codes.DAMAGE_OR_NOTHING
-    assert [row["state"] for row in done.objects] == ["damaged", *["pending"] * 5]
+    assert [row["state"] for row in done.objects] == ["damaged", *["expired"] * 5]
     op = next(row for row in truth("features").messages if row["topic"] == OP_TOPIC)
     whole = (ended_offsets(reader("features").lookup(op["phyOffset"]).body), len(done.objects))
     damage_body(store, op)
@@ -114,7 +128,7 @@ def test_without_an_index_commits_are_not_guessed(golden_store: GoldenStore) -> 
     shutil.rmtree(store / "index")
     done = run("halves", "-s", store, "--json")
     assert "there is no index" in done.err
-    assert {row["state"] for row in done.objects} == {"pending"}
+    assert {row["state"] for row in done.objects} == {"expired"}
 
 
 def test_none() -> None:

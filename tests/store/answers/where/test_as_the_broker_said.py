@@ -178,7 +178,7 @@ def test_what_other_answers_tell_agrees() -> None:
     def fail(error: object) -> None:
         raise AssertionError(error)
 
-    states = {"pending": Verdict.PENDING, "committed": Verdict.READ, "ended": Verdict.ROLLED_BACK}
+    states = {"expired": Verdict.PENDING, "committed": Verdict.READ, "ended": Verdict.ROLLED_BACK}
     found = list(unresolved_halves(reader(STORE).telling(Events(damage=fail)), NOW))
     for half in found[::3]:
         assert ask(reader(STORE), half.unique_key).one.state is states[half.state]
