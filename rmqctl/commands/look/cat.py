@@ -130,6 +130,7 @@ def cat(
     from rmqctl.opening import open_store
     from rmqctl.store.answers.undispatched import queues_behind
 
+    order = _order_of(selection.criteria.topic, order, follow=follow)
     _check(selection, limit, order, follow)
     trace_topic = (selection.criteria.topic or TRACE_TOPIC) if traces else None
     names = known_columns(column_list(columns))
@@ -239,6 +240,15 @@ def _from_copies(
 
 def _exit_code(damage: ToldDamage) -> int:
     return exit_codes.DAMAGE_OR_NOTHING if damage.count or damage.is_uncertain else exit_codes.OK
+
+
+def _order_of(topic: str | None, order: Order, *, follow: bool) -> Order:
+    """Queue by queue where none is asked for and the topic is a light queue: its messages are stored in other topics,
+    which the log does not list by it."""
+    from rmqctl.store.queues.dispatch import LMQ_PREFIX
+
+    is_asked = click.get_current_context().get_parameter_source("order") is click.core.ParameterSource.COMMANDLINE
+    return "queue" if (topic or "").startswith(LMQ_PREFIX) and not is_asked and not follow else order
 
 
 def _check(selection: Selection, limit: int | None, order: Order, follow: bool) -> None:

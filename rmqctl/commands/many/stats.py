@@ -115,6 +115,7 @@ def stats(
 
         require_duckdb("counting")  # before what cannot even be imported without it
         from rmqctl.pipeline.jobs.stats import StatsRequest, dimensions_of, group_rows, key_names, stats_summary
+        from rmqctl.store.queues.dispatch import LMQ_PREFIX
 
         dimensions = dimensions_of(wanted or (["topic"] if output.format == "csv" else []))
         request = StatsRequest(dimensions, topic, begin, end, now_ms(), not no_duplicates)
@@ -122,7 +123,9 @@ def stats(
         if found.total is None:
             raise opened.files.lost_log() or NotFoundError(
                 "no message matched" if topic or begin is not None or end is not None else "the store has no messages",
-                hint="`rmqctl info` says what the store holds",
+                hint="messages of a light queue are stored in other topics: `rmqctl ls -t` counts them"
+                if (topic or "").startswith(LMQ_PREFIX)
+                else "`rmqctl info` says what the store holds",
             )
         if dimensions:
             rows = group_rows(found)

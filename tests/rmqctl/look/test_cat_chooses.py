@@ -290,3 +290,13 @@ def test_export_chooses_alike(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     assert pq.read_table(target)["physical_offset"].to_pylist() == offsets(*chosen)
+
+
+def test_a_light_queue_is_read_by_its_units_unless_the_log_is_asked_for() -> None:
+    store = store_path("lmq")
+    rows = run("cat", "-s", store, "-t", "%LMQ%dev0", "--json").objects
+    assert len(rows) == 14
+    assert all("%LMQ%dev0" in row["properties"]["INNER_MULTI_DISPATCH"].split(",") for row in rows)
+    assert rows == run("cat", "-s", store, "-t", "%LMQ%dev0", "--order", "queue", "--json").objects
+    assert run("cat", "-s", store, "-t", "%LMQ%dev0", "--order", "log").code == exit_codes.DAMAGE_OR_NOTHING
+    assert "`rmqctl ls -t` counts them" in run("stats", "-s", store, "-t", "%LMQ%dev0").err
