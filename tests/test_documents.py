@@ -19,7 +19,9 @@ from tests.goldens import golden
 from tests.processes import ROOT, run
 from tests.test_tidy import FLOORS, HOUSE, module_name, sources
 
-DOCUMENTS = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md"), *ROOT.glob("tests/*/README.md")])
+DOCUMENTS = sorted(
+    [*(ROOT / "docs").glob("*.md"), *ROOT.glob("docs/zh/*.md"), *ROOT.glob("*.md"), *ROOT.glob("tests/*/README.md")]
+)
 LIMIT = 210 << 10
 ARCHITECTURE = ROOT / "docs/architecture.md"
 TOPS = (*FLOORS, "tests", "bench", "docs", "pyspark_rocketmq")
@@ -138,20 +140,21 @@ def of_sessions() -> str:
     return "\n".join((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/quickstart.md"))
 
 
-def sessions() -> list[Session]:
-    """Return the sessions of README and quick start, in their order."""
+def sessions(text: str = "") -> list[Session]:
+    """Return the sessions of a text, or of README and quick start, in their order."""
     found = []
-    for name, block in SESSION.findall(of_sessions()):
+    for name, block in SESSION.findall(text or of_sessions()):
         steps = [step.partition("\n") for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
         found.append(Session(name, [(command, output.strip("\n")) for command, _, output in steps]))
     return found
 
 
-def held(session: Session, folder: Path) -> Iterator[str]:
-    """What each command of a session prints, on a copy of its store, as if that lay at STORE."""
+def held(session: Session, folder: Path, programs: Path = Path(sys.executable).parent) -> Iterator[str]:
+    """What each command of a session prints, on a copy of its store, as if that lay at STORE. `programs`: where the
+    command is."""
     store = folder / "store"
     golden(session.golden, folder / "from").rename(store)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
     for command, _ in session.steps:
         ended = run(
             ["bash", "-c", command.replace(STORE, str(store))],

@@ -30,7 +30,14 @@ _TOPS = ("formats", "store", "network", "pipeline", "rmqctl")
 # all texts of these
 _WHOLE = (
     "formats/errors.py",
+    "formats/message.py",
     "rmqctl/confirm.py",
+    "rmqctl/commands/change/",
+    "rmqctl/commands/consumers/",
+    "rmqctl/commands/look/doctor.py",
+    "rmqctl/commands/look/predict.py",
+    "rmqctl/commands/many/diff.py",
+    "rmqctl/commands/many/stats.py",
     "rmqctl/diagnosis.py",
     "rmqctl/finding.py",
     "rmqctl/output/outcome.py",
@@ -38,7 +45,13 @@ _WHOLE = (
     "store/answers/",
     "store/clean/",
     "store/check/",
+    "store/journal/",
     "store/predict/prediction.py",
+    "store/predict/surroundings.py",
+    "store/recover/",
+    "store/salvage/",
+    "store/write/opening.py",
+    "store/write/put.py",
 )
 # of these modules what is given to the calls of _CALLS
 _SPOKEN = ("formats/", "rmqctl/", "store/")
@@ -75,12 +88,12 @@ Option {option} does not take a value.
 Invalid value for {option}: {problem!t}
 Invalid value: {problem!t}
 Missing parameter: {parameter}
-{value} is not a valid integer.
-{value} is not a valid integer range.
-{value} is not a valid float.
-{value} is not in the range {range}.
-{value} is not one of {choices}.
-{value} is not a valid boolean.
+'{value}' is not a valid integer.
+'{value}' is not a valid integer range.
+'{value}' is not a valid float.
+'{value}' is not in the range {range}.
+'{value}' is not one of {choices}.
+'{value}' is not a valid boolean.
 Got unexpected extra argument ({arguments})
 Got unexpected extra arguments ({arguments})
 Try '{command} --help'.
@@ -99,7 +112,8 @@ never delivers {N delayed message}
 {N error}, {N warning}, {N notice}; checked {N message} in {N commitlog file}{rest!t}
 {N error}, {N warning}, {N notice}; checked {N message} in {N commitlog file} (share {subset}){rest!t}
 {N error}, {N warning}, {N notice}; checked {N commitlog file}, not every message{rest!t}
-A broker {broker}
+A broker {version}
+damage ({reason}: {detail})
 expected {expected}
 found {found}
 next: {command}
@@ -115,11 +129,28 @@ messages
 settings
 before
 after
-lost""".splitlines()
+lost
+unknown: {sentence}
+{N commitlog file} would be kept: {why}
+{N consume queue file} would be kept: {why}
+{N index file} would be kept: {why}
+{N commitlog file} is kept: {why}
+{N commitlog file} are kept: {why}
+{N consume queue file} is kept: {why}
+{N consume queue file} are kept: {why}
+{N index file} is kept: {why}
+{N index file} are kept: {why}
+accepted, as far as files, disks and settings show {shown}.
+unknown, because the disks cannot be measured.
+unknown, because the disks of a server cannot be measured.
+a broker takes no messages here: {join}.""".splitlines()
 _COUNTED = {"error": "errors", "warning": "warnings", "notice": "notices", "delayed message": "delayed messages"}
+_COUNTED |= {"consume queue file": "consume queue files", "index file": "index files"}
 _COUNTED |= {"index entry": "index entries", "good message": "good messages"}
 # texts for no person
-_NOT_SAID = re.compile(r"failed to map segment|\w?annot allocate memory|\w?o many open files|start new thread|.*\\b.*")
+_NOT_SAID = re.compile(
+    r"failed to map segment|\w?annot allocate memory|\w?o many open files|start new thread|.*\\b.*|mqadmin .*"
+)
 _NUMBER = re.compile(r"\{N [^{}]+\}")
 _WORDS = re.compile(r"[A-Za-z]{2,}")
 _FLAGS = re.compile(
@@ -132,6 +163,7 @@ _CODE = re.compile(r"`([^`]*)`")
 # Texts, by the file of the catalogue that they belong to.
 
 
+@cache
 def help_texts() -> dict[str, None]:
     """Return all that --help prints."""
     found = dict.fromkeys([*_HELP, *GROUPS.values(), *(verb.short_help for verb in VERBS.values())])
@@ -182,14 +214,14 @@ def label_texts() -> dict[str, None]:
         _take_names(json.loads(path.read_text(encoding="utf-8")), names)
     for tree in _trees().values():
         _take_columns(tree, names)
-    words = ["yes", "no", "error", "warning", "notice"]
+    words = ["yes", "no", "error", "warning", "notice", "over time", "only", "fields", "rest"]
     forms = {form for name in names for form in (name.replace("_", " "), title_of(name))}
     return dict.fromkeys([*words, *sorted(forms)])
 
 
-def _take_columns(tree: ast.Module, names: set[str]) -> None:
+def _take_columns(tree: list[ast.AST], names: set[str]) -> None:
     """Names of columns, and keys of what is printed as a summary."""
-    for node in ast.walk(tree):
+    for node in tree:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
             if any(_name(one).endswith("COLUMNS") for one in node.targets):
                 names |= set(_words_of(node.value))
@@ -208,6 +240,7 @@ def _take_names(schema: object, names: set[str]) -> None:
             _take_names(inner, names)
 
 
+@cache
 def message_texts() -> dict[str, None]:
     """Return the messages that have to be translated, and the number words in them."""
     found = dict.fromkeys(MEANINGS.values())
@@ -216,16 +249,19 @@ def message_texts() -> dict[str, None]:
             found |= dict.fromkeys(_all_texts(tree))
         elif name.startswith(_SPOKEN):
             found |= dict.fromkeys(_spoken_texts(tree))
-    return dict.fromkeys([*_CLICK, *_COMPOSED, *filter(_is_said, found)])
+    known = help_texts()
+    said = (text for text in found if _is_said(text) and option_text(text) not in known)
+    return dict.fromkeys([*_CLICK, *_COMPOSED, *said])
 
 
 @cache
-def _trees() -> dict[str, ast.Module]:
+def _trees() -> dict[str, list[ast.AST]]:
+    """All nodes of each module."""
     paths = [path for top in _TOPS for path in sorted((ROOT / top).rglob("*.py"))]
     # help of Prometheus is for machines
     left_out = ROOT / "rmqctl/language", ROOT / "rmqctl/documents", ROOT / "rmqctl/reports/metrics.py"
     return {
-        path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+        path.relative_to(ROOT).as_posix(): list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
         for path in paths
         if not any(path.is_relative_to(one) for one in left_out)
     }
@@ -235,8 +271,9 @@ def _is_said(text: str) -> bool:
     bare = PLACEHOLDER.sub("", text)
     words = len(_WORDS.findall(bare)) + bool(PLACEHOLDER.search(text) and " " in bare.strip(" ,;:.()") + text[:1])
     words += len(_NUMBER.findall(text))
-    is_text = " " in text.strip() and words > 1 and not _NOT_SAID.fullmatch(text)
-    return is_text and not re.fullmatch(r"[a-z_]+( [a-z_]+){7,}", text)
+    is_text = " " in text.strip() and "\n" not in text and words > 1 and not _NOT_SAID.fullmatch(text)
+    # nor a list of names
+    return is_text and not ("_" in text and re.fullmatch(r"[a-z_]+( [a-z_]+){7,}", text))
 
 
 @cache
@@ -245,11 +282,12 @@ def all_texts() -> frozenset[str]:
     return frozenset(text for tree in _trees().values() for text in _all_texts(tree))
 
 
+@cache
 def nouns() -> dict[str, str]:
     """Return what is counted anywhere: `{n} message`, and its plural."""
     found = {f"{{n}} {one}": f"{{n}} {several}" for one, several in _COUNTED.items()}
     for tree in _trees().values():
-        for node in ast.walk(tree):
+        for node in tree:
             if isinstance(node, ast.Call) and _name(node.func) == "counted" and len(node.args) > 1:
                 for one in _words_of(node.args[1]):
                     several = next(_words_of(node.args[2])) if len(node.args) > 2 else f"{one}s"
@@ -264,9 +302,9 @@ def _words_of(node: ast.expr) -> Iterator[str]:
 # Messages as msgids: each value of an f-string becomes a placeholder.
 
 
-def _all_texts(tree: ast.AST) -> Iterator[str]:
+def _all_texts(tree: list[ast.AST]) -> Iterator[str]:
     skipped: set[int] = set()
-    for node in ast.walk(tree):
+    for node in tree:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             skipped.add(id(node.value))  # a docstring
         if isinstance(node, ast.JoinedStr):
@@ -275,8 +313,8 @@ def _all_texts(tree: ast.AST) -> Iterator[str]:
             yield from _templates(node)
 
 
-def _spoken_texts(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _spoken_texts(tree: list[ast.AST]) -> Iterator[str]:
+    for node in tree:
         if isinstance(node, ast.Call) and _CALLS.fullmatch(_name(node.func)):
             given = [*node.args, *(one.value for one in node.keywords if one.arg in _GIVEN)]
             for one in given:
@@ -363,7 +401,7 @@ def merged(language: str, name: str) -> list[Translation]:
     """Return the entries that a file should have: those of the sources, with the translations that it has."""
     path = path_of(language, name)
     old = {one.msgid: one for one in entries(path.read_text(encoding="utf-8"))} if path.exists() else {}
-    wanted = dict.fromkeys(_EXTRACTED[name]())
+    wanted = dict(_EXTRACTED[name]())
     if name == "messages":
         plurals = nouns()
         wanted |= dict.fromkeys(one for one in old if one and one in all_texts() and old[one].msgstr)

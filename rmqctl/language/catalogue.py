@@ -81,8 +81,6 @@ class Pattern:
         self._literals = [part for part in PLACEHOLDER.split(entry.msgid)[::3] if part]
         self.weight = sum(len(part.strip()) for part in self._literals)
         """How much of it is text of our own."""
-        self.begins_open = entry.msgid.startswith("{") and not entry.msgid.startswith(("{{", "{N "))
-        """Whether it begins with a value, which may be a part of another sentence."""
 
     def fits(self, text: str) -> bool:
         """Return whether a text may be of this pattern, by what is quick to see."""
@@ -128,6 +126,7 @@ _FORMS = (
     (re.compile(r"human_size\d?"), r"-?[\d.]+ (?:B|[KMGT]iB)"),
     (re.compile(r"lasting\d?"), r"\d+ \w+(?: \d+ \w+)?"),
     (re.compile(r"(?:format_time|file)\d?"), r"\S+"),
+    (re.compile(r"version"), r"[\d.]+"),
 )
 """Placeholders whose values have a form, by their names."""
 _MEASURES = ("个", "条", "处", "份", "行", "次")
@@ -146,7 +145,7 @@ class Catalogue:
         self.counted_words = sorted([*self.nouns, *things], key=len, reverse=True)
         """What is counted, the longest first."""
         patterns = (Pattern(one, self) for one in found if not one.plural and PLACEHOLDER.search(one.msgid))
-        self.patterns = sorted(patterns, key=lambda one: (one.begins_open, -one.weight))
+        self.patterns = sorted(patterns, key=lambda one: -one.weight)
 
     def counted(self, text: str) -> str | None:
         """Return a number of things, such as "3 messages", in the other language."""
@@ -154,6 +153,7 @@ class Catalogue:
         if not number.lstrip("-").isdigit():
             return None
         said = self.nouns.get(noun)
-        if said is None and noun in self.texts:
-            said = f"{{n}} {self.texts[noun]}"
+        if said is None:
+            thing = self.texts.get(noun) or self.texts.get(noun.removesuffix("s"))
+            said = f"{{n}} {thing}" if thing else None
         return None if said is None else said.replace("{n}", number)

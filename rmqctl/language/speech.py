@@ -16,7 +16,7 @@ _AND = re.compile(r"(; |, and |, | and | or )")
 _JOINTS = {"; ": "；", ", and ": "和", ", ": "、", " and ": "和", " or ": "或"}
 # columns of tables and lines of summaries that hold text of our own
 _OF_FINDINGS = frozenset(("severity", "title", "meaning", "causes", "action"))
-_OWN = frozenset("basis check detail error note problem reason sentence start state why writes".split())
+_OWN = frozenset("basis check end_reason detail error note problem reason sentence start state why writes".split())
 _SPAN = re.compile(r"\d+ (?:day|hour|minute|second)s?(?: \d+ (?:hour|minute|second)s?)?")
 _SPAN_PARTS = (("day", "天"), ("hour", "小时"), ("minute", "分"), ("second", "秒"))
 
@@ -37,8 +37,9 @@ class Translated:
     def line(self, text: str) -> str:
         """A line of our own, whole or by its parts; English where a part is not known."""
         bare = text.lstrip(" ")
-        found = self._placed(bare) or self._known(bare) or self._parts(bare)
-        return text if found is None else text[: len(text) - len(bare)] + found
+        found = self._found(bare)
+        indent = text[: len(text) - len(bare)]
+        return text if found is None else found if indent == " " and found[0] in "（，；" else indent + found
 
     def title(self, text: str) -> str:
         """The name of a column or of a line of a summary."""
@@ -57,6 +58,15 @@ class Translated:
     def wrapped(self, text: str, width: int, indent: str, first: str = "") -> list[str]:
         """The lines of a paragraph."""
         return wrap(text, width, indent, first)
+
+    def _found(self, text: str) -> str | None:
+        return (
+            self._placed(text)
+            or self._sentences(text)
+            or self._known(text)
+            or self._remarks(text)
+            or self._labelled(text)
+        )
 
     def _known(self, text: str) -> str | None:
         catalogue = self.catalogue("messages")
@@ -88,7 +98,7 @@ class Translated:
         bare = text.lstrip("; ,")
         if bare != text:
             return (_JOINTS.get(text[: len(text) - len(bare)]) or "") + self._phrase(bare)
-        if (found := self._placed(text) or self._known(text) or self._parts(text)) is not None:
+        if (found := self._found(text)) is not None:
             return found
         if _SPAN.fullmatch(text):
             for one, said in _SPAN_PARTS:
@@ -103,24 +113,38 @@ class Translated:
         found = _PLACE.fullmatch(text)
         if found is None or not (found["file"] or found["offset"]):
             return None
-        said = self._known(found["rest"]) or self._parts(found["rest"])
+        rest = found["rest"]
+        said = self._sentences(rest) or self._known(rest) or self._remarks(rest)
         if said is None:
             return None
         offset = f"偏移量 {found['offset']} 处" if found["offset"] else ""
         return f"{' '.join(filter(None, (found['file'], offset)))}：{said}"
 
-    def _parts(self, text: str) -> str | None:
-        """Several sentences, or several remarks, each of them known; None otherwise. Of a remark the first word may be
-        a name, as in "billing has not read it"."""
+    def _sentences(self, text: str) -> str | None:
+        """Several sentences, each of them known; None otherwise."""
         sentences = _SENTENCE.split(text)
-        if len(sentences) > 1:
-            told = [self._known(one) or self._parts(one) for one in sentences]
-            return "".join(filter(None, told)) if all(told) else None
+        if len(sentences) == 1:
+            return None
+        told = [self._known(one) or self._remarks(one) for one in sentences]
+        return "".join(filter(None, told)) if all(told) else None
+
+    def _remarks(self, text: str) -> str | None:
+        """Several remarks, each of them known; None otherwise. The first word of one may be a name, as in "billing has
+        not read it"."""
         remarks = text.removesuffix(".").split("; ")
         if len(remarks) == 1 and not text.endswith("."):
             return None
         told = [self._known(one) or self._of_name(one) for one in remarks]
         return "；".join(filter(None, told)) + "。" * text.endswith(".") if all(told) else None
+
+    def _labelled(self, text: str) -> str | None:
+        """A label with a list of what is known, such as "not the same bytes in both: 283 messages"."""
+        label, colon, rest = (text[:-1], ":", "") if text.endswith(":") else text.partition(": ")
+        said = self._known(label) or self.catalogue("labels").texts.get(label)
+        if not colon or said is None:
+            return None
+        told = [self._known(one) for one in rest.split(", ")] if rest else []
+        return f"{said}：{'、'.join(filter(None, told))}" if all(told) else None
 
     def _of_name(self, remark: str) -> str | None:
         name, _, rest = remark.partition(" ")
