@@ -12,6 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
@@ -273,7 +274,8 @@ def _is_said(text: str) -> bool:
     words += len(_NUMBER.findall(text))
     is_text = " " in text.strip() and "\n" not in text and words > 1 and not _NOT_SAID.fullmatch(text)
     # nor a list of names
-    return is_text and not ("_" in text and re.fullmatch(r"[a-z_]+( [a-z_]+){7,}", text))
+    is_list = re.fullmatch(r"\w+( \w+){7,}", text) and len(re.findall(r"[a-z][A-Z]|_", text)) > 2
+    return is_text and not is_list
 
 
 @cache
@@ -401,10 +403,11 @@ def merged(language: str, name: str) -> list[Translation]:
     """Return the entries that a file should have: those of the sources, with the translations that it has."""
     path = path_of(language, name)
     old = {one.msgid: one for one in entries(path.read_text(encoding="utf-8"))} if path.exists() else {}
+    old.pop("", None)
     wanted = dict(_EXTRACTED[name]())
     if name == "messages":
         plurals = nouns()
-        wanted |= dict.fromkeys(one for one in old if one and one in all_texts() and old[one].msgstr)
+        wanted |= dict.fromkeys(one for one in old if one in all_texts() and old[one].msgstr)
         wanted = {re.sub(r"!t\}", "}", text): None for text in wanted}
         names = {found[1] for text in wanted for found in PLACEHOLDER.finditer(text)}
         used = {f"{{n}} {name[2:]}" for name in names if name.startswith("N ")}
@@ -416,8 +419,17 @@ def merged(language: str, name: str) -> list[Translation]:
 
 
 def _kept(old: dict[str, Translation], text: str, plural: str = "") -> Translation:
+    """The translation that there is; of a text that was changed a little the former one, for a person to look at."""
     before = old.get(text)
-    return Translation(text, "", plural) if before is None else before._replace(plural=plural)
+    if before is not None:
+        return before._replace(plural=plural)
+    nearest = get_close_matches(text, old, n=1, cutoff=_NEAR) if len(text) > _SHORT else []
+    if not nearest or not old[nearest[0]].msgstr:
+        return Translation(text, "", plural)
+    return Translation(text, old[nearest[0]].msgstr, plural, ("#, fuzzy",))
+
+
+_NEAR, _SHORT = 0.85, 20
 
 
 def written(language: str, name: str, found: Iterable[Translation]) -> str:

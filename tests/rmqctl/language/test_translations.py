@@ -120,3 +120,11 @@ def test_every_option_is_known_to_the_formatter() -> None:
                 from rmqctl.language.help import option_text
 
                 assert option_text(record[1]) in known | {""}
+
+
+def test_a_changed_text_keeps_its_translation_to_be_looked_at(changed: Path) -> None:
+    before = "Print at most N messages; -N prints the last N."
+    changed.write_text(changed.read_text(encoding="utf-8").replace(before, before.replace("last N", "last")), "utf-8")
+    found = {one.msgid: one for one in translations.merged(CHINESE, "help")}
+    assert found[before].msgstr.startswith("最多打印 N 条")
+    assert found[before].is_fuzzy
