@@ -141,6 +141,9 @@ def of_prediction(found: Prediction, store: Path, config: Path | None) -> Openin
     if found.timer_reset:
         again = f"delivers {counted(found.messages_repeated, 'message')} of the timer again"
         harm.append(again if found.messages_repeated else "does not know how far its timer was")
+    if found.messages_passed_over and len(harm) == 1 and found.messages_stuck == found.messages_passed_over:
+        rebuild = command_on(store, "rebuild", "--timer", "--dry-run", config=config)
+        return Opening(f"{broker} starts, and {harm[0]}.", rebuild, BAD)
     of_config = bool(lost) + bool(found.messages_stuck) + found.timer_reset
     if harm and len(harm) == of_config:
         return Opening(f"{broker} starts, and {_and(harm)}.", command_on(store, "check", config=config), BAD)

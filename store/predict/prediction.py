@@ -74,7 +74,8 @@ class Prediction:
     topics whose queues hold messages after the start although topics.json does not name them, with the units that the
     start adds. `config`: a row for each config file that is not loaded as it was written (see `ConfigStep`).
     `messages_stuck`: delayed messages that are never delivered, of levels that messageDelayLevel no longer has or of a
-    timer that has passed them. `messages_repeated`: delayed messages that are delivered again. `timer_reset`: how
+    timer that has passed them; `messages_passed_over`: those of them that the timer holds, and that are due for more
+    than 7 days. `messages_repeated`: delayed messages that are delivered again. `timer_reset`: how
     far the timer was is lost. `recovery`: what the start reads and about how long that takes (see `RecoveryWork`), None
     where it does not come so far. `harmful_setting`: the setting of broker.conf that makes recovery cut good messages,
     as it is written there. `warnings`: what else is going to happen.
@@ -101,6 +102,7 @@ class Prediction:
     topics_returned: list[dict[str, Any]] = field(default_factory=list)
     config: list[dict[str, Any]] = field(default_factory=list)
     messages_stuck: int = 0
+    messages_passed_over: int = 0
     messages_repeated: int = 0
     timer_reset: bool = False
     recovery: dict[str, Any] | None = None
@@ -259,6 +261,7 @@ class Start:
             why = f": {self.release.name} has no timer" if self.release.is_of_4 else why
             timer = timer_outcome(self.files, self.release) if why is None else timer_off(self.files, why)
             result.messages_stuck += timer.stuck
+            result.messages_passed_over = timer.passed_over
             result.messages_repeated += timer.repeated
             result.timer_reset = timer.is_reset
             result.warnings += timer.said

@@ -19,13 +19,15 @@ from rmqctl.store.timer.wheel import timer_counts
 
 
 class TimerOutcome(NamedTuple):
-    """What the timer does after a start. `stuck`: messages that are never delivered; `repeated`: those that are
-    delivered again or twice. `is_reset`: how far the timer was is lost, and it begins at the start of its queue."""
+    """What the timer does after a start. `stuck`: messages that are never delivered; `passed_over`: those of them that
+    are due for more than 7 days; `repeated`: those that are delivered again or twice. `is_reset`: how far the timer was
+    is lost, and it begins at the start of its queue."""
 
     stuck: int = 0
     repeated: int = 0
     is_reset: bool = False
     said: tuple[str, ...] = ()
+    passed_over: int = 0
 
 
 def timer_outcome(files: StoreFiles, release: Release) -> TimerOutcome:
@@ -79,7 +81,7 @@ def timer_outcome(files: StoreFiles, release: Release) -> TimerOutcome:
         said.append(f"{counted(twice, 'message')} of the timer are delivered twice")
     if len(pending) and timer_counts(files.layout.config) is None:
         said.append("timermetrics and its backup are missing or damaged: the timer's counts by topic begin at 0")
-    return TimerOutcome(lost + old + ahead, pending.again + twice, is_reset, tuple(said))
+    return TimerOutcome(lost + old + ahead, pending.again + twice, is_reset, tuple(said), old)
 
 
 def timer_off(files: StoreFiles, why: str) -> TimerOutcome:

@@ -197,6 +197,7 @@ def _print(found: Prediction, output: Output) -> None:
         return
     warnings, queues, unqueued = (record.pop(name) for name in ("warnings", "queues_changed", "unqueued"))
     returned = record.pop("topics_returned")
+    del record["messages_passed_over"]  # a note says it
     record["config"] = ", ".join(f"{row['file']} ({row['source'] or 'refused'})" for row in record["config"]) or None
     deleted = {name: record.pop(name) for name in ("files_deleted", "index_files_deleted")}
     record |= {name: len(paths) for name, paths in deleted.items()}
@@ -264,6 +265,8 @@ def _advise(found: Prediction, output: Output) -> None:
         output.talk(
             f"with {found.harmful_setting}, recovery takes no message without DUP_INFO, and cuts log and queues"
         )
+    elif found.messages_passed_over and not lost_of_log and not found.config_lost:
+        output.talk("`rmqctl rebuild --timer` makes what the timer holds and is due be delivered at once")
     elif found.is_harmful and found.loads and not lost_of_log:
         output.talk("`rmqctl check` names the config files and levels, and what to do about them")
     elif found.is_harmful and found.loads:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from rmqctl.output import outcome as exit_codes
+from rmqctl.reports.check_report import of_prediction
+from rmqctl.store.predict import Prediction
 from tests.goldens import GoldenStore
 from tests.opened import store_path
 from tests.quick import every
@@ -111,3 +113,13 @@ def test_severities_have_colours_on_a_terminal_alone() -> None:
     assert "31m" not in plain.sent
     assert plain.screen == shown.screen
     assert "\x1b" not in run(*check).out
+
+
+def test_what_a_start_passes_over_is_made_due_by_rebuild() -> None:
+    passed = Prediction("5.5.0", messages_stuck=3, messages_passed_over=3)
+    said = of_prediction(passed, Path("/s"), None)
+    assert said.sentence == "A broker 5.5.0 starts, and never delivers 3 delayed messages."
+    assert said.command == "rmqctl rebuild --timer --dry-run -s /s"
+    # what else is wrong comes first
+    others = Prediction("5.5.0", messages_stuck=4, messages_passed_over=3)
+    assert of_prediction(others, Path("/s"), None).command == "rmqctl check -s /s"
