@@ -131,6 +131,10 @@ settings
 before
 after
 lost
+{path} is not there
+there is no {path}
+{N topic} would be removed
+{N topic} removed
 unknown: {sentence}
 {N commitlog file} would be kept: {why}
 {N consume queue file} would be kept: {why}
@@ -147,6 +151,7 @@ unknown, because the disks of a server cannot be measured.
 a broker takes no messages here: {join}.""".splitlines()
 _COUNTED = {"error": "errors", "warning": "warnings", "notice": "notices", "delayed message": "delayed messages"}
 _COUNTED |= {"consume queue file": "consume queue files", "index file": "index files"}
+_COUNTED |= {"manual page": "manual pages"}
 _COUNTED |= {"index entry": "index entries", "good message": "good messages"}
 # texts for no person
 _NOT_SAID = re.compile(
@@ -216,6 +221,7 @@ def label_texts() -> dict[str, None]:
     for tree in _trees().values():
         _take_columns(tree, names)
     words = ["yes", "no", "error", "warning", "notice", "over time", "only", "fields", "rest"]
+    words += ["first physical offset", "end physical offset", "physical offset a", "physical offset b"]
     forms = {form for name in names for form in (name.replace("_", " "), title_of(name))}
     return dict.fromkeys([*words, *sorted(forms)])
 

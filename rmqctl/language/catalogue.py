@@ -81,6 +81,8 @@ class Pattern:
         self._literals = [part for part in PLACEHOLDER.split(entry.msgid)[::3] if part]
         self.weight = sum(len(part.strip()) for part in self._literals)
         """How much of it is text of our own."""
+        # a short pattern that begins with a value fits the end of many a longer text
+        self._begins_open = entry.msgid.startswith("{")
 
     def fits(self, text: str) -> bool:
         """Return whether a text may be of this pattern, by what is quick to see."""
@@ -89,7 +91,11 @@ class Pattern:
     def values(self, text: str) -> dict[str, str] | None:
         """Return the values of its placeholders in a text, None if the text is not of this pattern."""
         found = self._expression.fullmatch(text) if self.fits(text) else None
-        return None if found is None else dict(zip(self._names, found.groups(), strict=True))
+        if found is None:
+            return None
+        if self._begins_open and self.weight < len(text) // 2 and any("; " in value for value in found.groups()):
+            return None
+        return dict(zip(self._names, found.groups(), strict=True))
 
     @property
     def said(self) -> str:
@@ -125,7 +131,7 @@ _FORMS = (
     (re.compile(r"\w*(?:_id|offset|number|len)\d?"), r"-?\d+"),
     (re.compile(r"human_size\d?"), r"-?[\d.]+ (?:B|[KMGT]iB)"),
     (re.compile(r"lasting\d?"), r"\d+ \w+(?: \d+ \w+)?"),
-    (re.compile(r"(?:format_time|file)\d?"), r"\S+"),
+    (re.compile(r"(?:format_time|file|path)\d?"), r"\S+"),
     (re.compile(r"version"), r"[\d.]+"),
 )
 """Placeholders whose values have a form, by their names."""

@@ -14,9 +14,13 @@ _PLACE = re.compile(
 _SENTENCE = re.compile(r"(?<=[.!]) (?=[A-Z`\d])")
 _AND = re.compile(r"(; |, and |, | and | or )")
 _JOINTS = {"; ": "；", ", and ": "和", ", ": "、", " and ": "和", " or ": "或"}
+# a longer line holds text of a store, through which patterns would search for long
+_LONGEST = 4000
 # columns of tables and lines of summaries that hold text of our own
 _OF_FINDINGS = frozenset(("severity", "title", "meaning", "causes", "action"))
-_OWN = frozenset("basis check end_reason detail error note problem reason sentence start state why writes".split())
+_OWN = frozenset(
+    "basis check detail effect end_reason error note problem reason sentence start state why writes".split()
+)
 _SPAN = re.compile(r"\d+ (?:day|hour|minute|second)s?(?: \d+ (?:hour|minute|second)s?)?")
 _SPAN_PARTS = (("day", "天"), ("hour", "小时"), ("minute", "分"), ("second", "秒"))
 
@@ -36,6 +40,8 @@ class Translated:
 
     def line(self, text: str) -> str:
         """A line of our own, whole or by its parts; English where a part is not known."""
+        if len(text) > _LONGEST:
+            return text
         bare = text.lstrip(" ")
         found = self._found(bare)
         indent = text[: len(text) - len(bare)]

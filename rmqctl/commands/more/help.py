@@ -10,6 +10,7 @@ from click.shell_completion import ShellComplete, get_completion_class
 from rmqctl.formats.errors import counted
 from rmqctl.main import COMPLETION_VARIABLE, PROGRAM, cli, no_such_verb
 from rmqctl.output import outcome as exit_codes
+from rmqctl.output.table import said
 
 _CODES = "RMQ-"
 
@@ -37,7 +38,7 @@ def help(context: click.Context, verb: str | None, folder: Path | None) -> int:
             raise click.UsageError("--man writes the pages of all verbs: leave out the verb")
         from rmqctl.documents.document import write_manual
 
-        click.echo(f"{counted(write_manual(folder), 'manual page')} in {folder}", err=True)
+        click.echo(said(f"{counted(write_manual(folder), 'manual page')} in {folder}"), err=True)
         return exit_codes.OK
     parent = context.parent or click.Context(cli, info_name=PROGRAM)
     if verb is None:

@@ -140,6 +140,9 @@ def test_a_message_is_traced(golden_store: GoldenStore) -> None:
          "本操作会删除 1 条消息、会跳过消费组还没有读过的 2 条消息。继续吗？"),
         ("Something is wrong: 2 errors, 1 warning; messages and settings are lost.",
          "有问题：2 个错误、1 个警告；丢失了消息和配置。"),
+        ("/s/a.json is not there", "/s/a.json 不存在"),
+        ("it has no unique key: whether it was redriven before is not known; out of memory",
+         "没有 unique key：不知道之前是否重投过；内存不足"),
         ("a sentence that nobody has translated", "a sentence that nobody has translated"),
     ],
 )  # fmt: skip
