@@ -349,8 +349,8 @@ def split_batches(
     `rmqctl.store.scan.schema`.
 
     Damaged spans are reported to `on_damage` and skipped. Bodies that do not unpack are given as stored, and reported
-    to `on_body`. `views`: see `rmqctl.store.scan.scan.Scan`. `spans`: the only ones to read, see `named.span_columns`;
-    None: all is walked.
+    to `on_body`. `views`: see `rmqctl.store.scan.scan.Scan`. `spans`: the only ones to read, see
+    `named.span_columns`; None: all is walked.
     """
     maker = BatchMaker(names, views, on_body)
     # a walk without any columns has no row numbers to choose by

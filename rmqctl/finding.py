@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rmqctl.formats.message import StoredMessage
     from rmqctl.output.output import Output
     from rmqctl.store.answers.unread import MessageCopy
-    from rmqctl.store.queues.offset_by_time import Boundary
+    from rmqctl.store.queues.consumequeue import Boundary
     from rmqctl.store.read.filter import TopicFilter
     from rmqctl.store.read.reader import StoreReader
 
@@ -258,7 +258,7 @@ def _in_log(reader: StoreReader, topic: str, queue_id: int, offset: int) -> list
     is. A long log is not searched: that is for `where`."""
     from rmqctl.store.answers.config_offsets import KnownNames
     from rmqctl.store.answers.steps import Place, at_place
-    from rmqctl.store.read.by_key import UNASKED_BYTES
+    from rmqctl.store.read.reader import UNASKED_BYTES
 
     queue, log = reader.queue(topic, queue_id), reader.files.log
     last = queue.unit(queue.max_offset - 1) if queue.max_offset else None

@@ -48,12 +48,11 @@ if TYPE_CHECKING:
     from rmqctl.store.pop.state import PopState
     from rmqctl.store.predict import Prediction
     from rmqctl.store.predict.compatibility import VersionDifference
-    from rmqctl.store.queues.consumequeue import QueueKey
-    from rmqctl.store.queues.offset_by_time import Boundary
-    from rmqctl.store.read.by_key import FindResult
+    from rmqctl.store.queues.consumequeue import Boundary, QueueKey
     from rmqctl.store.read.filter import Criteria
     from rmqctl.store.read.get import GetResult
     from rmqctl.store.read.query import QueryResult
+    from rmqctl.store.read.reader import FindResult
     from rmqctl.store.read.select import Order
     from rmqctl.store.recover.rebuild import RebuildReport
     from rmqctl.store.recover.report import RecoverReport
@@ -63,8 +62,7 @@ if TYPE_CHECKING:
     from rmqctl.store.salvage.write import Offsets, SalvageReport
     from rmqctl.store.snapshot.preflight import Preflight
     from rmqctl.store.snapshot.snapshot import SnapshotReport, VerifyReport
-    from rmqctl.store.write.bulk.bulk import ColumnsResult
-    from rmqctl.store.write.bulk.bulk_rows import BulkRows
+    from rmqctl.store.write.bulk.bulk import BulkRows, ColumnsResult
     from rmqctl.store.write.put import PendingPut, PutResult
     from rmqctl.store.write.writer import StoreWriter
 

@@ -22,8 +22,8 @@ from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, Respons
 from rmqctl.network.remoting.requests import Asked, RequestError
 from rmqctl.network.remoting.server import Limits
 from rmqctl.store.clean.options import used_percent
+from rmqctl.store.queues.consumequeue import Boundary
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
-from rmqctl.store.queues.offset_by_time import Boundary
 from rmqctl.store.read.frames import store_time_at
 from rmqctl.store.read.reader import messages_with_tag
 

@@ -41,8 +41,7 @@ from rmqctl.store.options import Events
 from rmqctl.store.queues.dispatch import queue_slots
 from rmqctl.store.read.frames import message_at
 from rmqctl.store.read.select import changed_error
-from rmqctl.store.scan.arrays import number_array
-from rmqctl.store.scan.batches import BatchMaker
+from rmqctl.store.scan.batches import BatchMaker, number_array
 from rmqctl.store.scan.schema import needed
 from rmqctl.store.store_files import StoreFiles
 

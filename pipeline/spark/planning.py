@@ -38,7 +38,7 @@ from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, BatchConsumeQueue
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.query import unindexed_spans
 from rmqctl.store.rocksdb.message_storage import OF_TAG, OF_UNIQUE_KEY, IndexRow
-from rmqctl.store.scan.arrays import number_array
+from rmqctl.store.scan.batches import number_array
 from rmqctl.store.store_files import StoreFiles
 
 # more places than these are walked to: each takes a few reads while the query is planned

@@ -527,8 +527,7 @@ class MapScreen(StoreScreen):
         """Walk the log as `du --map` does."""
 
         def read(events: Events) -> Callable[[], object]:
-            from rmqctl.store.info.counts import count_topics
-            from rmqctl.store.info.log_map import new_map
+            from rmqctl.store.info.counts import count_topics, new_map
 
             found = new_map(self.store.files)
             count_topics(self.store.files.log, events._replace(damage=None), found.add)

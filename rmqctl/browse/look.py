@@ -12,12 +12,12 @@ from rmqctl.formats.errors import RmqctlError
 from rmqctl.formats.properties import compression_name
 from rmqctl.output.table import cell, human_size
 from rmqctl.output.times import format_time
-from rmqctl.store.info.log_map import KINDS, SIGNS
+from rmqctl.store.info.counts import KINDS, SIGNS
 
 if TYPE_CHECKING:
     from rmqctl.formats.message import StoredMessage
     from rmqctl.opening import StoreLocation
-    from rmqctl.store.info.log_map import LogCells
+    from rmqctl.store.info.counts import LogCells
     from rmqctl.store.message_store import MessageStore
     from rmqctl.store.queues.consumequeue import QueueUnit
     from rmqctl.store.queues.queue_table import AnyConsumeQueue

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rmqctl.store.log.columns import Flags
-    from rmqctl.store.write.bulk.bulk_rows import BulkRows
+    from rmqctl.store.write.bulk.bulk import BulkRows
 
 NAMED_BY = ("msg_id", "unique_key")
 """Fields by which a message that was stored is known."""
@@ -275,7 +275,7 @@ def _once_more(piece: MessagePiece, ids: UniqueIds, before: NextId, behind: Next
 
 def _with_ids(batch: pa.RecordBatch, new: Sequence[bool] | Flags, ids: UniqueIds) -> pa.RecordBatch:
     """UsageError for columns of properties that are not as they must be."""
-    from rmqctl.store.scan.arrays import fixed_texts
+    from rmqctl.store.scan.batches import fixed_texts
     from rmqctl.store.write.bulk.arrow import lacking, with_property
 
     needing = new & lacking(batch, names.UNIQUE_KEY)

@@ -31,7 +31,7 @@ from rmqctl.store.native.json_in import (
 )
 from rmqctl.store.native.tables import HOST_TABLE, Frame, FrameSpan
 from rmqctl.store.native.uncompiled import views
-from rmqctl.store.write.bulk.bulk_rows import BulkRows
+from rmqctl.store.write.bulk.bulk import BulkRows
 from rmqctl.store.write.prepare import UNUSUAL_PROPERTIES
 from rmqctl.store.write.put import packed_host
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from rmqctl.messages.json import ALL_COLUMNS, EXACT_COLUMNS
 from rmqctl.output.table import visible
 from rmqctl.output.times import format_time
-from rmqctl.store.scan.arrays import fixed_texts
+from rmqctl.store.scan.batches import fixed_texts
 
 Escape = Callable[[str], str]
 """One value as in the text."""

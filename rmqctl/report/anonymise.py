@@ -17,7 +17,7 @@ from rmqctl.output.table import visible
 from rmqctl.store.answers.config_offsets import is_own_group
 from rmqctl.store.config.config_files import is_brokers_own
 from rmqctl.store.files.layout import is_file_name
-from rmqctl.store.twin.words import NAME_PREFIXES
+from rmqctl.store.twin.frames import NAME_PREFIXES
 
 _TOPICS = frozenset("topic origin_topic target_topic retry_topic next_topic".split())
 _GROUPS = frozenset(("group",))

@@ -20,7 +20,7 @@ from rmqctl.formats.errors import format_time, lasting_in_short
 from rmqctl.output.table import human_size, shown
 from rmqctl.pipeline.jobs.stats_sql import UNITS
 from rmqctl.report.numbers import Numbers
-from rmqctl.store.info.log_map import KINDS
+from rmqctl.store.info.counts import KINDS
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element

@@ -16,7 +16,7 @@ from rmqctl.output.table import cell, human_size, title_of, visible, visible_jso
 from rmqctl.report import charts
 from rmqctl.report.charts import Chart
 from rmqctl.report.numbers import Numbers
-from rmqctl.store.info.log_map import KINDS
+from rmqctl.store.info.counts import KINDS
 from rmqctl.store.status import version
 
 STORE_KINDS = {"healthy": "good", "in-use": "good", "unpredicted": "doubtful"}

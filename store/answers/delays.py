@@ -34,9 +34,8 @@ from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.filter import Criteria, TopicFilter, is_pattern
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.select import Selection
-from rmqctl.store.timer.pending import PendingTimer, pending_messages
+from rmqctl.store.timer.pending import PendingTimer, TimedRows, pending_messages
 from rmqctl.store.timer.recovered import RecoveredTimer, due_time, recover_timer
-from rmqctl.store.timer.timed_columns import TimedRows
 from rmqctl.store.timer.wheel import CHECKPOINT_FILE, LOG_FOLDER, WHEEL_FILE, read_timer_checkpoint
 
 DELIVERED = "delivered"

@@ -25,11 +25,10 @@ from rmqctl.store.options import UNHEARD
 from rmqctl.store.pop.records import RETRY_PREFIX
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
-from rmqctl.store.read.by_key import messages_by_key
 from rmqctl.store.read.filter import Criteria, TopicFilter
 from rmqctl.store.read.frames import MessageRemovedError, message_at
 from rmqctl.store.read.query import END_OF_TIME, KeyQuery, QueryResult, lookup, lookup_offset_id, may_be_offset_id
-from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.read.reader import StoreReader, messages_by_key
 from rmqctl.store.read.select import Selection, in_log_order
 
 

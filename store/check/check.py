@@ -15,7 +15,7 @@ from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.notebook import as_html
 from rmqctl.store.check.catalogue import Finding, Severity
 from rmqctl.store.check.config import ConfigFiles, OffsetCheck, QueueDoubts, account_findings
-from rmqctl.store.check.copies import compaction_findings, tiered_findings
+from rmqctl.store.check.copies import compaction_findings, dledger_findings, tiered_findings
 from rmqctl.store.check.cross import (
     SAVED_EVERY_S,
     CheckSummary,
@@ -30,14 +30,12 @@ from rmqctl.store.check.cross import (
     load_state,
     save_state,
 )
-from rmqctl.store.check.dledger import dledger_findings
 from rmqctl.store.check.index import IndexCheck
 from rmqctl.store.check.log import LogCheck, OldMessages, Walked, log_file_findings, walk_range
 from rmqctl.store.check.log_findings import AffectedMessages, DamageFindings, Look, message_findings, topic_findings
-from rmqctl.store.check.message_storage import storage_findings
 from rmqctl.store.check.pop import pop_findings
 from rmqctl.store.check.queue_findings import QueueCheck
-from rmqctl.store.check.rocksdb import are_queues_readable, both_kinds, database_findings
+from rmqctl.store.check.rocksdb import are_queues_readable, both_kinds, database_findings, storage_findings
 from rmqctl.store.check.state import (
     epoch_findings,
     queue_file_findings,

@@ -16,9 +16,8 @@ from rmqctl.store.options import UNHEARD
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.timer.pending import PendingTimer, pending_messages
+from rmqctl.store.timer.pending import PendingTimer, TimedRows, pending_messages
 from rmqctl.store.timer.recovered import RecoveredTimer, recover_timer
-from rmqctl.store.timer.timed_columns import TimedRows
 from rmqctl.store.timer.wheel import CHECKPOINT_FILE, LOG_FOLDER, METRICS_FILE, UNIT_SIZE, WHEEL_FILE, timer_counts
 
 

@@ -145,7 +145,7 @@ def _slots(opened: Opened, begin: int, end: int, count: int) -> Iterator[DumpIte
 
 def _tiered_index_items(opened: Opened, at: int) -> Iterator[DumpItem]:
     """Header, slots in use and items of an index in tiered storage. CorruptError where its head does not fit."""
-    from rmqctl.store.read.tiered_index import index_segment
+    from rmqctl.store.read.tiered import index_segment
 
     head = opened.read(0, TIERED_INDEX_HEADER.size)
     if at < TIERED_INDEX_HEADER.size:

@@ -23,8 +23,7 @@ from rmqctl.store.files.layout import StoreLayout, is_database, is_file_name
 from rmqctl.store.files.lock import mapped_files, opened_files, processes
 from rmqctl.store.files.reading import exists, status_of
 from rmqctl.store.info import counts as log_numbers
-from rmqctl.store.info.counts import LogNumbers, arrays_pay, count_queue, count_topics
-from rmqctl.store.info.log_map import LogCells, new_map
+from rmqctl.store.info.counts import LogCells, LogNumbers, arrays_pay, count_queue, count_topics, new_map
 from rmqctl.store.journal.log import unfinished_change
 from rmqctl.store.options import Events
 from rmqctl.store.queues.consumequeue import ConsumeQueue
@@ -112,7 +111,7 @@ def _dledger_info(files: StoreFiles) -> _Row | None:
     """What the DLedger log says of itself; None for a store without one."""
     if files.dledger is None:
         return None
-    from rmqctl.store.compare.dledger import member_of
+    from rmqctl.store.compare.replicas import member_of
 
     member = member_of(files)
     return {**member._asdict(), "uncommitted": member.uncommitted}

@@ -1,4 +1,6 @@
-"""Carries out a plan: what it replaces and what it brings is on disk beside the store before its first byte changes.
+"""The frame of every change, and the journal by which it is carried out and taken back.
+
+What a plan replaces and what it brings is on disk beside the store before its first byte changes.
 
 A journal is a folder `<store>.rmqctl/<time>-<verb>/` with `journal.json` and `state.json` (see journal_folder),
 `before.bin` (bytes that were there), `after.bin` (bytes to come), `moved/` (files and directories taken out) and
@@ -7,22 +9,33 @@ A journal is a folder `<store>.rmqctl/<time>-<verb>/` with `journal.json` and `s
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from rmqctl.formats.errors import RmqctlError, UnreadableError, WriteFailedError, joined_hints
+from rmqctl.formats.errors import (
+    DiskFullError,
+    RmqctlError,
+    UnreadableError,
+    UsageError,
+    WriteFailedError,
+    joined_hints,
+)
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.files.io import flush_tree
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.files.reading import is_directory, is_file, is_link, named
-from rmqctl.store.journal.carry_out import carry_out, roll_back
+from rmqctl.store.files.outputs import Sharing, copy_sparsely
+from rmqctl.store.files.reading import exists, is_directory, is_file, is_link, named, pieces_of
 from rmqctl.store.journal.entry import places_outside, to_json, to_text
 from rmqctl.store.journal.folder import (
     APPLIED,
     INTERRUPTED,
     JOURNAL,
+    STATE,
     UNDOING,
     UNDONE,
     is_pointer,
@@ -36,9 +49,20 @@ from rmqctl.store.journal.folder import (
     write_journal,
     write_state,
 )
-from rmqctl.store.journal.kept import AFTER, BEFORE, Blob, Spilled
-from rmqctl.store.journal.log import folders, how_to_end, how_to_end_for_good, new_head, note_permanent
+from rmqctl.store.journal.kept import AFTER, BEFORE, Blob, Spilled, clear_interrupted, coming, only_counted
+from rmqctl.store.journal.log import (
+    VERB,
+    end_interrupted,
+    folders,
+    how_to_end,
+    how_to_end_for_good,
+    new_head,
+    note_permanent,
+    refuse_unfinished,
+    take_for_change,
+)
 from rmqctl.store.journal.plan import (
+    CREATE,
     RESIZE,
     Entry,
     Install,
@@ -49,7 +73,144 @@ from rmqctl.store.journal.plan import (
     new_entry,
 )
 from rmqctl.store.journal.used import digest_outside, flush_marked, marks_with_lock, name_of, ranges_of
-from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.options import ChangeOptions
+from rmqctl.store.store_files import StoreFiles, refuse_dledger
+
+# Carries out the operations of a journal: each is read back, everything is flushed, all of it carries one time.
+
+SINGLE = "single"
+"""In the journal's folder: a copy on its way to where a file with several names is to be changed."""
+
+
+def carry_out(
+    folder: Path, entries: list[Entry], moment_ns: int, times: Mapping[Path, int], *, keeps: bool = True
+) -> None:
+    """Carry out all of `entries`, none of which has been, and none of which changes what a later one moves. Without
+    `keeps` what would be moved away is removed.
+
+    Changed and new files and directories get the time `moment_ns`, or theirs in `times`, so that the outcome is
+    the same however often it took to get there. WriteFailedError where a write fails or reads back differently.
+    """
+    touched: dict[Path, None] = {}
+    for path in dict.fromkeys(entry.path for entry in entries if entry.is_in_place):
+        if exists(path):
+            make_single(folder, path)
+    for entry in entries:
+        entry.operation.apply(entry, folder, keeps)
+        # at once: a later operation may change the same bytes or move the file away
+        if not entry.operation.is_done(entry, folder):
+            raise WriteFailedError("reads back differently from what was written", file=entry.path)
+        if entry.is_in_place or entry.kind == CREATE:
+            touched[entry.path] = None
+    for path in touched:
+        io.set_modified(path, times.get(path, moment_ns))
+        io.flush_file(path)
+    for directory in changed_directories(entries):
+        io.set_modified(directory, moment_ns)
+        io.flush_directory(directory)
+    for directory in dict.fromkeys((folder / entry.staged).parent for entry in entries if entry.staged is not None):
+        io.flush_directory(directory)
+
+
+def make_single(folder: Path, path: Path) -> None:
+    """Give a file with several names (a snapshot by hard links) bytes of its own: the others keep theirs.
+
+    `folder`: of the journal, where the copy is made; where that is on another disk it is made beside the file, as a
+    move would.
+    """
+    path = Path(os.path.realpath(path))  # the link stays
+    if path.stat().st_nlink == 1:
+        return
+    directory_time = path.parent.stat().st_mtime_ns
+    copy = folder / SINGLE
+    if path.stat().st_dev != folder.stat().st_dev:
+        copy = coming(path)
+    if exists(copy):
+        io.remove(copy)
+    copy_sparsely(path, copy, path.stat().st_size, Sharing.AUTO)
+    io.rename(copy, path)
+    io.set_modified(path.parent, directory_time)
+    io.flush_directory(path.parent)
+    io.flush_directory(folder)
+
+
+def changed_directories(entries: list[Entry]) -> list[Path]:
+    """Directories whose entries change, or that are new, as far as they exist: the deepest first."""
+    found: dict[Path, None] = {}
+    for entry in entries:
+        if entry.directory is not None:
+            found |= dict.fromkeys([*entry.made, entry.directory])
+    return sorted((path for path in found if is_directory(path)), key=lambda path: len(path.parts), reverse=True)
+
+
+# Takes a change back: whatever part of it was carried out, or taken back already, the store is as it was before.
+#
+# Every step looks at what is there, so that it may be interrupted anywhere and begun again. Files first come back to
+# their places, the last operation first; then bytes and sizes; then times.
+
+
+def roll_back(folder: Path, entries: list[Entry]) -> None:
+    """Make the store what it was before `entries`; what they installed is in `staged/` again afterwards.
+
+    CorruptError where a kept file is gone; WriteFailedError.
+    """
+    back: dict[Path, int] = {}
+    for entry in reversed(entries):
+        entry.operation.revert(entry, folder, back)
+    files: dict[Path, list[Entry]] = {}
+    for entry in entries:
+        if entry.is_in_place and entry.size is not None:
+            files.setdefault(entry.path, []).append(entry)
+    for path, changes in files.items():
+        _restore(folder, path, changes)
+    _restore_directories(entries, back)
+
+
+def _restore(folder: Path, path: Path, changes: list[Entry]) -> None:
+    """Size and bytes of one file that was changed in place, and its time."""
+    size, mtime_ns = changes[0].size, changes[0].mtime_ns
+    assert size is not None
+    assert mtime_ns is not None
+    clear_interrupted(Path(os.path.realpath(path)))
+    # a snapshot by hard links may have been taken since
+    make_single(folder, path)
+    if path.stat().st_size != size:
+        io.truncate(path, size)
+    descriptor = io.open_for_writing(path)
+    try:
+        for change in changes:
+            for offset, data in change.operation.old_bytes(change, size, folder / BEFORE):
+                if not _stands(path, offset, data):
+                    io.write_at(descriptor, path, offset, data)
+    finally:
+        os.close(descriptor)
+    io.set_modified(path, mtime_ns)
+    io.flush_file(path)
+
+
+def _stands(path: Path, offset: int, data: bytes) -> bool:
+    """Whether the bytes are there. Unreadable bytes are written again, which repairs a bad sector."""
+    try:
+        return b"".join(pieces_of(path, offset, len(data))) == data
+    except UnreadableError:
+        return False
+
+
+def _restore_directories(entries: list[Entry], back: dict[Path, int]) -> None:
+    made = {path for entry in entries for path in entry.made}
+    for directory in sorted(made, key=lambda path: len(path.parts), reverse=True):
+        if is_directory(directory):
+            io.remove_directory(directory)
+    times = dict(back)
+    for entry in entries:
+        if entry.directory is not None:
+            times.setdefault(entry.directory, entry.directory_mtime_ns)
+    for path, mtime_ns in sorted(times.items(), key=lambda item: len(item[0].parts), reverse=True):
+        if exists(path):
+            io.set_modified(path, mtime_ns)
+    for directory in changed_directories(entries):
+        io.flush_directory(directory)
+
 
 # What an error means once a change has begun: the store is between two states, and the error says how to end that.
 
@@ -285,3 +446,135 @@ def _expanded(plan: Plan) -> list[Operation]:
         else:
             found.append(operation)
     return found[::-1]
+
+
+# The frame of every change that mends a store: lock, journal, plan, apply, end, release; or a dry run of it.
+
+# A store taken in order to change it: first its lock, then a look at its files; nothing seen before that counts.
+
+
+@contextmanager
+def taken(files: StoreFiles, *, mends: bool = False) -> Iterator[StoreFiles]:
+    """Return the store of `files`, opened again under its lock: another process may have changed or created it since
+    `files` was opened. Every change decides and plans by what it gets here.
+
+    StoreInUseError; RefusedError where an interrupted change waits for undo or resume (unless what comes `mends`). An
+    OSError of reading in the block is an UnreadableError.
+    """
+    lock = take_for_change(files.layout, mends=mends)
+    try:
+        with named(files.root), StoreFiles(files.root, files.config) as now:
+            now.is_taken = True
+            if mends:
+                keep_interrupted_sizes(now)
+            yield now
+    finally:
+        lock.release()
+
+
+_CLEAN = "`rmqctl clean --crashed` removes expired files even of a store that was not closed cleanly"
+_NOTHING_CHANGED = "the store is unchanged"
+_DONE = "the change itself is complete: `rmqctl log` lists it, and running the command again ends what is left"
+Ends = Callable[[dict[str, Any]], bool]
+"""Whether a change ends an interrupted one that kept nothing or was given up, by that one's head."""
+
+
+@dataclass(slots=True)
+class PlannedChange:
+    """A change that is being planned. `files`: the store to decide by; `plan`: what is to be done, empty at first.
+
+    `journal` is None in a dry run. `kept_in`: the folder that keeps what went, once the change is done.
+    """
+
+    files: StoreFiles
+    journal: Journal | None = None
+    options: ChangeOptions = ChangeOptions()
+    plan: Plan = field(default_factory=Plan)
+    kept_in: str | None = None
+
+    @property
+    def is_dry(self) -> bool:
+        """Whether the plan is only to be shown."""
+        return self.journal is None
+
+    def spill(self, data: bytes) -> Spilled:
+        """Take bytes that the plan is going to write, so that they need not be kept in memory."""
+        return only_counted(data) if self.journal is None else self.journal.spill(data)
+
+    @property
+    def staging(self) -> Callable[[], Path] | None:
+        """What gives the folder for files that the plan installs; None in a dry run."""
+        journal = self.journal
+        return None if journal is None else lambda: journal.staging
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The plan for a report, before it is carried out."""
+        return [operation.describe(self.files.root) for operation in self.plan.operations]
+
+
+@contextmanager
+def changing(
+    files: StoreFiles, verb: str, options: ChangeOptions, ends: Ends = lambda head: True, *, mends: bool = True
+) -> Iterator[PlannedChange]:
+    """A change of the store of `files` (which is stale afterwards) by the command `verb`.
+
+    The block plans with what it gets: the store opened again under its lock, and a plan to fill. Nothing of the store
+    is touched in it, and where it fails nothing is left. After it the plan is carried out, and interrupted changes of
+    which `ends` says so are over: the store has been mended. A plan of nothing leaves no journal. In a dry run nothing
+    is locked, and nothing follows. `mends`: the change repairs the store, in any state that an earlier change left.
+
+    StoreInUseError; RefusedError where another change waits for undo or resume; UnsupportedError for a DLedger store;
+    UsageError for a change that does not mend and is to keep nothing; ValueError for a verb that `log` and `undo` would
+    not find again; and as Journal.apply.
+    """
+    if VERB.fullmatch(verb) is None:
+        raise ValueError(f"{verb!r} is not the name of a verb: {VERB.pattern}")
+    if not mends and not options.keep_undo:
+        raise UsageError(f"`{verb}` always keeps what it changes", hint="leave out `keep_undo`")
+    if options.dry_run:
+        with named(files.root):
+            refuse_dledger(files.layout)
+            refuse_unfinished(files.layout, mends=mends)
+            if mends:
+                keep_interrupted_sizes(files)
+            yield PlannedChange(files, options=options)
+        return
+    with taken(files, mends=mends) as store:
+        journal = Journal(
+            store.layout,
+            verb,
+            options.command_line,
+            keeps=options.keep_undo,
+            sizes=store.sizes(),
+            journal_in=options.journal_in,
+        )
+        change = PlannedChange(store, journal, options)
+        with _naming_other_disks(journal, options):
+            with journal.planning():
+                journal.begin()
+                yield change
+                loss = change.plan.loss(keep_undo=options.keep_undo)
+                if options.confirm is not None and any(loss):
+                    options.confirm(loss)
+            if change.plan:
+                # over NFS a file that is removed while it is open stays, and keeps its folder from being removed
+                store.close()
+                files.close()
+                journal.apply(change.plan)
+                change.kept_in = journal.kept_in
+            else:
+                journal.discard()
+        with begun(_DONE if change.plan else _NOTHING_CHANGED, store.root):
+            end_interrupted(store.layout, ends)
+
+
+@contextmanager
+def _naming_other_disks(journal: Journal, options: ChangeOptions) -> Iterator[None]:
+    """Add hints about other disks to an error of a journal without space, after which the store is unchanged."""
+    try:
+        yield
+    except DiskFullError as error:
+        if not is_file(journal.folder / JOURNAL) and not is_file(journal.folder / STATE):
+            elsewhere = "another DIR" if options.journal_in is not None else "DIR on another disk"
+            error.hint = joined_hints(error.hint, f"`--journal` with {elsewhere} keeps there what is removed", _CLEAN)
+        raise

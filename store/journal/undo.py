@@ -11,7 +11,6 @@ from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, Rmq
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.lock import take_lock
 from rmqctl.store.files.reading import is_directory, is_file, is_link, is_real_directory, is_there, named
-from rmqctl.store.journal.carry_out import carry_out, roll_back
 from rmqctl.store.journal.entry import remembered_layout
 from rmqctl.store.journal.folder import (
     ABANDONED,
@@ -37,7 +36,7 @@ from rmqctl.store.journal.folder import (
     tell_begun,
     write_state,
 )
-from rmqctl.store.journal.journal import begun
+from rmqctl.store.journal.journal import begun, carry_out, roll_back
 from rmqctl.store.journal.kept import clear_interrupted, first_changed, tree_items
 from rmqctl.store.journal.log import (
     DAMAGED,

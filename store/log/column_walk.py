@@ -16,7 +16,7 @@ from rmqctl.formats.message import StoredMessage, decode_message
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import file_elsewhere, first_nonzero, removed_error
-from rmqctl.store.log import plain_walk as plain
+from rmqctl.store.log import columns as plain
 from rmqctl.store.log.columns import Bytes, ColumnRecord, Int64s, MessageColumns, TopicIds
 from rmqctl.store.log.search import FrameSearch
 from rmqctl.store.log.walk import Empty, Progress, Record, walk_file, walk_files

@@ -22,9 +22,8 @@ from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.log.column_walk import walk_columns
-from rmqctl.store.log.columns import Bytes, ColumnRecord, Flags, Int32s, Int64s, MessageColumns, TopicIds
+from rmqctl.store.log.columns import Bytes, ColumnRecord, Flags, Int32s, Int64s, MessageColumns, TopicIds, batch_of
 from rmqctl.store.log.parallel import walk_parallel
-from rmqctl.store.log.plain_walk import batch_of
 from rmqctl.store.log.walk import Blank, Damage, Empty, Progress, Unproved, refused_span, walk, walked_message
 from rmqctl.store.native.tables import Columns, NeedsPlain
 from rmqctl.store.native.units import LARGEST_DIFFERENCE, count_units, pack_entries, place_units

@@ -35,7 +35,7 @@ from rmqctl.store.config.config_files import (
     offsets_home,
     refuse_database,
 )
-from rmqctl.store.journal.change import PlannedChange, changing
+from rmqctl.store.journal.journal import PlannedChange, changing
 from rmqctl.store.journal.plan import WriteRange, install_config
 from rmqctl.store.options import ChangeOptions, Events
 from rmqctl.store.pop.records import RETRY_PREFIX

@@ -11,7 +11,7 @@ from rmqctl.formats.errors import CorruptError, RefusedError
 from rmqctl.store.answers.config_offsets import DELAY_FILE, OFFSET_TABLE, offsets_of
 from rmqctl.store.answers.delays import unknown_level
 from rmqctl.store.config.config_files import load_what_is_left, next_version
-from rmqctl.store.journal.change import changing
+from rmqctl.store.journal.journal import changing
 from rmqctl.store.offsets.change import OffsetChange, OffsetsReport, plan_file, queues_lack, require_inside, with_bounds
 from rmqctl.store.options import ChangeOptions
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC

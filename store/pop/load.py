@@ -38,9 +38,8 @@ from rmqctl.store.pop.records import (
 from rmqctl.store.queues.consumequeue import QueueUnit
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.timer.pending import pending_messages, ways_of
+from rmqctl.store.timer.pending import UnitRows, in_order, pending_messages, units_of, ways_of
 from rmqctl.store.timer.recovered import recover_timer
-from rmqctl.store.timer.timed_columns import UnitRows, in_order, units_of
 
 ReadsNext = Callable[[str, str, int], int | None]
 """What a group (first) reads next in a topic's queue; None where that is not kept."""
@@ -110,7 +109,7 @@ def load_columns(
             continue
         left: Iterable[int] = range(len(one.batch))
         if not sees_all:
-            from rmqctl.store.pop.record_rows import RowReader
+            from rmqctl.store.pop.columns import RowReader
 
             rows = rows or RowReader()
             read = rows.read(one.batch, one.revive)

@@ -27,7 +27,7 @@ from rmqctl.formats.properties import (
     encode_properties,
 )
 from rmqctl.store.files.reading import end_of_nonzero
-from rmqctl.store.journal.change import PlannedChange
+from rmqctl.store.journal.journal import PlannedChange
 from rmqctl.store.journal.plan import ClearRange, CreateFile, Resize, WriteRange
 from rmqctl.store.log.implied import Run
 from rmqctl.store.log.walk import message_without_crc

@@ -17,7 +17,7 @@ from rmqctl.formats.properties import TAGS
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.files.reading import status_of
-from rmqctl.store.journal.change import PlannedChange, changing
+from rmqctl.store.journal.journal import PlannedChange, changing
 from rmqctl.store.journal.plan import Install
 from rmqctl.store.options import ChangeOptions
 from rmqctl.store.queues.consumequeue import ConsumeQueue, QueueKey, QueueUnit, pack_batch_unit

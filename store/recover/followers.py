@@ -17,7 +17,7 @@ from rmqctl.formats.layouts import TIMER_CHECKPOINT
 from rmqctl.store.config.config_files import backup_of, look_at, parse_config_file
 from rmqctl.store.config.epoch_file import EPOCH_FILE, epoch_bytes, read_epochs
 from rmqctl.store.files.reading import end_of_nonzero, exists, is_file
-from rmqctl.store.journal.change import PlannedChange
+from rmqctl.store.journal.journal import PlannedChange
 from rmqctl.store.journal.plan import ClearRange, MoveAway, Plan, Staging, WriteRange, install_config
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.store_files import StoreFiles

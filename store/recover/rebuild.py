@@ -16,8 +16,7 @@ from rmqctl.store.files import io
 from rmqctl.store.files.layout import file_name, topic_directory
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import is_directory
-from rmqctl.store.journal.change import changing
-from rmqctl.store.journal.journal import Journal
+from rmqctl.store.journal.journal import Journal, changing
 from rmqctl.store.journal.plan import Install, MoveAway, Plan
 from rmqctl.store.log.columns import Int64s
 from rmqctl.store.log.implied import Digest, QueueRun, Run, Units, route

@@ -15,7 +15,7 @@ from rmqctl.store.files.layout import StoreLayout, file_name
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue, stranger_error
 from rmqctl.store.files.reading import end_of_nonzero, exists, is_directory
-from rmqctl.store.journal.change import PlannedChange, changing
+from rmqctl.store.journal.journal import PlannedChange, changing
 from rmqctl.store.journal.log import waits_for_mend
 from rmqctl.store.journal.plan import (
     ClearRange,

@@ -29,7 +29,7 @@ from rmqctl.formats.notebook import as_html
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout, file_name
 from rmqctl.store.files.reading import exists
-from rmqctl.store.journal.change import changing
+from rmqctl.store.journal.journal import changing
 from rmqctl.store.journal.plan import Install, MoveAway, Plan, Staging, install_config
 from rmqctl.store.log.columns import Flags, MessageColumns
 from rmqctl.store.options import ChangeOptions, Events
@@ -41,8 +41,7 @@ from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.select import Selection
 from rmqctl.store.scan.chosen import scan_made
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.timer.recovered import joined, refuse_waiting_in_rocksdb
-from rmqctl.store.timer.timed_columns import (
+from rmqctl.store.timer.pending import (
     ODD,
     TIMED_NEEDS,
     TIMED_ROW,
@@ -53,6 +52,7 @@ from rmqctl.store.timer.timed_columns import (
     taken_back,
     timed_columns,
 )
+from rmqctl.store.timer.recovered import joined, refuse_waiting_in_rocksdb
 from rmqctl.store.timer.wheel import (
     CHECKPOINT_FILE,
     LOG_FOLDER,

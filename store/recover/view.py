@@ -18,8 +18,7 @@ from rmqctl.store.files.layout import Ownership, StoreLayout, is_safe_topic
 from rmqctl.store.files.lock import is_in_use, refuse_server
 from rmqctl.store.files.outputs import Sharing, copy_sparsely, temporary_folder
 from rmqctl.store.files.reading import is_directory, is_link, named
-from rmqctl.store.journal.change import PlannedChange
-from rmqctl.store.journal.journal import Journal, keep_interrupted_sizes
+from rmqctl.store.journal.journal import Journal, PlannedChange, keep_interrupted_sizes
 from rmqctl.store.journal.plan import Install, MoveAway, Plan
 from rmqctl.store.log.survey import look_at_tail
 from rmqctl.store.log.walk import Damage, message_if_any, walk

@@ -41,7 +41,7 @@ from rmqctl.store.config.releases import DEFAULT_RELEASE, RELEASES, VERSIONS
 from rmqctl.store.files.layout import StoreLayout, topic_directory
 from rmqctl.store.files.reading import is_there
 from rmqctl.store.info.counts import count_topics
-from rmqctl.store.journal.change import PlannedChange, changing
+from rmqctl.store.journal.journal import PlannedChange, changing
 from rmqctl.store.journal.plan import MoveAway, Plan
 from rmqctl.store.log.walk import message_if_any
 from rmqctl.store.offsets.change import OffsetFile, content_with, offset_file_of, plan_file

@@ -25,7 +25,7 @@ from rmqctl.store.check.config import ConfigFiles, OffsetCheck
 from rmqctl.store.check.cross import Level
 from rmqctl.store.clean.plan import misdated_files
 from rmqctl.store.config.config_files import OWN_TABLES, backup_of, in_database, load_config, look_at, offsets_home
-from rmqctl.store.journal.change import PlannedChange, changing
+from rmqctl.store.journal.journal import PlannedChange, changing
 from rmqctl.store.journal.plan import MoveAway, Plan, Resize, SetTime, Staging, WriteRange, install_config
 from rmqctl.store.log.walk import frame_without_crc
 from rmqctl.store.options import ChangeOptions

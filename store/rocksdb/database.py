@@ -17,9 +17,8 @@ from rmqctl.store.files.io import TemporaryFile
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.native.units import LARGEST_KEYS
 from rmqctl.store.options import Events
-from rmqctl.store.rocksdb.coding import MalformedError, prefixed, varint
 from rmqctl.store.rocksdb.manifest import ColumnFamily, Manifest, TableFile, read_manifest
-from rmqctl.store.rocksdb.records import RecordReader
+from rmqctl.store.rocksdb.records import MalformedError, RecordReader, prefixed, varint
 from rmqctl.store.rocksdb.table import (
     DELETION,
     PUT,

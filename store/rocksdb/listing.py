@@ -9,11 +9,10 @@ from typing import NamedTuple
 from rmqctl.formats.errors import CorruptError, RmqctlError, UnreadableError
 from rmqctl.store.files.layout import CURRENT, MESSAGE_STORAGE
 from rmqctl.store.files.reading import Descriptors, read_small_file
-from rmqctl.store.rocksdb.coding import MalformedError
 from rmqctl.store.rocksdb.database import batch_entries
 from rmqctl.store.rocksdb.manifest import manifest_edits, read_manifest
 from rmqctl.store.rocksdb.message_storage import row_fields
-from rmqctl.store.rocksdb.records import RecordReader
+from rmqctl.store.rocksdb.records import MalformedError, RecordReader
 from rmqctl.store.rocksdb.table import DELETION, PUT, RANGE_DELETION, SINGLE_DELETION, KeyEntry, SortedTable
 
 _KINDS = {PUT: "put", DELETION: "delete", SINGLE_DELETION: "single delete", RANGE_DELETION: "delete range"}

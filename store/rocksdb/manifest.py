@@ -11,8 +11,7 @@ from typing import NamedTuple
 from rmqctl.formats.errors import CorruptError
 from rmqctl.store.files.layout import CURRENT
 from rmqctl.store.files.reading import read_small_file
-from rmqctl.store.rocksdb.coding import DAMAGE_HINT, MalformedError, prefixed, varint
-from rmqctl.store.rocksdb.records import RecordReader
+from rmqctl.store.rocksdb.records import DAMAGE_HINT, MalformedError, RecordReader, prefixed, varint
 
 _MANIFEST_NAME = re.compile(rb"MANIFEST-([0-9]{1,20})\n?")
 

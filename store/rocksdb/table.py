@@ -13,7 +13,7 @@ from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import ROCKSDB_BLOCK_TRAILER, ROCKSDB_FOOTER
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.native.units import LARGEST_KEYS, MOST_ENTRIES, is_well_formed
-from rmqctl.store.rocksdb.coding import DAMAGE_HINT, NO_CHECKSUM, MalformedError, block_checksum, varint
+from rmqctl.store.rocksdb.records import DAMAGE_HINT, NO_CHECKSUM, MalformedError, block_checksum, varint
 
 Report = Callable[[CorruptError], None]
 

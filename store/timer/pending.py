@@ -4,27 +4,298 @@ starts, and those that no broker delivers. The one rule for `delays`, `check` an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from rmqctl.store.log.columns import Flags, Int32s, Int64s, distinct
+from rmqctl.formats import properties as names
+from rmqctl.formats.checksums import whole_number
+from rmqctl.formats.errors import CorruptError, NotFoundError
+from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
+from rmqctl.formats.message import StoredMessage
+from rmqctl.store.log import columns
+from rmqctl.store.log.column_walk import columns_at
+from rmqctl.store.log.columns import Bytes, Flags, Int32s, Int64s, MessageColumns, TopicIds, distinct
+from rmqctl.store.log.property_columns import PropertyColumns, PropertyParts, property_columns
+from rmqctl.store.native.tables import Columns
+from rmqctl.store.queues.consumequeue import ConsumeQueue, QueueUnit
+from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.timer.recovered import RecoveredTimer, joined
-from rmqctl.store.timer.timed_columns import (
-    ODD,
-    TIMED_ROW,
-    TimedReader,
-    TimedRows,
-    UnitRows,
-    in_order,
-    no_rows,
-    taken_back,
-)
+from rmqctl.store.timer.recovered import RecoveredTimer, due_time, joined
 from rmqctl.store.timer.wheel import TimerUnits
+
+# What messages of the timer's queue say of themselves, as columns: when they are due, for whom, and which of them are
+# taken back. The one rule for what waits and for a timer that is built again (recover/timer.py).
+
+TIMED_NEEDS = Columns.HEAD | Columns.TOPIC | Columns.BYTES
+"""What the walk has to give for `timed_columns`."""
+_UNITS_AT_ONCE = 16_384
+ODD = np.int64((int.from_bytes(os.urandom(8)) >> 1) | 1)
+"""What makes one number of two, so that hostile values cannot collide."""
+TimedRows = np.ndarray[Any, np.dtype[np.void]]
+TIMED_ROW = np.dtype(
+    [
+        ("queue_offset", np.int64),
+        ("physical_offset", np.int64),
+        ("out", np.int64),
+        ("key", np.int64),
+        ("size", np.int32),
+        ("topic", np.int32),
+        ("queue_id", np.int32),
+        ("on_wheel", np.bool_),
+        ("to_enqueue", np.bool_),
+        ("in_rocksdb", np.bool_),
+        ("is_roll", np.bool_),
+        ("slot_time", np.int64),
+    ]
+)
+_MOST_DIGITS = 18
+_LARGEST_INT = (1 << 31) - 1
+
+
+class Recall(NamedTuple):
+    """A message that takes another one back, which is due at `out` (ms). `key`: hash of the unique key; `old_form`:
+    topic and hash of the key, where it may be `topic+key`, the form of RocketMQ 5.3.3: no topic holds a +."""
+
+    out: int
+    key: int
+    old_form: tuple[str, int] | None
+
+
+class TimedColumns(NamedTuple):
+    """`rows`: of each message its place in the queue and the commitlog, its size, when it is due (`out`, ms), a hash
+    of its unique `key` in this process, without one of birth and body, the number of its topic, its queue (-1: none),
+    and whether it was stored once more because it waits for long (`is_roll`). `recalls` by their place. `foreign`:
+    messages that are none of these."""
+
+    rows: TimedRows
+    recalls: dict[int, Recall]
+    foreign: int
+
+
+def no_rows() -> TimedRows:
+    """Return no row."""
+    return np.empty(0, TIMED_ROW)
+
+
+def timed_columns(batch: MessageColumns, topics: dict[str, int], *, are_copies: bool = False) -> TimedColumns:
+    """Return what these messages say of the timer. `topics` numbers the topics they are for, and takes new ones.
+    `are_copies`: those that a timer delivered, which are in these topics themselves."""
+    properties = property_columns(batch, batch.property_position, batch.property_length, PropertyParts.MAP)
+    out, has_time = _numbers(properties, names.TIMER_OUT_MS, len(batch), due_time)
+    rows = np.zeros(len(batch), TIMED_ROW)
+    for name in ("queue_offset", "physical_offset", "size"):
+        rows[name] = getattr(batch, name)
+    rows["out"] = out
+    if are_copies:
+        found = [topics.setdefault(topic, len(topics)) for topic in batch.topics.names]
+        rows["topic"] = np.array(found, np.int32)[batch.topic_id]
+    else:
+        queue_id, _ = _numbers(properties, names.REAL_QUEUE_ID, len(batch), whole_number)
+        rows["queue_id"] = np.where(queue_id < _LARGEST_INT, queue_id, -1)
+        rows["topic"] = -1
+        for row, topic in _texts(properties, names.REAL_TOPIC):
+            rows["topic"][row] = topics.setdefault(topic.decode(), len(topics))
+    for row, key in _texts(properties, names.UNIQUE_KEY):
+        rows["key"][row] = hash(key)
+    rows["key"] = np.where(rows["key"] == 0, batch.born_timestamp * ODD + batch.body_crc, rows["key"])
+    rows["is_roll"][_found(properties, names.TIMER_ROLL_TIMES)[0]] = True
+    is_timed = has_time & (rows["topic"] >= 0)
+    recalls: dict[int, Recall] = {}
+    is_message = is_timed.copy()
+    for row, text in _texts(properties, names.TIMER_DELETE_UNIQUE_KEY):
+        if is_timed[row]:
+            topic, plus, key = text.partition(b"+")
+            old_form = (topic.decode(), hash(key)) if plus else None
+            recalls[int(rows["physical_offset"][row])] = Recall(int(out[row]), hash(text), old_form)
+            is_message[row] = False
+    return TimedColumns(rows[is_message], recalls, int(np.count_nonzero(~is_timed)))
+
+
+def taken_back(rows: TimedRows, recalls: Mapping[int, Recall], topics: list[str]) -> tuple[Flags, Flags]:
+    """Return which messages are recalled, and which of these by a recall in the form of 5.3.3, `topic+key`. `topics`
+    by their numbers."""
+    by_key = {(recall.out, recall.key) for recall in recalls.values()}
+    by_topic = {(recall.out, *recall.old_form) for recall in recalls.values() if recall.old_form}
+    recalled, old_form = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
+    times = np.array(sorted({recall.out for recall in recalls.values()}), np.int64)
+    numbers = np.flatnonzero(np.isin(rows["out"], times))
+    for number, (out, topic, key) in zip(
+        numbers.tolist(), rows[numbers][["out", "topic", "key"]].tolist(), strict=True
+    ):
+        old_form[number] = (out, topics[topic], key) in by_topic
+        recalled[number] = old_form[number] or (out, key) in by_key
+    return recalled, old_form
+
+
+def in_order(rows: TimedRows, name: str) -> TimedRows:
+    """Return the rows by a column; the same array, as it is large, where they are in order."""
+    column = rows[name]
+    return rows if (column[1:] >= column[:-1]).all() else rows[np.argsort(column, kind="stable")]
+
+
+UnitRows = np.ndarray[Any, np.dtype[np.void]]
+_UNIT = np.dtype(
+    [("queue_offset", np.int64), ("physical_offset", np.int64), ("size", np.int32), ("tags_code", np.int64)]
+)
+_STORED_UNIT = CONSUMEQUEUE_UNIT.dtype()
+
+
+class TimedReader:
+    """Reads messages of the timer's `queue` as rows: by the slots of the queue, or by their places. `topics` numbers
+    their topics, `recalls` are those that were read, by their places. `slots`: how many of the queue were read;
+    `foreign`, `damaged`: what was no message of the timer, and what could not be read, which is reported."""
+
+    def __init__(self, reader: StoreReader, queue: AnyConsumeQueue | None) -> None:
+        self._reader = reader
+        self._queue = queue
+        self.topics: dict[str, int] = {}
+        self.recalls: dict[int, Recall] = {}
+        self.slots = self.foreign = self.damaged = 0
+
+    def at(self, places: Int64s, sizes: Int64s | Int32s) -> Iterator[TimedRows]:
+        """Yield the messages that units of the timer log, or entries of the RocksDB, lead to."""
+        order = np.lexsort((sizes, places))
+        places, sizes = places[order], sizes[order].astype(np.int64)
+        is_first = np.ones(len(places), np.bool_)
+        is_first[1:] = (places[1:] != places[:-1]) | (sizes[1:] != sizes[:-1])
+        places, sizes = places[is_first], sizes[is_first]
+
+        def one(number: int) -> StoredMessage | None:
+            place = int(places[number])
+            try:
+                message = self._reader.lookup(place)
+                if message.total_size == int(sizes[number]):
+                    return message
+                self.foreign += 1
+            except NotFoundError:
+                # what expired before it was due is no damage
+                self.foreign += place >= self._reader.files.log.min_offset
+            except CorruptError as error:
+                self.report(error)
+            return None
+
+        return self._rows(places, sizes, one, lambda batch, part: np.ones(len(batch), np.bool_))
+
+    def queued(self, begin: int, end: int, wanted: Callable[[UnitRows], Flags] | None = None) -> Iterator[TimedRows]:
+        """Yield the messages of these slots of the timer's queue, those that `wanted` says."""
+        queue = self._queue
+        if queue is None:
+            return
+        view = self._reader.view_without_ext(queue)
+        for units in units_of(queue, begin, end):
+            self.slots += len(units)
+            chosen = units if wanted is None else units[wanted(units)]
+            chosen = chosen[np.argsort(chosen["physical_offset"], kind="stable")]
+
+            def one(number: int, chosen: UnitRows = chosen) -> StoredMessage | None:
+                try:
+                    return view.message_of(QueueUnit(*chosen[number].tolist()))
+                except NotFoundError:  # removed by a cleaner while we looked
+                    return None
+                except CorruptError as error:
+                    self.report(error)
+                    return None
+
+            def belongs(batch: MessageColumns, part: slice, chosen: UnitRows = chosen) -> Flags:
+                is_timed = np.array([name == TIMER_TOPIC for name in batch.topics.names], np.bool_)[batch.topic_id]
+                fits: Flags = is_timed & (batch.queue_id == 0) & (batch.queue_offset == chosen["queue_offset"][part])
+                return fits
+
+            sizes = chosen["size"].astype(np.int64)
+            yield from self._rows(chosen["physical_offset"], sizes, one, belongs)
+
+    def _rows(
+        self,
+        places: Int64s,
+        sizes: Int64s,
+        one: Callable[[int], StoredMessage | None],
+        belongs: Callable[[MessageColumns, slice], Flags],
+    ) -> Iterator[TimedRows]:
+        """Yield what messages at `places`, in order, say of the timer; `one` looks at a place that is not as usual."""
+        files = self._reader.files
+        topics = TopicIds()
+        for part, batch in columns_at(files.log, places, sizes, topics, TIMED_NEEDS):
+            alone: Iterable[int] = range(part.start, part.stop)
+            if batch is not None:
+                fits = belongs(batch, part)
+                yield self._taken(batch if fits.all() else batch.take(np.flatnonzero(fits)))
+                alone = [part.start + number for number in np.flatnonzero(~fits).tolist()]
+            messages = [message for message in map(one, alone) if message is not None]
+            if messages:
+                yield self._taken(columns.batch_of(messages, files.log, topics, TIMED_NEEDS))
+
+    def _taken(self, batch: MessageColumns) -> TimedRows:
+        columns = timed_columns(batch, self.topics)
+        self.foreign += columns.foreign
+        self.recalls.update(columns.recalls)
+        return columns.rows
+
+    def report(self, error: CorruptError) -> None:
+        """Report what cannot be read, and count it."""
+        self._reader.events.damaged(error)
+        self.damaged += 1
+
+
+def units_of(queue: AnyConsumeQueue, begin: int, end: int) -> Iterator[UnitRows]:
+    """Yield the units of slots [begin, end), a chunk at a time."""
+    if not isinstance(queue, ConsumeQueue):
+        units = np.array([tuple(unit)[:4] for unit in queue.units(begin, end)], _UNIT)
+        for first in range(0, len(units), _UNITS_AT_ONCE):
+            yield units[first : first + _UNITS_AT_ONCE]
+        return
+    for slot, data in queue.unit_bytes(begin, end, _UNITS_AT_ONCE):
+        stored = np.frombuffer(data, _STORED_UNIT)
+        chunk = np.empty(len(stored), _UNIT)
+        chunk["queue_offset"] = slot + np.arange(len(stored), dtype=np.int64)
+        for name in ("physical_offset", "size", "tags_code"):
+            chunk[name] = stored[name]
+        yield chunk
+
+
+def _found(properties: PropertyColumns, name: str) -> tuple[Int64s, Int32s, Int32s]:
+    """Return which rows have a property, and where its values begin and end."""
+    wanted = np.frombuffer(name.encode(), np.uint8)
+    begins = properties.map_names.offsets[:-1]
+    places = np.flatnonzero(np.diff(properties.map_names.offsets) == len(wanted))
+    here = properties.map_names.data[begins[places][:, None] + np.arange(len(wanted))]
+    places = places[(here == wanted).all(axis=1)]
+    rows = np.searchsorted(properties.map_offsets, places, side="right") - 1
+    return rows, properties.map_values.offsets[places], properties.map_values.offsets[places + 1]
+
+
+def _texts(properties: PropertyColumns, name: str) -> list[tuple[int, bytes]]:
+    """Return the values of a property with their rows."""
+    rows, begins, ends = _found(properties, name)
+    data = properties.map_values.data.tobytes()
+    spans = zip(rows.tolist(), begins.tolist(), ends.tolist(), strict=True)
+    return [(row, data[begin:end]) for row, begin, end in spans]
+
+
+def _numbers(
+    properties: PropertyColumns, name: str, count: int, parsed: Callable[[str], int | None]
+) -> tuple[Int64s, Flags]:
+    """Return the property of each row as a number, -1 without, and which rows have one. `parsed` reads what are not
+    plain digits."""
+    rows, begins, ends = _found(properties, name)
+    data: Bytes = properties.map_values.data
+    numbers, lengths = np.full(count, -1, np.int64), ends - begins
+    for length in set(lengths.tolist()):
+        chosen = np.flatnonzero(lengths == length)
+        plain: Flags = np.zeros(len(chosen), np.bool_)
+        if length <= _MOST_DIGITS:
+            digits = data[begins[chosen][:, None] + np.arange(length)].astype(np.int64) - ord("0")
+            plain = np.all((digits >= 0) & (digits <= 9), axis=1)
+            numbers[rows[chosen]] = digits @ (10 ** np.arange(length - 1, -1, -1, dtype=np.int64))
+        for place in chosen[~plain].tolist():
+            number = parsed(data[begins[place] : ends[place]].tobytes().decode())
+            numbers[rows[place]] = -1 if number is None else number
+    return numbers, numbers >= 0
+
 
 # TimerMessageStore.TIMER_WHEEL_TTL_DAY, less TIMER_BLANK_SLOTS: a broker that was down for longer does not look back
 WHEEL_MS = (7 * 86_400 - 60) * 1000

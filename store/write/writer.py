@@ -44,8 +44,7 @@ if TYPE_CHECKING:
 
     from rmqctl.store.clean.cleaner import CleanReport
     from rmqctl.store.clean.options import CleanOptions
-    from rmqctl.store.write.bulk.bulk import BulkPuts, ColumnsResult
-    from rmqctl.store.write.bulk.bulk_rows import BulkRows
+    from rmqctl.store.write.bulk.bulk import BulkPuts, BulkRows, ColumnsResult
     from rmqctl.store.write.dispatch import CleanService
 
 # so many messages at once, and in all, are worth what it takes to load the compiled way
@@ -71,7 +70,7 @@ def _sink(config: StoreConfig, file_size: int) -> Sink:
 
 
 def _rows_of(given: pyarrow.RecordBatch | BulkRows, as_stored: bool) -> BulkRows:
-    from rmqctl.store.write.bulk.bulk_rows import BulkRows
+    from rmqctl.store.write.bulk.bulk import BulkRows
 
     if isinstance(given, BulkRows):
         return given
@@ -257,7 +256,7 @@ class StoreWriter:
 
     def check_many(self, messages: Sequence[Message], as_stored: bool) -> dict[int, str]:
         """See MessageStore.check_many."""
-        from rmqctl.store.write.bulk.bulk_rows import refused_messages, rows_of_messages
+        from rmqctl.store.write.bulk.bulk import refused_messages, rows_of_messages
 
         rows = None
         # where fields have other types than a message has, the check of each one says so
@@ -273,7 +272,7 @@ class StoreWriter:
         return self._refused_rows(_rows_of(batch, as_stored))
 
     def _refused_rows(self, rows: BulkRows) -> dict[int, str]:
-        from rmqctl.store.write.bulk.bulk_rows import refused_rows
+        from rmqctl.store.write.bulk.bulk import refused_rows
 
         if self._known.is_possible:
             rows.judge(self._opened.files.config.max_message_size, self._opened.files.log.file_size)
@@ -283,7 +282,7 @@ class StoreWriter:
 
     def _rows(self, messages: Sequence[Message], as_stored: bool) -> BulkRows | None:
         """Rows of some messages for `_bulk_puts`; None where only the slow path can tell what is wrong with them."""
-        from rmqctl.store.write.bulk.bulk_rows import rows_of_messages, rows_of_new_messages
+        from rmqctl.store.write.bulk.bulk import rows_of_messages, rows_of_new_messages
 
         try:
             # a list begins as it goes on: copies, or messages with properties in stored form

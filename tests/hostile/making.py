@@ -10,8 +10,7 @@ import lz4.block
 
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT, INDEX_ENTRY, INDEX_HEADER
 from rmqctl.store.files.layout import file_name
-from rmqctl.store.rocksdb.coding import masked_crc32c
-from rmqctl.store.rocksdb.records import BLOCK_SIZE
+from rmqctl.store.rocksdb.records import BLOCK_SIZE, masked_crc32c
 from tests.store.logs import frame
 
 LOG = 65536

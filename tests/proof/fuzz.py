@@ -50,11 +50,10 @@ from rmqctl.store.pop.records import (
     parsed,
     revive_record,
 )
-from rmqctl.store.rocksdb.coding import MalformedError
 from rmqctl.store.rocksdb.database import Database, batch_entries
 from rmqctl.store.rocksdb.manifest import manifest_edits
 from rmqctl.store.rocksdb.message_storage import index_row
-from rmqctl.store.rocksdb.records import RecordReader
+from rmqctl.store.rocksdb.records import MalformedError, RecordReader
 from rmqctl.store.rocksdb.table import SortedTable, block_pairs
 from rmqctl.store.salvage.salvage import salvage
 from rmqctl.store.store_files import read_checkpoint

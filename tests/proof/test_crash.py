@@ -16,8 +16,8 @@ from rmqctl.store.clean import cleaner
 from rmqctl.store.files import io
 from rmqctl.store.files import outputs as publish
 from rmqctl.store.index import index_file
-from rmqctl.store.journal import carry_out, journal
-from rmqctl.store.journal import carry_out as roll_back
+from rmqctl.store.journal import journal
+from rmqctl.store.journal import journal as roll_back
 from rmqctl.store.journal import kept as moving
 from rmqctl.store.log import append as log_flush
 from rmqctl.store.log.append import FlushService
@@ -243,7 +243,7 @@ def an_undo_is_not_flushed(patch: Patch) -> None:
 
 
 def a_change_is_not_flushed(patch: Patch) -> None:
-    without(patch, carry_out, "flush_file", "flush_directory")
+    without(patch, journal, "flush_file", "flush_directory")
 
 
 def a_journal_is_not_flushed_with_its_folder(patch: Patch) -> None:

@@ -15,9 +15,8 @@ from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
-    from rmqctl.store.info.counts import SizeHistory
+    from rmqctl.store.info.counts import LogCells, SizeHistory
     from rmqctl.store.info.info import StoreUsage
-    from rmqctl.store.info.log_map import LogCells
     from rmqctl.store.read.filter import TopicFilter
 
 _TOPIC_COLUMNS = ("topic", "messages", "bytes", "share", "queue_files", "queue_bytes", "queue_on_disk_bytes")
@@ -173,7 +172,7 @@ def _print(usage: StoreUsage, more: int, output: Output, *, with_map: bool) -> N
 
 def _print_map(found: LogCells, output: Output) -> None:
     """Print the log as a bar, a sign for each cell, and how far queues and index reach in it."""
-    from rmqctl.store.info.log_map import KINDS, SIGNS
+    from rmqctl.store.info.counts import KINDS, SIGNS
 
     output.text("")
     for line in found.bar():

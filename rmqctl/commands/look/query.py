@@ -26,7 +26,7 @@ from rmqctl.flags.types import TIME
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
-    from rmqctl.store.queues.offset_by_time import Boundary
+    from rmqctl.store.queues.consumequeue import Boundary
     from rmqctl.store.read.filter import TopicFilter
 
 

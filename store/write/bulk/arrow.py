@@ -20,9 +20,9 @@ from rmqctl.store.log.columns import Flags, Int64s
 from rmqctl.store.native.properties import join_properties
 from rmqctl.store.native.tables import HOST_TABLE, Frame, FrameSpan
 from rmqctl.store.native.uncompiled import Bytes, views
-from rmqctl.store.scan.arrays import bitmap
+from rmqctl.store.scan.batches import bitmap
 from rmqctl.store.scan.schema import COLUMNS
-from rmqctl.store.write.bulk.bulk_rows import NO_TIME, BulkRows
+from rmqctl.store.write.bulk.bulk import NO_TIME, BulkRows
 from rmqctl.store.write.prepare import STORED_UNUSUAL, property_template
 from rmqctl.store.write.put import packed_host
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from unittest import mock
 
 from rmqctl.store.config.config import StoreConfig
-from rmqctl.store.journal.change import changing
+from rmqctl.store.journal.journal import changing
 from rmqctl.store.journal.plan import CreateFile, MoveAway, WriteRange
 from rmqctl.store.options import ChangeOptions
 from rmqctl.store.recover.bridge import recover_bridging

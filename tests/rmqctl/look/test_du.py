@@ -19,7 +19,7 @@ from rmqctl.output import outcome as exit_codes
 from rmqctl.output.table import human_size
 from rmqctl.store import MessageStore
 from rmqctl.store.info import counts as log_numbers
-from rmqctl.store.info.log_map import KINDS, new_map
+from rmqctl.store.info.counts import KINDS, new_map
 from rmqctl.store.options import Events
 from tests import processes
 from tests.goldens import GOLDENS, GoldenStore, is_broken, truth

@@ -24,7 +24,7 @@ from rmqctl.network.unique_ids import UniqueIds
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.native import is_compiled
 from rmqctl.store.write.bulk.arrow import rows_of_batch
-from rmqctl.store.write.bulk.bulk_rows import BulkRows
+from rmqctl.store.write.bulk.bulk import BulkRows
 from tests.quick import examples
 from tests.rmqctl.looking import run
 from tests.store.native.test_json_in import json_lines

@@ -8,7 +8,7 @@ import pytest
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.store.files import lock
-from rmqctl.store.journal.change import changing
+from rmqctl.store.journal.journal import changing
 from rmqctl.store.journal.plan import CreateFile, MoveAway, Operation, WriteRange
 from rmqctl.store.journal.undo import undo
 from rmqctl.store.options import ChangeOptions

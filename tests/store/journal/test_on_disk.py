@@ -11,9 +11,8 @@ import pytest
 from rmqctl.formats.errors import CorruptError, RefusedError, WriteFailedError
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.journal.carry_out import roll_back
 from rmqctl.store.journal.folder import Journalled, read_journal
-from rmqctl.store.journal.journal import Journal
+from rmqctl.store.journal.journal import Journal, roll_back
 from rmqctl.store.journal.plan import CreateFile, Install, MoveAway, Operation, Plan, WriteRange
 from rmqctl.store.journal.undo import resume, undo
 from tests.goldens import tree_state

@@ -15,8 +15,7 @@ from rmqctl.formats.errors import CorruptError, RefusedError, RmqctlError, Unrea
 from rmqctl.store.clean.cleaner import clean
 from rmqctl.store.files import io, lock
 from rmqctl.store.files.layout import StoreLayout
-from rmqctl.store.journal.change import changing
-from rmqctl.store.journal.journal import Journal
+from rmqctl.store.journal.journal import Journal, changing
 from rmqctl.store.journal.log import changes, unfinished_change
 from rmqctl.store.journal.plan import ClearRange, CreateFile, MoveAway, Operation, Plan, WriteRange
 from rmqctl.store.journal.undo import resume, undo

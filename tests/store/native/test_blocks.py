@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT, ROCKSDB_QUEUE_UNIT
-from rmqctl.store.rocksdb.coding import MalformedError
+from rmqctl.store.rocksdb.records import MalformedError
 from rmqctl.store.rocksdb.table import PUT, block_pairs
 from tests.store.native.forms import compiled_form, plain_form
 

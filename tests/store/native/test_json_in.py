@@ -20,7 +20,7 @@ from rmqctl.messages.json_rows import LineRows
 from rmqctl.network.unique_ids import UniqueIds
 from rmqctl.store.native.json_in import MOST_PROPERTIES
 from rmqctl.store.native.tables import HOST_TABLE, Frame
-from rmqctl.store.write.bulk.bulk_rows import NO_TIME
+from rmqctl.store.write.bulk.bulk import NO_TIME
 from rmqctl.store.write.prepare import UNUSUAL_PROPERTIES
 from rmqctl.store.write.put import packed_host
 from tests.opened import store_path

@@ -14,7 +14,7 @@ from rmqctl.formats.errors import CorruptError
 from rmqctl.store import Message, MessageStore
 from rmqctl.store.check.pop import _Seen
 from rmqctl.store.options import Events
-from rmqctl.store.pop import record_rows
+from rmqctl.store.pop import columns
 from rmqctl.store.pop.load import load_columns
 from rmqctl.store.pop.records import REVIVE_PREFIX, HandedOut, PopCheckpoint
 from rmqctl.store.read.reader import StoreReader
@@ -57,7 +57,7 @@ def test_records_read_many_at_once_are_those_read_one_by_one(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = (compiled_form if form == "compiled" else plain_form)("json_fields")
-    monkeypatch.setattr(record_rows, "FieldReader", module.FieldReader)
+    monkeypatch.setattr(columns, "FieldReader", module.FieldReader)
     lot = random.Random(7)
     with MessageStore.open(tmp_path, "rw", create=True) as store:
         for at in range(600):

@@ -9,8 +9,7 @@ import pytest
 from rmqctl.formats.errors import WriteFailedError
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.queues.consumequeue import BATCH_UNIT_SIZE as UNIT_SIZE
-from rmqctl.store.queues.consumequeue import BatchConsumeQueue, QueueUnit, pack_batch_unit
-from rmqctl.store.queues.offset_by_time import offset_by_time
+from rmqctl.store.queues.consumequeue import BatchConsumeQueue, QueueUnit, offset_by_time, pack_batch_unit
 from tests.goldens import truth
 from tests.opened import reader
 

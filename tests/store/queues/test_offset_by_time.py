@@ -7,8 +7,7 @@ from bisect import bisect_left, bisect_right
 import pytest
 
 from rmqctl.formats.errors import NotFoundError
-from rmqctl.store.queues.consumequeue import BatchConsumeQueue, ConsumeQueue
-from rmqctl.store.queues.offset_by_time import Boundary, _next_known
+from rmqctl.store.queues.consumequeue import BatchConsumeQueue, Boundary, ConsumeQueue, _next_known
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, truth

@@ -9,7 +9,6 @@ import pytest
 from rmqctl.formats.errors import CorruptError
 from rmqctl.output import outcome as exit_codes
 from rmqctl.store.options import Events
-from rmqctl.store.read import by_key
 from rmqctl.store.read.query import NotIndexedError, damage_error, indexed_range
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore, broker_conf, properties, truth
@@ -72,7 +71,7 @@ def test_what_a_sound_index_does_not_cover_is_searched_or_named(monkeypatch: pyt
     topic, key = last["topic"], last["properties"]["UNIQ_KEY"]
     assert not look.indexed(topic, key).messages
     assert [one.physical_offset for one in look.query(topic, key).messages] == [last["phyOffset"]]
-    monkeypatch.setattr(by_key, "UNASKED_BYTES", 1000)
+    monkeypatch.setattr("rmqctl.store.read.reader.UNASKED_BYTES", 1000)
     found = look.query(topic, key)
     assert (found.messages, [type(error) for error in found.damaged]) == ([], [NotIndexedError])
     done = run("query", "-k", key, "-s", store_path("torn-zero"))

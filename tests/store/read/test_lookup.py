@@ -9,10 +9,9 @@ import pytest
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, UsageError
 from rmqctl.formats.hosts import parse_offset_message_id
-from rmqctl.store.read.by_key import BY_OFFSET_ID, BY_UNIQUE_KEY
 from rmqctl.store.read.frames import store_time_at
 from rmqctl.store.read.query import NotIndexedError, lookup_offset_id, may_be_offset_id
-from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.read.reader import BY_OFFSET_ID, BY_UNIQUE_KEY, StoreReader
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS, GoldenStore, base_of, truth
 from tests.opened import reader, store_path

@@ -12,7 +12,7 @@ from rmqctl.formats.errors import NotFoundError, RefusedError, StoreInUseError, 
 from rmqctl.network.broker.members import system_groups
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.lock import StoreLock
-from rmqctl.store.journal.change import changing
+from rmqctl.store.journal.journal import changing
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.options import ChangeOptions
 from rmqctl.store.repair.entries import EntryChange, EntryReport, change_entry, require_possible

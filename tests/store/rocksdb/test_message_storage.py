@@ -9,7 +9,7 @@ import pytest
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.read import by_key
+from rmqctl.store.read import reader
 from rmqctl.store.rocksdb.message_storage import MessageStorage
 from tests.goldens import tree_state
 from tests.rmqctl.looking import run
@@ -67,7 +67,7 @@ def test_messages_without_a_unique_key_are_found_by_a_search(tmp_path: Path, mon
     store = unpacked(INDEXED, tmp_path)
     asked = run("query", "-s", store, "-t", "OrderTopic", "-k", "hot", "--json")
     assert {one["unique_key"] is None for one in asked.objects} == {False, True}
-    monkeypatch.setattr(by_key, "UNASKED_BYTES", 1000)  # a log too large to search unasked
+    monkeypatch.setattr(reader, "UNASKED_BYTES", 1000)  # a log too large to search unasked
     asked = run("query", "-s", store, "-t", "OrderTopic", "-k", "hot", "--json")
     assert {one["unique_key"] is None for one in asked.objects} == {False}
     assert "no unique key" in asked.err

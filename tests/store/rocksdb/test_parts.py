@@ -12,9 +12,8 @@ import pytest
 import zstandard
 
 from rmqctl.store.rocksdb import database, records
-from rmqctl.store.rocksdb.coding import MalformedError, masked_crc32c, varint
 from rmqctl.store.rocksdb.database import _Deletions, batch_entries
-from rmqctl.store.rocksdb.records import BLOCK_SIZE, RecordReader
+from rmqctl.store.rocksdb.records import BLOCK_SIZE, MalformedError, RecordReader, masked_crc32c, varint
 from rmqctl.store.rocksdb.table import RANGE_DELETION, KeyEntry, _plain, block_pairs
 from tests.hostile.making import framed
 

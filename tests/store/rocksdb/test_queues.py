@@ -16,7 +16,7 @@ from rmqctl.network.remoting.codec import RequestCode
 from rmqctl.network.remoting.headers import QueueHeader
 from rmqctl.store.log.walk import walk
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.queues.offset_by_time import offset_by_time
+from rmqctl.store.queues.consumequeue import offset_by_time
 from rmqctl.store.queues.rocksdb_queues import RocksdbQueues
 from rmqctl.store.recover.view import looks_unrecovered, recovered_view
 from rmqctl.store.store_files import StoreFiles

@@ -17,7 +17,7 @@ from rmqctl.store.files import io
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus
 from rmqctl.store.write import writer
-from rmqctl.store.write.bulk import bulk, bulk_rows
+from rmqctl.store.write.bulk import bulk
 from rmqctl.store.write.put import PutResult
 from tests.quick import examples
 from tests.store.native.forms import take_plain_form
@@ -189,8 +189,7 @@ def test_columns_leave_the_files_of_single_puts(messages: list[Message]) -> None
 def test_columns_without_compiled_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     messages = [message(number, properties={"TAGS": f"t{number}"}) for number in range(100)]
     compiled = files_after(tmp_path / "compiled", messages, through_columns, SMALL)
-    for user in (bulk, bulk_rows):
-        take_plain_form(monkeypatch, "bulk", user)
+    take_plain_form(monkeypatch, "bulk", bulk)
     assert files_after(tmp_path / "plain", messages, through_columns, SMALL) == compiled
     assert files_after(tmp_path / "many", messages, in_bulk, SMALL) == compiled
 

@@ -17,7 +17,7 @@ from rmqctl.formats.message import Message
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.write import writer
-from rmqctl.store.write.bulk import bulk, bulk_rows
+from rmqctl.store.write.bulk import bulk
 from rmqctl.store.write.prepare import copy_of
 from rmqctl.store.write.put import PutResult
 from tests.opened import store_path
@@ -195,8 +195,7 @@ def test_columns_are_one_transaction_of_the_disk_where_puts_wait(
 def test_copies_without_compiled_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     messages = [message(number, store_timestamp=NOW + number % 7) for number in range(300)]
     compiled = files_after(tmp_path / "compiled", messages, copied_as_columns, SMALL)
-    for user in (bulk, bulk_rows):
-        take_plain_form(monkeypatch, "bulk", user)
+    take_plain_form(monkeypatch, "bulk", bulk)
     assert files_after(tmp_path / "plain", messages, copied_as_columns, SMALL) == compiled
 
 

@@ -14,7 +14,7 @@ from rmqctl.formats.properties import encode_properties
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.native.tables import HOST_TABLE, Frame, FrameSpan
 from rmqctl.store.write import writer
-from rmqctl.store.write.bulk.bulk_rows import NO_TIME, BulkRows, rows_of_messages
+from rmqctl.store.write.bulk.bulk import NO_TIME, BulkRows, rows_of_messages
 from rmqctl.store.write.put import Known, packed_host
 from tests.store.write.writing import SMALL, message
 

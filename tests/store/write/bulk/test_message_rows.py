@@ -21,9 +21,8 @@ from rmqctl.store.native.put import OrdinaryPuts
 from rmqctl.store.native.tables import Frame, FrameSpan
 from rmqctl.store.status import PutStatus
 from rmqctl.store.write import writer
-from rmqctl.store.write.bulk import bulk_rows as message_rows
-from rmqctl.store.write.bulk.bulk import ColumnsResult
-from rmqctl.store.write.bulk.bulk_rows import BulkRows, rows_of_messages, rows_of_new_messages
+from rmqctl.store.write.bulk import bulk as message_rows
+from rmqctl.store.write.bulk.bulk import BulkRows, ColumnsResult, rows_of_messages, rows_of_new_messages
 from rmqctl.store.write.put import Known, PutResult
 from tests.store.same_files import MESSAGES, fast_of
 from tests.store.write.writing import FILE_SIZE, SMALL, message
