@@ -59,8 +59,8 @@ HOUSE = tuple(
     rmqctl.store rmqctl.network.remoting rmqctl.network rmqctl.network.clients.channel
     rmqctl.network.clients.client rmqctl.network.clients.producing rmqctl.network.clients.hooks
     rmqctl.network.clients.producing.sender rmqctl.network.clients rmqctl.network.ha rmqctl.network.broker
-    rmqctl.network.broker.pop rmqctl.network.broker.master_broker rmqctl.network.broker.transaction_services
-    rmqctl.network.broker.admin rmqctl.network.broker.maintenance rmqctl.network.broker.services
+    rmqctl.network.broker.pop rmqctl.network.broker.master_broker rmqctl.network.broker.admin
+    rmqctl.network.broker.services
     rmqctl.network.grpc rmqctl.network.clients.push rmqctl.network.clients.consumer rmqctl.network.watching
     rmqctl.network.registration rmqctl.network.serving rmqctl.testing
     rmqctl.pipeline rmqctl.pipeline.jobs rmqctl.pipeline.sql.stores rmqctl.pipeline.spark rmqctl.pipeline.sql

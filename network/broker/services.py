@@ -1,17 +1,254 @@
-"""All that a broker serves: one that only reads, which refuses what would be written, and one that writes."""
+"""All that a broker serves: one that only reads, which refuses what would be written, and one that writes.
+
+Also the handlers of few lines that belong to no other module: maintenance, other modes of a broker, transactions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rmqctl.network.broker import admin, clients, maintenance, pull, query, reply, send, transaction_services
+from rmqctl.formats import properties as names
+from rmqctl.formats.checksums import whole_number
+from rmqctl.formats.errors import CorruptError, NotFoundError, UsageError
+from rmqctl.formats.hosts import parse_offset_message_id
+from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.properties import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
+from rmqctl.network.broker import admin, clients, pull, query, reply, send
+from rmqctl.network.broker import transactions as halves
 from rmqctl.network.broker.broker import Broker
+from rmqctl.network.broker.master_broker import MasterBroker
 from rmqctl.network.broker.pop import acks, assignment, requests
-from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode
-from rmqctl.network.remoting.headers import Header
-from rmqctl.network.remoting.requests import Asked, RequestError, Service, WhenReadOnly
+from rmqctl.network.broker.send import put_and_answer
+from rmqctl.network.remoting import headers
+from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode, bean, fastjson
+from rmqctl.network.remoting.headers import EndTransaction, Header
+from rmqctl.network.remoting.requests import Asked, Reply, RequestError, Service, WhenReadOnly
+from rmqctl.store.answers import undispatched as half_topics
 from rmqctl.store.config.releases import DEFAULT_RELEASE, Release
+from rmqctl.store.read.frames import message_at
+from rmqctl.store.timer.wheel import CHECKPOINT_FILE
+from rmqctl.store.write.put import PutResult
+
+# Producers say how their transactions end (EndTransactionProcessor).
+
+
+def end_transaction(broker: MasterBroker, header: EndTransaction, asked: Asked) -> Reply:
+    """Commit a half message or roll it back; an answer that is neither changes nothing."""
+    how = header.commit_or_rollback
+    if how not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
+        return RemotingCommand(ResponseCode.SUCCESS)
+    half = _half_message(broker, header)
+    _require_time(broker, header, half)
+    transactions = broker.transactions
+    if transactions.is_ended(half.queue_offset):
+        return RemotingCommand(ResponseCode.SUCCESS)
+    if how == TRANSACTION_ROLLBACK:
+        transactions.end(half.queue_offset)
+        return RemotingCommand(ResponseCode.SUCCESS)
+    properties = half.properties()
+    topic, queue_id = properties.get(names.REAL_TOPIC), whole_number(properties.get(names.REAL_QUEUE_ID, ""))
+    if topic is None or queue_id is None:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, "the half message does not say which topic it is for")
+
+    message = halves.committed(half, topic, queue_id)
+
+    def end(_: Sequence[PutResult]) -> dict[str, str]:
+        broker.see_to_topic(message)
+        transactions.end(half.queue_offset)
+        return {}
+
+    return put_and_answer(broker, [message], end, always={})
+
+
+def _half_message(broker: MasterBroker, header: EndTransaction) -> StoredMessage:
+    """Return the half message of the request; RequestError without one, or for another one."""
+    offset = header.commit_log_offset
+    try:
+        half = message_at(broker.files.log, offset)
+    except (NotFoundError, CorruptError) as error:
+        raise RequestError(
+            ResponseCode.SYSTEM_ERROR, f"Find prepared transaction message failed: {error.message}"
+        ) from error
+    if (
+        half.topic != half_topics.HALF_TOPIC
+        or half.properties().get(half_topics.PRODUCER_GROUP) != header.producer_group
+    ):
+        raise RequestError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+    if half.queue_offset != header.tran_state_table_offset:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
+    return half
+
+
+def _require_time(broker: MasterBroker, header: EndTransaction, half: StoredMessage) -> None:
+    """A transaction with a time without checks must end within it."""
+    seconds = half.properties().get(half_topics.IMMUNITY, "")
+    if header.from_transaction_check or not seconds.isdecimal() or len(seconds) > 9:
+        return
+    limit = max(int(seconds) * 1000, broker.settings.transaction_time_out)
+    if broker.clock() - half.born_timestamp > limit:
+        raise RequestError(
+            ResponseCode.ILLEGAL_OPERATION, f"the transaction was to be ended within {limit} ms: its producer is asked"
+        )
+
+
+# Requests that only other modes of a broker act on (controller, RocksDB, cold data, files): answered as a broker does
+# whose mode is off.
+
+_COLD_READ_BYTES, _ALL_COLD_READ_BYTES = 3 * 1024 * 1024, 100 * 1024 * 1024
+_CHECKPOINT_BYTES = 56
+_READ_AHEAD, _NORMAL, _RANDOM = "READ_AHEAD_MODE", 0, 1
+
+
+def get_epochs(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
+    """Epochs of the log, which only brokers under a controller have."""
+    raise RequestError(ResponseCode.SYSTEM_ERROR, "this request only for controllerMode ")
+
+
+def accept(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
+    """What concerns slaves or controllers and changes nothing at a master without them."""
+    return RemotingCommand(ResponseCode.SUCCESS)
+
+
+def get_cold_data_info(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
+    """Limits of reading cold data: coldDataFlowControlEnable is off, so no group has one."""
+    content: dict[str, Any] = {
+        "cgColdReadThreshold": _COLD_READ_BYTES, "configTable": {}, "globalAcc": 0,
+        "globalColdReadThreshold": _ALL_COLD_READ_BYTES, "runtimeTable": {},
+    }  # fmt: skip
+    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(content))
+
+
+def refuse_cold_data_limit(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
+    """A limit of reading cold data for a group."""
+    raise RequestError(
+        ResponseCode.NO_PERMISSION, "no limit of cold data is set: coldDataFlowControlEnable is not supported here"
+    )
+
+
+def set_read_ahead(broker: Broker, header: headers.SetReadMode, asked: Asked) -> RemotingCommand:
+    """How the kernel reads ahead in the commitlog."""
+    try:
+        mode = int(header.mode)
+    except ValueError:
+        has_fields = bool(asked.request.fields)
+        remark = "set commitlog readahead mode failed" if has_fields else "set commitlog readahead mode param error"
+        raise RequestError(ResponseCode.SYSTEM_ERROR, remark) from None
+    if mode not in (_NORMAL, _RANDOM):
+        raise RequestError(ResponseCode.INVALID_PARAMETER, "set commitlog readahead mode param value error")
+    if mode == _RANDOM:
+        raise RequestError(ResponseCode.NO_PERMISSION, "dataReadAheadEnable=false is not supported here")
+    return RemotingCommand(ResponseCode.SUCCESS, remark=f"set commitlog readahead mode success, mode: {mode}")
+
+
+def check_rocksdb_queues(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
+    """Whether queues in a RocksDB agree with those in files: there are none."""
+    raise RequestError(ResponseCode.SYSTEM_ERROR, "this broker has its queues in files alone, not in a RocksDB")
+
+
+def export_rocksdb_config(broker: Broker, header: headers.ExportRocksdbConfig, asked: Asked) -> RemotingCommand:
+    """Configuration in a RocksDB as JSON: it is JSON already."""
+    return RemotingCommand(ResponseCode.SUCCESS, remark="export done.")
+
+
+def switch_timer_engine(broker: Broker, header: headers.SwitchTimerEngine, asked: Asked) -> RemotingCommand:
+    """Have a RocksDB or a wheel keep timed messages; here it is the wheel."""
+    problem = None
+    engine = header.engine
+    if not broker.files.config.timer_wheel_enable:
+        problem = "broker timerWheelEnable is false"
+    elif not asked.request.fields:
+        problem = "param error, extFields is null"
+    elif engine not in ("R", "F"):
+        problem = "param error"
+    elif engine == "R":
+        problem = "timerRocksDBEnable must be configured true when broker start"
+    if problem is not None:
+        raise RequestError(ResponseCode.INVALID_PARAMETER, problem)
+    return RemotingCommand(ResponseCode.SUCCESS, remark="switch timer engine success")
+
+
+def refuse_static_topic(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
+    """A topic whose queues are mapped to brokers."""
+    raise RequestError(ResponseCode.SYSTEM_ERROR, "static topics are not supported here: no queue is mapped")
+
+
+def get_timer_checkpoint(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
+    """Return the progress of the timer, as the store's timercheck has it; zeros without one."""
+    if not broker.files.config.timer_wheel_enable:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
+    path = broker.files.layout.config / CHECKPOINT_FILE
+    try:
+        body = path.read_bytes()[:_CHECKPOINT_BYTES]
+    except FileNotFoundError:
+        body = b""
+    except OSError as error:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, f"{path}: {error.strerror}") from error
+    return RemotingCommand(ResponseCode.SUCCESS, body=body.ljust(_CHECKPOINT_BYTES, b"\0"))
+
+
+# What operators ask for that changes files or half messages (cleanExpiredCQ, deleteExpiredCommitLog and others).
+
+_NOT_AGAIN = "Exception was thrown when putting message back to RMQ_SYS_TRANS_HALF_TOPIC."
+_READ_BIT = 1 << 2
+
+
+def clean_expired(broker: MasterBroker, header: Header, asked: Asked) -> RemotingCommand:
+    """Have expired files removed, which the cleaner does every 10 s by itself."""
+    if not broker.store.is_cleaning:
+        raise RequestError(
+            ResponseCode.NO_PERMISSION,
+            "this broker removes no files, `serve --clean` would; `rmqctl clean` shows which",
+        )
+    return RemotingCommand(ResponseCode.SUCCESS)
+
+
+def clean_unused_topics(broker: MasterBroker, header: Header, asked: Asked) -> RemotingCommand:
+    """Queues of topics that are not configured: they stay, because log and queues have to agree."""
+    known = {topic.name for topic in broker.topics.all()}
+    if all(queue.topic in known for queue in broker.files.queues.all()):
+        return RemotingCommand(ResponseCode.SUCCESS)
+    raise RequestError(
+        ResponseCode.NO_PERMISSION, "queues of deleted topics stay until their messages expire: log and queues agree"
+    )
+
+
+def check_half_again(broker: MasterBroker, header: headers.ResumeCheckHalfMessage, asked: Asked) -> Reply:
+    """Put a half message back, so that its producer is asked again from the first time on."""
+    try:
+        _, offset = parse_offset_message_id(header.msg_id)
+        stored = message_at(broker.files.log, offset)
+    except (UsageError, NotFoundError, CorruptError) as error:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, _NOT_AGAIN) from error
+    if not stored.properties().get("REAL_TOPIC"):
+        raise RequestError(ResponseCode.SYSTEM_ERROR, _NOT_AGAIN)
+
+    def answer(_: Sequence[PutResult]) -> dict[str, str]:
+        return {}
+
+    return put_and_answer(broker, [halves.asked_about(stored, 0)], answer, always={})
+
+
+def group_forbidden(broker: MasterBroker, header: headers.UpdateGroupForbidden, asked: Asked) -> RemotingCommand:
+    """Whether a group may read a topic, after it was allowed or forbidden to."""
+    group, topic = header.group, header.topic
+    if "readable" in asked.request.fields:
+        broker.groups.forbid(group, topic, _READ_BIT, not header.readable)
+        broker.save_groups()
+    content = bean(group=group, readable=not broker.groups.is_forbidden(group, topic, _READ_BIT), topic=topic)
+    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(content))
+
+
+def get_timer_metrics(broker: MasterBroker, header: Header, asked: Asked) -> RemotingCommand:
+    """Timed messages that wait, by topic."""
+    if broker.timer is None:
+        raise RequestError(ResponseCode.SYSTEM_ERROR, "The timer message store is null")
+    now = broker.clock()
+    counts: dict[str, Any] = {
+        topic: bean(count=count, timeStamp=now) for topic, count in sorted(broker.timer.waiting_by_topic().items())
+    }
+    version = bean(counter=0, stateVersion=0, timestamp=now)
+    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(bean(dataVersion=version, timingCount=counts)))
 
 
 def refuse_to_write(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
@@ -30,7 +267,7 @@ _REPLY = Service(
     "pushed to the producer that asked (326), and stored unless storeReplyMessageEnable=false",
     when_read_only=REFUSED,
 )
-_CLEAN = Service(maintenance.clean_expired, "0 with --clean, which removes them; else 16", when_read_only=UNKNOWN)
+_CLEAN = Service(clean_expired, "0 with --clean, which removes them; else 16", when_read_only=UNKNOWN)
 
 SERVICES: dict[int, Service[Any]] = {
     RequestCode.PULL_MESSAGE: _PULL,
@@ -157,36 +394,32 @@ SERVICES: dict[int, Service[Any]] = {
     RequestCode.GET_BROKER_RUNTIME_INFO: Service(admin.get_runtime_info, "every key of 5.3.3", is_slow=True),
     RequestCode.GET_BROKER_HA_STATUS: Service(admin.get_ha_status, "slaves, and how far each has come"),
     RequestCode.EXCHANGE_BROKER_HA_INFO: Service(admin.exchange_ha_info, "where slaves find the log"),
-    RequestCode.GET_BROKER_EPOCH_CACHE: Service(maintenance.get_epochs, "1: only under a controller"),
-    RequestCode.NOTIFY_BROKER_ROLE_CHANGED: Service(maintenance.accept, "0: nothing changes without a controller"),
-    RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: Service(maintenance.accept, "0: nothing changes at a master"),
-    RequestCode.RESET_MASTER_FLUSH_OFFSET: Service(maintenance.accept, "0: nothing changes at a master"),
-    RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: Service(maintenance.get_cold_data_info, "no group has a limit"),
-    RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: Service(maintenance.refuse_cold_data_limit, "16: not supported"),
-    RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: Service(maintenance.accept, "0: no group has a limit"),
-    RequestCode.SET_COMMITLOG_READ_MODE: Service(
-        maintenance.set_read_ahead, "the kernel's own reading ahead; 16 for another"
-    ),
-    RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: Service(maintenance.check_rocksdb_queues, "1: there are none"),
-    RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: Service(maintenance.export_rocksdb_config, "0: it is JSON already"),
-    RequestCode.SWITCH_TIMER_ENGINE: Service(maintenance.switch_timer_engine, "the wheel; 29 for a RocksDB"),
-    RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: Service(maintenance.refuse_static_topic, "1: not supported"),
-    RequestCode.GET_TIMER_CHECK_POINT: Service(
-        maintenance.get_timer_checkpoint, "how far the timer is, as timercheck has it"
-    ),
+    RequestCode.GET_BROKER_EPOCH_CACHE: Service(get_epochs, "1: only under a controller"),
+    RequestCode.NOTIFY_BROKER_ROLE_CHANGED: Service(accept, "0: nothing changes without a controller"),
+    RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: Service(accept, "0: nothing changes at a master"),
+    RequestCode.RESET_MASTER_FLUSH_OFFSET: Service(accept, "0: nothing changes at a master"),
+    RequestCode.GET_COLD_DATA_FLOW_CTR_INFO: Service(get_cold_data_info, "no group has a limit"),
+    RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG: Service(refuse_cold_data_limit, "16: not supported"),
+    RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG: Service(accept, "0: no group has a limit"),
+    RequestCode.SET_COMMITLOG_READ_MODE: Service(set_read_ahead, "the kernel's own reading ahead; 16 for another"),
+    RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS: Service(check_rocksdb_queues, "1: there are none"),
+    RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: Service(export_rocksdb_config, "0: it is JSON already"),
+    RequestCode.SWITCH_TIMER_ENGINE: Service(switch_timer_engine, "the wheel; 29 for a RocksDB"),
+    RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: Service(refuse_static_topic, "1: not supported"),
+    RequestCode.GET_TIMER_CHECK_POINT: Service(get_timer_checkpoint, "how far the timer is, as timercheck has it"),
     RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: _CLEAN,
     RequestCode.DELETE_EXPIRED_COMMITLOG: _CLEAN,
     RequestCode.CLEAN_UNUSED_TOPIC: Service(
-        maintenance.clean_unused_topics, "0 where there are none; 16 where there are", when_read_only=UNKNOWN
+        clean_unused_topics, "0 where there are none; 16 where there are", when_read_only=UNKNOWN
     ),
     RequestCode.RESUME_CHECK_HALF_MESSAGE: Service(
-        maintenance.check_half_again, "the producer is asked again from the start", when_read_only=UNKNOWN
+        check_half_again, "the producer is asked again from the start", when_read_only=UNKNOWN
     ),
     RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: Service(
-        maintenance.group_forbidden, "whether a group may read a topic", when_read_only=UNKNOWN
+        group_forbidden, "whether a group may read a topic", when_read_only=UNKNOWN
     ),
     RequestCode.GET_TIMER_METRICS: Service(
-        maintenance.get_timer_metrics, "timed messages that wait, by topic", is_slow=True, when_read_only=UNKNOWN
+        get_timer_metrics, "timed messages that wait, by topic", is_slow=True, when_read_only=UNKNOWN
     ),
     RequestCode.SEND_MESSAGE: Service(
         send.send_message, "stored; with SYNC_FLUSH answered when it is on disk", when_read_only=REFUSED
@@ -234,11 +467,9 @@ SERVICES: dict[int, Service[Any]] = {
         "a new checkpoint, then the old one acknowledged; 208 for a handle of no message in flight",
         when_read_only=REFUSED,
     ),
-    RequestCode.POP_ROLLBACK: Service(
-        maintenance.accept, "nothing: kvStore/ was moved at the start", when_read_only=REFUSED
-    ),
+    RequestCode.POP_ROLLBACK: Service(accept, "nothing: kvStore/ was moved at the start", when_read_only=REFUSED),
     RequestCode.END_TRANSACTION: Service(
-        transaction_services.end_transaction,
+        end_transaction,
         "committed or rolled back; producers are asked (39) for the end of what has none",
         when_read_only=REFUSED,
     ),

@@ -1,9 +1,12 @@
-"""The server of the gRPC service, in the loop of the broker that it serves."""
+"""The server of the gRPC service: its port, its calls, and where topics are, in the loop of its broker."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import secrets
+import socket
 import ssl
 import time
 from collections import Counter
@@ -16,21 +19,198 @@ import grpc
 from rmqctl.formats.errors import RefusedError, counted
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.pop.service import PopBroker
-from rmqctl.network.grpc.authentication import permit
 from rmqctl.network.grpc.clients import GrpcClient, GrpcClients, read, telemetry
 from rmqctl.network.grpc.consuming import Consuming
-from rmqctl.network.grpc.front import Front
-from rmqctl.network.grpc.messages import set_milliseconds
-from rmqctl.network.grpc.pops import Pops, StoredPops
+from rmqctl.network.grpc.messages import accepted_types, set_milliseconds
+from rmqctl.network.grpc.pops import Pops, ReadOnlyPops, StoredPops
 from rmqctl.network.grpc.producing import Halves, Producing
-from rmqctl.network.grpc.protocol import CALLS, SERVICE, Code, v2
-from rmqctl.network.grpc.read_only import ReadOnlyPops
-from rmqctl.network.grpc.routes import query_assignment, query_route
-from rmqctl.network.grpc.service import OK, From, GrpcBroker, StatusError, caller_of, group_of
+from rmqctl.network.grpc.protocol import CALLS, SERVICE, AddressScheme, Code, Permission, v2
+from rmqctl.network.grpc.service import OK, From, GrpcBroker, StatusError, caller_of, group_of, permit, topic_of
 from rmqctl.network.remoting.requests import Shared, Tell
-from rmqctl.network.remoting.server import Seen, Traffic
-from rmqctl.network.remoting.tls import connections_left
+from rmqctl.network.remoting.server import Address, Seen, Traffic, bound
+from rmqctl.network.remoting.tls import Admission, Listener, connections_left
+from rmqctl.network.topic_config import PERM_READ, PERM_WRITE, TopicConfig
 from rmqctl.store.log.parallel import give_back_memory
+
+# A port for gRPC over TLS and without, going by the first byte, as the ports of remoting are.
+#
+# The library of gRPC takes either at a port, so it listens at a socket of this machine, and what comes is handed on.
+
+_BUFFER = 64 * 1024
+_FIRST_BYTE_SECONDS = 120.0
+
+
+class _End(asyncio.BufferedProtocol):
+    """One end of a connection that is handed on: what comes here leaves at the other end."""
+
+    def __init__(self, front: Front, other: _End | None = None) -> None:
+        self._front = front
+        self.other = other
+        self.transport: asyncio.Transport | None = None
+        # Python 3.11.2 reads from a transport that was paused as it was made
+        self._early = bytearray()
+        self._task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client came, or the way to the service is there."""
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        if self.other is None:
+            self._front.ends.add(self)
+            transport.pause_reading()
+            self._task = asyncio.create_task(self._connect(transport))
+
+    async def _connect(self, transport: asyncio.Transport) -> None:
+        try:
+            taken = await self._front.connected(transport.get_extra_info("peername"))
+            _, self.other = await asyncio.get_running_loop().create_unix_connection(
+                lambda: _End(self._front, self), sock=taken
+            )
+            if not transport.is_closing():
+                self._hand_on(bytes(self._early))
+                self._early.clear()
+                transport.resume_reading()
+                return
+        except OSError as error:
+            self._front.tell(f"a connection cannot be handed on: {error.strerror}")
+        self.connection_lost(None)
+        transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It ended: the other end does, too."""
+        self._front.ends.discard(self)
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.close()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where bytes that come may be put: taken from there before any others come."""
+        return self._front.incoming
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Hand on what came."""
+        self._hand_on(bytes(self._front.incoming[:nbytes]))
+
+    def _hand_on(self, data: bytes) -> None:
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.write(data)
+        elif len(self._early) < _BUFFER:
+            self._early += data
+        elif self.transport is not None:
+            self.transport.abort()
+
+    def pause_writing(self) -> None:
+        """What is handed on is not read: no more is taken."""
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """It is read again."""
+        if self.other is not None and self.other.transport is not None:
+            self.other.transport.resume_reading()
+
+
+class Front:
+    """Takes connections at an address, and hands them on to `inside`, where the service listens."""
+
+    def __init__(self, tls: ssl.SSLContext, most: int, tell: Tell) -> None:
+        """`most`: connections at once."""
+        self.tell = tell
+        self.name = f"rmqctl-{secrets.token_hex(8)}"
+        self.inside = f"unix-abstract:{self.name}"
+        self.ends: set[_End] = set()
+        self.incoming = memoryview(bytearray(_BUFFER))
+        self._tls = tls
+        self._admission = Admission(most, tell)
+        self._admission.count(lambda: len(self.ends))
+        self._numbers = itertools.count()
+        self._listener: Listener | None = None
+
+    async def listen(self, host: str, port: int) -> Address:
+        """Take connections; port 0 is any free one. RefusedError where that cannot be."""
+        taken = bound(host, port)
+        address = taken.getsockname()
+        self._listener = Listener(
+            taken, self._tls, lambda: _End(self), self.tell, self._admission, _FIRST_BYTE_SECONDS, lambda: None
+        )
+        return address[0], address[1]
+
+    async def connected(self, peer: Address | None) -> socket.socket:
+        """Return a socket that is connected to the service, and bound to a name that tells it the client's address."""
+        host, port = (peer or ("gone", 0))[:2]
+        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        taken = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            taken.setblocking(False)
+            taken.bind(f"\0{self.name}-{next(self._numbers)}/{where}")
+            await asyncio.get_running_loop().sock_connect(taken, f"\0{self.name}")
+        except OSError:
+            taken.close()
+            raise
+        return taken
+
+    async def close(self) -> None:
+        """Take no more connections, and end those there are."""
+        if self._listener is not None:
+            await self._listener.close()
+        for end in list(self.ends):
+            if end.transport is not None:
+                end.transport.close()
+
+
+# Where topics are, and which queues consumers are to ask (RouteActivity).
+
+_MOST_ADDRESSES = 64
+
+
+def _endpoints(service: GrpcBroker, given: Any) -> Any:
+    """Return where the client reaches us: at the hosts that it named, and at our port."""
+    hosts = [one.host for one in given.addresses[:_MOST_ADDRESSES]] or [service.broker.identity.host]
+    addresses = [v2.Address(host=host, port=service.port) for host in hosts]
+    return v2.Endpoints(scheme=given.scheme or AddressScheme.IPv4, addresses=addresses)
+
+
+def _topic(broker: Broker, resource: Any) -> TopicConfig:
+    name = topic_of(resource)
+    found = broker.routes().get(name)
+    if found is None:
+        raise StatusError(Code.TOPIC_NOT_FOUND, f"No topic route info in name server for the topic: {name}")
+    return found
+
+
+def _queue(topic: Any, queue_id: int, permission: Permission, broker: Any) -> Any:
+    return v2.MessageQueue(topic=topic, id=queue_id, permission=permission, broker=broker)
+
+
+async def query_route(service: GrpcBroker, request: Any) -> Any:
+    """Name every queue of a topic: those for both first, then those for one alone."""
+    topic = _topic(service.broker, request.topic)
+    endpoints = _endpoints(service, request.endpoints)
+    broker = v2.Broker(name=service.broker.identity.name, endpoints=endpoints)
+    reads = topic.read_queue_nums if topic.perm & PERM_READ else 0
+    writes = topic.write_queue_nums if topic.perm & PERM_WRITE else 0
+    both = min(reads, writes)
+    alone = Permission.READ if reads > writes else Permission.WRITE
+    queues = [
+        _queue(request.topic, number, Permission.READ_WRITE if number < both else alone, broker)
+        for number in range(max(reads, writes))
+    ]
+    for queue in queues:
+        queue.accept_message_types.extend(accepted_types(topic))
+    return v2.QueryRouteResponse(status=OK, message_queues=queues)
+
+
+async def query_assignment(service: GrpcBroker, request: Any) -> Any:
+    """Name the queues that a member of a group is to ask: all at once, for one that consumes in order one by one."""
+    topic = _topic(service.broker, request.topic)
+    group = service.broker.group(group_of(request.group))
+    if not topic.perm & PERM_READ or not topic.read_queue_nums:
+        raise StatusError(Code.FORBIDDEN, "no readable queue")
+    broker = v2.Broker(name=service.broker.identity.name, endpoints=_endpoints(service, request.endpoints))
+    permission = Permission.READ_WRITE if topic.perm & PERM_WRITE else Permission.READ
+    numbers = range(topic.read_queue_nums) if group["consumeMessageOrderly"] is True else (-1,)
+    assignments = [v2.Assignment(message_queue=_queue(request.topic, one, permission, broker)) for one in numbers]
+    return v2.QueryAssignmentResponse(status=OK, assignments=assignments)
+
 
 _OPTIONS = (
     # another process must not get a part of the connections

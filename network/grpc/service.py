@@ -1,4 +1,4 @@
-"""What all calls of the gRPC service share: who calls, what the broker is asked, and how refusals are answered.
+"""What all calls of the gRPC service share: who calls and may, what the broker is asked, and how refusals are answered.
 
 A call asks the broker by the requests of remoting, in this process: their rules are the only ones. A refusal is a
 status in the answer, as at RocketMQ's proxy; the call itself succeeds.
@@ -7,18 +7,21 @@ status in the answer, as at RocketMQ's proxy; the call itself succeeds.
 from __future__ import annotations
 
 import asyncio
+import base64
 import traceback
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.tables import is_system_group
-from rmqctl.network.grpc.protocol import Code, v2
+from rmqctl.network.grpc.protocol import ClientType, Code, v2
+from rmqctl.network.remoting.authentication import Access, Guard
 from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode
 from rmqctl.network.remoting.headers import Header
 from rmqctl.network.remoting.requests import Caller, HeaderFields, RequestError, Session, Shared, Tell
+from rmqctl.store.config.accounts import GROUP, TOPIC
 from rmqctl.store.config.config_files import brokers_group_problem, is_brokers_own, topic_problem
 from rmqctl.store.config.releases import DEFAULT_RELEASE
 from rmqctl.store.read.filter import SQL92, TAG
@@ -176,3 +179,98 @@ def filter_kind(expression: Any) -> str:
     if expression.type not in kinds:
         raise StatusError(Code.ILLEGAL_FILTER_EXPRESSION, f"expression type {expression.type} is not known")
     return kinds[expression.type]
+
+
+# Who may call what: signatures and permissions of gRPC calls, which the users of remoting have as well.
+
+_PRODUCERS = (ClientType.CLIENT_TYPE_UNSPECIFIED, ClientType.PRODUCER)
+
+
+def permit(guard: Guard, name: str, request: Any, who: From) -> None:
+    """Raise StatusError for a call that is refused, with the words of the proxy of 5.5.0."""
+    user, signature = _credential(who)
+    if guard.is_exempt(user, who.remote):
+        return
+    try:
+        guard.authenticate(user, signature, who.date_time.encode())
+        guard.authorize(user, _accesses(name, request), who.remote)
+    except RequestError as error:
+        raise StatusError(Code.UNAUTHORIZED, error.remark) from error
+
+
+def _credential(who: From) -> tuple[str, str]:
+    """Return user and signature, in Base64, of the header (DefaultAuthenticationContextBuilder#build)."""
+    if not who.authorization:
+        return "", ""
+    if not who.date_time:
+        raise StatusError(Code.UNAUTHORIZED, "datetime is null.")
+    _, is_split, items = who.authorization.partition(" ")
+    if not is_split:
+        raise StatusError(Code.UNAUTHORIZED, "authentication header is incorrect.")
+    found = {}
+    for item in items.split(","):
+        key, equals, value = item.strip().partition("=")
+        if not equals:
+            raise StatusError(Code.UNAUTHORIZED, "authentication keyValues length is incorrect, actual length=1.")
+        found[key] = value
+    try:
+        signature = bytes.fromhex(found.get("Signature", ""))
+    except ValueError as error:
+        raise StatusError(Code.UNAUTHORIZED, "create authentication context error.") from error
+    return found.get("Credential", "").partition("/")[0], base64.b64encode(signature).decode("ascii")
+
+
+def _accesses(name: str, request: Any) -> Iterator[Access]:
+    """Yield what a call needs (DefaultAuthorizationContextBuilder#build). Raises: StatusError without a resource."""
+    if name == "SendMessage":
+        if not request.messages:
+            raise StatusError(Code.UNAUTHORIZED, "message is null.")
+        for topic in dict.fromkeys(message.topic.name for message in request.messages):
+            yield _named(TOPIC, topic, ("PUB",))
+    elif name in ("RecallMessage", "EndTransaction"):
+        yield _topic(request.topic, "PUB")
+    elif name == "QueryRoute":
+        yield _topic(request.topic, "PUB", "SUB")
+    elif name == "Heartbeat":
+        if request.client_type not in _PRODUCERS:
+            yield _group(request.group)
+    elif name == "NotifyClientTermination":
+        if request.group.name.strip():
+            yield _group(request.group)
+    elif name == "ChangeInvisibleDuration":
+        yield _group(request.group)
+    elif name == "ReceiveMessage":
+        yield _group(request.group)
+        yield _topic(request.message_queue.topic, "SUB")
+    elif name == "Telemetry":
+        if request.WhichOneof("command") == "settings":
+            yield from _of_settings(request.settings)
+    else:
+        yield _group(request.group)
+        yield _topic(request.topic, "SUB")
+
+
+def _of_settings(settings: Any) -> Iterator[Access]:
+    if settings.HasField("publishing"):
+        for topic in settings.publishing.topics:
+            yield _topic(topic, "PUB")
+    elif settings.HasField("subscription"):
+        yield _group(settings.subscription.group)
+        for entry in settings.subscription.subscriptions:
+            yield _topic(entry.topic, "SUB")
+    else:
+        raise StatusError(Code.UNAUTHORIZED, "settings command doesn't have publishing or subscription.")
+
+
+def _topic(resource: Any, *actions: str) -> Access:
+    return _named(TOPIC, resource.name, actions)
+
+
+def _group(resource: Any) -> Access:
+    return _named(GROUP, resource.name, ("SUB",))
+
+
+def _named(kind: str, name: str, actions: tuple[str, ...]) -> Access:
+    if not name.strip():
+        raise StatusError(Code.UNAUTHORIZED, f"{kind.lower()} is null.")
+    return Access(kind, name, actions)

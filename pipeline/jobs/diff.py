@@ -45,7 +45,7 @@ from rmqctl.pipeline.jobs.diff_match import (
     match,
 )
 from rmqctl.pipeline.splits import SPLIT_SIZE, on_done_telling, whole_files_at_need
-from rmqctl.pipeline.tables import require_duckdb
+from rmqctl.pipeline.views import require_duckdb
 from rmqctl.store.answers.config_offsets import DELAY_FILE, GROUP_TABLE, OFFSET_TABLE, light_offsets
 from rmqctl.store.config.config_database import GROUPS, TOPICS
 from rmqctl.store.config.config_files import offsets_home, read_config

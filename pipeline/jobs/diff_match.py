@@ -25,7 +25,7 @@ from rmqctl.pipeline.jobs.diff_compare import (
     text_digests,
 )
 from rmqctl.pipeline.splits import Split, open_split, split_columns
-from rmqctl.pipeline.tables import open_tables, pack, unpack
+from rmqctl.pipeline.views import open_tables, pack, unpack
 from rmqctl.store.log.columns import Int32s, Int64s, MessageColumns, TopicIds
 from rmqctl.store.log.property_columns import PropertyParts, property_columns
 from rmqctl.store.native.tables import Columns

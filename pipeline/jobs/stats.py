@@ -32,7 +32,7 @@ from rmqctl.pipeline.splits import (
     take_split,
     whole_files_at_need,
 )
-from rmqctl.pipeline.tables import Tables, open_tables, pack, require_duckdb, unpack
+from rmqctl.pipeline.views import Tables, open_tables, pack, require_duckdb, unpack
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.log.columns import Flags, MessageColumns, TopicIds
 from rmqctl.store.log.walk import Damage

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rmqctl.formats.errors import CorruptError, EngineError, RmqctlError
 from rmqctl.pipeline.spark.options import SourceOptions, parse_options
 from rmqctl.pipeline.sql.stores import MAIN, QueryError, options_by_schema
-from rmqctl.pipeline.tables import MEMORY, SETTINGS, require_duckdb
-from rmqctl.pipeline.views import TABLES
+from rmqctl.pipeline.views import MEMORY, SETTINGS, TABLES, require_duckdb
 from rmqctl.store.files.outputs import temporary_folder
 from rmqctl.store.log.walk import Progress
 from rmqctl.store.status import SQL

@@ -22,8 +22,8 @@ from rmqctl.messages.json import (
     TABLE_COLUMNS,
     message_json,
     message_row,
+    traces_of,
 )
-from rmqctl.messages.traces import traces_of
 from rmqctl.output.output import FIRST_PAGE
 from rmqctl.output.table import visible
 from rmqctl.store.log.walk import overflowed_at

@@ -165,7 +165,7 @@ def _versions(opened: MessageStore, known: Prediction | None) -> list[Numbers]:
 def _stats(opened: MessageStore, now: int, topics: int) -> Numbers:
     """Count as `rmqctl stats --by topic,UNIT --no-duplicates` does, in one pass."""
     from rmqctl.output.terminal import progress
-    from rmqctl.pipeline.tables import require_duckdb
+    from rmqctl.pipeline.views import require_duckdb
 
     require_duckdb("counting")
     from rmqctl.pipeline.engine import LocalEngine

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, NotFoundError
-from rmqctl.messages.traces import EVENTS, record_fields
+from rmqctl.messages.json import EVENTS, record_fields
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.outcome import tell_answer
 from rmqctl.output.table import said, speech, visible, width_of

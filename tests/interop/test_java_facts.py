@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.network.clients.push.offset_stores import LocalOffsets, local_offsets_path
+from rmqctl.network.clients.push.member import LocalOffsets, local_offsets_path
 from rmqctl.network.remoting.codec import MessageQueue
 from rmqctl.network.unique_ids import own_address
 from tests.interop.brokers import java

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.properties import has_queue_slot
-from rmqctl.pipeline.spark.commit import write_staged
+from rmqctl.pipeline.spark.sink import write_staged
 from rmqctl.pipeline.spark.sink_record import (
     MicroBatch,
     StagedRows,

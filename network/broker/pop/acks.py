@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rmqctl.formats.message import Message
-from rmqctl.network.broker.pop.orders import PopQueueKey
-from rmqctl.network.broker.pop.records import ORDERED_QUEUE, Outstanding, PopHandle, pop_handle
+from rmqctl.network.broker.pop.records import ORDERED_QUEUE, Outstanding, PopHandle, PopQueueKey, pop_handle
 from rmqctl.network.broker.pop.service import PopBroker, refusing_with
 from rmqctl.network.remoting.codec import RemotingCommand, ResponseCode, objects, parse_body, text_of
 from rmqctl.network.remoting.headers import Header

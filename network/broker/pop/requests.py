@@ -14,8 +14,7 @@ from rmqctl.formats.errors import UsageError
 from rmqctl.formats.message import Message, decode_message, frame_bytes, prepare_frame
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.members import filter_of
-from rmqctl.network.broker.pop.orders import PopQueueKey
-from rmqctl.network.broker.pop.records import ORDERED_QUEUE, PopHandle, retry_flag
+from rmqctl.network.broker.pop.records import ORDERED_QUEUE, PopHandle, PopQueueKey, retry_flag
 from rmqctl.network.broker.pop.service import PopBroker, Waiter, refusing_with
 from rmqctl.network.remoting.codec import RemotingCommand, ResponseCode
 from rmqctl.network.remoting.pop_headers import Notification, PeekMessage, PopQueue, PopRequest

@@ -21,12 +21,14 @@ from rmqctl.network.clients.membership import (
 from rmqctl.network.clients.producer import trace_dispatcher
 from rmqctl.network.clients.producing.settings import check_group
 from rmqctl.network.clients.push.consume_services import ConcurrentService, HeldLocks, OrderlyService, SendBack
-from rmqctl.network.clients.push.member import AskedMember, Directly, PushMember
-from rmqctl.network.clients.push.offset_stores import (
+from rmqctl.network.clients.push.member import (
+    AskedMember,
     BrokerOffsets,
+    Directly,
     LocalOffsets,
     NoOffsets,
     ProgressStore,
+    PushMember,
     local_offsets_path,
 )
 from rmqctl.network.clients.push.process_queue import ProcessQueue

@@ -124,9 +124,8 @@ def cat(
     With --compacted, each queue's keys are those of its compaction log, which consumers of such a topic are given. An
     empty body deletes its key. Physical offset -1: the commitlog no longer has the message, as with --tiered.
     """
-    from rmqctl.messages.json import column_list, known_columns
+    from rmqctl.messages.json import TRACE_TOPIC, column_list, known_columns
     from rmqctl.messages.listing import FormatString, Listing
-    from rmqctl.messages.traces import TRACE_TOPIC
     from rmqctl.opening import open_store
     from rmqctl.store.answers.undispatched import queues_behind
 

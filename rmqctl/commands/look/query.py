@@ -106,7 +106,7 @@ def query(
     wanted = Question(message_id, key, offset, at, topic, queue_id, begin, end, boundary, limit, scan)
     wanted = wanted._replace(tags=tag, grep=grep, traces=traces)
     if traces and topic is None:
-        from rmqctl.messages.traces import TRACE_TOPIC
+        from rmqctl.messages.json import TRACE_TOPIC
 
         wanted = wanted._replace(topic=TRACE_TOPIC)
     if topic is None and not topics.is_all:

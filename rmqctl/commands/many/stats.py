@@ -111,7 +111,7 @@ def stats(
         wanted = wanted or ["topic"]
         _set_plot(output, wanted)
     with open_store(store) as opened:
-        from rmqctl.pipeline.tables import require_duckdb
+        from rmqctl.pipeline.views import require_duckdb
 
         require_duckdb("counting")  # before what cannot even be imported without it
         from rmqctl.pipeline.jobs.stats import StatsRequest, dimensions_of, group_rows, key_names, stats_summary

@@ -13,7 +13,7 @@ from rmqctl.network.clients.client import Client
 from rmqctl.network.clients.consumer import Consumer
 from rmqctl.network.clients.membership import by_circle
 from rmqctl.network.clients.producer import Producer, ProducerSettings
-from rmqctl.network.clients.push.offset_stores import BrokerOffsets, LocalOffsets, local_offsets_text
+from rmqctl.network.clients.push.member import BrokerOffsets, LocalOffsets, local_offsets_text
 from rmqctl.network.clients.push.push_consumer import PushConsumer
 from rmqctl.network.clients.push.settings import ConsumeStatus
 from rmqctl.network.remoting.codec import MessageQueue, RequestCode

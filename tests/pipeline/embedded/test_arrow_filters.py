@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from rmqctl.pipeline.sql import arrow_filters
-from rmqctl.pipeline.sql.arrow_filters import Understood, understood
+from rmqctl.pipeline.sql import arrow_views
+from rmqctl.pipeline.sql.arrow_views import Understood, understood
 from rmqctl.pipeline.wanted import Comparison
 
 TOPIC, OFFSET, TIME = pc.field("topic"), pc.field("physical_offset"), pc.field("store_timestamp")
@@ -74,5 +74,5 @@ def test_of_what_is_not_known_every_column_is_made(expression: Any) -> None:
 def test_another_form_of_the_steps_narrows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = [("call", "equal"), ("field_ref", "topic"), ("literal", "0"), ("end", "equal")]
     for other in (steps[:-1], [*steps, *steps], [("new", "x")], [], [*steps[:2], ("literal", "7"), steps[3]]):
-        monkeypatch.setattr(arrow_filters, "_steps", lambda _, other=other: iter(other))
+        monkeypatch.setattr(arrow_views, "_steps", lambda _, other=other: iter(other))
         assert understood(TOPIC == "a") == Understood((), None), other

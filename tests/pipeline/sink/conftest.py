@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.pipeline.spark.commit import write_staged
+from rmqctl.pipeline.spark.sink import write_staged
 from tests.pipeline.sink.staged import FIRST, named, task
 from tests.store.write.writing import SMALL
 

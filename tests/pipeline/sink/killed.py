@@ -17,7 +17,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from rmqctl.pipeline.spark.commit import write_staged
+from rmqctl.pipeline.spark.sink import write_staged
 from rmqctl.pipeline.spark.sink_record import MicroBatch, StagedRows
 from rmqctl.store.files import io
 from tests.store.write.writing import SMALL

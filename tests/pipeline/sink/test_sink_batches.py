@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import CorruptError, RefusedError
-from rmqctl.pipeline.spark.commit import write_staged
+from rmqctl.pipeline.spark.sink import write_staged
 from rmqctl.pipeline.spark.sink_record import (
     BegunWrite,
     MicroBatch,

@@ -22,7 +22,7 @@ from rmqctl.formats.errors import (
     UnreadableError,
     UsageError,
 )
-from rmqctl.pipeline.spark.commit import require_target, write_staged
+from rmqctl.pipeline.spark.sink import require_target, write_staged
 from rmqctl.pipeline.spark.sink_record import read_record, record_path
 from rmqctl.store.config.config_files import read_config, write_config
 from rmqctl.store.files import io

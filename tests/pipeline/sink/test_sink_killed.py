@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.pipeline.spark.commit import write_staged
+from rmqctl.pipeline.spark.sink import write_staged
 from rmqctl.pipeline.spark.sink_record import MicroBatch, StagedRows
 from tests.pipeline.sink.staged import named, task, whole
 from tests.processes import run

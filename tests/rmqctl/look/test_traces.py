@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.message import Message
-from rmqctl.messages.traces import trace_text
+from rmqctl.messages.json import trace_text
 from rmqctl.network.clients.hooks import ConsumeReturn, MessageType
 from rmqctl.network.clients.tracing import TraceBean, TraceRecord, TraceType, encode
 from rmqctl.store.config.config import StoreConfig

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from rmqctl.commands.look.watch import METRICS
 from rmqctl.output import outcome as exit_codes
-from rmqctl.reports.metrics import METRICS
 from rmqctl.store import Message, MessageStore
 from tests.goldens import GoldenStore, tree_state
 from tests.opened import store_path
