@@ -32,7 +32,6 @@ _TOPS = ("formats", "store", "network", "pipeline", "rmqctl")
 _WHOLE = (
     "formats/errors.py",
     "formats/message.py",
-    "rmqctl/confirm.py",
     "rmqctl/commands/change/",
     "rmqctl/commands/consumers/",
     "rmqctl/commands/look/doctor.py",

@@ -340,7 +340,7 @@ def change_options(*flags: Flag, unread: str = "that the group has not read") ->
             journal_in: Path | None = None,
             **options: Any,
         ) -> Any:
-            from rmqctl.confirm import confirm_loss
+            from rmqctl.output.outcome import confirm_loss
             from rmqctl.store.options import ChangeOptions
 
             if no_journal and journal_in is not None:

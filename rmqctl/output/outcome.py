@@ -1,4 +1,7 @@
-"""Turns every outcome of a command into a message on stderr and an exit code. Knows nothing of click."""
+"""Turns every outcome of a command into a message on stderr and an exit code, and confirms losses beforehand.
+
+The short way of a lookup (start.py) needs it: click is imported only where it prompts.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from rmqctl.formats.errors import (
@@ -33,12 +37,14 @@ from rmqctl.formats.errors import (
 )
 from rmqctl.output.output import forget_done, json_line, output_failed, output_lost, talk
 from rmqctl.output.table import said
+from rmqctl.output.terminal import aside
 from rmqctl.store.status import how_to_add, version
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
-    from rmqctl.store.options import Events
+    from rmqctl.store.options import Events, Loss
     from rmqctl.store.read.filter import Criteria
+
 
 # The exit codes of the command line: what each means, and which error ends with which.
 
@@ -473,3 +479,69 @@ class Unanswered:
     def exit_code(self) -> int:
         """What the command ends with: UNREADABLE where something is missing."""
         return UNREADABLE if self._told else OK
+
+
+# Confirmation of losses: a command prints their size and prompts on a terminal, and needs --yes elsewhere.
+#
+# Losses are valid messages that the store lacks afterwards, kept or not; data removed without undo (a change without a
+# journal, files that `clean` removes, undo data, a file that is replaced); unread messages that a group skips. Data
+# moved into a journal is not gone; nor are damaged bytes, whose number of messages is unknown.
+
+
+def agrees(what: str, *, yes: bool) -> bool:
+    """Return whether a command may do `what`, such as "deletes 3 messages": at once with `yes`, else after a prompt.
+    RefusedError without a terminal to prompt on."""
+    if yes:
+        return True
+    if not _is_terminal():
+        raise RefusedError(f"this {what}; no terminal to prompt on", hint="confirm with --yes")
+    import click
+
+    from rmqctl.output.table import visible
+
+    with aside():
+        return click.confirm(visible(said(f"This {what}. Continue?")), default=False, err=True)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def confirm_loss(yes: bool, unread: str = "that the group has not read") -> Callable[[Loss], None]:
+    """Return the callback that confirms a loss. `unread` describes the messages that a group skips. click.Abort if
+    the user declines; RefusedError as `agrees`."""
+
+    def confirm(loss: Loss) -> None:
+        _require_agreed(_told(loss, unread), yes)
+
+    return confirm
+
+
+def _require_agreed(what: str, yes: bool) -> None:
+    if not agrees(what, yes=yes):
+        import click
+
+        raise click.Abort
+
+
+def _told(loss: Loss, unread: str) -> str:
+    from rmqctl.output.table import human_size
+
+    told = []
+    if loss.messages:
+        told.append(f"deletes {counted(loss.messages, 'message')}")
+    if loss.skipped:
+        told.append(f"skips {counted(loss.skipped, 'message')} {unread}")
+    if loss.files:
+        size = f"{human_size(loss.bytes)} in {counted(loss.files, 'file')}"
+        told.append(f"removes or overwrites {size} without undo")
+    return ", ".join(told)
+
+
+def require_agreed_file(path: Path, overwrite: bool, yes: bool) -> None:
+    """Confirm that an existing file may be replaced. click.Abort and RefusedError as `agrees`."""
+    from rmqctl.output.table import human_size
+    from rmqctl.store.files.reading import is_file
+
+    if overwrite and is_file(path):  # into devices and pipes is written, they are not replaced
+        _require_agreed(f"replaces {path} ({human_size(path.stat().st_size)})", yes)

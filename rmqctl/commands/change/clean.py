@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from rmqctl.confirm import agrees
 from rmqctl.flags.options import StoreLocation, dry_run_option, output_options, store_options, yes_option, zone_option
 from rmqctl.flags.types import COUNT, SPAN, TIME
 from rmqctl.formats.errors import UsageError, counted
 from rmqctl.opening import broker_config, open_store
+from rmqctl.output.outcome import agrees
 from rmqctl.output.output import Output, note_done
 from rmqctl.output.table import human_size
 from rmqctl.output.times import format_time, now_ms

@@ -185,7 +185,7 @@ def _how_to_end(change: Change) -> str | None:
 
 
 def _confirmed(chosen: list[Change], output: Output, yes: bool) -> bool:
-    from rmqctl.confirm import agrees
+    from rmqctl.output.outcome import agrees
     from rmqctl.output.table import human_size
 
     size = human_size(sum(change.kept_bytes for change in chosen))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from rmqctl.confirm import agrees, require_agreed_file
 from rmqctl.flags.options import (
     StoreLocation,
     as_recovered_option,
@@ -27,6 +26,7 @@ from rmqctl.flags.types import OFFSET
 from rmqctl.formats.errors import NotFoundError, StoreInUseError, UsageError, counted
 from rmqctl.main import Verb, VerbGroup
 from rmqctl.output import outcome as exit_codes
+from rmqctl.output.outcome import agrees, require_agreed_file
 from rmqctl.output.output import note_done
 from rmqctl.store.options import Events
 

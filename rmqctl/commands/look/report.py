@@ -61,7 +61,7 @@ def report(
     With --anonymise, names of topics, groups, hosts, keys and files are replaced, the same name by the same word on the
     whole page. No one can compute the names back.
     """
-    from rmqctl.confirm import require_agreed_file
+    from rmqctl.output.outcome import require_agreed_file
     from rmqctl.output.times import now_ms
     from rmqctl.report.numbers import ReportScope
     from rmqctl.report.page import render

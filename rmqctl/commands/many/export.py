@@ -94,10 +94,10 @@ def export(
         if any(others):
             raise click.UsageError("--what config writes JSON files, and goes with no option of messages")
         return _export_config(target, store, output)
-    from rmqctl.confirm import require_agreed_file
     from rmqctl.exporting import export_here, export_on_spark
     from rmqctl.messages.json import column_list
     from rmqctl.opening import open_store
+    from rmqctl.output.outcome import require_agreed_file
     from rmqctl.store.export.export import TABLES, Target, require_target
     from rmqctl.store.files.remote import address_of, as_written, is_address
 

@@ -94,7 +94,7 @@ def sql(
 
     QUERY is one statement, or several with semicolons between them; `-` or a pipe: from standard input.
     """
-    from rmqctl.confirm import require_agreed_file
+    from rmqctl.output.outcome import require_agreed_file
     from rmqctl.pipeline.sql.stores import attached_stores
     from rmqctl.sql_prompt import cut_statements, prompt
 

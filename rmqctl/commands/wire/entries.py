@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from rmqctl.confirm import agrees
 from rmqctl.flags.options import (
     StoreLocation,
     change_options,
@@ -26,6 +25,7 @@ from rmqctl.flags.options import (
 from rmqctl.flags.types import WholeNumber
 from rmqctl.formats.errors import counted
 from rmqctl.output import outcome as exit_codes
+from rmqctl.output.outcome import agrees
 from rmqctl.output.output import note_change, note_done
 from rmqctl.store.config.config_files import MOST_QUEUES
 from rmqctl.store.repair.entries import EntryChange

@@ -33,8 +33,8 @@ def recover_first(store: StoreLocation, tell: Callable[[str], None]) -> None:
     It is the recovery of `rmqctl recover`, with its journal. Raises what that raises: RefusedError where damage has
     good messages behind it, StoreInUseError. A store that was closed, or is not there, is left to `serve`.
     """
-    from rmqctl.confirm import confirm_loss
     from rmqctl.opening import log_bytes, open_store
+    from rmqctl.output.outcome import confirm_loss
     from rmqctl.output.terminal import progress
     from rmqctl.store.options import ChangeOptions
 

@@ -15,10 +15,9 @@ import click
 import pytest
 import rich.console  # noqa: F401 - it keeps the environment that it finds when it is imported
 
-from rmqctl import confirm
 from rmqctl.main import VERBS, main
+from rmqctl.output import outcome, terminal
 from rmqctl.output import outcome as exit_codes
-from rmqctl.output import terminal
 from rmqctl.output.table import UNSAFE_RANGES
 from rmqctl.store import Message, MessageStore, StoreConfig
 from rmqctl.store.answers.undispatched import HALF_TOPIC
@@ -264,7 +263,7 @@ def test_nothing_raw_reaches_a_terminal(tmp_path: Path, monkeypatch: pytest.Monk
     )
     _broken(store, last)
     before = tree_state(store.parent)
-    monkeypatch.setattr(confirm, "_is_terminal", lambda: on_terminal)
+    monkeypatch.setattr(outcome, "_is_terminal", lambda: on_terminal)
     monkeypatch.setattr(click, "confirm", lambda question, **_: told.append(question))
     monkeypatch.setattr(
         os, "environ", {**os.environ, "TERM": "xterm", "PAGER": ""}

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import click
 import pytest
 
-from rmqctl import confirm
 from rmqctl.main import VERBS, actions_of, cli
+from rmqctl.output import outcome
 from rmqctl.output import outcome as exit_codes
 from rmqctl.store.files import lock
 from rmqctl.store.recover.recover import truncate
@@ -162,7 +162,7 @@ def test_what_is_taken_away_is_asked_for(
     asked: list[str] = []
     with monkeypatch.context() as patched:
         patched.setattr("sys.stdin", TerminalText())
-        patched.setattr(confirm, "_is_terminal", lambda: True)
+        patched.setattr(outcome, "_is_terminal", lambda: True)
         patched.setattr(click, "confirm", lambda question, **_: asked.append(question))
         done = run(*arguments)
     assert len(asked) == 1, done.err

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.confirm import agrees
 from rmqctl.main import main
+from rmqctl.output.outcome import agrees
 from rmqctl.output.times import now_ms, parse_span
 from tests.goldens import GoldenStore, broker_conf, tree_state
 
