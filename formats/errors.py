@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 # How things are written in a text: a number of them, `1 unit points`, `2 units point`, lengths of time, moments.
 
@@ -264,3 +264,20 @@ def refuse_exhausted(error: Exception, file: str | os.PathLike[str] | None = Non
     found = exhausted(error, file)
     if found is not None:
         raise found from error
+
+
+def unreadable(
+    error: OSError,
+    file: str | os.PathLike[str],
+    what: Literal["read", "listed", "opened"] = "read",
+    hint: str | None = None,
+) -> UnreadableError:
+    """Return the error of a file that cannot be read, listed or opened. ExhaustedError as `refuse_exhausted`."""
+    refuse_exhausted(error, file)
+    # in full, for the translations
+    texts = {
+        "read": f"cannot be read: {error.strerror}",
+        "listed": f"cannot be listed: {error.strerror}",
+        "opened": f"cannot be opened: {error.strerror}",
+    }
+    return UnreadableError(texts[what], file=file, hint=hint)

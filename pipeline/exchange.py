@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rmqctl.formats.errors import UnreadableError, refuse_exhausted
+from rmqctl.formats.errors import UnreadableError, unreadable
 from rmqctl.pipeline.engine import Engine, OnDone, SparkEngine, attempt
 from rmqctl.store.files import io
 from rmqctl.store.files.outputs import temporary_folder
@@ -105,8 +105,7 @@ class ShuffleReader:
         try:
             size = os.stat(self._path).st_size
         except OSError as error:
-            refuse_exhausted(error, self._path)
-            raise UnreadableError(f"cannot be read: {error.strerror}", file=self._path) from error
+            raise unreadable(error, self._path) from error
         lists_end = size - _PLACE.size * self._buckets
         if lists_end < 0:
             raise UnreadableError(_CUT, file=self._path)

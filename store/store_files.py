@@ -8,14 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.formats.errors import (
-    CorruptError,
-    NotAStoreError,
-    UnreadableError,
-    UnsupportedError,
-    refuse_exhausted,
-    told,
-)
+from rmqctl.formats.errors import CorruptError, NotAStoreError, UnreadableError, UnsupportedError, told, unreadable
 from rmqctl.formats.layouts import CHECKPOINT, CHECKPOINT_SIZE, CONSUMEQUEUE_UNIT
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
@@ -337,8 +330,7 @@ def _require_store(layout: StoreLayout) -> None:
             "is a file, not a store directory", file=root, hint="look into a single file with `rmqctl dump FILE`"
         ) from None
     except OSError as error:
-        refuse_exhausted(error, root)
-        raise UnreadableError(f"cannot be listed: {error.strerror}", file=root, hint="check its permissions") from error
+        raise unreadable(error, root, "listed", hint="check its permissions") from error
     if not names:
         raise NotAStoreError("the directory is empty", file=root, hint="name the store with -s DIR or RMQCTL_STORE")
     is_one = not names.isdisjoint(_MARKS) or any(is_directory(directory) for directory in layout.commitlog)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from rmqctl.formats.errors import CorruptError, NotAStoreError, RefusedError, UnreadableError, refuse_exhausted
+from rmqctl.formats.errors import CorruptError, RefusedError
 from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC, FRAME_HEADS, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
 from rmqctl.formats.message import FrameDamage, StoredMessage, decode_message
 from rmqctl.network.ha.mirror_config import set_back
@@ -25,6 +25,7 @@ from rmqctl.store.log.walk import Progress, walk_file
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.options import ChangeOptions
 from rmqctl.store.queues.queue_table import has_rocksdb_queues, rocksdb_error
+from rmqctl.store.write.opening import names_at
 
 # Follows the records of a log through bytes that are cut anywhere: where one begins, and how long files are.
 
@@ -436,22 +437,9 @@ def _has_log(layout: StoreLayout) -> bool:
         return any(is_file(path) for directory in layout.commitlog for path in directory.iterdir())
 
 
-def is_new(layout: StoreLayout) -> bool:
-    """Whether there is nothing yet. NotAStoreError, UnreadableError."""
-    try:
-        names = set(os.listdir(layout.root))
-    except FileNotFoundError:
-        return True
-    except NotADirectoryError:
-        raise NotAStoreError("is a file, not a directory", file=layout.root) from None
-    except OSError as error:
-        refuse_exhausted(error, layout.root)
-        raise UnreadableError(f"cannot be listed: {error.strerror}", file=layout.root) from error
-    return names <= _NOT_A_STORE_YET
-
-
 def _require_mirror(layout: StoreLayout) -> None:
-    if is_new(layout):
+    names = names_at(layout.root)
+    if names is None or names <= _NOT_A_STORE_YET:
         return
     if not any(is_directory(directory) for directory in layout.commitlog):
         raise RefusedError(

@@ -14,15 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 from rmqctl.formats import errors
-from rmqctl.formats.errors import (
-    EngineError,
-    NotAStoreError,
-    RmqctlError,
-    UnreadableError,
-    UsageError,
-    counted,
-    refuse_exhausted,
-)
+from rmqctl.formats.errors import EngineError, NotAStoreError, RmqctlError, UsageError, counted, unreadable
 from rmqctl.pipeline.splits import SplitEdgeError
 from rmqctl.store.config.config import config_from_properties, read_properties
 from rmqctl.store.files.layout import KEPT
@@ -175,8 +167,7 @@ def _children(folder: str, part: str) -> Iterator[str]:
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
-        refuse_exhausted(error, folder)
-        raise UnreadableError(f"cannot be listed: {error.strerror}", file=folder) from error
+        raise unreadable(error, folder, "listed") from error
     yield from (one for one in names if fnmatchcase(one, part) and not _is_hidden(one, part))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.formats.errors import CorruptError, RefusedError, UnreadableError, counted, refuse_exhausted
+from rmqctl.formats.errors import CorruptError, RefusedError, UnreadableError, counted, unreadable
 from rmqctl.store.clean.options import CleaningOrder, CleanOptions, DiskUsage, decide, measure_disks
 from rmqctl.store.files.layout import LARGEST_OFFSET
 from rmqctl.store.files.lock import refuse_server
@@ -84,8 +84,7 @@ def modified_ms(path: Path) -> int:
     try:
         return path.stat().st_mtime_ns // 1_000_000
     except OSError as error:
-        refuse_exhausted(error, path)
-        raise UnreadableError(f"cannot be read: {error.strerror}", file=path) from error
+        raise unreadable(error, path) from error
 
 
 # a sealed file is flushed within seconds; time zones and slow copies are no reason to complain

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.formats.errors import UnreadableError, UsageError, refuse_exhausted
+from rmqctl.formats.errors import UsageError, unreadable
 from rmqctl.store.files.layout import StoreLayout
 
 # What each key of a broker.conf does here: the one table that docs/config.md and the words about a key come from.
@@ -546,10 +546,7 @@ def read_properties(path: Path) -> dict[str, str]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        refuse_exhausted(error, path)
-        raise UnreadableError(
-            f"cannot be read: {error.strerror}", file=path, hint="check the path given to -c"
-        ) from error
+        raise unreadable(error, path, hint="check the path given to -c") from error
     return parse_properties(data, path)
 
 

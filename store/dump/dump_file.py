@@ -14,7 +14,7 @@ from rmqctl.formats import schemas as index
 from rmqctl.formats import schemas as message
 from rmqctl.formats import schemas as timer
 from rmqctl.formats.config_json import MAXIMUM_SIZE, parse_config_json
-from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError, refuse_exhausted
+from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError, unreadable
 from rmqctl.formats.layouts import (
     BATCH_CONSUMEQUEUE_UNIT,
     BLANK_MAGIC,
@@ -179,8 +179,7 @@ def dump_file(
     try:
         status = path.stat()
     except OSError as error:
-        refuse_exhausted(error, path)
-        raise UnreadableError(f"cannot be read: {error.strerror}", file=path, hint="check the path") from error
+        raise unreadable(error, path, hint="check the path") from error
     if not is_file(path):
         raise UnreadableError("is not a regular file", file=path, hint="`rmqctl info -s DIR` looks at a whole store")
     opened = Opened(path, status.st_size, Descriptors())

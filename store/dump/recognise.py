@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.formats.errors import UnreadableError, refuse_exhausted
+from rmqctl.formats.errors import unreadable
 from rmqctl.formats.layouts import (
     BATCH_CONSUMEQUEUE_UNIT,
     BLANK_MAGIC,
@@ -222,8 +222,7 @@ def _by_content(path: Path) -> FileKind:
         head = descriptors.read(path, 0, _HEAD)
         return _kind_of_bytes(path, head, size, descriptors)
     except OSError as error:
-        refuse_exhausted(error, path)
-        raise UnreadableError(f"cannot be read: {error.strerror}", file=path) from error
+        raise unreadable(error, path) from error
     finally:
         descriptors.close()
 

@@ -12,14 +12,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from rmqctl.formats.errors import (
-    RefusedError,
-    StoreInUseError,
-    UnreadableError,
-    WriteFailedError,
-    refuse_exhausted,
-    told,
-)
+from rmqctl.formats.errors import RefusedError, StoreInUseError, WriteFailedError, told, unreadable
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout, refuse_other_user
 from rmqctl.store.files.reading import exists, is_directory, is_file, is_link, is_there, status_of
@@ -116,8 +109,7 @@ def lock_holder(path: Path) -> int | None:
             return None
         if error.errno in (errno.EACCES, errno.EPERM, errno.ENXIO):
             return _listed_holder(path)
-        refuse_exhausted(error, path)
-        raise UnreadableError(f"cannot be opened: {error.strerror}", file=path) from error
+        raise unreadable(error, path, "opened") from error
     try:
         question = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
         kind, _, _, _, process = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, question))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.formats.errors import RefusedError, RemovedError, UnreadableError, counted, refuse_exhausted
+from rmqctl.formats.errors import RefusedError, RemovedError, counted, unreadable
 from rmqctl.store.files import io
 from rmqctl.store.files import reading as presence
 from rmqctl.store.files.background import patiently
@@ -110,8 +110,7 @@ class MappedFileQueue:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                refuse_exhausted(error, directory)
-                raise UnreadableError(f"cannot be listed: {error.strerror}", file=directory) from error
+                raise unreadable(error, directory, "listed") from error
             for path in paths:
                 name = path.name
                 try:

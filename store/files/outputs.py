@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from io import RawIOBase
 from pathlib import Path
 
-from rmqctl.formats.errors import RefusedError, UnreadableError, WriteFailedError, refuse_exhausted
+from rmqctl.formats.errors import RefusedError, WriteFailedError, unreadable
 from rmqctl.store.files import io
 from rmqctl.store.files.io import flush_tree, remove_any
 from rmqctl.store.files.layout import StoreLayout, holds_log_files, looks_like_store, of_one
@@ -514,8 +514,7 @@ def copy_sparsely(source: Path, target: Path, length: int, sharing: Sharing) -> 
         # O_NOFOLLOW and O_NONBLOCK: what was a file when it was listed may be a link or a fifo by now
         reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
-        refuse_exhausted(error, source)
-        raise UnreadableError(f"cannot be opened: {error.strerror}", file=source) from error
+        raise unreadable(error, source, "opened") from error
     try:
         status = os.fstat(reading)
         io.create_file(target, 0)
@@ -554,6 +553,5 @@ def _copy(reading: int, source: Path, writing: int, target: Path, length: int) -
             try:
                 data = os.pread(reading, min(_CHUNK, end - position), position)
             except OSError as error:
-                refuse_exhausted(error, source)
-                raise UnreadableError(f"cannot be read: {error.strerror}", file=source) from error
+                raise unreadable(error, source) from error
             io.write_at(writing, target, position, data)

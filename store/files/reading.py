@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from rmqctl.formats.errors import EXHAUSTED, RemovedError, UnreadableError, refuse_exhausted, told
+from rmqctl.formats.errors import EXHAUSTED, RemovedError, UnreadableError, refuse_exhausted, told, unreadable
 from rmqctl.store.files.background import patiently, share_of_descriptors
 
 # Whether something lies at a path, what it is, and how full its disk is.
@@ -323,8 +323,7 @@ class Descriptors:
             except FileNotFoundError as error:
                 raise removed_error(path) from error
             except OSError as error:
-                refuse_exhausted(error, path)
-                raise UnreadableError(f"cannot be opened: {error.strerror}", file=path) from error
+                raise unreadable(error, path, "opened") from error
 
     def forget(self, path: Path) -> None:
         """Close the descriptor of a file that was replaced or removed."""
@@ -384,8 +383,7 @@ def read_small_file(path: Path, limit: int) -> bytes:
     except FileNotFoundError:
         raise
     except OSError as error:
-        refuse_exhausted(error, path)
-        raise UnreadableError(f"cannot be read: {error.strerror}", file=path, hint="check its permissions") from error
+        raise unreadable(error, path, hint="check its permissions") from error
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -394,8 +392,7 @@ def read_small_file(path: Path, limit: int) -> bytes:
             # a read takes memory for all that it may get
             return file.read(min(limit, max(status.st_size, _SMALL)))
     except OSError as error:
-        refuse_exhausted(error, path)
-        raise UnreadableError(f"cannot be read: {error.strerror}", file=path) from error
+        raise unreadable(error, path) from error
     finally:
         os.close(descriptor)
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from rmqctl.formats.checksums import key_hash
-from rmqctl.formats.errors import CorruptError, RemovedError, RmqctlError, UnreadableError, refuse_exhausted
+from rmqctl.formats.errors import CorruptError, RemovedError, RmqctlError, UnreadableError, unreadable
 from rmqctl.formats.layouts import INDEX_ENTRY
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.config.config import StoreConfig
@@ -70,8 +70,7 @@ class IndexService:
         except FileNotFoundError:
             return
         except OSError as error:
-            refuse_exhausted(error, self.directory)
-            raise UnreadableError(f"cannot be listed: {error.strerror}", file=self.directory) from error
+            raise unreadable(error, self.directory, "listed") from error
         for name in names:
             path = self.directory / name
             if not (name.isascii() and name.isdigit() and len(name) == _NAME_DIGITS and is_file(path)):

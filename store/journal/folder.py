@@ -29,6 +29,7 @@ from rmqctl.formats.errors import (
     WriteFailedError,
     joined_hints,
     refuse_exhausted,
+    unreadable,
 )
 from rmqctl.store.files import io
 from rmqctl.store.files.io import remove_any
@@ -418,5 +419,4 @@ def _read(path: Path) -> bytes:
             raise CorruptError("is no file, or larger than any journal", file=path)
         return path.read_bytes()
     except OSError as error:
-        refuse_exhausted(error, path)
-        raise UnreadableError(f"cannot be read: {error.strerror}", file=path) from error
+        raise unreadable(error, path) from error

@@ -23,7 +23,7 @@ from rmqctl.formats.errors import (
     RmqctlError,
     UnreadableError,
     joined_hints,
-    refuse_exhausted,
+    unreadable,
 )
 from rmqctl.formats.notebook import as_html
 from rmqctl.store.files import io
@@ -348,8 +348,7 @@ def folders(layout: StoreLayout) -> list[Path]:
     except FileNotFoundError:
         return []
     except OSError as error:  # whether a change is unfinished cannot be known then
-        refuse_exhausted(error, layout.kept)
-        raise UnreadableError(f"cannot be listed: {error.strerror}", file=layout.kept) from error
+        raise unreadable(error, layout.kept, "listed") from error
     # nothing else is ever looked at, let alone removed
     found = [layout.kept / name for name in names if is_id(name)]
     return [folder_of(path) for path in found if is_pointer(path) or is_real_directory(path)]

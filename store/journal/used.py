@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from rmqctl.formats.errors import RefusedError, RmqctlError, UnreadableError, refuse_exhausted
+from rmqctl.formats.errors import RefusedError, RmqctlError, UnreadableError, unreadable
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.reading import (
@@ -180,26 +180,21 @@ def _size(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError as error:
-        refuse_exhausted(error, path)
-        raise UnreadableError(f"cannot be read: {error.strerror}", file=path) from error
+        raise unreadable(error, path) from error
 
 
 def _opened(path: Path) -> int:
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
-        refuse_exhausted(error, path)
-        raise UnreadableError(f"cannot be opened: {error.strerror}", file=path) from error
+        raise unreadable(error, path, "opened") from error
 
 
 def _read(descriptor: int, path: Path, position: int, length: int) -> bytes:
     try:
         return os.pread(descriptor, length, position)
     except OSError as error:
-        refuse_exhausted(error, path)
-        raise UnreadableError(
-            f"cannot be read: {error.strerror}", file=path, hint="look at the disk (dmesg), or copy the store elsewhere"
-        ) from error
+        raise unreadable(error, path, hint="look at the disk (dmesg), or copy the store elsewhere") from error
 
 
 # What shows that somebody used a store: sizes, times and last bytes of the files that every writer touches.

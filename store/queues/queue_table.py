@@ -13,14 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.formats.errors import (
-    CorruptError,
-    ExhaustedError,
-    UnreadableError,
-    UnsupportedError,
-    WriteFailedError,
-    refuse_exhausted,
-)
+from rmqctl.formats.errors import CorruptError, ExhaustedError, UnsupportedError, WriteFailedError, unreadable
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
@@ -119,8 +112,7 @@ def _directories(directory: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        refuse_exhausted(error, directory)
-        raise UnreadableError(f"cannot be listed: {error.strerror}", file=directory) from error
+        raise unreadable(error, directory, "listed") from error
 
 
 def _usual_size(root: Path) -> int:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, NoReturn
 
-from rmqctl.formats.errors import CorruptError, NotAStoreError, UnreadableError, WriteFailedError, refuse_exhausted
+from rmqctl.formats.errors import CorruptError, NotAStoreError, UnreadableError, WriteFailedError, unreadable
 from rmqctl.formats.notebook import as_html
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import of_one
@@ -77,8 +77,7 @@ def sha256_of(path: Path) -> str:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
-        refuse_exhausted(error, path)
-        raise UnreadableError(f"cannot be opened: {error.strerror}", file=path) from error
+        raise unreadable(error, path, "opened") from error
     digest = hashlib.sha256()
     try:
         size, position = os.fstat(descriptor).st_size, 0
@@ -94,8 +93,7 @@ def sha256_of(path: Path) -> str:
                 digest.update(data)
                 position += len(data)
     except OSError as error:
-        refuse_exhausted(error, path)
-        raise UnreadableError(f"cannot be read: {error.strerror}", file=path) from error
+        raise unreadable(error, path) from error
     finally:
         os.close(descriptor)
     return digest.hexdigest()
@@ -123,8 +121,7 @@ def read_manifest(root: Path) -> dict[str, Any]:
             "holds no manifest of a snapshot", file=root, hint="`rmqctl snapshot DIR` makes one"
         ) from None
     except OSError as error:
-        refuse_exhausted(error, path)
-        raise UnreadableError(f"cannot be opened: {error.strerror}", file=path) from error
+        raise unreadable(error, path, "opened") from error
     with open(descriptor, "rb") as file:
         data = file.read(_LARGEST_MANIFEST) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
     try:
@@ -415,8 +412,7 @@ class _Snapshot:
         except FileNotFoundError:
             return
         except OSError as error:
-            refuse_exhausted(error, directory)
-            raise UnreadableError(f"cannot be listed: {error.strerror}", file=directory) from error
+            raise unreadable(error, directory, "listed") from error
 
     def _copy_file(self, source: Path, target: Path, length: int, size: int, is_full: bool) -> bool:
         """One regular file; False if a live store has removed it."""

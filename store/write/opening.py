@@ -11,14 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.formats.errors import (
-    NotAStoreError,
-    RefusedError,
-    RmqctlError,
-    UnreadableError,
-    UnsupportedError,
-    refuse_exhausted,
-)
+from rmqctl.formats.errors import NotAStoreError, RefusedError, RmqctlError, UnsupportedError, unreadable
 from rmqctl.formats.hosts import Host
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.answers.config_offsets import KnownNames
@@ -413,16 +406,22 @@ def _check(files: StoreFiles, is_full: bool, events: Events) -> LogEnd:
 def is_empty_place(layout: StoreLayout) -> bool:
     """Whether a new store may be made there: there is nothing yet, or nothing but what may lie beside a store's files.
     NotAStoreError for a file, UnreadableError."""
-    try:
-        names = set(os.listdir(layout.root))
-    except FileNotFoundError:
+    names = names_at(layout.root)
+    if names is None:
         return True
-    except NotADirectoryError:
-        raise NotAStoreError("is a file, not a directory", file=layout.root) from None
-    except OSError as error:
-        refuse_exhausted(error, layout.root)
-        raise UnreadableError(f"cannot be listed: {error.strerror}", file=layout.root) from error
     return names <= _NOT_A_STORE_YET and not any(is_directory(directory) for directory in layout.commitlog)
+
+
+def names_at(root: Path) -> set[str] | None:
+    """Return the names in a directory that may become a store, None without it. NotAStoreError, UnreadableError."""
+    try:
+        return set(os.listdir(root))
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError:
+        raise NotAStoreError("is a file, not a directory", file=root) from None
+    except OSError as error:
+        raise unreadable(error, root, "listed") from error
 
 
 def _created(layout: StoreLayout, config: StoreConfig, lock: StoreLock) -> OpenedStore:
