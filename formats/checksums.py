@@ -16,13 +16,6 @@ PROPERTY_CRC_SIZE = PROPERTY_CRC.size
 PROPERTY_CRC_DIGITS = PROPERTY_CRC_SIZE - len(PROPERTY_CRC_NAME) - 1
 
 
-def crc32_definition(data: bytes) -> int:
-    """CRC-32 as crcmod defines it: the executable definition the fast functions are held against in the tests."""
-    import crcmod.predefined
-
-    return int(crcmod.predefined.mkCrcFun("crc-32")(data))
-
-
 def body_crc(body: bytes | bytearray | memoryview) -> int:
     """Value of the frame's body_crc field for the stored body; 0 for no body (UtilAll#crc32)."""
     return zlib.crc32(body) & CRC_MASK if len(body) else 0

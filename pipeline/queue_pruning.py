@@ -146,7 +146,6 @@ def span_columns(
     spans: Sequence[ByteSpan],
     *,
     columns: Columns = Columns.DISPATCH,
-    topics: TopicIds | None = None,
     window: int = WINDOW,
     rows: int = ROWS,
 ) -> Iterator[ColumnRecord]:
@@ -154,7 +153,7 @@ def span_columns(
 
     Damage between files is passed over.
     """
-    request = Request(files.log, TopicIds() if topics is None else topics, columns, 0, split.end, None, window, rows)
+    request = Request(files.log, TopicIds(), columns, 0, split.end, None, window, rows)
 
     def one_file(file: MappedFile, start: int, end: int) -> Iterator[ColumnRecord]:
         first = file.start_offset

@@ -229,8 +229,6 @@ def split_columns(
     *,
     columns: Columns = Columns.DISPATCH,
     topics: TopicIds | None = None,
-    events: Events = Events(),
-    stopped: Callable[[], None] | None = None,
     window: int = WINDOW,
     rows: int = ROWS,
 ) -> Iterator[ColumnRecord]:
@@ -240,7 +238,7 @@ def split_columns(
     the end, if a later split might begin inside the last record although it cannot know.
     """
     topics = topics if topics is not None else TopicIds()
-    request = Request(files.log, topics, columns, 0, split.end, events.progress, window, rows, stopped)
+    request = Request(files.log, topics, columns, 0, split.end, None, window, rows)
 
     def one_file(file: MappedFile, start: int, end: int) -> Iterator[ColumnRecord]:
         if file.start_offset + start >= split.end:
@@ -277,16 +275,9 @@ def _check_edge(files: StoreFiles, split: Split, last: MessageColumns | Blank | 
         )
 
 
-def split_runs(
-    files: StoreFiles,
-    split: Split,
-    digest: Digest,
-    events: Events = Events(),
-    stopped: Callable[[], None] | None = None,
-) -> list[RunRecord]:
+def split_runs(files: StoreFiles, split: Split, digest: Digest) -> list[RunRecord]:
     """What the messages of a split imply, and its other records, in the log's order; see `log_runs.Digest`."""
-    records = split_columns(files, split, columns=digest.columns, topics=digest.topics, events=events, stopped=stopped)
-    return digest.runs(records)
+    return digest.runs(split_columns(files, split, columns=digest.columns, topics=digest.topics))
 
 
 # Work over all splits of a store, whatever stands at their edges.

@@ -393,14 +393,13 @@ def _since(started: float) -> int:
 class SendTrace(SendHook):
     """Traces sends that a broker answered, unless it wants no traces. Of a batch the ids are joined by commas."""
 
-    def __init__(self, dispatcher: TraceDispatcher, namespace: str, clock: Callable[[], int] = _now) -> None:
+    def __init__(self, dispatcher: TraceDispatcher, namespace: str) -> None:
         self._dispatcher = dispatcher
         self._namespace = namespace
-        self._clock = clock
 
     def before(self, context: SendHookContext) -> None:
         """Take the time."""
-        context.notes[self] = self._clock(), time.monotonic()
+        context.notes[self] = _now(), time.monotonic()
 
     def after(self, context: SendHookContext) -> None:
         """Append the record."""
@@ -430,10 +429,9 @@ class SendTrace(SendHook):
 class EndTransactionTrace:
     """Traces ends of transactions."""
 
-    def __init__(self, dispatcher: TraceDispatcher, namespace: str, clock: Callable[[], int] = _now) -> None:
+    def __init__(self, dispatcher: TraceDispatcher, namespace: str) -> None:
         self._dispatcher = dispatcher
         self._namespace = namespace
-        self._clock = clock
 
     def __call__(self, context: EndTransactionContext) -> None:
         """Append the record."""
@@ -452,15 +450,14 @@ class EndTransactionTrace:
         )
         group = without_namespace(self._namespace, context.group)
         region = given.get(_REGION) or DEFAULT_REGION
-        self._dispatcher.append(TraceRecord(TraceType.END_TRANSACTION, (bean,), self._clock(), group, region))
+        self._dispatcher.append(TraceRecord(TraceType.END_TRANSACTION, (bean,), _now(), group, region))
 
 
 class ConsumeTrace(ConsumeHook):
     """Traces the start and the end of each consumption."""
 
-    def __init__(self, dispatcher: TraceDispatcher, clock: Callable[[], int] = _now) -> None:
+    def __init__(self, dispatcher: TraceDispatcher) -> None:
         self._dispatcher = dispatcher
-        self._clock = clock
         self._ids = UniqueIds()
 
     def before(self, context: ConsumeHookContext) -> None:
@@ -469,7 +466,7 @@ class ConsumeTrace(ConsumeHook):
         beans, region = _beans(wanted, context.namespace)
         if beans:
             group = without_namespace(context.namespace, context.group)
-            begun = TraceRecord(TraceType.SUB_BEFORE, beans, self._clock(), group, region, request_id=self._ids.next())
+            begun = TraceRecord(TraceType.SUB_BEFORE, beans, _now(), group, region, request_id=self._ids.next())
             context.notes[self] = begun, time.monotonic()
             self._dispatcher.append(begun)
 
@@ -481,7 +478,7 @@ class ConsumeTrace(ConsumeHook):
         self._dispatcher.append(
             begun._replace(
                 type=TraceType.SUB_AFTER,
-                timestamp=self._clock(),
+                timestamp=_now(),
                 cost=_since(started) // len(context.messages),
                 is_success=context.is_success,
                 code=context.returned,

@@ -130,13 +130,11 @@ class ConfigFollower:
         directory: Path,
         tell: Tell,
         may_write: Callable[[], bool],
-        seconds: float = SECONDS,
     ) -> None:
         self._broker = broker
         self._directory = directory
         self._tell = tell
         self._may_write = may_write
-        self._seconds = seconds
         self._fetched: dict[str, dict[Any, Any]] = {}
         self._written: dict[str, dict[Any, Any]] = {}
         self._ended = threading.Event()
@@ -151,8 +149,8 @@ class ConfigFollower:
 
     def _run(self) -> None:
         fetched_at = time.monotonic()
-        while not self._ended.wait(min(_LOOK_SECONDS, self._seconds)):
-            if time.monotonic() - fetched_at >= self._seconds:
+        while not self._ended.wait(_LOOK_SECONDS):
+            if time.monotonic() - fetched_at >= SECONDS:
                 fetched_at = time.monotonic()
                 self._fetch()
             try:

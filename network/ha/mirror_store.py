@@ -71,7 +71,7 @@ class Trail:
 _WINDOW = 4 * 1024 * 1024
 
 
-def whole_records(file: MappedFile, written: int, progress: Progress | None = None) -> Iterator[tuple[int, int]]:
+def whole_records(file: MappedFile, written: int) -> Iterator[tuple[int, int]]:
     """Begin and end of each, as positions in the file, of which [0, `written`) is all that is not zero.
 
     A message whose topic or properties have zeros counts as one that is not whole: no checksum covers these, and bytes
@@ -84,8 +84,6 @@ def whole_records(file: MappedFile, written: int, progress: Progress | None = No
             window, start, at = file.read(position, _WINDOW), position, 0
             if len(window) < BLANK_FRAME.size:
                 return
-            if progress is not None:
-                progress(len(window))
         size, magic = BLANK_FRAME.unpack_from(window, at)
         if magic == BLANK_MAGIC:
             if size == file.size - position:
@@ -124,7 +122,7 @@ class MirrorLog:
     `flushed`: all before it is on disk. `has_changed`: whether anything was written since it is open.
     """
 
-    def __init__(self, log: MappedFileQueue, file_size: int | None, progress: Progress | None = None) -> None:
+    def __init__(self, log: MappedFileQueue, file_size: int | None) -> None:
         """`log` is as on disk; `file_size`: that of the master's files, None if unknown. Reads the last file.
         RefusedError for files that are no log that could go on."""
         _require_whole(log, file_size)
@@ -138,9 +136,9 @@ class MirrorLog:
         self._place = -1
         self.end = self.flushed = self._last_record = max(0, log.min_offset)
         self._written_end = self.end
-        self._look_at_the_end(progress)
+        self._look_at_the_end()
 
-    def _look_at_the_end(self, progress: Progress | None) -> None:
+    def _look_at_the_end(self) -> None:
         """Find out up to where the last file is whole, and what follows."""
         file = self._log.last_with_data()
         if file is None:
@@ -148,7 +146,7 @@ class MirrorLog:
             return
         self.end = self._last_record = file.start_offset
         written = end_of_nonzero(file.descriptors, file.path, 0, file.size)
-        for begin, end in whole_records(file, written, progress):
+        for begin, end in whole_records(file, written):
             self.end, self._last_record = file.start_offset + end, file.start_offset + begin
         # what is before the last file was flushed before that was made
         self._written_end = max(file.start_offset + written, self.end)
@@ -350,7 +348,7 @@ class MirrorStore:
     """A directory that is ours while the mirror goes on: locked, and marked with `abort`, so that no broker takes it
     for whole. A context manager."""
 
-    def __init__(self, root: Path, config: StoreConfig, progress: Progress | None = None) -> None:
+    def __init__(self, root: Path, config: StoreConfig) -> None:
         """A missing or empty directory becomes a store without messages; an earlier mirror, or a copy of the master's
         store, goes on. `config`: sizes of its files, as far as they are known.
 
@@ -369,7 +367,7 @@ class MirrorStore:
             log = MappedFileQueue(self.layout.commitlog, config.mapped_file_size_commit_log, self._descriptors)
             log.load()
             log.is_shared = False
-            self.log = MirrorLog(log, config.mapped_file_size_commit_log, progress)
+            self.log = MirrorLog(log, config.mapped_file_size_commit_log)
             if self._was_whole:
                 io.write_whole(self.layout.abort, str(os.getpid()).encode("ascii"))
         except BaseException:

@@ -129,10 +129,10 @@ def print_formatted(
     return count
 
 
-def in_batches(messages: Iterable[StoredMessage], size: int = FIRST_PAGE) -> Iterator[list[StoredMessage]]:
-    """Messages in lists of this size."""
+def in_batches(messages: Iterable[StoredMessage]) -> Iterator[list[StoredMessage]]:
+    """Messages in lists of a page each."""
     rest = iter(messages)
-    while batch := list(itertools.islice(rest, size)):
+    while batch := list(itertools.islice(rest, FIRST_PAGE)):
         yield batch
 
 

@@ -261,24 +261,17 @@ class CleanPlan(NamedTuple):
     notes: list[str]
 
 
-def plan_clean(
-    files: StoreFiles,
-    options: CleanOptions,
-    *,
-    now: int,
-    usage: DiskUsage | None = None,
-    reference_now: int | None = None,
-) -> CleanPlan:
+def plan_clean(files: StoreFiles, options: CleanOptions, *, now: int, usage: DiskUsage | None = None) -> CleanPlan:
     """What a run at `now` (ms since 1970) would do. RefusedError where it could not be known what is deleted.
 
-    `usage` is measured if not given. `reference_now`: ms of the monotonic clock, for files that readers hold.
+    `usage` is measured if not given.
     """
     refuse_unknowable(files, options)
     usage = usage or measure_usage(files, options)
     order = decide(options, now, usage)
     is_crashed = cleans_crashed(files, options)
     needed_from = needed_by_recovery(files) if is_crashed else LARGEST_OFFSET
-    commitlog = judge_commitlog(files, options, order, now, reference_now, needed_from)
+    commitlog = judge_commitlog(files, options, order, now, needed_from=needed_from)
     after = min_offset_after(files.log, commitlog)
     followers = [] if is_crashed else list(judge_followers(files, after))
     notes = notes_on(files, is_crashed=is_crashed)

@@ -51,9 +51,8 @@ _Key = tuple[str, str, int]
 class Blocks:
     """Reads files of a server. Can be used by several threads."""
 
-    def __init__(self, files: RemoteFiles, kept_blocks: int = KEPT_BLOCKS) -> None:
+    def __init__(self, files: RemoteFiles) -> None:
         self._files = files
-        self._kept_blocks = kept_blocks
         self._kept: OrderedDict[_Key, bytes] = OrderedDict()
         self._coming: dict[_Key, Future[tuple[int, bytes]]] = {}
         # where the last fetch of a file ended, and how many blocks it had
@@ -130,7 +129,7 @@ class Blocks:
                 at = (number - first) * BLOCK
                 self._kept[_key(file, number)] = data[at : at + BLOCK]
                 self._coming.pop(_key(file, number), None)
-            while len(self._kept) > self._kept_blocks:
+            while len(self._kept) > KEPT_BLOCKS:
                 self._kept.popitem(last=False)
         return first, data
 

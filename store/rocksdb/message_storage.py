@@ -134,12 +134,12 @@ class MessageStorage:
         rows = self.database.scan(INDEX, on_damage, prefix, prefix[:-1] + bytes([prefix[-1] + 1]))
         return [int.from_bytes(name[-_LONG:], "big", signed=True) for name, _ in rows if len(name) >= len(prefix) + 8]
 
-    def index_rows(self, on_damage: Report = _RAISE) -> Iterator[IndexRow]:
+    def index_rows(self) -> Iterator[IndexRow]:
         """Yield all entries of the index, by hour and topic."""
-        for key, value in self.database.scan(INDEX, on_damage, *_ROWS):
+        for key, value in self.database.scan(INDEX, _RAISE, *_ROWS):
             row = index_row(key, value)
             if row is None:
-                on_damage(self._malformed(INDEX, key))
+                _RAISE(self._malformed(INDEX, key))
             else:
                 yield row
 

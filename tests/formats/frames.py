@@ -60,3 +60,10 @@ def frame_of(
     """The frame of `message` as the store writes it."""
     parts = prepare_frame(message, store_host, message.born_timestamp or 0, with_property_crc=with_property_crc)
     return frame_bytes(parts, queue_offset, physical_offset, store_timestamp)
+
+
+def crc32_definition(data: bytes) -> int:
+    """CRC-32 as crcmod defines it, against which the fast functions are held."""
+    import crcmod.predefined
+
+    return int(crcmod.predefined.mkCrcFun("crc-32")(data))

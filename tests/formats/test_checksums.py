@@ -10,11 +10,11 @@ from rmqctl.formats.checksums import (
     CRC_MASK,
     PROPERTY_CRC_SIZE,
     body_crc,
-    crc32_definition,
     frame_crc,
     parse_property_crc,
     property_crc_text,
 )
+from tests.formats.frames import crc32_definition
 
 # the standard check value of CRC-32
 CHECK = b"123456789"

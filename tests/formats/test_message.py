@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.formats.checksums import crc32_definition, parse_property_crc
+from rmqctl.formats.checksums import parse_property_crc
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.hosts import Host, parse_host
 from rmqctl.formats.layouts import FRAME_HEADS
@@ -25,7 +25,7 @@ from rmqctl.formats.message import (
     utf16_length,
 )
 from rmqctl.formats.schemas import message_frame
-from tests.formats.frames import EXAMPLE, HOSTS, LONG, MESSAGES, frame_of
+from tests.formats.frames import EXAMPLE, HOSTS, LONG, MESSAGES, crc32_definition, frame_of
 from tests.goldens import golden, truth
 
 STORE_HOST = Host(b"\x7f\0\0\1", 10911)

@@ -223,10 +223,10 @@ def not_available_duration(latency: int) -> int:
 class FaultStrategy:
     """Choice of queues. Without sendLatencyEnable a retry avoids the last broker, and that is all."""
 
-    def __init__(self, settings: ProducerSettings, table: LatencyTable | None = None) -> None:
+    def __init__(self, settings: ProducerSettings) -> None:
         self.is_enabled = settings.send_latency_enable
         self.has_detector = settings.start_detector_enable
-        self.table = table or LatencyTable()
+        self.table = LatencyTable()
         self._interval = settings.detect_interval
         self._ended = threading.Event()
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rmqctl.formats.checksums import crc32_definition, crc32_shift
+from rmqctl.formats.checksums import crc32_shift
 from rmqctl.formats.message import FrameDamage, Reason, StoredMessage, decode_message
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.reading import Descriptors
@@ -22,6 +22,7 @@ from rmqctl.store.log import search as frame_search
 from rmqctl.store.log import walk as walk_module
 from rmqctl.store.log.search import FrameSearch
 from rmqctl.store.log.walk import walk
+from tests.formats.frames import crc32_definition
 from tests.opened import reader
 from tests.quick import examples
 from tests.store.logs import BODY_AT, blank, changed, frame, frames, is_tiling, log_of, span, spans

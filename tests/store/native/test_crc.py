@@ -7,8 +7,8 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.formats.checksums import crc32_definition
 from rmqctl.store.native.crc import crc32
+from tests.formats.frames import crc32_definition
 
 
 @given(st.binary(max_size=300), st.integers(0, 20))
