@@ -16,8 +16,8 @@ from rmqctl.formats import schemas as message
 from rmqctl.formats import schemas as properties
 from rmqctl.formats import schemas as rocksdb
 from rmqctl.formats import schemas as timer
-from rmqctl.formats.derive import derive_field, derive_layout, schema_fields
 from rmqctl.formats.layout import Layout
+from rmqctl.formats.schemas import derive_field, derive_layout, schema_fields
 
 _HOSTS = ("born_host", "store_host")
 

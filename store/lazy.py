@@ -40,8 +40,7 @@ if TYPE_CHECKING:
         reset_offsets,
         set_offset,
     )
-    from rmqctl.store.offsets.delay_level import set_delay_offset
-    from rmqctl.store.offsets.pops import end_pops
+    from rmqctl.store.offsets.deliveries import end_pops, set_delay_offset
     from rmqctl.store.offsets.show import kept_offsets, lint_offsets
     from rmqctl.store.pop.state import PopState
     from rmqctl.store.predict import predict
@@ -84,8 +83,7 @@ _NAMES = {
     "rmqctl.store.journal.undo": "forget give_up resume undo",
     "rmqctl.store.offsets.change": "change_offsets copy_offsets delete_offsets delete_orphans "
     "merge_offsets reset_offsets set_offset",
-    "rmqctl.store.offsets.delay_level": "set_delay_offset",
-    "rmqctl.store.offsets.pops": "end_pops",
+    "rmqctl.store.offsets.deliveries": "end_pops set_delay_offset",
     "rmqctl.store.offsets.show": "kept_offsets lint_offsets",
     "rmqctl.store.pop.state": "PopState",
     "rmqctl.store.predict": "predict",

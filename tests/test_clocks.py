@@ -34,7 +34,7 @@ DATES = {
     "store/journal/log.py": "the date of a change; the order of changes is that of their ids",
     "store/message_store.py": "now, for ages and due times that are answered",
     "store/offsets/change.py": "the date in a dataVersion",
-    "store/offsets/delay_level.py": "the date in a dataVersion",
+    "store/offsets/deliveries.py": "the date in a dataVersion",
     "store/files/outputs.py": "the start of a process, compared with the ctime of a file",
     "store/predict/prediction.py": "whether delayed messages are due by now",
     "store/predict/timer.py": "which messages a broker that starts now finds due for too long",

@@ -18,7 +18,7 @@ from rmqctl.network.broker import admin, clients, pull, query, reply, send
 from rmqctl.network.broker import transactions as halves
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.master_broker import MasterBroker
-from rmqctl.network.broker.pop import acks, assignment, requests
+from rmqctl.network.broker.pop import acks, requests
 from rmqctl.network.broker.send import put_and_answer
 from rmqctl.network.remoting import headers
 from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode, bean, fastjson
@@ -310,7 +310,7 @@ SERVICES: dict[int, Service[Any]] = {
     ),
     RequestCode.QUERY_TOPICS_BY_CONSUMER: Service(query.query_topics_by_consumer, "topics that a group has offsets of"),
     RequestCode.QUERY_ASSIGNMENT: Service(
-        assignment.query_assignment,
+        requests.query_assignment,
         "a member's queues, by AVG or AVG_BY_CIRCLE, and its mode",
         is_slow=True,
     ),
@@ -362,7 +362,7 @@ SERVICES: dict[int, Service[Any]] = {
         admin.update_group, "a group, answered when it is written", when_read_only=UNKNOWN
     ),
     RequestCode.SET_MESSAGE_REQUEST_MODE: Service(
-        assignment.set_request_mode,
+        requests.set_request_mode,
         "how a group gets messages of a topic, PULL or POP, answered when it is written",
         when_read_only=UNKNOWN,
     ),
@@ -386,7 +386,7 @@ SERVICES: dict[int, Service[Any]] = {
     RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: Service(admin.get_group_config, "one group"),
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Service(admin.get_all_group_config, "all groups"),
     RequestCode.GET_ALL_CONSUMER_OFFSET: Service(admin.get_all_consumer_offset, "offsets of all groups, as in memory"),
-    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: Service(assignment.get_all_request_mode, "how groups get messages"),
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: Service(requests.get_all_request_mode, "how groups get messages"),
     RequestCode.GET_BROKER_CONFIG: Service(
         admin.get_broker_config, "every key of the version, with the values that count"
     ),

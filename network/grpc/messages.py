@@ -18,7 +18,7 @@ from rmqctl.network.grpc.service import StatusError
 from rmqctl.network.topic_config import RECONSUME_TIME, TopicConfig
 from rmqctl.store.answers.undispatched import IMMUNITY, PRODUCER_GROUP
 from rmqctl.store.config.config_tables import MESSAGE_TYPE
-from rmqctl.store.pop.history import FIRST_POP_TIME
+from rmqctl.store.pop.state import FIRST_POP_TIME
 
 DELIVER_AT = names.TIMER_PROPERTIES[2]
 _GROUP, _PRIORITY, _TRACE = "__SHARDINGKEY", "_SYS_MSG_PRIORITY_", "TRACE_CONTEXT"

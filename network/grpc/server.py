@@ -19,11 +19,10 @@ import grpc
 from rmqctl.formats.errors import RefusedError, counted
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.pop.service import PopBroker
+from rmqctl.network.grpc.activities import Consuming, Halves, Producing
 from rmqctl.network.grpc.clients import GrpcClient, GrpcClients, read, telemetry
-from rmqctl.network.grpc.consuming import Consuming
 from rmqctl.network.grpc.messages import accepted_types, set_milliseconds
 from rmqctl.network.grpc.pops import Pops, ReadOnlyPops, StoredPops
-from rmqctl.network.grpc.producing import Halves, Producing
 from rmqctl.network.grpc.protocol import CALLS, SERVICE, AddressScheme, Code, Permission, v2
 from rmqctl.network.grpc.service import OK, From, GrpcBroker, StatusError, caller_of, group_of, permit, topic_of
 from rmqctl.network.remoting.requests import Shared, Tell

@@ -29,10 +29,9 @@ from rmqctl.store.files.layout import is_database, is_safe_topic
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.log.walk import message_if_any
 from rmqctl.store.pop import state as pop
-from rmqctl.store.pop.history import FIRST_POP_TIME, Handed, why_again
 from rmqctl.store.pop.load import ReadsNext
 from rmqctl.store.pop.records import KV_FOLDER, RETRY_PREFIX, pop_retry_topics
-from rmqctl.store.pop.state import PopMessage
+from rmqctl.store.pop.state import FIRST_POP_TIME, Handed, PopMessage, why_again
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.store.queues.dispatch import FurtherSlots, QueueSlot, highest_plausible, index_keys, queue_slots
 from rmqctl.store.queues.queue_table import beginning, superseding

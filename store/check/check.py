@@ -30,10 +30,10 @@ from rmqctl.store.check.cross import (
     load_state,
     save_state,
 )
+from rmqctl.store.check.deliveries import pop_findings, timer_findings
 from rmqctl.store.check.index import IndexCheck
 from rmqctl.store.check.log import LogCheck, OldMessages, Walked, log_file_findings, walk_range
 from rmqctl.store.check.log_findings import AffectedMessages, DamageFindings, Look, message_findings, topic_findings
-from rmqctl.store.check.pop import pop_findings
 from rmqctl.store.check.queue_findings import QueueCheck
 from rmqctl.store.check.rocksdb import are_queues_readable, both_kinds, database_findings, storage_findings
 from rmqctl.store.check.state import (
@@ -44,7 +44,6 @@ from rmqctl.store.check.state import (
     unfinished_changes,
     without_wrong_geometry,
 )
-from rmqctl.store.check.timer import timer_findings
 from rmqctl.store.compare.index import IndexSurvey
 from rmqctl.store.config.epoch_file import broker_epochs
 from rmqctl.store.files.lock import is_in_use

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from construct import Struct
 
-from rmqctl.formats.derive import explain
 from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import BLANK_MAGIC, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
 from rmqctl.formats.properties import (
@@ -20,7 +19,7 @@ from rmqctl.formats.properties import (
     parse_properties,
     transaction_type,
 )
-from rmqctl.formats.schemas import SYS_FLAG_BITS
+from rmqctl.formats.schemas import SYS_FLAG_BITS, explain
 from rmqctl.store.files.reading import Descriptors
 
 # Values of a dump: in a form that JSON can hold, and with what they mean for people.

@@ -20,7 +20,6 @@ from rmqctl.network.broker.pop.records import OrderedPops, Outstanding, PopRecor
 from rmqctl.network.remoting.requests import Reply, RequestError
 from rmqctl.network.topic_config import TopicConfig
 from rmqctl.store.files import io
-from rmqctl.store.pop.history import FIRST_POP_TIME
 from rmqctl.store.pop.load import kv_entries, revive_messages
 from rmqctl.store.pop.records import (
     KV_FOLDER,
@@ -33,6 +32,7 @@ from rmqctl.store.pop.records import (
     pop_retry_topics,
     revive_record,
 )
+from rmqctl.store.pop.state import FIRST_POP_TIME
 from rmqctl.store.read.get import QueueView
 
 # Puts messages that were popped and not acknowledged in time into retry topics (PopReviveService).

@@ -16,7 +16,7 @@ from rmqctl.network.clients.hooks import ConsumeReturn
 from rmqctl.network.clients.producer import Producer
 from rmqctl.network.clients.producing.settings import ProducerSettings
 from rmqctl.network.clients.push.member import SUCCESSES, PushMember
-from rmqctl.network.clients.push.process_queue import MOST_EXPIRED, ProcessQueue
+from rmqctl.network.clients.push.process_queue import MOST_EXPIRED, CallbackThreads, ProcessQueue, Tasks
 from rmqctl.network.clients.push.settings import (
     ConcurrentListener,
     ConsumeContext,
@@ -25,7 +25,6 @@ from rmqctl.network.clients.push.settings import (
     OrderlyListener,
     OrderlyStatus,
 )
-from rmqctl.network.clients.push.tasks import CallbackThreads, Tasks
 from rmqctl.network.remoting.codec import (
     MessageQueue,
     RequestCode,

@@ -24,8 +24,7 @@ from rmqctl.network.clients.client import (
 from rmqctl.network.clients.membership import CLUSTERING, STRATEGY_NAMES, share_of
 from rmqctl.network.clients.push.consume_services import HeldLocks
 from rmqctl.network.clients.push.member import PushMember
-from rmqctl.network.clients.push.process_queue import ProcessQueue
-from rmqctl.network.clients.push.tasks import Tasks
+from rmqctl.network.clients.push.process_queue import ProcessQueue, Tasks
 from rmqctl.network.remoting.codec import (
     MessageQueue,
     RemotingCommand,

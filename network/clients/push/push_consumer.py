@@ -31,10 +31,9 @@ from rmqctl.network.clients.push.member import (
     PushMember,
     local_offsets_path,
 )
-from rmqctl.network.clients.push.process_queue import ProcessQueue
+from rmqctl.network.clients.push.process_queue import CallbackThreads, ProcessQueue, Tasks
 from rmqctl.network.clients.push.pulling import ConsumeService, Pulls, Rebalance, is_busy
 from rmqctl.network.clients.push.settings import ConcurrentListener, OrderlyListener, PushSettings
-from rmqctl.network.clients.push.tasks import CallbackThreads, Tasks
 from rmqctl.network.clients.tracing import ConsumeTrace, TraceDispatcher, TraceOptions
 from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, RequestCode
 from rmqctl.network.remoting.headers import UnregisterClient

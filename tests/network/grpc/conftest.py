@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("grpc", reason="the extra grpc is not installed")
 
-from rmqctl.network.grpc import consuming
+from rmqctl.network.grpc import activities
 from tests.network.grpc.calling import Calling
 
 Make = Callable[..., Calling]
@@ -19,7 +19,7 @@ Make = Callable[..., Calling]
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     """Brokers over one store, one after the other; ended in the end. Their clients may wait for less than 5 s."""
-    monkeypatch.setattr(consuming, "_SHORTEST_POLL_MS", 100)
+    monkeypatch.setattr(activities, "_SHORTEST_POLL_MS", 100)
     made: list[Calling] = []
 
     def one(*topics: str, **more: Any) -> Calling:

@@ -102,7 +102,7 @@ def test_a_column_twice(tmp_path: Path, suffix: str) -> None:
 
 @pytest.mark.parametrize("is_dictionary", [True, False])
 def test_a_few_bytes_that_mean_many_come_a_few_rows_at_a_time(tmp_path: Path, is_dictionary: bool) -> None:
-    from rmqctl.messages.message_rows import pieces_of_table
+    from rmqctl.messages.message_source import pieces_of_table
 
     rows, size = 1000, 1 << 18
     bodies = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array([bytes(size)]))
@@ -132,7 +132,7 @@ class NotedFile(io.BytesIO):
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
 def test_threads_of_arrow_hold_no_file_of_python(tmp_path: Path, suffix: str, cut: int) -> None:
     """One that let go of it when the process was at its end would end that with SIGABRT."""
-    from rmqctl.messages.message_rows import pieces_of_table
+    from rmqctl.messages.message_source import pieces_of_table
 
     data = written(tmp_path / f"in.{suffix}", {"topic": ["A"] * 3, "body": [b"1"] * 3}).read_bytes()
     source = NotedFile(data[: len(data) - cut])

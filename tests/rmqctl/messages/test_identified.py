@@ -19,7 +19,7 @@ from rmqctl.formats.errors import UsageError
 from rmqctl.formats.message import Message
 from rmqctl.messages import line_pieces
 from rmqctl.messages.input import MessagePiece, identified
-from rmqctl.messages.message_rows import pieces_of_table
+from rmqctl.messages.message_source import pieces_of_table
 from rmqctl.network.unique_ids import UniqueIds
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.native import is_compiled

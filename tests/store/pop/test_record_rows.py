@@ -12,7 +12,7 @@ import pytest
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError
 from rmqctl.store import Message, MessageStore
-from rmqctl.store.check.pop import _Seen
+from rmqctl.store.check.deliveries import _Seen
 from rmqctl.store.options import Events
 from rmqctl.store.pop import columns
 from rmqctl.store.pop.load import load_columns
