@@ -6,6 +6,7 @@ Also the handlers of few lines that belong to no other module: maintenance, othe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from rmqctl.formats import properties as names
@@ -259,15 +260,15 @@ def refuse_to_write(broker: Broker, header: Header, asked: Asked) -> RemotingCom
 
 
 _REFUSED = Service(refuse_to_write, "refused with 14, oneway ones are dropped: nothing is written", is_refusal=True)
-REFUSED, UNKNOWN = WhenReadOnly.REFUSED, WhenReadOnly.UNKNOWN
+# what stores messages, and what changes anything else
+_stores = partial(Service[Any], when_read_only=WhenReadOnly.REFUSED)
+_changes = partial(Service[Any], when_read_only=WhenReadOnly.UNKNOWN)
 
 _PULL = Service(pull.pull_message, "messages of a queue, as they are stored; without new ones the answer waits")
-_REPLY = Service(
-    reply.send_reply,
-    "pushed to the producer that asked (326), and stored unless storeReplyMessageEnable=false",
-    when_read_only=REFUSED,
+_REPLY = _stores(
+    reply.send_reply, "pushed to the producer that asked (326), and stored unless storeReplyMessageEnable=false"
 )
-_CLEAN = Service(clean_expired, "0 with --clean, which removes them; else 16", when_read_only=UNKNOWN)
+_CLEAN = _changes(clean_expired, "0 with --clean, which removes them; else 16")
 
 SERVICES: dict[int, Service[Any]] = {
     RequestCode.PULL_MESSAGE: _PULL,
@@ -310,9 +311,7 @@ SERVICES: dict[int, Service[Any]] = {
     ),
     RequestCode.QUERY_TOPICS_BY_CONSUMER: Service(query.query_topics_by_consumer, "topics that a group has offsets of"),
     RequestCode.QUERY_ASSIGNMENT: Service(
-        requests.query_assignment,
-        "a member's queues, by AVG or AVG_BY_CIRCLE, and its mode",
-        is_slow=True,
+        requests.query_assignment, "a member's queues, by AVG or AVG_BY_CIRCLE, and its mode", is_slow=True
     ),
     RequestCode.HEART_BEAT: Service(
         clients.heart_beat, "remembered for 120 s; the other members of a group are notified (40)"
@@ -339,45 +338,29 @@ SERVICES: dict[int, Service[Any]] = {
     ),
     RequestCode.LOCK_BATCH_MQ: Service(clients.lock_batch, "queues for one client of a group, for 60 s"),
     RequestCode.UNLOCK_BATCH_MQ: Service(clients.unlock_batch, "queues are unlocked"),
-    RequestCode.UPDATE_BROKER_CONFIG: Service(
+    RequestCode.UPDATE_BROKER_CONFIG: _changes(
         admin.update_broker_config,
         "settings count at once, until the broker ends; all of them or none, others refused with 16",
-        when_read_only=UNKNOWN,
     ),
-    RequestCode.UPDATE_AND_CREATE_TOPIC: Service(
-        admin.update_and_create_topic, "a topic, answered when it is written", when_read_only=UNKNOWN
+    RequestCode.UPDATE_AND_CREATE_TOPIC: _changes(
+        admin.update_and_create_topic, "a topic, answered when it is written"
     ),
-    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: Service(
-        admin.update_and_create_topics, "several topics, all or none", when_read_only=UNKNOWN
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: _changes(admin.update_and_create_topics, "several topics, all or none"),
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _changes(admin.update_groups, "several groups, all or none"),
+    RequestCode.DELETE_TOPIC_IN_BROKER: _changes(
+        admin.delete_topic, "it is hidden, its offsets are gone; created again it continues after its old messages"
     ),
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: Service(
-        admin.update_groups, "several groups, all or none", when_read_only=UNKNOWN
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _changes(
+        admin.update_group, "a group, answered when it is written"
     ),
-    RequestCode.DELETE_TOPIC_IN_BROKER: Service(
-        admin.delete_topic,
-        "it is hidden, its offsets are gone; created again it continues after its old messages",
-        when_read_only=UNKNOWN,
+    RequestCode.SET_MESSAGE_REQUEST_MODE: _changes(
+        requests.set_request_mode, "how a group gets messages of a topic, PULL or POP, answered when it is written"
     ),
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Service(
-        admin.update_group, "a group, answered when it is written", when_read_only=UNKNOWN
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: _changes(admin.delete_group, "a group, and its offsets if asked for"),
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: _changes(
+        admin.reset_offset, "a group's next pulls begin at a time or an offset (21)", is_slow=True
     ),
-    RequestCode.SET_MESSAGE_REQUEST_MODE: Service(
-        requests.set_request_mode,
-        "how a group gets messages of a topic, PULL or POP, answered when it is written",
-        when_read_only=UNKNOWN,
-    ),
-    RequestCode.DELETE_SUBSCRIPTIONGROUP: Service(
-        admin.delete_group, "a group, and its offsets if asked for", when_read_only=UNKNOWN
-    ),
-    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: Service(
-        admin.reset_offset,
-        "a group's next pulls begin at a time or an offset (21)",
-        is_slow=True,
-        when_read_only=UNKNOWN,
-    ),
-    RequestCode.CLONE_GROUP_OFFSET: Service(
-        admin.clone_offsets, "a group is where another one is", when_read_only=UNKNOWN
-    ),
+    RequestCode.CLONE_GROUP_OFFSET: _changes(admin.clone_offsets, "a group is where another one is"),
     RequestCode.GET_ALL_DELAY_OFFSET: Service(
         admin.get_all_delay_offset, "delivered delay levels: as in the store, with --writable as they are now"
     ),
@@ -409,69 +392,40 @@ SERVICES: dict[int, Service[Any]] = {
     RequestCode.GET_TIMER_CHECK_POINT: Service(get_timer_checkpoint, "how far the timer is, as timercheck has it"),
     RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: _CLEAN,
     RequestCode.DELETE_EXPIRED_COMMITLOG: _CLEAN,
-    RequestCode.CLEAN_UNUSED_TOPIC: Service(
-        clean_unused_topics, "0 where there are none; 16 where there are", when_read_only=UNKNOWN
-    ),
-    RequestCode.RESUME_CHECK_HALF_MESSAGE: Service(
-        check_half_again, "the producer is asked again from the start", when_read_only=UNKNOWN
-    ),
-    RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: Service(
-        group_forbidden, "whether a group may read a topic", when_read_only=UNKNOWN
-    ),
-    RequestCode.GET_TIMER_METRICS: Service(
-        get_timer_metrics, "timed messages that wait, by topic", is_slow=True, when_read_only=UNKNOWN
-    ),
-    RequestCode.SEND_MESSAGE: Service(
-        send.send_message, "stored; with SYNC_FLUSH answered when it is on disk", when_read_only=REFUSED
-    ),
-    RequestCode.SEND_MESSAGE_V2: Service(send.send_message, "the same", when_read_only=REFUSED),
-    RequestCode.SEND_BATCH_MESSAGE: Service(
-        send.send_message, "all messages of the batch stored, or none", when_read_only=REFUSED
-    ),
+    RequestCode.CLEAN_UNUSED_TOPIC: _changes(clean_unused_topics, "0 where there are none; 16 where there are"),
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: _changes(check_half_again, "the producer is asked again from the start"),
+    RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: _changes(group_forbidden, "whether a group may read a topic"),
+    RequestCode.GET_TIMER_METRICS: _changes(get_timer_metrics, "timed messages that wait, by topic", is_slow=True),
+    RequestCode.SEND_MESSAGE: _stores(send.send_message, "stored; with SYNC_FLUSH answered when it is on disk"),
+    RequestCode.SEND_MESSAGE_V2: _stores(send.send_message, "the same"),
+    RequestCode.SEND_BATCH_MESSAGE: _stores(send.send_message, "all messages of the batch stored, or none"),
     RequestCode.SEND_REPLY_MESSAGE: _REPLY,
     RequestCode.SEND_REPLY_MESSAGE_V2: _REPLY,
-    RequestCode.RECALL_MESSAGE: Service(
-        reply.recall_message,
-        "a timed message is not delivered; 16 unless recallMessageEnable=true",
-        when_read_only=REFUSED,
+    RequestCode.RECALL_MESSAGE: _stores(
+        reply.recall_message, "a timed message is not delivered; 16 unless recallMessageEnable=true"
     ),
-    RequestCode.CONSUMER_SEND_MSG_BACK: Service(
-        reply.send_back,
-        "again after a delay that grows, among the dead letters when it was tried often enough",
-        when_read_only=REFUSED,
+    RequestCode.CONSUMER_SEND_MSG_BACK: _stores(
+        reply.send_back, "again after a delay that grows, among the dead letters when it was tried often enough"
     ),
-    RequestCode.POP_MESSAGE: Service(
-        requests.pop_message,
-        "messages for a time, and a checkpoint stored first; without messages the answer waits",
-        when_read_only=REFUSED,
+    RequestCode.POP_MESSAGE: _stores(
+        requests.pop_message, "messages for a time, and a checkpoint stored first; without messages the answer waits"
     ),
-    RequestCode.PEEK_MESSAGE: Service(
-        requests.peek_message, "messages that a pop would find; they stay", when_read_only=REFUSED
+    RequestCode.PEEK_MESSAGE: _stores(requests.peek_message, "messages that a pop would find; they stay"),
+    RequestCode.NOTIFICATION: _stores(
+        requests.notification, "whether a pop would find messages; without any the answer waits"
     ),
-    RequestCode.NOTIFICATION: Service(
-        requests.notification, "whether a pop would find messages; without any the answer waits", when_read_only=REFUSED
+    RequestCode.POLLING_INFO: _stores(requests.polling_info, "the number of pops that wait for a queue"),
+    RequestCode.ACK_MESSAGE: _stores(
+        acks.ack_message, "stored, if the handle is of a message in flight; else nothing changes"
     ),
-    RequestCode.POLLING_INFO: Service(
-        requests.polling_info, "the number of pops that wait for a queue", when_read_only=REFUSED
-    ),
-    RequestCode.ACK_MESSAGE: Service(
-        acks.ack_message,
-        "stored, if the handle is of a message in flight; else nothing changes",
-        when_read_only=REFUSED,
-    ),
-    RequestCode.BATCH_ACK_MESSAGE: Service(
-        acks.batch_ack_message, "the same for many messages", when_read_only=REFUSED
-    ),
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: Service(
+    RequestCode.BATCH_ACK_MESSAGE: _stores(acks.batch_ack_message, "the same for many messages"),
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _stores(
         acks.change_invisible_time,
         "a new checkpoint, then the old one acknowledged; 208 for a handle of no message in flight",
-        when_read_only=REFUSED,
     ),
-    RequestCode.POP_ROLLBACK: Service(accept, "nothing: kvStore/ was moved at the start", when_read_only=REFUSED),
-    RequestCode.END_TRANSACTION: Service(
-        end_transaction,
-        "committed or rolled back; producers are asked (39) for the end of what has none",
-        when_read_only=REFUSED,
+    RequestCode.POP_ROLLBACK: _stores(accept, "nothing: kvStore/ was moved at the start"),
+    RequestCode.END_TRANSACTION: _stores(
+        end_transaction, "committed or rolled back; producers are asked (39) for the end of what has none"
     ),
 }
 """All that a broker can do, and what one that only reads does with it."""
@@ -481,9 +435,9 @@ def services_of(*, writable: bool, release: Release = DEFAULT_RELEASE) -> dict[i
     """Return the services of a broker, as one of a version knows them."""
     served = dict(SERVICES)
     for code, service in SERVICES.items() if not writable else ():
-        if service.when_read_only is REFUSED:
+        if service.when_read_only is WhenReadOnly.REFUSED:
             served[code] = _REFUSED
-        elif service.when_read_only is UNKNOWN:
+        elif service.when_read_only is WhenReadOnly.UNKNOWN:
             del served[code]
     return known_to(release, served)
 
