@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple, TypeVar
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import RemoteError, RmqctlError
@@ -132,6 +132,38 @@ class _Batch(NamedTuple):
     queue: MessageQueue
 
 
+_Context = TypeVar("_Context", ConsumeContext, OrderlyContext)
+_Status = TypeVar("_Status", ConsumeStatus, OrderlyStatus)
+
+
+def _verdict(
+    member: PushMember,
+    listener: Callable[[Sequence[StoredMessage], _Context], _Status | None],
+    taken: Sequence[StoredMessage],
+    context: _Context,
+    otherwise: _Status,
+    outcome: str,
+) -> _Status:
+    """Have the callback consume messages. Return its verdict: `otherwise`, whose `outcome` a warning says, where it
+    fails or has none."""
+    messages = [member.presented(one) for one in taken]
+    hooks = member.begin_hooks(messages, context.queue)
+    status, failure = None, ConsumeReturn.RETURNNULL
+    began = time.monotonic()
+    try:
+        status = listener(messages, context)
+    except Exception as error:  # noqa: BLE001 - every failure of a callback is a retry
+        failure = ConsumeReturn.EXCEPTION
+        member.warn(f"{outcome}: {type(error).__name__}: {error}")
+    is_verdict = isinstance(status, type(otherwise))
+    said = status if isinstance(status, type(otherwise)) else otherwise
+    seconds = time.monotonic() - began
+    member.end_hooks(hooks, said, seconds, None if is_verdict else failure)
+    good = len(messages) if said.name in SUCCESSES else 0
+    member.figures.consumed(context.queue.topic, good, len(messages) - good, seconds)
+    return said
+
+
 class ConcurrentService:
     """Hands batches to the callback and carries out its verdicts."""
 
@@ -175,36 +207,16 @@ class ConcurrentService:
         batch = batch._replace(messages=batch.messages[:allowed])
         try:
             context = ConsumeContext(batch.queue)
-            status = self._verdict(batch, context)
+            batch.held.begin(batch.messages, time.monotonic())
+            outcome = f"{_named(batch.messages[0])} is consumed again later"
+            later = ConsumeStatus.RECONSUME_LATER
+            status = _verdict(self._member, self._listener, batch.messages, context, later, outcome)
             if not batch.held.is_dropped:
                 self._finish(batch, status, context)
         finally:
             self._workers.ended(allowed, allowed)
 
-    def _verdict(self, batch: _Batch, context: ConsumeContext) -> ConsumeStatus | None:
-        batch.held.begin(batch.messages, time.monotonic())
-        messages = [self._member.presented(one) for one in batch.messages]
-        hooks = self._member.begin_hooks(messages, batch.queue)
-        status, failure = None, ConsumeReturn.RETURNNULL
-        began = time.monotonic()
-        try:
-            status = self._listener(messages, context)
-        except Exception as error:  # noqa: BLE001 - every failure of a callback is a retry
-            failure = ConsumeReturn.EXCEPTION
-            first = batch.messages[0]
-            self._member.warn(
-                f"{first.topic} queue {first.queue_id} offset {first.queue_offset} is consumed again later: "
-                f"{type(error).__name__}: {error}"
-            )
-        is_verdict = isinstance(status, ConsumeStatus)
-        said = status if isinstance(status, ConsumeStatus) else ConsumeStatus.RECONSUME_LATER
-        seconds = time.monotonic() - began
-        self._member.end_hooks(hooks, said, seconds, None if is_verdict else failure)
-        good = len(messages) if said.name in SUCCESSES else 0
-        self._member.figures.consumed(batch.queue.topic, good, len(messages) - good, seconds)
-        return status
-
-    def _finish(self, batch: _Batch, status: ConsumeStatus | None, context: ConsumeContext) -> None:
+    def _finish(self, batch: _Batch, status: ConsumeStatus, context: ConsumeContext) -> None:
         done = 0
         if status is ConsumeStatus.CONSUME_SUCCESS:
             done = len(batch.messages) if context.acknowledged is None else max(0, context.acknowledged)
@@ -212,10 +224,7 @@ class ConcurrentService:
         kept: list[StoredMessage] = []
         if self._member.is_broadcast:
             for message in failed:
-                self._member.warn(
-                    f"{message.topic} queue {message.queue_id} offset {message.queue_offset} is dropped: "
-                    "a broadcast has no retries"
-                )
+                self._member.warn(f"{_named(message)} is dropped: a broadcast has no retries")
         else:
             kept = [one for one in failed if batch.held.holds(one) and not self._sent_back(one, batch.queue, context)]
         if kept:
@@ -416,32 +425,13 @@ class OrderlyService:
                 if not messages:
                     return False
                 context = OrderlyContext(queue)
-                status = self._verdict(messages, context)
+                stays = OrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+                first = messages[0]
+                outcome = f"{first.topic} queue {first.queue_id} stays at offset {first.queue_offset}"
+                status = _verdict(self._member, self._listener, messages, context, stays, outcome)
             return self._finish(messages, status, context, held)
         finally:
             self._workers.ended(reserved, len(messages))
-
-    def _verdict(self, taken: Sequence[StoredMessage], context: OrderlyContext) -> OrderlyStatus:
-        messages = [self._member.presented(one) for one in taken]
-        hooks = self._member.begin_hooks(messages, context.queue)
-        status, failure = None, ConsumeReturn.RETURNNULL
-        began = time.monotonic()
-        try:
-            status = self._listener(messages, context)
-        except Exception as error:  # noqa: BLE001 - every failure of a callback is a retry
-            failure = ConsumeReturn.EXCEPTION
-            first = taken[0]
-            self._member.warn(
-                f"{first.topic} queue {first.queue_id} stays at offset {first.queue_offset}: "
-                f"{type(error).__name__}: {error}"
-            )
-        is_verdict = isinstance(status, OrderlyStatus)
-        said = status if isinstance(status, OrderlyStatus) else OrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
-        seconds = time.monotonic() - began
-        self._member.end_hooks(hooks, said, seconds, None if is_verdict else failure)
-        good = len(messages) if said.name in SUCCESSES else 0
-        self._member.figures.consumed(context.queue.topic, good, len(messages) - good, seconds)
-        return said
 
     def _finish(
         self, messages: list[StoredMessage], status: OrderlyStatus, context: OrderlyContext, held: ProcessQueue
