@@ -18,7 +18,7 @@ from rmqctl.network.remoting.codec import (
     RequestCode,
     ResponseCode,
     bean,
-    fastjson,
+    json_answer,
     parse_body,
 )
 from rmqctl.network.remoting.headers import Header
@@ -329,10 +329,6 @@ class NameServer:
         self.routes.lost(connection)
 
 
-def _body(content: Any) -> RemotingCommand:
-    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(content))
-
-
 def get_route(server: NameServer, header: headers.GetRouteInfo, asked: Asked) -> RemotingCommand:
     """Which brokers have a topic, and how many queues of it."""
     topic = header.topic
@@ -354,7 +350,7 @@ def get_route(server: NameServer, header: headers.GetRouteInfo, asked: Asked) ->
     ]
     brokers = [broker.as_bean(asked.caller, quoted=quoted) for broker, _ in found]
     order = server.settings.get(ORDER_TOPIC_CONFIG, {}).get(topic) if server.changed.get(_ORDER_KEY) == "true" else None
-    return _body(bean(brokerDatas=brokers, filterServerTable={}, orderTopicConf=order, queueDatas=queues))
+    return json_answer(bean(brokerDatas=brokers, filterServerTable={}, orderTopicConf=order, queueDatas=queues))
 
 
 def get_cluster_info(server: NameServer, header: Header, asked: Asked) -> RemotingCommand:
@@ -364,12 +360,14 @@ def get_cluster_info(server: NameServer, header: Header, asked: Asked) -> Remoti
     for broker in brokers:
         clusters.setdefault(broker.cluster, []).append(broker.name)
     table = {broker.name: broker.as_bean(asked.caller) for broker in brokers}
-    return _body(bean(brokerAddrTable=table, clusterAddrTable=clusters))
+    return json_answer(bean(brokerAddrTable=table, clusterAddrTable=clusters))
 
 
 def get_all_topics(server: NameServer, header: Header, asked: Asked) -> RemotingCommand:
     """Names of all topics."""
-    return _body(bean(topicList=sorted({name for broker in server.routes.all() for name in broker.topic_table()})))
+    return json_answer(
+        bean(topicList=sorted({name for broker in server.routes.all() for name in broker.topic_table()}))
+    )
 
 
 def get_unit_topics(server: NameServer, header: Header, asked: Asked) -> RemotingCommand:
@@ -380,14 +378,16 @@ def get_unit_topics(server: NameServer, header: Header, asked: Asked) -> Remotin
             flags.setdefault(name, topic.sys_flag)
     bit = UNIT if asked.request.code == RequestCode.GET_UNIT_TOPIC_LIST else UNIT_SUBSCRIPTION
     without = UNIT if asked.request.code == RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST else 0
-    return _body(bean(topicList=sorted(name for name, flag in flags.items() if flag & bit and not flag & without)))
+    return json_answer(
+        bean(topicList=sorted(name for name, flag in flags.items() if flag & bit and not flag & without))
+    )
 
 
 def get_topics_by_cluster(server: NameServer, header: headers.GetTopicsByCluster, asked: Asked) -> RemotingCommand:
     """Names of a cluster's topics."""
     cluster = header.cluster
     brokers = [broker for broker in server.routes.all() if broker.cluster == cluster]
-    return _body(bean(topicList=sorted({name for broker in brokers for name in broker.topic_table()})))
+    return json_answer(bean(topicList=sorted({name for broker in brokers for name in broker.topic_table()})))
 
 
 def get_system_topics(server: NameServer, header: Header, asked: Asked) -> RemotingCommand:
@@ -395,7 +395,7 @@ def get_system_topics(server: NameServer, header: Header, asked: Asked) -> Remot
     brokers = server.routes.all()
     names = sorted({broker.cluster for broker in brokers} | {broker.name for broker in brokers})
     addresses = [address for broker in brokers for address in broker.address_table(asked.caller).values()]
-    return _body(bean(brokerAddr=addresses[0] if addresses else None, topicList=names))
+    return json_answer(bean(brokerAddr=addresses[0] if addresses else None, topicList=names))
 
 
 def get_member_group(server: NameServer, header: headers.GetBrokerMemberGroup, asked: Asked) -> RemotingCommand:
@@ -403,7 +403,7 @@ def get_member_group(server: NameServer, header: headers.GetBrokerMemberGroup, a
     cluster, name = header.cluster_name, header.broker_name
     broker = server.routes.find(name)
     addresses = broker.address_table(asked.caller) if broker is not None and broker.cluster == cluster else {}
-    return _body(bean(brokerMemberGroup=bean(brokerAddrs=addresses, brokerName=name, cluster=cluster)))
+    return json_answer(bean(brokerMemberGroup=bean(brokerAddrs=addresses, brokerName=name, cluster=cluster)))
 
 
 def get_kv_config(server: NameServer, header: headers.KvKey, asked: Asked) -> RemotingCommand:
@@ -420,7 +420,7 @@ def get_kv_list(server: NameServer, header: headers.KvNamespace, asked: Asked) -
     namespace = header.namespace
     table = server.settings.get(namespace)
     if table is not None:
-        return _body(bean(table=dict(sorted(table.items()))))
+        return json_answer(bean(table=dict(sorted(table.items()))))
     raise RequestError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
 
 

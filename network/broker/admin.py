@@ -26,6 +26,7 @@ from rmqctl.network.remoting.codec import (
     ResponseCode,
     bean,
     fastjson,
+    json_answer,
     objects,
     parse_body,
     text_of,
@@ -306,17 +307,13 @@ _CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"
 _REVIVE_PREFIX = "rmq_sys_"
 
 
-def _body(content: Any) -> RemotingCommand:
-    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(content))
-
-
 def get_topic_config(broker: Broker, header: headers.TopicHeader, asked: Asked) -> RemotingCommand:
     """One topic."""
     name = header.topic
     topic = broker.topics.find(name)
     if topic is None:
         raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
-    return _body(topic.as_bean())
+    return json_answer(topic.as_bean())
 
 
 def get_all_topic_config(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
@@ -333,14 +330,14 @@ def get_all_topic_config(broker: Broker, header: Header, asked: Asked) -> Remoti
 
 def _all(content: dict[str, Any], broker: Broker, name: str, count: int) -> RemotingCommand:
     """Answer with a whole table; clients of 5.5.0 ask for more until they have as many rows as `name` says."""
-    answer = _body(content)
+    answer = json_answer(content)
     return answer._replace(fields={name: str(count)}) if broker.identity.release.has_lite_topics else answer
 
 
 def get_group_config(broker: Broker, header: headers.GroupHeader, asked: Asked) -> RemotingCommand:
     """Return one group, created if allowed: a broker does so for any client."""
     try:
-        return _body(broker.group(header.group))
+        return json_answer(broker.group(header.group))
     except RequestError as error:
         if error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
             error.remark = "No group in this broker"
@@ -364,18 +361,18 @@ def get_all_consumer_offset(broker: Broker, header: Header, asked: Asked) -> Rem
     content = bean(dataVersion=offsets.data_version, groupTopicMap=topics, offsetTable=offsets.as_table())
     if broker.identity.release.has_lite_topics:
         content["pullOffsetTable"] = offsets.pulled_table()
-    return _body(content)
+    return json_answer(content)
 
 
 def get_all_delay_offset(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
     """How far the delay levels have been delivered: now, or as the store has it."""
     if isinstance(broker, MasterBroker):
-        return _body(broker.delays.table())
+        return json_answer(broker.delays.table())
     try:
         content = read_config(broker.files.layout.config / "delayOffset.json")
     except (CorruptError, UnreadableError) as error:
         raise RequestError(ResponseCode.SYSTEM_ERROR, str(error)) from error
-    return _body(content if isinstance(content, dict) else bean(dataVersion=NO_VERSION, offsetTable={}))
+    return json_answer(content if isinstance(content, dict) else bean(dataVersion=NO_VERSION, offsetTable={}))
 
 
 def get_broker_config(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
@@ -444,7 +441,7 @@ def get_system_topics(broker: Broker, header: Header, asked: Asked) -> RemotingC
         names.difference_update(ROCKSDB_TOPICS)
     if not broker.files.config.timer_wheel_enable:
         names.discard(TIMER_TOPIC)
-    return _body(bean(topicList=sorted(names)))
+    return json_answer(bean(topicList=sorted(names)))
 
 
 def get_runtime_info(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
@@ -455,7 +452,7 @@ def get_runtime_info(broker: Broker, header: Header, asked: Asked) -> RemotingCo
         table["getTransferedTps"] = table["getTransferredTps"]
     if broker.identity.release.is_of_4:
         del table["getTransferredTps"]
-    return _body(bean(table=table))
+    return json_answer(bean(table=table))
 
 
 def get_ha_status(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
@@ -482,7 +479,7 @@ def get_ha_status(broker: Broker, header: Header, asked: Asked) -> RemotingComma
         master=True,
         masterCommitLogMaxOffset=end,
     )
-    return _body(content)
+    return json_answer(content)
 
 
 def exchange_ha_info(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:

@@ -28,6 +28,7 @@ from rmqctl.network.remoting.codec import (
     bean,
     fastjson,
     integer_of,
+    json_answer,
     objects,
     parse_body,
     queue_of_key,
@@ -81,7 +82,7 @@ def get_consumer_list(broker: Broker, header: headers.ConsumerGroupHeader, asked
     if group is None:
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
     ids = sorted({channel.client_id for channel in group.channels.values()})
-    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(bean(consumerIdList=ids)))
+    return json_answer(bean(consumerIdList=ids))
 
 
 def _online(broker: Broker, name: str) -> ConsumerGroup:
@@ -101,7 +102,7 @@ def get_consumer_connections(broker: Broker, header: headers.ConsumerGroupHeader
         messageModel=group.message_model,
         subscriptionTable={topic: one.bean for topic, one in list(group.subscriptions.items())},
     )
-    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(content))
+    return json_answer(content)
 
 
 def get_producer_connections(broker: Broker, header: headers.ProducerGroupHeader, asked: Asked) -> RemotingCommand:
@@ -111,7 +112,7 @@ def get_producer_connections(broker: Broker, header: headers.ProducerGroupHeader
     if not channels:
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
     connections = [channel.as_bean(other) for other, channel in channels.items()]
-    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(bean(connectionSet=connections)))
+    return json_answer(bean(connectionSet=connections))
 
 
 def get_all_producers(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
@@ -130,7 +131,7 @@ def get_all_producers(broker: Broker, header: Header, asked: Asked) -> RemotingC
         ]
         for group, channels in broker.clients.producer_groups().items()
     }
-    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(bean(data=data)))
+    return json_answer(bean(data=data))
 
 
 def query_subscription(broker: Broker, header: headers.GroupTopicHeader, asked: Asked) -> RemotingCommand:
@@ -141,7 +142,7 @@ def query_subscription(broker: Broker, header: headers.GroupTopicHeader, asked: 
     if group is not None and topic in group.subscriptions:
         subscription = group.subscriptions[topic].bean
     content = bean(group=name, subscriptionData=subscription, topic=topic)
-    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(content))
+    return json_answer(content)
 
 
 # What is asked of a broker and answered by one of its consumers (AdminBrokerProcessor#callConsumer).
@@ -308,7 +309,7 @@ def lock_batch(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
     now = broker.elapsed()
     held = [queue for queue in wanted.queues if broker.locks.lock(wanted.group, queue, wanted.client_id, now)]
     beans = [bean(brokerName=queue.broker_name, queueId=queue.queue_id, topic=queue.topic) for queue in held]
-    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(bean(lockOKMQSet=beans)))
+    return json_answer(bean(lockOKMQSet=beans))
 
 
 def unlock_batch(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:

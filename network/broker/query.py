@@ -18,7 +18,7 @@ from rmqctl.network.broker.settings import (
     Counts,
 )
 from rmqctl.network.remoting import headers
-from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, ResponseCode, bean, fastjson
+from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, ResponseCode, bean, json_answer
 from rmqctl.network.remoting.requests import Asked, RequestError
 from rmqctl.network.remoting.server import Limits
 from rmqctl.store.clean.options import used_percent
@@ -115,7 +115,7 @@ def query_consume_queue(broker: Broker, header: headers.QueryConsumeQueue, asked
         queueData=units,
         subscriptionData=subscription,
     )
-    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(content))
+    return json_answer(content)
 
 
 def _filter_data(broker: Broker, group: str | None, topic: str) -> tuple[dict[str, Any] | None, str | None]:
@@ -223,7 +223,7 @@ def query_correction_offset(broker: Broker, header: headers.QueryCorrectionOffse
     for queue_id, offset in broker.offsets.of(compared, topic).items():
         if smallest.get(queue_id, _NO_OFFSET) > offset:
             smallest[queue_id] = _NO_OFFSET
-    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(bean(correctionOffsets=smallest)))
+    return json_answer(bean(correctionOffsets=smallest))
 
 
 # The broker's state as texts by name, for brokerStatus and clusterList (BrokerRuntimeInfo, StoreStatsService).
@@ -370,10 +370,6 @@ def _delays(broker: Broker) -> dict[str, str]:
 _TOPICS_SEPARATOR = ";"
 
 
-def _body(content: Any) -> RemotingCommand:
-    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(content))
-
-
 def get_topic_stats(broker: Broker, header: headers.TopicHeader, asked: Asked) -> RemotingCommand:
     """Smallest and next offset of a topic's queues, and when the last message of each was stored."""
     name = header.topic
@@ -385,7 +381,7 @@ def get_topic_stats(broker: Broker, header: headers.TopicHeader, asked: Asked) -
         queue = MessageQueue(broker.identity.name, queue_id, topic.name)
         table[queue] = bean(lastUpdateTimestamp=last, maxOffset=maximum, minOffset=minimum)
     rate = broker.counts.per_second(TOPIC_PUT_NUMS, topic.name, broker.elapsed())
-    return _body(bean(offsetTable=table, topicPutTps=rate))
+    return json_answer(bean(offsetTable=table, topicPutTps=rate))
 
 
 def _consume_stats(broker: Broker, group: str, topics: Iterable[str]) -> dict[MessageQueue, dict[str, int]]:
@@ -419,7 +415,7 @@ def get_consume_stats(broker: Broker, header: headers.GetConsumeStats, asked: As
     else:
         topics = [topic] if topic else _topics_of(broker, group)
     rate = sum(_consumed_per_second(broker, group, one) for one in topics)
-    return _body(bean(consumeTps=rate, offsetTable=_consume_stats(broker, group, topics)))
+    return json_answer(bean(consumeTps=rate, offsetTable=_consume_stats(broker, group, topics)))
 
 
 def _consumed_per_second(broker: Broker, group: str, topic: str) -> float:
@@ -433,7 +429,7 @@ def view_stats(broker: Broker, header: headers.ViewBrokerStatsData, asked: Asked
     if found is None:
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
     minute, hour, day = (bean(avgpt=one.average, sum=one.sum, tps=one.tps) for one in found)
-    return _body(bean(statsDay=day, statsHour=hour, statsMinute=minute))
+    return json_answer(bean(statsDay=day, statsHour=hour, statsMinute=minute))
 
 
 def get_broker_consume_stats(broker: Broker, header: headers.GetBrokerConsumeStats, asked: Asked) -> RemotingCommand:
@@ -458,7 +454,7 @@ def get_broker_consume_stats(broker: Broker, header: headers.GetBrokerConsumeSta
         totalDiff=behind,
         totalInflightDiff=in_flight,
     )
-    return _body(content)
+    return json_answer(content)
 
 
 def query_consume_time_span(broker: Broker, header: headers.GroupTopicHeader, asked: Asked) -> RemotingCommand:
@@ -485,7 +481,7 @@ def query_consume_time_span(broker: Broker, header: headers.GroupTopicHeader, as
                 minTimeStampStr=_local_time(earliest),
             )
         )
-    return _body(bean(consumeTimeSpanSet=spans))
+    return json_answer(bean(consumeTimeSpanSet=spans))
 
 
 def _local_time(timestamp: int) -> str:
@@ -498,11 +494,11 @@ def query_who_consumes(broker: Broker, header: headers.TopicHeader, asked: Asked
     """Groups that are there and subscribe a topic, and groups that have offsets of it."""
     topic = header.topic
     groups = {*broker.clients.groups_subscribing(topic), *broker.offsets.groups_of(topic)}
-    return _body(bean(groupList=sorted(groups)))
+    return json_answer(bean(groupList=sorted(groups)))
 
 
 def query_topics_by_consumer(broker: Broker, header: headers.GroupHeader, asked: Asked) -> RemotingCommand:
     """Topics that a group has offsets of."""
     group = header.group
     topics = sorted(broker.offsets.topics_of(group))
-    return _body(bean(brokerAddr=broker.identity.address(asked.caller), topicList=topics))
+    return json_answer(bean(brokerAddr=broker.identity.address(asked.caller), topicList=topics))

@@ -22,7 +22,7 @@ from rmqctl.network.broker.master_broker import MasterBroker
 from rmqctl.network.broker.pop import acks, requests
 from rmqctl.network.broker.send import put_and_answer
 from rmqctl.network.remoting import headers
-from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode, bean, fastjson
+from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode, bean, json_answer
 from rmqctl.network.remoting.headers import EndTransaction, Header
 from rmqctl.network.remoting.requests import Asked, Reply, RequestError, Service, WhenReadOnly
 from rmqctl.store.answers import undispatched as half_topics
@@ -117,7 +117,7 @@ def get_cold_data_info(broker: Broker, header: Header, asked: Asked) -> Remoting
         "cgColdReadThreshold": _COLD_READ_BYTES, "configTable": {}, "globalAcc": 0,
         "globalColdReadThreshold": _ALL_COLD_READ_BYTES, "runtimeTable": {},
     }  # fmt: skip
-    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(content))
+    return json_answer(content)
 
 
 def refuse_cold_data_limit(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
@@ -237,7 +237,7 @@ def group_forbidden(broker: MasterBroker, header: headers.UpdateGroupForbidden, 
         broker.groups.forbid(group, topic, _READ_BIT, not header.readable)
         broker.save_groups()
     content = bean(group=group, readable=not broker.groups.is_forbidden(group, topic, _READ_BIT), topic=topic)
-    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(content))
+    return json_answer(content)
 
 
 def get_timer_metrics(broker: MasterBroker, header: Header, asked: Asked) -> RemotingCommand:
@@ -249,7 +249,7 @@ def get_timer_metrics(broker: MasterBroker, header: Header, asked: Asked) -> Rem
         topic: bean(count=count, timeStamp=now) for topic, count in sorted(broker.timer.waiting_by_topic().items())
     }
     version = bean(counter=0, stateVersion=0, timestamp=now)
-    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(bean(dataVersion=version, timingCount=counts)))
+    return json_answer(bean(dataVersion=version, timingCount=counts))
 
 
 def refuse_to_write(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:

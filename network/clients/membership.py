@@ -21,6 +21,7 @@ from rmqctl.network.remoting.codec import (
     ResponseCode,
     bean,
     fastjson,
+    json_answer,
     objects,
     parse_body,
     queue_of_key,
@@ -259,7 +260,7 @@ def status_answer(command: RemotingCommand, group: str, offsets: Mapping[Message
     """Return the answer that says how far a member is in the queues of a topic (221)."""
     is_own, topic = command.fields.get("group") == group, command.fields.get("topic", "")
     found = {queue: offset for queue, offset in sorted(offsets.items()) if is_own and queue.topic == topic}
-    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(bean(consumerTable={}, messageQueueTable=found)))
+    return json_answer(bean(consumerTable={}, messageQueueTable=found))
 
 
 def running_info_answer(
@@ -287,7 +288,7 @@ def running_info_answer(
         subscriptionSet=announced,
         userConsumerInfo={},
     )
-    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(body))
+    return json_answer(body)
 
 
 def _stacks() -> str:

@@ -23,7 +23,7 @@ from rmqctl.network.broker.members import ConsumerData, Heartbeat, subscription_
 from rmqctl.network.grpc.messages import message_of
 from rmqctl.network.grpc.protocol import ClientType, Code, v2
 from rmqctl.network.grpc.service import OK, From, StatusError, filter_kind, group_of, status_of, topic_of
-from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode, bean, fastjson
+from rmqctl.network.remoting.codec import RemotingCommand, RequestCode, ResponseCode, bean, json_answer
 from rmqctl.network.remoting.headers import CheckTransactionState
 from rmqctl.network.remoting.requests import RequestError
 
@@ -117,7 +117,7 @@ class GrpcClient:
         asked, _ = self._asked.get(nonce, (0, None))
         if kind == "thread_stack_trace" and asked == RequestCode.GET_CONSUMER_RUNNING_INFO:
             content = bean(jstack=command.thread_stack_trace.thread_stack_trace)
-            self._answered(nonce, RemotingCommand(ResponseCode.SUCCESS, body=fastjson(content)))
+            self._answered(nonce, json_answer(content))
         elif kind == "verify_message_result" and asked == RequestCode.CONSUME_MESSAGE_DIRECTLY:
             results = {Code.OK: "CR_SUCCESS", Code.FAILED_TO_CONSUME_MESSAGE: "CR_LATER"}
             result = results.get(command.status.code, "CR_THROW_EXCEPTION")

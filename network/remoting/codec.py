@@ -376,6 +376,11 @@ def fastjson(value: Any) -> bytes:
     return _text(value).encode("utf-8", "backslashreplace")
 
 
+def json_answer(content: Any) -> RemotingCommand:
+    """Return a successful answer with `content` as its body."""
+    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(content))
+
+
 def parse_body(body: bytes) -> dict[str, Any]:
     """The object of a body; keys that are objects become texts of them (see `queue_of_key`). CorruptError where it is
     none, or nested absurdly."""

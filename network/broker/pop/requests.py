@@ -23,8 +23,8 @@ from rmqctl.network.remoting.codec import (
     RemotingCommand,
     ResponseCode,
     bean,
-    fastjson,
     integer_of,
+    json_answer,
     parse_body,
     text_of,
 )
@@ -443,7 +443,7 @@ def _modes(broker: Broker) -> _Modes:
 
 def get_all_request_mode(broker: Broker, header: Header, asked: Asked) -> RemotingCommand:
     """How groups get messages, as it was set: slaves of 5.x ask."""
-    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson({_TABLE: _modes(broker)}))
+    return json_answer({_TABLE: _modes(broker)})
 
 
 def set_request_mode(broker: WritableBroker, header: Header, asked: Asked) -> Reply:
@@ -479,7 +479,7 @@ def query_assignment(broker: Broker, header: Header, asked: Asked) -> RemotingCo
     elif model not in (CLUSTERING, BROADCASTING):
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"messageModel {model!r} is not known")
     found = None if queues is None else [bean(messageQueue=queue, mode=mode) for queue in dict.fromkeys(queues)]
-    return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(bean(messageQueueAssignments=found)))
+    return json_answer(bean(messageQueueAssignments=found))
 
 
 def _mode(broker: Broker, topic: str, group: str) -> tuple[str, int]:

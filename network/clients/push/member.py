@@ -38,7 +38,7 @@ from rmqctl.network.remoting.codec import (
     RequestCode,
     ResponseCode,
     bean,
-    fastjson,
+    json_answer,
     parse_body,
     queue_of_key,
 )
@@ -515,4 +515,4 @@ class AskedMember:
         body = bean(
             autoCommit=commits, consumeResult=result, order=self._member.is_orderly, remark=remark, spentTimeMills=spent
         )
-        return RemotingCommand(ResponseCode.SUCCESS, body=fastjson(body))
+        return json_answer(body)
