@@ -1,28 +1,101 @@
-"""Writes the generated part of docs/ (commands, config, errors, findings); `--check` only says whether it is stale."""
+"""Writes the generated part of docs/ (commands, config, errors, findings, network); `--check` says if it is stale."""
 
 from __future__ import annotations
 
 import ast
 import re
+import string
 import sys
+import textwrap
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from textwrap import wrap
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
-from rmqctl.documents.network import network_document
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.main import GROUPS, PROGRAM, VERBS, ListingGroup, actions_of, cli
+from rmqctl.network.broker.services import SERVICES, services_of
+from rmqctl.network.broker.settings import BrokerSettings, is_changeable, is_cleaning
+from rmqctl.network.ha.master import SlaveLimits
+from rmqctl.network.nameserver import SERVICES as NAME_SERVER_SERVICES
+from rmqctl.network.remoting.codec import RequestCode
+from rmqctl.network.remoting.requests import Service, WhenReadOnly
+from rmqctl.network.remoting.server import Limits
 from rmqctl.output.outcome import MEANINGS, exit_code_of
 from rmqctl.store.check.catalogue import FAMILIES, Severity, catalogue
-from rmqctl.store.config.config import config_document
+from rmqctl.store.config.config import KEYS, config_document
+from rmqctl.store.config.releases import RELEASES
 from rmqctl.store.files import io
 from rmqctl.store.files.outputs import new_file
 from rmqctl.store.status import version
+
+# docs/network.md, from the tables of services of `serve`.
+
+
+def network_document() -> str:
+    """The text of docs/network.md: network.md beside this module, with the tables of services of `serve`."""
+    limits, slaves = Limits(), SlaveLimits()
+    additional = {code: one for code, one in SERVICES.items() if one.when_read_only is not WhenReadOnly.SERVED}
+    text = Path(__file__).with_name("network.md").read_text(encoding="utf-8")
+    return string.Template(text).substitute(
+        connections=f"{limits.connections:,}",
+        frame=limits.largest_frame >> 20,
+        buffered=limits.buffered >> 20,
+        idle=f"{limits.idle_seconds:.0f}",
+        suspended=f"{limits.suspended:,}",
+        slow=limits.slow_requests,
+        slaves=slaves.connections,
+        silence=f"{slaves.silence:.0f}",
+        settings="\n".join(_settings()),
+        name_server="\n".join(_table(NAME_SERVER_SERVICES)),
+        read_only="\n".join(_table(services_of(writable=False, release=RELEASES["5.5.0"]))),
+        writable="\n".join(_table(additional)),
+    )
+
+
+# of requests with one answer so many have their names, too
+_NAMED = 1
+
+
+def _settings() -> Iterator[str]:
+    """Yield the settings; `*` marks those that can be changed at run time."""
+    found = []
+    for name in BrokerSettings._fields:
+        first, *others = name.split("_")
+        key = f"{first}{''.join(map(str.capitalize, others))}"
+        found.append(f"{key}{'*' if is_changeable(key) else ''}")
+    yield from textwrap.wrap(f"{', '.join(found)}.", 120, break_long_words=False)
+    yield ""
+    fixed = " and ".join(one.name for one in KEYS if is_cleaning(one.name) and not is_changeable(one.name))
+    yield from textwrap.wrap(
+        "`mqadmin updateBrokerConfig` (25) changes those with `*` until `serve` ends; with `--clean` also "
+        f"those of [cleaning](config.md#cleaning) but {fixed}. All keys of a request apply, or none. Others are "
+        "refused with 16, invalid values with 29.",
+        120,
+    )
+
+
+def _table(services: Mapping[int, Service[Any]]) -> Iterator[str]:
+    """Yield the codes that are answered as by RocketMQ, then a table of the others; one answer has one row."""
+    usual: list[str] = []
+    answers: dict[str, list[str]] = {}
+    for code, service in sorted(services.items()):
+        is_other = re.match(r"refused|-?\d+:|no |always", service.about)
+        if is_other:
+            known = answers.setdefault(service.about, [])
+            known.append(f"{code} {RequestCode(code).name}" if len(known) < _NAMED else str(code))
+        else:
+            usual.append(str(code))
+    yield from textwrap.wrap(f"Answered: {', '.join(usual)}.", 120, break_long_words=False)
+    if answers:
+        yield from ("", "| request | answer |", "|---|---|")
+    for about, requests in answers.items():
+        yield f"| {', '.join(requests)} | {about} |"
+
 
 # The text of docs/findings.md, made of the catalogue of findings.
 
