@@ -12,7 +12,7 @@ from typing import NamedTuple
 from bench import child
 from bench.measure import Measurement
 from bench.stores import TOPIC, BenchStore, unique_key
-from rmqctl.formats.hosts import LOCAL_HOST, format_offset_message_id
+from rmqctl.formats.message import LOCAL_HOST, format_offset_message_id
 
 _ROUNDS = 60
 _MS = 1000

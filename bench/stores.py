@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqctl.formats.hosts import LOCAL_HOST
 from rmqctl.formats.layouts import BLANK_FRAME, BLANK_MAGIC, FRAME_HEADS
-from rmqctl.formats.message import Message, frame_bytes, prepare_frame
+from rmqctl.formats.message import LOCAL_HOST, Message, frame_bytes, prepare_frame
 from rmqctl.store import MessageStore, StoreConfig
 
 if TYPE_CHECKING:

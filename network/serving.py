@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, RemoteError, UnreadableError, UsageError
-from rmqctl.formats.hosts import Host
+from rmqctl.formats.message import Host
 from rmqctl.network.broker.broker import Broker, WritableBroker, wall_clock
 from rmqctl.network.broker.master_broker import MasterBroker
 from rmqctl.network.broker.services import known_to, services_of

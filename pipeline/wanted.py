@@ -12,8 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.formats.hosts import parse_offset_message_id
-from rmqctl.formats.message import FrameDamage
+from rmqctl.formats.message import FrameDamage, parse_offset_message_id
 from rmqctl.store.log.columns import Flags, Int64s, MessageColumns
 from rmqctl.store.native.tables import Columns
 from rmqctl.store.read.filter import message_keys

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError, UncertainError, counted
-from rmqctl.formats.hosts import is_message_id
+from rmqctl.formats.message import is_message_id
 from rmqctl.opening import StoreLocation, log_bytes, open_store
 from rmqctl.output import outcome as exit_codes
 from rmqctl.store.options import Events

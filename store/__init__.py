@@ -34,8 +34,7 @@ if TYPE_CHECKING:
         UsageError,
         WriteFailedError,
     )
-    from rmqctl.formats.hosts import Host
-    from rmqctl.formats.message import Message, StoredMessage
+    from rmqctl.formats.message import Host, Message, StoredMessage
     from rmqctl.store.answers.dead_letters import DeadChoice, Redrive
     from rmqctl.store.clean.cleaner import CleanReport, Unread
     from rmqctl.store.clean.forecast import Forecast
@@ -63,8 +62,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "rmqctl.store.message_store": "MessageStore",
     "rmqctl.store.config.config": "StoreConfig read_broker_conf",
-    "rmqctl.formats.message": "Message StoredMessage",
-    "rmqctl.formats.hosts": "Host",
+    "rmqctl.formats.message": "Host Message StoredMessage",
     "rmqctl.store.read.filter": "Criteria TopicFilter",
     "rmqctl.store.export.export": "Target ExportReport",
     "rmqctl.store.options": "ChangeOptions Events Loss",

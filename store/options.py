@@ -10,7 +10,7 @@ from rmqctl.formats.errors import CorruptError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rmqctl.formats.hosts import Host
+    from rmqctl.formats.message import Host
 
 
 class Events(NamedTuple):

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.formats.hosts import parse_offset_message_id
+from rmqctl.formats.message import parse_offset_message_id
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.members import (
     ACTIVELY,

@@ -15,8 +15,7 @@ from typing import NamedTuple
 from rmqctl.formats import properties as names
 from rmqctl.formats.checksums import parse_int
 from rmqctl.formats.errors import CorruptError, ExhaustedError, NotFoundError, UsageError, WriteFailedError
-from rmqctl.formats.hosts import LOCAL_HOST, Host, parse_host
-from rmqctl.formats.message import Message
+from rmqctl.formats.message import LOCAL_HOST, Host, Message, parse_host
 from rmqctl.formats.properties import encode_properties, in_java_order, parse_properties
 from rmqctl.network.broker.broker import WritableBroker
 from rmqctl.network.broker.tables import DEFAULT_TOPIC

@@ -12,8 +12,7 @@ from typing import Any
 from rmqctl.formats import properties as names
 from rmqctl.formats.checksums import whole_number
 from rmqctl.formats.errors import CorruptError, NotFoundError, UsageError
-from rmqctl.formats.hosts import parse_offset_message_id
-from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.message import StoredMessage, parse_offset_message_id
 from rmqctl.formats.properties import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 from rmqctl.network.broker import admin, clients, pull, query, reply, send
 from rmqctl.network.broker import transactions as halves

@@ -14,8 +14,7 @@ from queue import SimpleQueue
 from rmqctl.formats import properties as names
 from rmqctl.formats.compression import decompress
 from rmqctl.formats.errors import CorruptError, RemoteError, UsageError
-from rmqctl.formats.hosts import parse_offset_message_id
-from rmqctl.formats.message import Message, StoredMessage
+from rmqctl.formats.message import Message, StoredMessage, parse_offset_message_id
 from rmqctl.formats.properties import compression_type
 from rmqctl.network.clients.channel import Dial, SocketChannel, messages_of
 from rmqctl.network.clients.client import (

@@ -13,8 +13,8 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.formats.hosts import parse_offset_message_id
 from rmqctl.formats.layouts import SYS_FLAG_COMPRESSED
+from rmqctl.formats.message import parse_offset_message_id
 from rmqctl.formats.properties import (
     TRANSACTION_COMMIT,
     TRANSACTION_NONE,

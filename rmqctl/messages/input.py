@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqctl.formats import properties as names
 from rmqctl.formats.compression import compress
 from rmqctl.formats.errors import UsageError
-from rmqctl.formats.hosts import LOCAL_HOST, Host, parse_host
 from rmqctl.formats.layouts import SYS_FLAG_BORN_HOST_V6, SYS_FLAG_STORE_HOST_V6
-from rmqctl.formats.message import Message, StoredMessage
+from rmqctl.formats.message import LOCAL_HOST, Host, Message, StoredMessage, parse_host
 from rmqctl.formats.properties import compression_type
 from rmqctl.messages.json import JSON_ORDER, message_json
 from rmqctl.network.unique_ids import NextId, UniqueIds

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.formats.hosts import LOCAL_HOST, parse_host
-from rmqctl.formats.message import Message
+from rmqctl.formats.message import LOCAL_HOST, Message, parse_host
 from rmqctl.formats.properties import UNIQUE_KEY
 from rmqctl.messages.input import NAMED_BY, message_from_line
 from rmqctl.messages.json import JSON_ORDER

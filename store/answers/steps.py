@@ -16,8 +16,7 @@ from rmqctl.formats.errors import (
     UnsupportedError,
     UsageError,
 )
-from rmqctl.formats.hosts import parse_offset_message_id
-from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.message import StoredMessage, parse_offset_message_id
 from rmqctl.formats.notebook import as_html
 from rmqctl.store.answers.dead_letters import DLQ_PREFIX, ORIGIN_ID, said_first
 from rmqctl.store.answers.undispatched import GIVEN_UP_TOPIC, HALF_TOPIC, ROCKSDB_HALF_TOPIC

@@ -8,8 +8,7 @@ from typing import Literal, NamedTuple
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import CorruptError, NotFoundError, UnsupportedError, UsageError, counted, format_time
-from rmqctl.formats.hosts import is_message_id, parse_offset_message_id
-from rmqctl.formats.message import StoredMessage, unread_body
+from rmqctl.formats.message import StoredMessage, is_message_id, parse_offset_message_id, unread_body
 from rmqctl.formats.properties import REAL_TOPIC, has_queue_slot
 from rmqctl.store.answers.config_offsets import topic_entries, why_hidden
 from rmqctl.store.answers.consumed import BLOCKED, NOT_REACHED, PASSED, Consumers, HeldBack, group_verdict, hop_steps

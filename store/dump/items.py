@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from construct import Struct
 
-from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import BLANK_MAGIC, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2
+from rmqctl.formats.message import Host
 from rmqctl.formats.properties import (
     TRANSACTION_NAMES,
     TRANSACTION_NONE,

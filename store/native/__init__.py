@@ -16,6 +16,8 @@ How a module here is written (crc.py is an example; `make native` compiles):
 * A constant of a module is a Python object, like a literal above 2**31, unless the module's .pxd says what it is
   (`cdef int NAME, OTHER`) or the module does (`NAME = cython.declare(cython.uint, 0xEDB88320)`). Python does not see
   such a name in the compiled form.
+* What only compiled code calls is declared in the module's .pxd, with the attributes of a class, and has no decorators
+  here; but where one is `inline`, its decorators stand here.
 * A C function gives something, a `cython.int` at least: after one without a result Cython asks for the GIL each time.
 """
 

@@ -43,9 +43,6 @@ def _make_tables() -> None:
         tables[step] = crc >> 8 ^ tables[crc & 0xFF]
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
 def crc_by_tables(place: Place, length: cython.Py_ssize_t) -> cython.uint:
     """CRC-32 by tables, eight bytes at a time. The caller knows that all of them are there."""
     crc: cython.uint = _ONES
@@ -68,9 +65,6 @@ def crc_by_tables(place: Place, length: cython.Py_ssize_t) -> cython.uint:
     return crc ^ _ONES
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
 def crc_of(place: Place, length: cython.Py_ssize_t) -> cython.uint:
     """CRC-32 of bytes as zlib gives it: by isal where it was found, else by tables."""
     if cython.compiled and of_isal != cython.NULL:

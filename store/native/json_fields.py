@@ -39,17 +39,8 @@ _LOW_WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 _MOST_PROBES = cython.declare(cython.int, 32)
 
 
-@cython.cclass
 class FieldReader(JsonValues):
     """Reads objects. `names`: those of the fields, with `name_ends` from 0 on; `kinds` by field."""
-
-    _kinds: ReadInts
-    _values: LongRows
-    _ends: LongRows
-    _items: Longs
-    _used: cython.Py_ssize_t
-    _row: cython.Py_ssize_t
-    _seen: cython.longlong
 
     def __init__(self, names: Bytes, name_ends: ReadInts, kinds: ReadInts) -> None:
         super().__init__(names, name_ends)
@@ -119,9 +110,6 @@ class FieldReader(JsonValues):
                 if starts[row] >= 0 and self.read_number(starts[row], ends[row]) == ends[row]:
                     numbers[row] = self.number
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def _read_object(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """What follows the object at `at`, -1 where it is left."""
         field: cython.Py_ssize_t = -1
@@ -156,9 +144,6 @@ class FieldReader(JsonValues):
             if self.text[at] != 44:
                 return -1
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def _read_value(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t, field: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """What follows the value of a field, -1 where it is left."""
         kind: cython.int = self._kinds[field]
@@ -188,9 +173,6 @@ class FieldReader(JsonValues):
             return at + 5 if self.is_word(at, end, 8, 5) else -1
         return self.value_end(at, end)
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def _read_list(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t, field: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """A list of whole numbers; what follows it."""
         if at >= end or self.text[at] != 91:
@@ -216,9 +198,6 @@ class FieldReader(JsonValues):
             at = self.skip_spaces(at + 1, end)
         return -1
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def _owner_of(self, slots: Ints, firsts: Ints, extra: ReadLongs, count: cython.int) -> cython.int:
         """The number of the row's owner, `count` for a new one; -1 where it is not found soon."""
         field: cython.Py_ssize_t
@@ -254,9 +233,6 @@ class FieldReader(JsonValues):
             slot = slot + 1 & mask
         return -1
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def _is_same(self, other: cython.Py_ssize_t, extra: ReadLongs) -> cython.int:
         """Whether the row has the owner of another one."""
         field: cython.Py_ssize_t

@@ -78,7 +78,6 @@ _HASH_PRIME = cython.declare(cython.ulonglong, 16777619)
 _LOW_WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 
 
-@cython.cclass
 class LineReader(JsonValues):
     """Reads all lines of a text into tables that have a row for each.
 
@@ -87,37 +86,6 @@ class LineReader(JsonValues):
     properties that the store handles specially. With `is_copy` store time and host are needed, with `needs_ids` a new
     message gets space for a unique id.
     """
-
-    _fields: IntRows
-    _limits: LongRows
-    _specials: Bytes
-    _special_ends: ReadInts
-    _is_copy: cython.bint
-    _needs_ids: cython.bint
-    _columns: LongRows
-    _starts: LongRows
-    _ends: LongRows
-    _notes: LongRows
-    _good: WritableBytes
-    _bodies: WritableBytes
-    _properties: WritableBytes
-    _scratch: WritableBytes
-    _spans: LongRows
-    _told_apart: LongRows
-    _slots: IntRows
-    _counts: Longs
-    _texts: WritableBytes
-    _bodies_used: cython.Py_ssize_t
-    _properties_used: cython.Py_ssize_t
-    _scratch_used: cython.Py_ssize_t
-    _texts_used: cython.Py_ssize_t
-    _row: cython.Py_ssize_t
-    _has_map: cython.bint
-    _has_id: cython.bint
-    _is_named: cython.bint
-    _keys_at: cython.Py_ssize_t
-    _keys_end: cython.Py_ssize_t
-    _property_count: cython.Py_ssize_t
 
     def __init__(
         self, names: Bytes, name_ends: ReadInts, fields: IntRows, limits: LongRows, specials: Bytes,
@@ -173,9 +141,6 @@ class LineReader(JsonValues):
                     copy(self._properties, self._notes[3, row], ids, used, 32)
                     used += 32
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def _read_lines(self) -> cython.Py_ssize_t:
         line: cython.Py_ssize_t = 0
         at: cython.Py_ssize_t = 0
@@ -195,9 +160,6 @@ class LineReader(JsonValues):
             at = stop + 1
         return line
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def _read_line(self, begin: cython.Py_ssize_t, stop: cython.Py_ssize_t) -> cython.int:
         """The object at `begin` as a row; whether it is taken."""
         row: cython.Py_ssize_t = self._row
@@ -219,9 +181,6 @@ class LineReader(JsonValues):
         self._properties_used = properties_used
         return False
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def _read_object(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """What follows the object at `at`, -1 where it is not taken."""
         seen: cython.ulonglong = 0
@@ -259,9 +218,6 @@ class LineReader(JsonValues):
             if self.text[at] != 44:
                 return -1
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def _read_value(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t, field: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """What follows the value of a field, -1 where it is not taken."""
         kind: cython.int = self._fields[0, field]
@@ -292,9 +248,6 @@ class LineReader(JsonValues):
             return -1
         return self._read_text(at, end, self._fields[1, field], kind == _BASE64)
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def _number_into(
         self, at: cython.Py_ssize_t, end: cython.Py_ssize_t, field: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
@@ -305,9 +258,6 @@ class LineReader(JsonValues):
         self._columns[self._fields[1, field], self._row] = self.number
         return at
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def _read_text(
         self, at: cython.Py_ssize_t, end: cython.Py_ssize_t, text: cython.int, is_base64: cython.bint
     ) -> cython.Py_ssize_t:
@@ -325,9 +275,6 @@ class LineReader(JsonValues):
         self._spans[1, text] = self._scratch_used
         return at
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def _read_keys(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """A list of texts without spaces, written with spaces between them; what follows it, -1 if it is not one."""
         place: cython.Py_ssize_t
@@ -358,9 +305,6 @@ class LineReader(JsonValues):
                 return -1
             at = self.skip_spaces(at + 1, end)
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def _read_map(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """An object of texts as a property string; what follows it, -1 if it is not one."""
         name: cython.Py_ssize_t
@@ -383,9 +327,6 @@ class LineReader(JsonValues):
                 return -1
             at = self.skip_spaces(at + 1, end)
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def _read_part(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t, separator: cython.uchar) -> cython.Py_ssize_t:
         """A name or a value of a property with the separator behind it; what follows it and blanks."""
         at = self.text_into(at, end, self._properties, self._properties_used)
@@ -399,18 +340,12 @@ class LineReader(JsonValues):
         self._properties_used += 1
         return self.skip_spaces(at, end)
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def _has_separator(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
         """Whether a separator of the property string, or NUL, is among the properties [at, end)."""
         while at < end and self._properties[at] > _LAST_SEPARATOR:
             at += 1
         return at < end
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def _note_name(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
         """Note the name of a property; false for one that has been there, that is special, or one too many."""
         entry: cython.Py_ssize_t
@@ -430,9 +365,6 @@ class LineReader(JsonValues):
             self._has_id = True
         return True
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def _is_special(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
         """Whether the name [at, end) among the properties is one that the store treats in a way of its own."""
         number: cython.Py_ssize_t
@@ -445,9 +377,6 @@ class LineReader(JsonValues):
                 return True
         return end - at >= 16 and same(self._properties, at, _TRANSIENT, 0, 16)
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def _end_row(self, begin: cython.Py_ssize_t) -> cython.int:
         """What a row has when its line is read, with properties from `begin` on; whether it is taken."""
         row: cython.Py_ssize_t = self._row
@@ -476,9 +405,6 @@ class LineReader(JsonValues):
         self._columns[_FRAME_STORE_HOST, row] = self._number_of(1, _STORE_HOST) if self._is_copy else -1
         return True
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def _end_properties(self, begin: cython.Py_ssize_t) -> cython.int:
         """The property string of a row: as it is given, else of the map, else of keys and tags; false where it is
         unusual."""
@@ -508,9 +434,6 @@ class LineReader(JsonValues):
             self._put_byte(_PROPERTY_SEPARATOR)
         return True
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def _is_usual(self, at: cython.Py_ssize_t) -> cython.int:
         """Whether no name among the properties from `at` on is special."""
         stop: cython.Py_ssize_t
@@ -523,25 +446,16 @@ class LineReader(JsonValues):
             at = stop + 1
         return True
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def _put(self, view: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
         copy(self._properties, self._properties_used, view, at, end - at)
         self._properties_used += end - at
         return 0
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def _put_byte(self, byte: cython.uchar) -> cython.int:
         self._properties[self._properties_used] = byte
         self._properties_used += 1
         return 0
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def _number_of(self, table: cython.int, text: cython.int) -> cython.Py_ssize_t:
         """The number of a text among those of its table, a new one if it is not there; -1 where a line has none."""
         at: cython.Py_ssize_t = self._spans[0, text]

@@ -68,7 +68,6 @@ _TEXT_GROWS = cython.declare(cython.Py_ssize_t, 6)
 _TEXTS_OF_PROPERTIES = cython.declare(cython.Py_ssize_t, 5)
 
 
-@cython.cclass
 class JsonLineWriter(JsonText):
     """Writes the rows of one batch as lines with certain fields.
 
@@ -77,23 +76,6 @@ class JsonLineWriter(JsonText):
     would obey or hide it. `found`: working space of `split`. `topics`: as JSON writes them, quotes included.
     `bodies`: by row where the body begins, its length and where it is, in the window or in `unpacked`.
     """
-
-    _fields: IntRows
-    _names: Bytes
-    _name_ends: ReadInts
-    _window: Bytes
-    _longs: LongRows
-    _ints: IntRows
-    _topics: Bytes
-    _topic_ends: ReadInts
-    _bodies: LongRows
-    _unpacked: Bytes
-    _found: LongRows
-    _begin: cython.Py_ssize_t
-    _count: cython.Py_ssize_t
-    _unique_key: cython.Py_ssize_t
-    _tags: cython.Py_ssize_t
-    _keys: cython.Py_ssize_t
 
     def __init__(
         self, fields: IntRows, names: Bytes, name_ends: ReadInts, unsafe: Bytes, found: LongRows, window: Bytes,
@@ -129,9 +111,6 @@ class JsonLineWriter(JsonText):
                 row += 1
         return status, row, self.used
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
     def _write_row(self, row: cython.Py_ssize_t) -> cython.int:
         """One row as a line, or why not."""
         field: cython.Py_ssize_t
@@ -157,9 +136,6 @@ class JsonLineWriter(JsonText):
         self.put(10)
         return 0
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
     def _find_properties(self, row: cython.Py_ssize_t) -> cython.bint:
         """Take the properties of a row apart; false where these are too many."""
         entry: cython.Py_ssize_t
@@ -184,9 +160,6 @@ class JsonLineWriter(JsonText):
         self._count = before
         return True
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
     def _write_field(self, row: cython.Py_ssize_t, field: cython.Py_ssize_t) -> cython.int:
         """The field with its name, unless the message has none."""
         kind: cython.int = self._fields[0, field]
@@ -221,9 +194,6 @@ class JsonLineWriter(JsonText):
             self.used = begin
         return 0
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
     def _put_head(self, row: cython.Py_ssize_t, kind: cython.int) -> cython.int:
         """What the head of the frame says in other words."""
         flags: cython.int = self._ints[_SYS_FLAG, row]
@@ -254,9 +224,6 @@ class JsonLineWriter(JsonText):
             self.put_bytes(_NULL, 0, 4)
         return 0
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
     def _put_rare(self, row: cython.Py_ssize_t, kind: cython.int) -> cython.bint:
         """What not every message has; whether this one has it."""
         at: cython.Py_ssize_t = self._bodies[0, row]
@@ -287,9 +254,6 @@ class JsonLineWriter(JsonText):
                 self.put_base64(self._window, at, end)
         return True
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
     def _put_property(self, entry: cython.Py_ssize_t) -> cython.int:
         """The value of a property, or null."""
         if entry < 0:
@@ -298,9 +262,6 @@ class JsonLineWriter(JsonText):
             self.put_text(self._window, self._found[2, entry], self._found[3, entry])
         return 0
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
     def _put_keys(self) -> cython.int:
         """The single keys of a message as a list. (split_keys)"""
         at: cython.Py_ssize_t
@@ -323,9 +284,6 @@ class JsonLineWriter(JsonText):
         self.put(93)
         return 0
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
     def _put_properties(self) -> cython.int:
         """All properties as an object."""
         entry: cython.Py_ssize_t
@@ -341,9 +299,6 @@ class JsonLineWriter(JsonText):
         self.put(125)
         return 0
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
     def _put_column(self, row: cython.Py_ssize_t, column: cython.Py_ssize_t) -> cython.int:
         if column < 0:
             self.put_number(self._longs[-1 - column, row])

@@ -59,9 +59,6 @@ class JsonText:
         self.used += end - at
         return 0
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
     def put_text(self, view: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
         """Good UTF-8 as a text of JSON, without what a terminal would obey or hide."""
         stop: cython.Py_ssize_t
@@ -103,9 +100,6 @@ class JsonText:
             at += 1
         return at
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
     def put_character(self, view: Bytes, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """The character at `at`, escaped if need be; what follows it."""
         byte: cython.uchar = view[at]
@@ -141,9 +135,6 @@ class JsonText:
             self.put_escape(byte)
         return at + 1
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
     def put_escape(self, unit: cython.int) -> cython.int:
         r"""A UTF-16 unit as `\uXXXX`."""
         place: cython.int
@@ -153,9 +144,6 @@ class JsonText:
             self.put(_DIGITS[unit >> (12 - 4 * place) & 0xF])
         return 0
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
     def put_base64(self, view: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
         word: cython.int
         self.put(_QUOTE)
@@ -177,9 +165,6 @@ class JsonText:
         self.put(_QUOTE)
         return 0
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
     @cython.cdivision(True)
     def put_number(self, value: cython.longlong) -> cython.int:
         """A number in decimal digits."""
@@ -204,9 +189,6 @@ class JsonText:
         self.target[place] = 48 + value
         return 0
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
     def put_hex(self, value: cython.longlong, digits: cython.int) -> cython.int:
         """The low digits in upper-case hex."""
         place: cython.int
@@ -214,9 +196,6 @@ class JsonText:
             self.put(_LARGE_DIGITS[value >> (4 * (digits - 1 - place)) & 0xF])
         return 0
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
     def put_host(self, address: cython.int, port: cython.int) -> cython.int:
         """An IPv4 address and a port. (Host.__str__)"""
         place: cython.int
@@ -230,9 +209,6 @@ class JsonText:
         self.put(_QUOTE)
         return 0
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
     @cython.cdivision(True)
     def put_time(self, time: cython.longlong) -> cython.int:
         """A time in ms as ISO 8601 in UTC, or as a number where no calendar has it. (format_time)"""
@@ -267,9 +243,6 @@ class JsonText:
         self.put(_QUOTE)
         return 0
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
     @cython.cdivision(True)
     def put_padded(self, value: cython.longlong, unit: cython.longlong, behind: cython.uchar) -> cython.int:
         """A number in as many digits as its `unit` has, and a byte behind it."""

@@ -34,7 +34,6 @@ def _digits_of_base64() -> bytes:
 _DIGITS = cython.declare(Bytes, _digits_of_base64())
 
 
-@cython.cclass
 class JsonValues:
     """The text, what was written of the value that was read last, and names of fields, with `name_ends` from 0 on."""
 
@@ -46,27 +45,18 @@ class JsonValues:
         self.is_escaped = False
         self.number = 0
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def skip_spaces(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """What follows blanks, tabs and carriage returns."""
         while at < end and self.text[at] in (32, 9, 13):
             at += 1
         return at
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def is_word(
         self, at: cython.Py_ssize_t, end: cython.Py_ssize_t, word: cython.Py_ssize_t, length: cython.Py_ssize_t
     ) -> cython.bint:
         """Whether `length` bytes of _WORDS, from `word` on, stand there."""
         return end - at >= length and same(self.text, at, _WORDS, word, length)
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     @cython.boundscheck(False)
     def plain_end(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Place of the first byte of [at, end) that is a control character, a quote or a backslash."""
@@ -88,9 +78,6 @@ class JsonValues:
             at += 1
         return at
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def text_end(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Place of the quote that ends the text from `at` on; `is_escaped` says whether escapes are in it."""
         byte: cython.uchar
@@ -115,9 +102,6 @@ class JsonValues:
             else:
                 at += 2
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def hex_unit(self, at: cython.Py_ssize_t) -> cython.int:
         """The number of four hex digits, -1 where there are others."""
         unit: cython.int = 0
@@ -136,9 +120,6 @@ class JsonValues:
             unit = unit << 4 | byte
         return unit
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
     def meaning(self, letter: cython.uchar) -> cython.uchar:
         """Return the byte that a letter after a backslash represents, 0 if invalid."""
         if letter in (34, 92, 47):
@@ -153,9 +134,6 @@ class JsonValues:
             return 8
         return 12 if letter == 102 else 0
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def text_into(
         self, at: cython.Py_ssize_t, end: cython.Py_ssize_t, target: WritableBytes, to: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
@@ -174,9 +152,6 @@ class JsonValues:
         self.written = 0
         return stop + 1 if self.unescape(at, stop, target, to) else -1
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def unescape(
         self, at: cython.Py_ssize_t, end: cython.Py_ssize_t, target: WritableBytes, to: cython.Py_ssize_t
     ) -> cython.int:
@@ -210,9 +185,6 @@ class JsonValues:
         self.written = to - begin
         return True
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def character_into(self, point: cython.int, target: WritableBytes, to: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Write a character as UTF-8; what follows it."""
         if point < 0x80:
@@ -232,9 +204,6 @@ class JsonValues:
         target[to + 1] = 0x80 | point & 0x3F
         return to + 2
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def base64_into(
         self, at: cython.Py_ssize_t, end: cython.Py_ssize_t, target: WritableBytes, to: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
@@ -279,18 +248,12 @@ class JsonValues:
         self.written = to - begin
         return stop + 1
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def digits_end(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """Where digits from `at` on end."""
         while at < end and 48 <= self.text[at] <= 57:
             at += 1
         return at
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def read_number(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """What follows the whole number at `at`, of no more than 18 digits; it is in `number`."""
         stop: cython.Py_ssize_t
@@ -310,9 +273,6 @@ class JsonValues:
             self.number = -self.number
         return stop
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def value_end(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """What follows a text, a number, true, false or null; -1 for anything else."""
         first: cython.uchar
@@ -346,9 +306,6 @@ class JsonValues:
                 return -1
         return stop
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
     def field_of(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t, expected: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """The number of the field of this name, -1 for none; it is the expected one most of the time."""
         _: cython.Py_ssize_t

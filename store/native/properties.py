@@ -49,17 +49,11 @@ _KEYS_NAME = cython.declare(Bytes, b"KEYS")
 _TRANSIENT = cython.declare(Bytes, b"__RMQ.TRANSIENT.")
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(-1, check=False)
 def is_named(view: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, name: Bytes) -> cython.bint:
     """Whether the bytes [at, end) are this name."""
     return end - at == len(name) and same(view, at, name, 0, len(name))
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(-1, check=False)
 def place_of(
     view: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, found: LongRows, count: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
@@ -74,9 +68,6 @@ def place_of(
     return entry
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(-1, check=False)
 def follows_suit(
     view: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, found: LongRows, entry: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
@@ -95,9 +86,6 @@ def follows_suit(
     return stop + 1
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(-1, check=False)
 def split(
     view: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, found: LongRows, before: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
@@ -141,9 +129,6 @@ def split(
     return count
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(-1, check=False)
 def put(
     target: WritableBytes, used: cython.Py_ssize_t, view: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
@@ -152,9 +137,6 @@ def put(
     return used + end - at
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(-1, check=False)
 def put_keys(
     window: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, keys: WritableBytes, items: IntRows,
     count: cython.Py_ssize_t,
@@ -170,9 +152,6 @@ def put_keys(
     return count
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(-1, check=False)
 def put_row(
     window: Bytes, found: LongRows, count: cython.Py_ssize_t, row: cython.Py_ssize_t, rows: cython.Py_ssize_t,
     wanted: cython.int, ends: IntRows, present: WritableBytes, items: IntRows, unique: WritableBytes,
@@ -204,9 +183,6 @@ def put_row(
     return 0
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(-1, check=False)
 def put_rows(
     window: Bytes, positions: ReadInts, lengths: ReadInts, wanted: cython.int, found: LongRows,
     ends: IntRows, present: WritableBytes, items: IntRows, unique: WritableBytes, tags: WritableBytes,
@@ -256,9 +232,6 @@ def split_properties(
     return done
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(-2, check=False)
 def join_rows(
     names: Bytes, name_ends: ReadInts, values: Bytes, value_ends: ReadInts, each: cython.Py_ssize_t,
     target: WritableBytes, places: Longs,

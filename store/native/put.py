@@ -19,9 +19,8 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from rmqctl.formats.checksums import CRC_MASK
-from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import BLANK_FRAME, FRAME_HEAD_44, MESSAGE_MAGIC_V1, PROPERTIES_LENGTH
-from rmqctl.formats.message import NO_PROPERTIES, Message
+from rmqctl.formats.message import NO_PROPERTIES, Host, Message
 from rmqctl.formats.properties import MAXIMUM_PROPERTIES_SIZE, PROPERTY_SEPARATOR
 from rmqctl.store.native import uncompiled as cython
 from rmqctl.store.native.tables import Frame, FrameSpan

@@ -41,9 +41,6 @@ def _character_size(place: Place, at: cython.Py_ssize_t, left: cython.Py_ssize_t
     return 0 if (first == 0xF0 and second < 0x90) or (first == 0xF4 and second >= 0x90) else 4
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
 def is_utf8_of(place: Place, length: cython.Py_ssize_t) -> cython.bint:
     """Whether bytes.decode("utf-8") takes these bytes: no surrogates, nothing overlong, nothing above U+10FFFF."""
     at: cython.Py_ssize_t = 0
@@ -75,9 +72,6 @@ def is_utf8_of(place: Place, length: cython.Py_ssize_t) -> cython.bint:
     return True
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
 def hash_of(state: cython.int, place: Place, length: cython.Py_ssize_t) -> cython.int:
     """String.hashCode continued from `state` over the UTF-16 units of valid UTF-8, which the caller has looked at."""
     hash_: cython.uint = cython.cast(cython.uint, state)
@@ -109,9 +103,6 @@ def hash_of(state: cython.int, place: Place, length: cython.Py_ssize_t) -> cytho
     return (hash_ + 0x80000000 & 0xFFFFFFFF) - 0x80000000
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
 def topic_hash_of(seed: cython.ulonglong, place: Place, length: cython.Py_ssize_t) -> cython.ulonglong:
     """Where the search for a topic begins in the table of topics, which takes the low bits."""
     state: cython.ulonglong = seed ^ cython.cast(cython.ulonglong, length)

@@ -136,9 +136,6 @@ _MOST_ENTRIES, _LARGEST_KEYS = MOST_ENTRIES, LARGEST_KEYS
 _TRAILER, _SLOT, _PUT, _LONGEST = 8, 8, 1, 5
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(-2, check=False)
 def number_at(block: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
     """The varint at a place times 8, plus how many bytes it has; -1 where it has no end, or more than five."""
     value: cython.longlong = 0
@@ -153,9 +150,6 @@ def number_at(block: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cy
     return -1
 
 
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(-2, check=False)
 def read_head(
     block: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, before: cython.longlong, sizes: Longs
 ) -> cython.Py_ssize_t:

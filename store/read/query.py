@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.formats.checksums import key_hash, tag_key
 from rmqctl.formats.errors import CorruptError, NotFoundError, UncertainError, counted
-from rmqctl.formats.hosts import is_message_id, parse_offset_message_id
-from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.message import StoredMessage, is_message_id, parse_offset_message_id
 from rmqctl.formats.notebook import as_html
 from rmqctl.formats.properties import TAGS, UNIQUE_KEY
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue

@@ -11,7 +11,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from rmqctl.formats.errors import CorruptError
-from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import (
     COMPRESSION_MASK,
     COMPRESSION_SHIFT,
@@ -20,6 +19,7 @@ from rmqctl.formats.layouts import (
     SYS_FLAG_STORE_HOST_V6,
     TRANSACTION_MASK,
 )
+from rmqctl.formats.message import Host
 from rmqctl.formats.properties import TRANSACTION_NAMES, compression_name
 from rmqctl.store.log.columns import Bytes, Flags, Int32s, Int64s, MessageColumns, TopicIds
 from rmqctl.store.log.property_columns import PropertyColumns, PropertyParts, Texts, property_columns

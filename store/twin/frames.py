@@ -24,7 +24,6 @@ from rmqctl.formats.checksums import (
 )
 from rmqctl.formats.compression import compress, decompress, is_plain
 from rmqctl.formats.errors import CorruptError, UnsupportedError
-from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import (
     BATCH_ITEM_HEAD,
     BATCH_ITEM_PROPERTIES_LENGTH,
@@ -36,7 +35,7 @@ from rmqctl.formats.layouts import (
     TOPIC_LENGTH_V1,
     TOPIC_LENGTH_V2,
 )
-from rmqctl.formats.message import MINIMUM_FRAME_SIZE, FrameDamage, FrameHead, decode_message, frame_head
+from rmqctl.formats.message import MINIMUM_FRAME_SIZE, FrameDamage, FrameHead, Host, decode_message, frame_head
 from rmqctl.store.answers.config_offsets import OWN_GROUP_PREFIX, OWN_GROUPS
 from rmqctl.store.config.config_files import SYSTEM_TOPICS
 

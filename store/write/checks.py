@@ -8,9 +8,8 @@ from typing import Any, NamedTuple, SupportsIndex
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import UsageError
-from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import SYS_FLAG_INNER_BATCH
-from rmqctl.formats.message import Message, utf16_length
+from rmqctl.formats.message import Host, Message, utf16_length
 from rmqctl.formats.properties import TRANSACTION_NONE, transaction_type
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io

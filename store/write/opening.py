@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.formats.errors import NotAStoreError, RefusedError, RmqctlError, UnsupportedError, unreadable
-from rmqctl.formats.hosts import Host
-from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.message import Host, StoredMessage
 from rmqctl.store.answers.config_offsets import KnownNames
 from rmqctl.store.compare.queues import are_led_to, has_batch_slot
 from rmqctl.store.config.config import StoreConfig

@@ -9,8 +9,7 @@ from typing import NamedTuple
 from rmqctl.formats import properties as names
 from rmqctl.formats.checksums import PROPERTY_CRC_SIZE, java_long, parse_int, parse_long, parse_property_crc
 from rmqctl.formats.errors import CorruptError, UnreadableError
-from rmqctl.formats.hosts import Host
-from rmqctl.formats.message import FrameParts, Message, StoredMessage, prepare_frame
+from rmqctl.formats.message import FrameParts, Host, Message, StoredMessage, prepare_frame
 from rmqctl.formats.properties import (
     encode_properties,
     has_queue_slot,

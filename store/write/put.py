@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from rmqctl.formats.errors import DiskFullError, UsageError, WriteFailedError
-from rmqctl.formats.hosts import Host, format_offset_message_id
 from rmqctl.formats.layouts import (
     BLANK_FRAME,
     SYS_FLAG_BORN_HOST_V6,
@@ -16,7 +15,7 @@ from rmqctl.formats.layouts import (
     TOPIC_LENGTH_V1,
     TRANSACTION_MASK,
 )
-from rmqctl.formats.message import NO_PROPERTIES, FrameParts, Message, frame_bytes
+from rmqctl.formats.message import NO_PROPERTIES, FrameParts, Host, Message, format_offset_message_id, frame_bytes
 from rmqctl.formats.notebook import as_html
 from rmqctl.formats.properties import parse_properties
 from rmqctl.store.config.config import StoreConfig

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from rmqctl.formats.errors import RefusedError
-from rmqctl.formats.hosts import LOCAL_HOST, Host
-from rmqctl.formats.message import Message
+from rmqctl.formats.message import LOCAL_HOST, Host, Message
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
 from rmqctl.store.files.mapped_file import monotonic_ms

@@ -6,8 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rmqctl.formats.hosts import Host
-from rmqctl.formats.message import Message, frame_bytes, prepare_frame
+from rmqctl.formats.message import Host, Message, frame_bytes, prepare_frame
 
 # written by RocketMQ 5.3.3: topic TopicA, tag TagA, keys "k1 k2", body "hello"
 EXAMPLE = bytes.fromhex(

@@ -10,9 +10,16 @@ import pytest
 
 from rmqctl.formats import layouts
 from rmqctl.formats.checksums import java_hash, java_int, java_long, key_hash, parse_int, parse_long, parse_short
-from rmqctl.formats.hosts import Host, format_offset_message_id, parse_offset_message_id
 from rmqctl.formats.layout import Layout
-from rmqctl.formats.message import Message, decode_message, frame_bytes, prepare_frame
+from rmqctl.formats.message import (
+    Host,
+    Message,
+    decode_message,
+    format_offset_message_id,
+    frame_bytes,
+    parse_offset_message_id,
+    prepare_frame,
+)
 
 SHORT, INT, LONG = 1 << 15, 1 << 31, 1 << 63
 LAYOUTS = [value for value in vars(layouts).values() if isinstance(value, Layout)]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.formats.hosts import LOCAL_HOST, Host, parse_host
+from rmqctl.formats.message import LOCAL_HOST, Host, parse_host
 
 
 @pytest.mark.parametrize(

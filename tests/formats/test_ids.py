@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.formats.hosts import Host, format_offset_message_id, is_message_id, parse_offset_message_id
+from rmqctl.formats.message import Host, format_offset_message_id, is_message_id, parse_offset_message_id
 from tests.goldens import truth
 from tests.unique_id import parse_unique_id
 

@@ -11,16 +11,17 @@ from hypothesis import strategies as st
 
 from rmqctl.formats.checksums import parse_property_crc
 from rmqctl.formats.errors import CorruptError
-from rmqctl.formats.hosts import Host, parse_host
 from rmqctl.formats.layouts import FRAME_HEADS
 from rmqctl.formats.message import (
     MINIMUM_FRAME_SIZE,
     FrameDamage,
+    Host,
     Message,
     Reason,
     decode_message,
     frame_bytes,
     frame_head,
+    parse_host,
     prepare_frame,
     utf16_length,
 )

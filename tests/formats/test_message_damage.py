@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqctl.formats.checksums import body_crc
-from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import FRAME_HEADS
-from rmqctl.formats.message import FrameDamage, Message, Reason, StoredMessage, decode_message
+from rmqctl.formats.message import FrameDamage, Host, Message, Reason, StoredMessage, decode_message
 from tests.formats.frames import EXAMPLE, HOSTS, MESSAGES, frame_of
 
 STORE_HOST = Host(b"\x7f\0\0\1", 10911)

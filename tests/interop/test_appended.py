@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.compression import compress
-from rmqctl.formats.hosts import Host
-from rmqctl.formats.message import Message, StoredMessage
+from rmqctl.formats.message import Host, Message, StoredMessage
 from rmqctl.formats.properties import (
     COMPRESSION_ZLIB_LEGACY,
     TRANSACTION_COMMIT,

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.formats.hosts import parse_offset_message_id
-from rmqctl.formats.message import Message, StoredMessage
+from rmqctl.formats.message import Message, StoredMessage, parse_offset_message_id
 from rmqctl.network.clients.client import Client
 from rmqctl.network.clients.producer import Producer
 from rmqctl.network.remoting.codec import RequestCode

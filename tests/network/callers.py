@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqctl.formats.config_json import parse_config_json
-from rmqctl.formats.hosts import LOCAL_HOST
-from rmqctl.formats.message import StoredMessage, decode_message
+from rmqctl.formats.message import LOCAL_HOST, StoredMessage, decode_message
 from rmqctl.formats.properties import encode_properties
 from rmqctl.network.broker.broker import Broker
 from rmqctl.network.broker.master_broker import MasterBroker

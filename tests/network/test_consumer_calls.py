@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rmqctl.formats.hosts import LOCAL_HOST, format_offset_message_id
+from rmqctl.formats.message import LOCAL_HOST, format_offset_message_id
 from rmqctl.network.remoting.codec import RemotingCommand
 from rmqctl.network.remoting.codec import RequestCode as Request
 from rmqctl.network.remoting.codec import ResponseCode as Response

@@ -26,8 +26,7 @@ from hypothesis.internal.constants_ast import Constants
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from rmqctl.formats.errors import NotFoundError, RefusedError
-from rmqctl.formats.hosts import parse_host
-from rmqctl.formats.message import Message
+from rmqctl.formats.message import Message, parse_host
 from rmqctl.store.clean.options import CleanOptions
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore

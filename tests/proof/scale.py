@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import pyarrow
 
-from rmqctl.formats.hosts import parse_host
 from rmqctl.formats.layouts import BLANK_FRAME
+from rmqctl.formats.message import parse_host
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.message_store import MessageStore

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqctl.formats.hosts import parse_host
 from rmqctl.formats.layouts import (
     CONSUMEQUEUE_EXT_UNIT_HEAD,
     CONSUMEQUEUE_UNIT,
@@ -18,7 +17,7 @@ from rmqctl.formats.layouts import (
     INDEX_HEADER,
     INDEX_SLOT,
 )
-from rmqctl.formats.message import Message, StoredMessage
+from rmqctl.formats.message import Message, StoredMessage, parse_host
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.log.walk import walk
 from rmqctl.store.message_store import MessageStore

@@ -81,7 +81,7 @@ def test_what_once_survived_is_still_there_to_be_changed() -> None:
 
 def test_the_nearest_tests_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that run the line, nearest file first; those of the room where the source is another than was recorded."""
-    path = "formats/hosts.py"
+    path = "formats/message.py"
     mutant = next(one for one in mutants_of("formats") if one.name.startswith(f"{path} Host.is_v6"))
     line = str((ROOT / path).read_bytes().count(b"\n", 0, mutant.begin) + 1)
     far, costly, cheap, near, gone = running = [
@@ -120,7 +120,7 @@ def test_the_nearest_tests_come_first(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.thorough
 def test_a_change_that_no_test_notices_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nearest, "in_turn", lambda _, tests, __: [list(tests)])
-    noticed = next(one for one in mutants_of("formats") if one.name == "formats/hosts.py Host.is_v6: '==' -> '!=' #1")
+    noticed = next(one for one in mutants_of("formats") if one.name == "formats/message.py Host.is_v6: '==' -> '!=' #1")
     for tests, is_noticed in (("tests/formats/test_hosts.py", True), ("tests/formats/test_hashing.py", False)):
         folder = tmp_path / str(is_noticed)
         folder.mkdir()
@@ -130,7 +130,7 @@ def test_a_change_that_no_test_notices_is_told(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.thorough
 def test_a_change_by_which_no_test_can_be_imported_is_noticed(tmp_path: Path) -> None:
-    build(Mutant("formats/hosts.py", "nothing can be imported", 0, 0, b"import nothing_of_this_name\n"), tmp_path)
+    build(Mutant("formats/message.py", "nothing can be imported", 0, 0, b"import nothing_of_this_name\n"), tmp_path)
     for tests in (["tests/formats/test_hosts.py"], ["tests/formats/test_hosts.py::test_both_ways"]):
         found = mutation._TRIER.first_failure(tmp_path, [*tests, "--quick"], 60)
         assert found is not None

@@ -6,9 +6,8 @@ import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import BLANK_MAGIC, FRAME_HEADS
-from rmqctl.formats.message import Message, StoredMessage
+from rmqctl.formats.message import Host, Message, StoredMessage
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.formats.hosts import Host
-from rmqctl.formats.message import Message
+from rmqctl.formats.message import Host, Message
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.native.put import OrdinaryPuts

@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 from rmqctl.formats import properties as names
 from rmqctl.formats.compression import compress
 from rmqctl.formats.errors import UsageError
-from rmqctl.formats.hosts import LOCAL_HOST, Host, parse_host
 from rmqctl.formats.layouts import SYS_FLAG_BORN_HOST_V6, SYS_FLAG_COMPRESSED, SYS_FLAG_STORE_HOST_V6
-from rmqctl.formats.message import Message
+from rmqctl.formats.message import LOCAL_HOST, Host, Message, parse_host
 from rmqctl.formats.properties import compression_type
 from rmqctl.store.log.columns import Flags, Int64s
 from rmqctl.store.native.properties import join_properties

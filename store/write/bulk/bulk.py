@@ -10,9 +10,8 @@ from typing import NamedTuple, cast, overload
 import numpy as np
 
 from rmqctl.formats.errors import UsageError, WriteFailedError
-from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import BLANK_FRAME, TOPIC_LENGTH_V1
-from rmqctl.formats.message import Message
+from rmqctl.formats.message import Host, Message
 from rmqctl.formats.notebook import as_html
 from rmqctl.formats.properties import PROPERTY_SEPARATOR
 from rmqctl.store.files.mapped_file import monotonic_ms

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rmqctl.formats.compression import compress
-from rmqctl.formats.hosts import parse_host
-from rmqctl.formats.message import Message
+from rmqctl.formats.message import Message, parse_host
 from rmqctl.formats.properties import (
     COMPRESSION_ZLIB_LEGACY,
     TRANSACTION_COMMIT,

@@ -228,8 +228,7 @@ def test_wrong_options(arguments: tuple[str, ...], tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("way")
 def test_nothing_raw_in_a_text_file(tmp_path: Path) -> None:
-    from rmqctl.formats.hosts import Host
-    from rmqctl.formats.message import Message
+    from rmqctl.formats.message import Host, Message
     from tests.formats.frames import frame_of
 
     log = tmp_path / "store" / "commitlog"

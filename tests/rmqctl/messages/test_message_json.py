@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from rmqctl.formats.checksums import body_crc
-from rmqctl.formats.hosts import parse_host
-from rmqctl.formats.message import Message, StoredMessage, frame_bytes, prepare_frame
+from rmqctl.formats.message import Message, StoredMessage, frame_bytes, parse_host, prepare_frame
 from rmqctl.formats.properties import encode_properties
 from rmqctl.messages.json import ALL_COLUMNS, message_json, message_row
 from rmqctl.store.log.walk import walk

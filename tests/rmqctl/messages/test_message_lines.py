@@ -16,8 +16,7 @@ pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 
-from rmqctl.formats.hosts import Host
-from rmqctl.formats.message import Message, StoredMessage
+from rmqctl.formats.message import Host, Message, StoredMessage
 from rmqctl.messages import text as text_arrays
 from rmqctl.messages.json import ALL_COLUMNS, EXACT_COLUMNS, message_json
 from rmqctl.messages.text import MessageLines

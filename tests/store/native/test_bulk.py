@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import TOPIC_LENGTH_V1
-from rmqctl.formats.message import Message, frame_bytes, prepare_frame
+from rmqctl.formats.message import Host, Message, frame_bytes, prepare_frame
 from rmqctl.formats.properties import encode_properties
 from rmqctl.store.native import is_compiled
 from rmqctl.store.native.tables import Frame, FrameSpan

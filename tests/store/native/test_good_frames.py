@@ -10,9 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rmqctl.formats.checksums import PROPERTY_CRC_NAME, PROPERTY_CRC_SIZE
-from rmqctl.formats.hosts import LOCAL_HOST
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT, SYS_FLAG_BORN_HOST_V6, SYS_FLAG_STORE_HOST_V6
-from rmqctl.formats.message import FrameDamage, Message, decode_message, frame_bytes, prepare_frame
+from rmqctl.formats.message import LOCAL_HOST, FrameDamage, Message, decode_message, frame_bytes, prepare_frame
 from rmqctl.store.native import good_frames as native
 from rmqctl.store.read.frames import AHEAD, NEAR, end_of_near
 from tests.store.native.forms import compiled_form, plain_form

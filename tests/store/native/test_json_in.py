@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.formats.hosts import LOCAL_HOST
 from rmqctl.formats.layouts import SYS_FLAG_COMPRESSED
-from rmqctl.formats.message import Message
+from rmqctl.formats.message import LOCAL_HOST, Message
 from rmqctl.formats.properties import UNIQUE_KEY, encode_properties, parse_properties
 from rmqctl.messages import json_rows
 from rmqctl.messages.input import message_from_line

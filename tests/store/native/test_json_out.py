@@ -12,8 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmqctl.formats.hosts import Host
-from rmqctl.formats.message import Message, StoredMessage
+from rmqctl.formats.message import Host, Message, StoredMessage
 from rmqctl.messages import json_columns
 from rmqctl.messages.json import JSON_ORDER, message_json
 from rmqctl.messages.json_columns import JsonColumns, JsonLines

@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqctl.formats.hosts import LOCAL_HOST, Host
 from rmqctl.formats.layouts import SYS_FLAG_BORN_HOST_V6, SYS_FLAG_INNER_BATCH, TRANSACTION_MASK
-from rmqctl.formats.message import NO_PROPERTIES, Message, frame_bytes, prepare_frame
+from rmqctl.formats.message import LOCAL_HOST, NO_PROPERTIES, Host, Message, frame_bytes, prepare_frame
 from tests.store.native.forms import compiled_form, plain_form
 
 HOST = Host(b"\x0a\0\0\x01", 77)

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, UsageError
-from rmqctl.formats.hosts import parse_offset_message_id
+from rmqctl.formats.message import parse_offset_message_id
 from rmqctl.store.read.frames import store_time_at
 from rmqctl.store.read.query import NotIndexedError, lookup_offset_id, may_be_offset_id
 from rmqctl.store.read.reader import BY_OFFSET_ID, BY_UNIQUE_KEY, StoreReader

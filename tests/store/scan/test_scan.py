@@ -17,8 +17,7 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 
 from rmqctl.formats.errors import CorruptError, UnsupportedError, UsageError
-from rmqctl.formats.hosts import Host
-from rmqctl.formats.message import Message, StoredMessage
+from rmqctl.formats.message import Host, Message, StoredMessage
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.log.columns import MessageColumns
 from rmqctl.store.log.walk import walk

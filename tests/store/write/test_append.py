@@ -10,8 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rmqctl.formats.hosts import Host
-from rmqctl.formats.message import Message, StoredMessage
+from rmqctl.formats.message import Host, Message, StoredMessage
 from rmqctl.formats.properties import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, encode_properties
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from rmqctl.formats.hosts import LOCAL_HOST, Host
-from rmqctl.formats.message import NO_PROPERTIES
+from rmqctl.formats.message import LOCAL_HOST, NO_PROPERTIES, Host
 from rmqctl.formats.properties import encode_properties
 from rmqctl.store.write import put as known
 from rmqctl.store.write.put import Known, OffsetTable, packed_host

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.formats.hosts import LOCAL_HOST, Host
+from rmqctl.formats.message import LOCAL_HOST, Host
 from rmqctl.store.status import PutStatus
 from rmqctl.store.write import writer as open_writer
 from rmqctl.store.write.writer import StoreWriter

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import SYS_FLAG_INNER_BATCH
-from rmqctl.formats.message import Message
+from rmqctl.formats.message import Host, Message
 from rmqctl.formats.properties import MAXIMUM_PROPERTIES_SIZE, TRANSACTION_PREPARED, encode_properties
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.status import PutStatus

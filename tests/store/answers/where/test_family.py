@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rmqctl.formats.hosts import Host, format_offset_message_id
-from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.message import Host, StoredMessage, format_offset_message_id
 from rmqctl.formats.properties import encode_properties
 from rmqctl.store.answers.steps import families
 from tests.opened import reader

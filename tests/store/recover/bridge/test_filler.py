@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.checksums import PROPERTY_CRC_SIZE
-from rmqctl.formats.hosts import LOCAL_HOST
 from rmqctl.formats.message import (
+    LOCAL_HOST,
     MINIMUM_FRAME_SIZE,
     Message,
     StoredMessage,

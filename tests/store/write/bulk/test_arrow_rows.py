@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.formats.hosts import LOCAL_HOST, Host
-from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.message import LOCAL_HOST, Host, StoredMessage
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.write.bulk.arrow import rows_of_batch
 from tests.store.write.writing import SMALL, stored_messages

@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from rmqctl.formats.errors import UsageError
-from rmqctl.formats.hosts import Host
-from rmqctl.formats.message import Message
+from rmqctl.formats.message import Host, Message
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.write import writer

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from rmqctl.formats.hosts import LOCAL_HOST, Host
-from rmqctl.formats.message import Message
+from rmqctl.formats.message import LOCAL_HOST, Host, Message
 from rmqctl.formats.properties import encode_properties
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.native.tables import HOST_TABLE, Frame, FrameSpan

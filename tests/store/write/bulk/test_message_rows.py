@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from rmqctl.formats.hosts import Host
 from rmqctl.formats.layouts import BLANK_FRAME
-from rmqctl.formats.message import Message
+from rmqctl.formats.message import Host, Message
 from rmqctl.formats.properties import encode_properties
 from rmqctl.store.files.mapped_file_queue import Allocator
 from rmqctl.store.message_store import MessageStore
