@@ -183,10 +183,7 @@ def formats_document() -> str:
 def main(arguments: list[str]) -> int:
     """Write the generated files, or with `--check` return 1 if one of them is stale."""
     stale = []
-    for name, text in (
-        ("formats/layouts.py", layouts_source()),
-        ("docs/formats.md", formats_document()),
-    ):
+    for name, text in (("formats/layouts.py", layouts_source()), ("docs/formats.md", formats_document())):
         path = ROOT / name
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue

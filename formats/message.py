@@ -499,13 +499,7 @@ def prepare_frame(
     sys_flag = message.sys_flag & ~(SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6) | hosts << 4
     topic_layout = TOPIC_LENGTH_V2 if is_v2 else TOPIC_LENGTH_V1
     tail = b"".join(
-        (
-            message.body,
-            topic_layout.struct.pack(len(topic)),
-            topic,
-            PROPERTIES_LENGTH.struct.pack(len(stored)),
-            stored,
-        )
+        (message.body, topic_layout.struct.pack(len(topic)), topic, PROPERTIES_LENGTH.struct.pack(len(stored)), stored)
     )
     return FrameParts(
         hosts,

@@ -305,11 +305,7 @@ class NameServer:
     """The routes, and what else a name server knows. `clock`: ms of a clock that is never set."""
 
     def __init__(
-        self,
-        clock: Callable[[], int],
-        host: str = "127.0.0.1",
-        port: int = 9876,
-        release: Release = DEFAULT_RELEASE,
+        self, clock: Callable[[], int], host: str = "127.0.0.1", port: int = 9876, release: Release = DEFAULT_RELEASE
     ) -> None:
         self.release = release
         self.settings: dict[str, dict[str, str]] = {}
@@ -492,11 +488,7 @@ def register_broker(server: NameServer, header: headers.RegisterBroker, asked: A
     """Register another broker and its topics."""
     cluster, name = header.cluster_name, header.broker_name
     broker_id, address = header.broker_id, header.broker_addr
-    topics = registered_topics(
-        asked.request.body,
-        is_compressed=header.compressed,
-        crc=header.body_crc32,
-    )
+    topics = registered_topics(asked.request.body, is_compressed=header.compressed, crc=header.body_crc32)
     known = server.routes.find(name)
     has_slaves = known is not None and known.ha_address(asked.caller) is not None
     said = Registration(cluster, name, broker_id, address, topics, header.ha_server_addr)

@@ -414,10 +414,7 @@ class LocalBroker:
         self.broker = MasterBroker(store, identity or BrokerIdentity(), tell, clock, properties)
         self._name_server = NameServer(self.broker.elapsed)
         self._name_server.routes.add_own(
-            self.broker.identity.cluster,
-            self.broker.identity.name,
-            self.broker.identity.address,
-            self.broker.routes,
+            self.broker.identity.cluster, self.broker.identity.name, self.broker.identity.address, self.broker.routes
         )
         limits = Limits()
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="slow-requests")

@@ -101,11 +101,7 @@ class Workers:
             self._idle.pop().end()
 
     def run(
-        self,
-        task: Callable[[Any], Any],
-        items: Sequence[Any],
-        processes: int,
-        on_done: Callable[[int], None] | None,
+        self, task: Callable[[Any], Any], items: Sequence[Any], processes: int, on_done: Callable[[int], None] | None
     ) -> list[Any]:
         """Run `task` for each item, in the order of the items, by at most `count` processes, and no more than there are
         items; missing ones are started. The first error ends all of them. See Engine.run."""
@@ -239,11 +235,7 @@ class Engine(Protocol):
     """What runs tasks."""
 
     def run(
-        self,
-        name: str,
-        task: Callable[[Item], Result],
-        items: Sequence[Item],
-        on_done: OnDone | None = None,
+        self, name: str, task: Callable[[Item], Result], items: Sequence[Item], on_done: OnDone | None = None
     ) -> list[Result]:
         """`task` of each item; the results in the order of the items.
 
@@ -271,11 +263,7 @@ class LocalEngine:
         self.close = weakref.finalize(self, self._workers.end)
 
     def run(
-        self,
-        name: str,
-        task: Callable[[Item], Result],
-        items: Sequence[Item],
-        on_done: OnDone | None = None,
+        self, name: str, task: Callable[[Item], Result], items: Sequence[Item], on_done: OnDone | None = None
     ) -> list[Result]:
         """See Engine."""
         results: list[Result] = []
@@ -312,11 +300,7 @@ class SparkEngine:
         return self._session
 
     def run(
-        self,
-        name: str,
-        task: Callable[[Item], Result],
-        items: Sequence[Item],
-        on_done: OnDone | None = None,
+        self, name: str, task: Callable[[Item], Result], items: Sequence[Item], on_done: OnDone | None = None
     ) -> list[Result]:
         """See Engine."""
         return self.collected(name, task, items, None, on_done) if items else []

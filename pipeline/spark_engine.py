@@ -60,11 +60,7 @@ def _is_gone(session: SparkSession) -> bool:
 
 
 def _run(
-    context: Any,
-    name: str,
-    work: Callable[[], _Result],
-    on_done: _OnDone | None,
-    look: Callable[[], None] | None,
+    context: Any, name: str, work: Callable[[], _Result], on_done: _OnDone | None, look: Callable[[], None] | None
 ) -> _Result:
     group = f"rmqctl-{uuid.uuid4()}"
     thread = _Thread(work)

@@ -309,11 +309,7 @@ def _behind(reader: StoreReader, topic: str, queue_id: int | None, *, looks_at_t
 
 
 def _show(
-    output: Output,
-    messages: Sequence[StoredMessage],
-    damaged: Sequence[CorruptError] = (),
-    *,
-    many: bool = False,
+    output: Output, messages: Sequence[StoredMessage], damaged: Sequence[CorruptError] = (), *, many: bool = False
 ) -> int:
     from rmqctl.formats.message import unread_body_error
     from rmqctl.messages.json import (

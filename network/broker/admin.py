@@ -233,8 +233,7 @@ def _refuse_as_4(broker: MasterBroker, topic: str, group: str, timestamp: int) -
     found = broker.topics.find(topic)
     if found is None:
         raise RequestError(
-            ResponseCode.SYSTEM_ERROR,
-            f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}",
+            ResponseCode.SYSTEM_ERROR, f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}"
         )
     if any(broker.offsets.find(group, topic, queue_id) is None for queue_id in range(found.write_queue_nums)):
         raise RequestError(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{group}> not exist")

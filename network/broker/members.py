@@ -12,15 +12,7 @@ from rmqctl.formats.checksums import murmur3
 from rmqctl.formats.errors import UsageError
 from rmqctl.network.broker.settings import BrokerIdentity, BrokerSettings
 from rmqctl.network.broker.tables import DEFAULT_TOPIC, config_table
-from rmqctl.network.remoting.codec import (
-    RequestCode,
-    ResponseCode,
-    bean,
-    integer_of,
-    objects,
-    parse_body,
-    text_of,
-)
+from rmqctl.network.remoting.codec import RequestCode, ResponseCode, bean, integer_of, objects, parse_body, text_of
 from rmqctl.network.remoting.headers import ConsumerGroupHeader, request
 from rmqctl.network.remoting.requests import Caller, RequestError, Tell
 from rmqctl.network.topic_config import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig

@@ -11,12 +11,7 @@ from typing import Any
 from rmqctl.formats.errors import CorruptError, NotFoundError, UnreadableError
 from rmqctl.formats.message import StoredMessage
 from rmqctl.network.broker.broker import Broker
-from rmqctl.network.broker.settings import (
-    GROUP_GET_NUMS,
-    TIME_NAMES,
-    TOPIC_PUT_NUMS,
-    Counts,
-)
+from rmqctl.network.broker.settings import GROUP_GET_NUMS, TIME_NAMES, TOPIC_PUT_NUMS, Counts
 from rmqctl.network.remoting import headers
 from rmqctl.network.remoting.codec import MessageQueue, RemotingCommand, ResponseCode, bean, json_answer
 from rmqctl.network.remoting.requests import Asked, RequestError

@@ -220,10 +220,7 @@ def _created(broker: WritableBroker, header: SendMessage) -> TopicConfig:
         return made
     if is_retry:
         return broker.create_topic(name, 1, UNIT_SUBSCRIPTION if header.unit_mode else 0)
-    raise RequestError(
-        ResponseCode.TOPIC_NOT_EXIST,
-        f"topic[{name}] not exist, apply first please!\n{FAQ}",
-    )
+    raise RequestError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!\n{FAQ}")
 
 
 def queue_of(header: SendMessage, topic: TopicConfig) -> int:
@@ -265,11 +262,7 @@ def send_message(broker: WritableBroker, header: SendMessage, asked: Asked) -> R
 
 
 def _send_one(
-    broker: WritableBroker,
-    header: SendMessage,
-    topic: TopicConfig,
-    asked: Asked,
-    always: Mapping[str, str],
+    broker: WritableBroker, header: SendMessage, topic: TopicConfig, asked: Asked, always: Mapping[str, str]
 ) -> Reply:
     properties = _properties(broker, header, always)
     queue_id = queue_of(header, topic)
@@ -375,11 +368,7 @@ def _retried(broker: WritableBroker, header: SendMessage, asked: Asked, message:
 
 
 def _send_batch(
-    broker: WritableBroker,
-    header: SendMessage,
-    topic: TopicConfig,
-    asked: Asked,
-    always: Mapping[str, str],
+    broker: WritableBroker, header: SendMessage, topic: TopicConfig, asked: Asked, always: Mapping[str, str]
 ) -> Reply:
     if len(header.topic) > _LONGEST_BATCH_TOPIC:
         raise RequestError(ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(header.topic)}")

@@ -190,13 +190,7 @@ def is_retry_topic(name: str) -> bool:
     return name.startswith(RETRY_PREFIX)
 
 
-__all__ = [
-    "DEFAULT_TOPIC",
-    "PERM_READ",
-    "TopicTable",
-    "is_retry_topic",
-    "is_system_topic",
-]
+__all__ = ["DEFAULT_TOPIC", "PERM_READ", "TopicTable", "is_retry_topic", "is_system_topic"]
 
 
 # The consumer groups of a store: those configured, and any other as a broker would create it.
@@ -343,12 +337,7 @@ class ConsumerOffsets:
             tell(home.note)
         self.FILE = home.path.name
         found = config_table(
-            files,
-            self.FILE,
-            OFFSET_TABLE,
-            tell,
-            "no offset of a consumer group is known",
-            is_written=is_written,
+            files, self.FILE, OFFSET_TABLE, tell, "no offset of a consumer group is known", is_written=is_written
         )
         table, self.data_version, self._content = found
         if home.is_lmq:

@@ -17,14 +17,7 @@ from rmqctl.formats.errors import CorruptError, RemoteError, UsageError
 from rmqctl.formats.message import Message, StoredMessage, parse_offset_message_id
 from rmqctl.formats.properties import compression_type
 from rmqctl.network.clients.channel import Dial, SocketChannel, messages_of
-from rmqctl.network.clients.client import (
-    Client,
-    Warn,
-    log_warning,
-    namespace_of,
-    with_namespace,
-    without_namespace,
-)
+from rmqctl.network.clients.client import Client, Warn, log_warning, namespace_of, with_namespace, without_namespace
 from rmqctl.network.clients.hooks import EndTransactionContext, ProducerHooks
 from rmqctl.network.clients.producing.requests import Outgoing, OutgoingRequests, SendResult
 from rmqctl.network.clients.producing.routing import Select
@@ -73,11 +66,7 @@ class Requests:
     def asking(self, message: Message, client_id: str, seconds: float) -> tuple[Message, str, Future[Message]]:
         """Return `message` as one that wants a reply, the id that ties both, and the future of the reply."""
         correlation_id, future = str(uuid.uuid4()), Future[Message]()
-        more = {
-            CORRELATION_ID: correlation_id,
-            REPLY_TO_CLIENT: client_id,
-            TIME_TO_LIVE: str(int(seconds * 1000)),
-        }
+        more = {CORRELATION_ID: correlation_id, REPLY_TO_CLIENT: client_id, TIME_TO_LIVE: str(int(seconds * 1000))}
         with self._lock:
             self._waiting[correlation_id] = future
         return message._replace(properties={**message.properties, **more}), correlation_id, future

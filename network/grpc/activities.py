@@ -309,10 +309,7 @@ _STORED = (
     ResponseCode.FLUSH_SLAVE_TIMEOUT,
     ResponseCode.SLAVE_NOT_AVAILABLE,
 )
-_RESOLUTIONS = {
-    TransactionResolution.COMMIT: TRANSACTION_COMMIT,
-    TransactionResolution.ROLLBACK: TRANSACTION_ROLLBACK,
-}
+_RESOLUTIONS = {TransactionResolution.COMMIT: TRANSACTION_COMMIT, TransactionResolution.ROLLBACK: TRANSACTION_ROLLBACK}
 
 
 class _Half(NamedTuple):

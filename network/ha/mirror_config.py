@@ -124,13 +124,7 @@ class ConfigFollower:
     """Fetches the tables now and then, in a thread of its own, and writes them once the mirror is known to be this
     master's."""
 
-    def __init__(
-        self,
-        broker: MasterBrokerClient,
-        directory: Path,
-        tell: Tell,
-        may_write: Callable[[], bool],
-    ) -> None:
+    def __init__(self, broker: MasterBrokerClient, directory: Path, tell: Tell, may_write: Callable[[], bool]) -> None:
         self._broker = broker
         self._directory = directory
         self._tell = tell

@@ -69,9 +69,7 @@ _NAMES = {name.replace("_", ""): name for name in OPTIONS} | {
     "store": "path", "paths": "path", "startingoffsets": "starting_offset", "endingoffsets": "ending_offset",
     "maxoffsetspertrigger": "max_messages", "key": "keys",
 }  # fmt: skip
-_NOT_OURS = {
-    "assign": 'write .option("subscribe", TOPIC) and where("queue_id = 0")',
-}
+_NOT_OURS = {"assign": 'write .option("subscribe", TOPIC) and where("queue_id = 0")'}
 CHECKED, TRUSTED, OFF = KEY_INDEX = ("checked", "trusted", "off")
 NEW_STORES = ("earliest", "latest")
 ON_CHANGED_LOG = ("fail", "fork", "earliest", "latest")

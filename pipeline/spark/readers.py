@@ -22,14 +22,7 @@ from rmqctl.formats.properties import (
     transaction_type,
 )
 from rmqctl.pipeline.queue_pruning import span_columns, spans_to_read
-from rmqctl.pipeline.spark.planning import (
-    columns_of,
-    entry_columns,
-    index_parts,
-    queue_parts,
-    queue_sums,
-    unit_columns,
-)
+from rmqctl.pipeline.spark.planning import columns_of, entry_columns, index_parts, queue_parts, queue_sums, unit_columns
 from rmqctl.pipeline.splits import Split
 from rmqctl.pipeline.views import TABLES
 from rmqctl.store.answers.unread import CopyPart, copy_parts, messages_of_copy
@@ -293,8 +286,7 @@ def _one_task(files: StoreFiles) -> Sequence[Any]:
 
 READERS: dict[str, TableReader] = {
     "copied_messages": TableReader(
-        copy_parts,
-        lambda files, part, names, _: row_columns("copied_messages", copied_rows(files, part, names), names),
+        copy_parts, lambda files, part, names, _: row_columns("copied_messages", copied_rows(files, part, names), names)
     ),
     "consumequeue": TableReader(queue_parts, lambda files, part, *_: unit_columns(files, part)),
     "index_entries": TableReader(index_parts, lambda files, part, *_: entry_columns(files, part)),

@@ -292,11 +292,7 @@ class _FittingMaker(BatchMaker):
     """Makes batches with the types of the view, and with `labels` in the columns that tell stores apart."""
 
     def __init__(
-        self,
-        schema: pa.Schema,
-        names: Sequence[str],
-        labels: Mapping[str, str | None],
-        on_body: OnDamage | None,
+        self, schema: pa.Schema, names: Sequence[str], labels: Mapping[str, str | None], on_body: OnDamage | None
     ) -> None:
         read = [name for name in names if name not in labels] or [CHEAPEST[MESSAGES]]
         super().__init__(read, views=False, on_damage=on_body)

@@ -125,10 +125,7 @@ class MessageText:
         rest, step = shown[self.width :], self.width - indent
         if step < 1:
             rest, step, indent = shown[self.width :], self.width, 0
-        return [
-            shown[: self.width],
-            *(" " * indent + rest[at : at + step] for at in range(0, len(rest), step)),
-        ]
+        return [shown[: self.width], *(" " * indent + rest[at : at + step] for at in range(0, len(rest), step))]
 
     @property
     def body_line(self) -> int:

@@ -259,15 +259,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # an option of this many commands is explained once, at the top
 _SHARED_BY = 2
 _SETS = {
-    "*look*": (
-        "`--store`",
-        "`--config`",
-        "`--json`",
-        "`--format`",
-        "`--bytes`",
-        "`--no-pager`",
-        "`--as-recovered`",
-    ),
+    "*look*": ("`--store`", "`--config`", "`--json`", "`--format`", "`--bytes`", "`--no-pager`", "`--as-recovered`"),
     "*usual*": ("`--store`", "`--config`", "`--json`", "`--format`", "`--bytes`", "`--no-pager`"),
     "*store*": ("`--store`", "`--config`"),
     "*output*": ("`--json`", "`--format`", "`--bytes`", "`--no-pager`"),

@@ -190,11 +190,7 @@ filter_option = Flag(
 grep_option = Flag("--grep", metavar="REGEX", help="Only messages with this in the body or in a property (NAME=VALUE).")
 limit_option = Flag("-n", "--limit", type=COUNT, metavar="N", help="Stop after N.", show_default=True)
 first_or_last_option = Flag(
-    "-n",
-    "--limit",
-    type=COUNT_FROM_AN_END,
-    metavar="N",
-    help="Print at most N messages; -N prints the last N.",
+    "-n", "--limit", type=COUNT_FROM_AN_END, metavar="N", help="Print at most N messages; -N prints the last N."
 )
 begin_option = Flag(
     "-b",
@@ -283,12 +279,7 @@ config_option = Flag(
 )
 _json_option = Flag("--json", "as_json", is_flag=True, help="JSON Lines for lists, one object for summaries.")
 _format_option = Flag(
-    "--format",
-    "output_format",
-    type=click.Choice(FORMATS),
-    default="table",
-    help="Output format.",
-    show_default=True,
+    "--format", "output_format", type=click.Choice(FORMATS), default="table", help="Output format.", show_default=True
 )
 
 

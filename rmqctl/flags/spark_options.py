@@ -21,11 +21,7 @@ DEFAULT_MASTER = "local[*]"
 IN_PROCESS = "in-process"
 """As a master: no Spark and no Java, processes of this machine."""
 
-master_option = Flag(
-    "--master",
-    metavar="URL",
-    help="Run on Spark: local[*], local[4], spark://host:7077.",
-)
+master_option = Flag("--master", metavar="URL", help="Run on Spark: local[*], local[4], spark://host:7077.")
 conf_option = Flag("--conf", "conf", metavar="NAME=VALUE", multiple=True, help="Spark setting. Repeatable.")
 
 

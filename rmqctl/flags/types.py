@@ -206,10 +206,7 @@ _ALL = NewFiles()
 
 
 def decide_sizes(
-    files: StoreFiles,
-    queue_file_size: int | None,
-    index_size: tuple[int, int] | None = None,
-    makes: NewFiles = _ALL,
+    files: StoreFiles, queue_file_size: int | None, index_size: tuple[int, int] | None = None, makes: NewFiles = _ALL
 ) -> bool:
     """Take the sizes of new files that were given, or say which are assumed, where a verb `makes` any.
 

@@ -101,11 +101,7 @@ def exit_code_of(error: RmqctlError) -> int:
 
 PROGRAM = "rmqctl"
 DEBUG_VARIABLE = "RMQCTL_DEBUG"
-_STOPPED = {
-    INTERRUPTED: "interrupted",
-    TERMINATED: "terminated",
-    HUNG_UP: "its terminal was closed",
-}
+_STOPPED = {INTERRUPTED: "interrupted", TERMINATED: "terminated", HUNG_UP: "its terminal was closed"}
 # seconds, far more than the thread that waits for them needs to begin
 _A_MOMENT = 0.2
 _ENDING = {signal.SIGTERM: TERMINATED, signal.SIGHUP: HUNG_UP}

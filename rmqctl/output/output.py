@@ -163,12 +163,7 @@ class Output:
     """Prints the results of one command in the format that the user chose."""
 
     def __init__(
-        self,
-        json: bool = False,
-        format: OutputFormat = "table",
-        *,
-        digits: bool = False,
-        stream: IO[str] | None = None,
+        self, json: bool = False, format: OutputFormat = "table", *, digits: bool = False, stream: IO[str] | None = None
     ) -> None:
         """`json` wins over `format`; `digits`: sizes in tables as numbers of bytes; `stream` replaces stdout.
 

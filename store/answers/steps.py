@@ -9,13 +9,7 @@ from typing import NamedTuple
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.checksums import whole_number
-from rmqctl.formats.errors import (
-    CorruptError,
-    NotFoundError,
-    RmqctlError,
-    UnsupportedError,
-    UsageError,
-)
+from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError, UnsupportedError, UsageError
 from rmqctl.formats.message import StoredMessage, parse_offset_message_id
 from rmqctl.formats.notebook import as_html
 from rmqctl.store.answers.dead_letters import DLQ_PREFIX, ORIGIN_ID, said_first

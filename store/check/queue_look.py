@@ -12,16 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rmqctl.store.check.cross import Level, LogSeen
-from rmqctl.store.compare.lives import (
-    Lives,
-    Slots,
-    Stretch,
-    Stretches,
-    Superseded,
-    held_by,
-    slots_of,
-    superseded,
-)
+from rmqctl.store.compare.lives import Lives, Slots, Stretch, Stretches, Superseded, held_by, slots_of, superseded
 from rmqctl.store.compare.queues import QueueTally, SlotState
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import data_extents
@@ -265,13 +256,7 @@ class UnitLook:
         return result
 
     def _judge(
-        self,
-        result: QueueLook,
-        queue: AnyConsumeQueue,
-        slots: Int64s,
-        units: Units,
-        live_from: int,
-        displaced: Slots,
+        self, result: QueueLook, queue: AnyConsumeQueue, slots: Int64s, units: Units, live_from: int, displaced: Slots
     ) -> None:
         """Units of ascending slots."""
         seen = self._seen

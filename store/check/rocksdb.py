@@ -24,14 +24,7 @@ from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_beside_
 from rmqctl.store.queues.rocksdb_queues import RocksdbQueues
 from rmqctl.store.read.frames import message_at
 from rmqctl.store.rocksdb.database import Database
-from rmqctl.store.rocksdb.message_storage import (
-    HOUR_MS,
-    OF_KEY,
-    OF_TAG,
-    OF_UNIQUE_KEY,
-    IndexRow,
-    MessageStorage,
-)
+from rmqctl.store.rocksdb.message_storage import HOUR_MS, OF_KEY, OF_TAG, OF_UNIQUE_KEY, IndexRow, MessageStorage
 from rmqctl.store.store_files import StoreFiles
 
 _REPORTED_BLOCKS = 20

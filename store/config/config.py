@@ -127,9 +127,7 @@ KEYS = (
     ConfigKey("cleanResourceInterval", CLEANING, "ms between two runs"),
     ConfigKey("diskMaxUsedSpaceRatio", CLEANING, "percent from which expired files are removed at any hour"),
     ConfigKey(
-        "diskSpaceWarningLevelRatio",
-        CLEANING,
-        "percent from which young files are removed; with a flag, puts refused",
+        "diskSpaceWarningLevelRatio", CLEANING, "percent from which young files are removed; with a flag, puts refused"
     ),
     ConfigKey("diskSpaceCleanForciblyRatio", CLEANING, "percent from which young files are removed"),
     ConfigKey("logicalDiskSpaceCleanForciblyThreshold", CLEANING, "the same as a share, with several brokers"),
@@ -414,10 +412,7 @@ _SIZES = {
     "max_index_num": 20_000_000,
 }
 """Sizes of files, with RocketMQ's defaults."""
-_WORDS = {
-    "flush_disk_type": ("SYNC_FLUSH", "ASYNC_FLUSH"),
-    "broker_role": ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
-}
+_WORDS = {"flush_disk_type": ("SYNC_FLUSH", "ASYNC_FLUSH"), "broker_role": ("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")}
 """Settings that take one of these words (Java enumerations)."""
 # what String#trim takes away
 _JAVA_SPACE = "".join(map(chr, range(0x21)))

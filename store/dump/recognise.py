@@ -189,11 +189,7 @@ def _by_place(path: Path, commitlog: tuple[Path, ...]) -> FileKind | None:
 
 
 _SEGMENT = re.compile(r"[0-9a-f]{8}[0-9]{20}")
-_TIERED = {
-    "COMMIT_LOG": FileKind.COMMITLOG,
-    "CONSUME_QUEUE": FileKind.CONSUMEQUEUE,
-    "INDEX": FileKind.TIERED_INDEX,
-}
+_TIERED = {"COMMIT_LOG": FileKind.COMMITLOG, "CONSUME_QUEUE": FileKind.CONSUMEQUEUE, "INDEX": FileKind.TIERED_INDEX}
 _QUEUE_ROOTS = {
     "consumequeue": FileKind.CONSUMEQUEUE,
     "consumequeue_ext": FileKind.CONSUMEQUEUE_EXT,

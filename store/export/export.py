@@ -331,11 +331,7 @@ def export_selected(
 
 
 def _export_walked(
-    files: StoreFiles,
-    target: Target,
-    selection: Selection,
-    lines: LinesOfWalk,
-    events: Events,
+    files: StoreFiles, target: Target, selection: Selection, lines: LinesOfWalk, events: Events
 ) -> ExportReport:
     """Write lines that are made while the log is walked."""
     from rmqctl.store.export.partitions import PartedLines, TextFile

@@ -14,10 +14,7 @@ from typing import Any, NamedTuple
 from rmqctl.formats.errors import CorruptError, RefusedError, RmqctlError
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout, is_file_name
-from rmqctl.store.files.reading import (
-    is_file,
-    named,
-)
+from rmqctl.store.files.reading import is_file, named
 from rmqctl.store.journal.kept import TreeItem
 from rmqctl.store.journal.plan import INSTALL, MOVE, OPERATIONS, Entry, Piece
 

@@ -61,17 +61,7 @@ from rmqctl.store.journal.log import (
     refuse_unfinished,
     take_for_change,
 )
-from rmqctl.store.journal.plan import (
-    CREATE,
-    RESIZE,
-    Entry,
-    Install,
-    Keeping,
-    MoveAway,
-    Operation,
-    Plan,
-    new_entry,
-)
+from rmqctl.store.journal.plan import CREATE, RESIZE, Entry, Install, Keeping, MoveAway, Operation, Plan, new_entry
 from rmqctl.store.journal.used import digest_outside, flush_marked, marks_with_lock, name_of, ranges_of
 from rmqctl.store.options import ChangeOptions
 from rmqctl.store.store_files import StoreFiles, refuse_dledger

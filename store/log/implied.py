@@ -314,13 +314,7 @@ class _Collected:
         tags_codes = batch.unit_tags_code(self._digest.delay_levels)
         self._units.append(
             UnitColumns(
-                batch.topic_id,
-                batch.queue_id,
-                batch.queue_offset,
-                batch.physical_offset,
-                batch.size,
-                tags_codes,
-                taken,
+                batch.topic_id, batch.queue_id, batch.queue_offset, batch.physical_offset, batch.size, tags_codes, taken
             )
         )
         for row in np.flatnonzero(plain).tolist():

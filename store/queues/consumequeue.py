@@ -453,11 +453,7 @@ _LEAP = 86_400_000
 
 
 def offset_by_time(
-    queue: ConsumeQueue | BatchConsumeQueue,
-    timestamp: int,
-    boundary: Boundary,
-    min_offset: int,
-    store_time: StoreTime,
+    queue: ConsumeQueue | BatchConsumeQueue, timestamp: int, boundary: Boundary, min_offset: int, store_time: StoreTime
 ) -> int:
     """Queue offset for `timestamp` (ms) in [min_offset, max_offset].
 

@@ -7,11 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, RemovedError, RmqctlError, UnreadableError
-from rmqctl.formats.layouts import (
-    CONSUMEQUEUE_UNIT,
-    FRAME_HEADS,
-    TOPIC_LENGTH_V1,
-)
+from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT, FRAME_HEADS, TOPIC_LENGTH_V1
 from rmqctl.formats.message import (
     LARGEST_HEAD_SIZE,
     MINIMUM_FRAME_SIZE,

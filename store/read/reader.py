@@ -8,14 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Unpack
 
 from rmqctl.formats import properties as names
-from rmqctl.formats.errors import (
-    CorruptError,
-    NotFoundError,
-    RmqctlError,
-    UnreadableError,
-    UnsupportedError,
-    counted,
-)
+from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError, UnreadableError, UnsupportedError, counted
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.properties import UNIQUE_KEY
 from rmqctl.store.files.layout import is_safe_topic
@@ -452,12 +445,7 @@ def _names(files: StoreFiles, topics: TopicFilter) -> tuple[list[str], str]:
 
 
 def _search_log(
-    files: StoreFiles,
-    criteria: Criteria,
-    spans: list[tuple[int, int]],
-    limit: int,
-    result: QueryResult,
-    events: Events,
+    files: StoreFiles, criteria: Criteria, spans: list[tuple[int, int]], limit: int, result: QueryResult, events: Events
 ) -> None:
     """Add what the commitlog holds in [begin, end) of each span, and the damage there."""
     from rmqctl.store.read.select import Selection, in_log_order  # here: most lookups search no log

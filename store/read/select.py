@@ -12,15 +12,7 @@ from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import end_of_nonzero
 from rmqctl.store.log.search import FrameSearch
-from rmqctl.store.log.walk import (
-    Damage,
-    OnRemoved,
-    in_sentences,
-    overflowed_message,
-    removed_units,
-    say_removed,
-    walk,
-)
+from rmqctl.store.log.walk import Damage, OnRemoved, in_sentences, overflowed_message, removed_units, say_removed, walk
 from rmqctl.store.options import Events, say
 from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue
 from rmqctl.store.read.filter import Criteria

@@ -185,13 +185,7 @@ def _parsed(expression: str) -> _Node:
 
 @functools.cache
 def _parser() -> Lark:
-    return Lark(
-        _GRAMMAR,
-        parser="lalr",
-        lexer="basic",
-        transformer=_Builder(),
-        lexer_callbacks={"WORD": _keyword},
-    )
+    return Lark(_GRAMMAR, parser="lalr", lexer="basic", transformer=_Builder(), lexer_callbacks={"WORD": _keyword})
 
 
 def _keyword(word: Token) -> Token:

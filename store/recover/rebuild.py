@@ -171,12 +171,7 @@ class _QueuesRebuild:
     """All queues of the chosen topics (None for all); written to `staging`, None to find out only what would be."""
 
     def __init__(
-        self,
-        queues: QueueTable,
-        staging: Path | None,
-        topics: frozenset[str] | None,
-        *,
-        has_ext: bool,
+        self, queues: QueueTable, staging: Path | None, topics: frozenset[str] | None, *, has_ext: bool
     ) -> None:
         """`has_ext`: units of 20 bytes get ext units."""
         self._queues = queues

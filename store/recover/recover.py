@@ -428,10 +428,7 @@ def recover(
 
 
 def recover_with(
-    files: StoreFiles,
-    goal: Callable[[PlannedChange], Goal],
-    verb: str,
-    change: ChangeOptions,
+    files: StoreFiles, goal: Callable[[PlannedChange], Goal], verb: str, change: ChangeOptions
 ) -> RecoverReport:
     """Plan, journal, apply, verify: what `recover` does, for any goal. `goal` is asked under the store's lock, and
     gets the change to plan. It makes good what was interrupted unless it leaves damage in the log."""

@@ -253,12 +253,7 @@ class Mend(enum.Enum):
     OLD_TAIL = "old tail"
 
 
-RECOVERY = {
-    Mend.LOG: Part.LOG,
-    Mend.QUEUES: Part.QUEUES,
-    Mend.INDEX: Part.INDEX,
-    Mend.CHECKPOINT: Part.CHECKPOINT,
-}
+RECOVERY = {Mend.LOG: Part.LOG, Mend.QUEUES: Part.QUEUES, Mend.INDEX: Part.INDEX, Mend.CHECKPOINT: Part.CHECKPOINT}
 """The mends that one recovery makes, and which of its parts each is."""
 _BY_CODE = {
     "RMQ-FILE-001": Mend.MOVE_AWAY,
@@ -496,13 +491,7 @@ class _Repair:
         for path, codes in rewritten.items():
             rewrite_config(self.files, path, codes, self.operations, self.change.staging)
 
-    def _recover(
-        self,
-        chosen: list[Finding],
-        mends: set[Mend | None],
-        gone: list[Path],
-        report: RepairReport,
-    ) -> None:
+    def _recover(self, chosen: list[Finding], mends: set[Mend | None], gone: list[Path], report: RepairReport) -> None:
         """The part of the plan that one recovery makes, as far as it is wanted."""
         # without a stray file a store may need nothing else; but its recovery must not stumble over it
         parts = frozenset(RECOVERY[mend] for mend in mends if mend in RECOVERY)

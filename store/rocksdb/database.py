@@ -19,15 +19,7 @@ from rmqctl.store.native.units import LARGEST_KEYS
 from rmqctl.store.options import Events
 from rmqctl.store.rocksdb.manifest import ColumnFamily, Manifest, TableFile, read_manifest
 from rmqctl.store.rocksdb.records import MalformedError, RecordReader, prefixed, varint
-from rmqctl.store.rocksdb.table import (
-    DELETION,
-    PUT,
-    RANGE_DELETION,
-    SINGLE_DELETION,
-    KeyEntry,
-    Report,
-    SortedTable,
-)
+from rmqctl.store.rocksdb.table import DELETION, PUT, RANGE_DELETION, SINGLE_DELETION, KeyEntry, Report, SortedTable
 
 # Entries of write-ahead logs in the order of their keys: in memory up to a limit, beyond it in a temporary file
 LARGEST_IN_MEMORY = 32 << 20

@@ -112,11 +112,7 @@ def scanned(
 
 
 def scan_made(
-    log: MappedFileQueue,
-    selection: Selection,
-    needs: Columns,
-    maker: Maker[_Made],
-    events: Events = Events(),
+    log: MappedFileQueue, selection: Selection, needs: Columns, maker: Maker[_Made], events: Events = Events()
 ) -> Generator[_Made, None, None]:
     """What `maker`, which needs this of the walk, makes of the messages of a selection, past damage."""
     chooser = RowChooser(selection.criteria, selection.begin)

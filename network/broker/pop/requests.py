@@ -356,8 +356,7 @@ def pop_message(broker: PopBroker, header: PopRequest, asked: Asked) -> Reply:
         )
     if not broker.files.config.timer_wheel_enable:
         raise RequestError(
-            ResponseCode.SYSTEM_ERROR,
-            f"the broker[{host}] pop message is forbidden because timerWheelEnable is false",
+            ResponseCode.SYSTEM_ERROR, f"the broker[{host}] pop message is forbidden because timerWheelEnable is false"
         )
     longest = _LONGEST_MS if header.order else broker.files.config.timer_max_delay_sec * 1000
     if not 0 <= header.invisible_time <= longest:

@@ -404,10 +404,7 @@ class AskedMember:
     """
 
     def __init__(
-        self,
-        member: PushMember,
-        consume: Directly | None,
-        reset: Callable[[MessageQueue, ProcessQueue, int], None],
+        self, member: PushMember, consume: Directly | None, reset: Callable[[MessageQueue, ProcessQueue, int], None]
     ) -> None:
         self._member = member
         self._consume = consume

@@ -11,13 +11,7 @@ from pathlib import Path
 from rmqctl.formats.errors import RemoteError, RmqctlError, UsageError
 from rmqctl.network.clients.channel import AddressError, Answered, Dial, SocketChannel
 from rmqctl.network.clients.client import BrokerError, Client, Warn, Where, log_warning, namespace_of, with_namespace
-from rmqctl.network.clients.membership import (
-    STRATEGY_NAMES,
-    Allocate,
-    averagely,
-    look_at_others,
-    unrouted,
-)
+from rmqctl.network.clients.membership import STRATEGY_NAMES, Allocate, averagely, look_at_others, unrouted
 from rmqctl.network.clients.producer import trace_dispatcher
 from rmqctl.network.clients.producing.settings import check_group
 from rmqctl.network.clients.push.consume_services import ConcurrentService, HeldLocks, OrderlyService, SendBack

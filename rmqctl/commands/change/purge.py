@@ -45,14 +45,7 @@ Exit code 1: the store does not know the topic. 5: refused, or a decision is nee
 @click.option("--orphans", is_flag=True, help="Remove all orphaned topics.")
 @change_options(journal_option, unread="that consumers cannot get any more")
 @output_options
-def purge(
-    store: StoreLocation,
-    output: Output,
-    *,
-    topic: tuple[str, ...],
-    orphans: bool,
-    change: ChangeOptions,
-) -> int:
+def purge(store: StoreLocation, output: Output, *, topic: tuple[str, ...], orphans: bool, change: ChangeOptions) -> int:
     """Remove topics: their queues, their entries in topics.json and the offsets of groups.
 
     Messages stay in the commitlog until its files expire. Until then a recovery after a crash and `rebuild` make the
@@ -72,11 +65,7 @@ def purge(
         if change.dry_run:
             tell_if_open(opened)
         with progress("reading the commitlog", log_bytes(opened.files), "bytes") as bar:
-            report = opened.purge(
-                topic,
-                orphans=orphans,
-                change=change.reporting(bar.advance),
-            )
+            report = opened.purge(topic, orphans=orphans, change=change.reporting(bar.advance))
     note_change(report, "the topics were removed")
     _print(report, output, store)
     return exit_codes.OK

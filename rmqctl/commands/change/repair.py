@@ -54,12 +54,7 @@ decision is needed. --no-journal prompts before it removes anything for good; wi
 @change_options(no_journal_option, journal_option)
 @output_options
 def repair(
-    store: StoreLocation,
-    output: Output,
-    *,
-    only: tuple[str, ...],
-    queue_file_size: int | None,
-    change: ChangeOptions,
+    store: StoreLocation, output: Output, *, only: tuple[str, ...], queue_file_size: int | None, change: ChangeOptions
 ) -> int:
     """Check a store and fix the findings.
 
@@ -81,10 +76,7 @@ def repair(
             tell_if_open(opened)
         total = log_bytes(opened.files, passes=2)
         with progress("checking and planning", total, "bytes") as bar:
-            report = opened.repair(
-                only=only,
-                change=change.reporting(bar.advance),
-            )
+            report = opened.repair(only=only, change=change.reporting(bar.advance))
     note_change(report, "the store was repaired")
     tell_index_size(assumes_index, report.index_files_rebuilt, dry_run=change.dry_run)
     _print(report, output, store, not change.keep_undo)

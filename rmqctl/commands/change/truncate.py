@@ -70,10 +70,7 @@ def truncate(
             tell_if_open(opened)
         total = max(0, at - max(opened.files.log.min_offset, 0))
         with progress("reading the commitlog", total, "bytes") as bar:
-            report = opened.truncate(
-                at,
-                change=change._replace(below_confirm=below_confirm).reporting(bar.advance),
-            )
+            report = opened.truncate(at, change=change._replace(below_confirm=below_confirm).reporting(bar.advance))
     note_change(report, "the store was truncated")
     tell_index_size(assumes_index, report.index_files_rebuilt, dry_run=change.dry_run)
     return print_report(report, output, store, no_journal=not change.keep_undo)

@@ -76,11 +76,7 @@ def list_letters(store: StoreLocation, output: Output, group: str | None, topic:
     with open_store(store) as opened:
         otherwise = NotFoundError("no dead letter matched" if group or topic else "no group has given up a message")
         return tell_answer(
-            output,
-            _COLUMNS,
-            lambda events: opened.dead_letters(group, topic, events=events),
-            otherwise,
-            _DROPPABLE,
+            output, _COLUMNS, lambda events: opened.dead_letters(group, topic, events=events), otherwise, _DROPPABLE
         )
 
 

@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.flags.options import (
-    StoreLocation,
-    group_option,
-    output_options,
-    queue_option,
-    store_options,
-    topic_option,
-)
+from rmqctl.flags.options import StoreLocation, group_option, output_options, queue_option, store_options, topic_option
 from rmqctl.main import Verb, VerbGroup
 from rmqctl.output import outcome as exit_codes
 from rmqctl.store.options import Events
@@ -23,17 +16,7 @@ from rmqctl.store.options import Events
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
 
-_SHOWN = (
-    "kind",
-    "group",
-    "topic",
-    "queue_id",
-    "offset",
-    "backup_offset",
-    "min_offset",
-    "max_offset",
-    "detail",
-)
+_SHOWN = ("kind", "group", "topic", "queue_id", "offset", "backup_offset", "min_offset", "max_offset", "detail")
 _SHOWN_DROPPABLE = ("kind", "min_offset", "detail")
 _PROBLEMS = ("weight", "problem", "file", "group", "topic", "queue_id", "found", "expected", "detail")
 _PROBLEMS_DROPPABLE = ("expected", "found", "queue_id")

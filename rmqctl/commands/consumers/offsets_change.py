@@ -96,13 +96,7 @@ def set_one(
         output,
         live,
         lambda opened: opened.set_offset(
-            group,
-            topic,
-            queue_id,
-            offset,
-            new_group=new_group,
-            anywhere=anywhere,
-            change=change,
+            group, topic, queue_id, offset, new_group=new_group, anywhere=anywhere, change=change
         ),
         change,
     )
@@ -125,13 +119,7 @@ Stop the broker first: it writes config/delayOffset.json every 10 s.""",
 @change_options(journal_option, unread="that the broker has not delivered")
 @output_options
 def set_delay(
-    store: StoreLocation,
-    output: Output,
-    *,
-    level: int,
-    offset: int,
-    anywhere: bool,
-    change: ChangeOptions,
+    store: StoreLocation, output: Output, *, level: int, offset: int, anywhere: bool, change: ChangeOptions
 ) -> int:
     """Set the offset of a delay level in config/delayOffset.json.
 
@@ -142,12 +130,7 @@ def set_delay(
         store,
         output,
         None,
-        lambda opened: opened.set_delay_offset(
-            level,
-            offset,
-            anywhere=anywhere,
-            change=change,
-        ),
+        lambda opened: opened.set_delay_offset(level, offset, anywhere=anywhere, change=change),
         change,
         _OF_LEVELS,
     )
@@ -200,14 +183,7 @@ def reset(
         store,
         output,
         _live_reset(group, topic, to),
-        lambda opened: opened.reset_offsets(
-            group,
-            topic,
-            to,
-            queue_id,
-            new_group=new_group,
-            change=change,
-        ),
+        lambda opened: opened.reset_offsets(group, topic, to, queue_id, new_group=new_group, change=change),
         change,
     )
 
@@ -243,13 +219,7 @@ def copy(
         store,
         output,
         f"mqadmin cloneGroupOffset -s {group} -d {target} -t {topic or 'TOPIC'}",
-        lambda opened: opened.copy_offsets(
-            group,
-            target,
-            topic,
-            new_group=new_group,
-            change=change,
-        ),
+        lambda opened: opened.copy_offsets(group, target, topic, new_group=new_group, change=change),
         change,
     )
 
@@ -287,17 +257,7 @@ def merge(
     Offsets that only this store has stay. The column `detail` shows both values of a conflict.
     """
     return _changed(
-        store,
-        output,
-        None,
-        lambda opened: opened.merge_offsets(
-            file,
-            prefer,
-            group,
-            topic,
-            change=change,
-        ),
-        change,
+        store, output, None, lambda opened: opened.merge_offsets(file, prefer, group, topic, change=change), change
     )
 
 
@@ -343,12 +303,7 @@ def delete(
         store,
         output,
         f"mqadmin deleteSubGroup -b BROKER -g {group} -r true" if group is not None and topic is None else None,
-        lambda opened: opened.delete_offsets(
-            group,
-            topic,
-            queue_id,
-            change=change,
-        ),
+        lambda opened: opened.delete_offsets(group, topic, queue_id, change=change),
         change,
     )
 

@@ -75,15 +75,10 @@ it with exit code 0."""
     help="Commitlog order, or queue by queue.",
 )
 @click.option(
-    "-f",
-    "--follow",
-    is_flag=True,
-    help="Continue with new messages; -n 0: only those, -n -N: after the last N.",
+    "-f", "--follow", is_flag=True, help="Continue with new messages; -n 0: only those, -n -N: after the last N."
 )
 @click.option(
-    "--compacted",
-    is_flag=True,
-    help="Of a compacted topic: the newest message of each key, from its compaction log.",
+    "--compacted", is_flag=True, help="Of a compacted topic: the newest message of each key, from its compaction log."
 )
 @click.option(
     "--tiered",

@@ -39,11 +39,7 @@ Exit code 0: nothing, or notices only. 1: errors or warnings. A store may be che
 @click.option("--full", "level", flag_value="full", help="Also decompress bodies and read past the end of files.")
 @click.option("--subset", metavar="N/T", help="Check only the Nth of T parts of the commitlog.")
 @click.option("--max-duration", metavar="TIME", help="Stop after 90s, 10m or 2h, at the end of a commitlog file.")
-@click.option(
-    "--resume",
-    is_flag=True,
-    help="Continue where the last check with --resume stopped (DIR.check.json).",
-)
+@click.option("--resume", is_flag=True, help="Continue where the last check with --resume stopped (DIR.check.json).")
 @click.option(
     "--state",
     type=click.Path(dir_okay=False, path_type=Path),

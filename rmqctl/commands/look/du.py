@@ -49,11 +49,7 @@ holes. Exit code 1: damaged bytes belong to no topic and are counted; with --qui
 )
 @store_options
 @topics_options
-@click.option(
-    "--quick",
-    is_flag=True,
-    help="Do not read the log; sizes come from the queues.",
-)
+@click.option("--quick", is_flag=True, help="Do not read the log; sizes come from the queues.")
 @click.option("--map", "shows_map", is_flag=True, help="Show where the log holds messages, damage or nothing.")
 @click.option("--history", is_flag=True, help="Show by day which files were begun and what was removed.")
 @limit_option.but(help="Show only the N largest topics.")

@@ -429,14 +429,7 @@ def _run(broker: Broker, places: _Places, output: Output, tell: _Teller) -> None
         # kept: a task that nobody holds may be collected
         settling = asyncio.create_task(_settle())
         await serve_until(
-            broker,
-            places.on,
-            tell,
-            ready,
-            end.wait,
-            watched=watched,
-            register_at=places.register_at,
-            tls=places.tls,
+            broker, places.on, tell, ready, end.wait, watched=watched, register_at=places.register_at, tls=places.tls
         )
         settling.cancel()
 

@@ -31,12 +31,7 @@ from rmqctl.store.write.put import packed_host
 
 # beyond so many pairs of a message and a name it is not looked for names that come twice: the slow path takes all
 _LARGEST_TABLE = 1 << 26
-_ARE_BYTES = (
-    pa.types.is_binary,
-    pa.types.is_large_binary,
-    pa.types.is_binary_view,
-    pa.types.is_fixed_size_binary,
-)
+_ARE_BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
 
 
 class Spans(NamedTuple):

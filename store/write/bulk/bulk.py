@@ -398,12 +398,7 @@ class BulkPuts:
     """Puts rows for one store. `put_new` and `put_copy` put a single message, on the slow path if need be."""
 
     def __init__(
-        self,
-        services: PutServices,
-        file_size: int,
-        clock: Callable[[], int],
-        put_new: PutOne,
-        put_copy: PutOne,
+        self, services: PutServices, file_size: int, clock: Callable[[], int], put_new: PutOne, put_copy: PutOne
     ) -> None:
         self._services = services
         self._file_size = file_size
