@@ -197,7 +197,7 @@ def _help_of(command: click.Command) -> dict[str, None]:
             if not as_it_is:
                 found[part] = None
     context = click.Context(command, info_name=command.name)
-    for option in command.get_params(context):
+    for option in command.params:
         record = option.get_help_record(context)
         if record is not None and option_text(record[1]):
             found[option_text(record[1])] = None

@@ -114,7 +114,7 @@ def test_every_option_is_known_to_the_formatter() -> None:
     known = {one.msgid for one in entries(path_of(CHINESE, "help").read_text(encoding="utf-8"))}
     for command in every_action(cli).values():
         context = click.Context(command)
-        for option in command.get_params(context):
+        for option in command.params:
             record = option.get_help_record(context)
             if record is not None and record[1]:
                 from rmqctl.language.help import option_text
