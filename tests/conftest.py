@@ -52,6 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # folders of a run at another hour of this machine are not 3 days old: they were made by the real clock
     vars(_pytest.tmpdir)["LOCK_TIMEOUT"] += max(0, at_a_date.shifted_by())
     config.addinivalue_line("markers", "real_clock(reason): processes that these tests start have the real clock")
+    config.addinivalue_line("markers", "late: these tests look at stores long after they were written (see soon_after)")
     os.environ["RMQCTL_CONFIG"] = ""  # what whoever runs them has set counts for no test
     os.environ["RMQCTL_LANG"] = "en"
     os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(SHORT_LIVED_JVM))
@@ -202,7 +203,9 @@ def golden_store(tmp_path: Path) -> GoldenStore:
     return lambda name: goldens.golden(name, tmp_path / f"golden-{next(counter)}")
 
 
-@pytest.fixture
-def soon_after(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The golden stores are looked at soon after they were written: no message of the timer is due since 7 days."""
-    monkeypatch.setattr("rmqctl.store.timer.pending.WHEEL_MS", 1 << 60)
+@pytest.fixture(autouse=True)
+def soon_after(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The golden stores are looked at soon after they were written: no message of the timer is due for more than 7 days.
+    Not so where real brokers look, too, and in tests that are marked `late`."""
+    if not any(request.node.get_closest_marker(name) for name in ("late", "interop")):
+        monkeypatch.setattr("rmqctl.store.timer.pending.WHEEL_MS", 1 << 60)

@@ -11,7 +11,7 @@ import ast
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
@@ -383,7 +383,12 @@ def _name(node: ast.expr) -> str:
 
 # The files.
 
-_EXTRACTED = {"help": help_texts, "findings": finding_texts, "labels": label_texts, "messages": message_texts}
+_EXTRACTED: dict[str, Callable[[], dict[str, None]]] = {
+    "help": help_texts,
+    "findings": finding_texts,
+    "labels": label_texts,
+    "messages": message_texts,
+}
 _HEADER = """\
 # {about}
 # `make messages` adds new texts and drops those that are gone; translations are written by hand.

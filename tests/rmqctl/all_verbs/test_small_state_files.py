@@ -18,8 +18,6 @@ from tests.goldens import GoldenStore
 from tests.quick import sample
 from tests.rmqctl.looking import Done, run
 
-pytestmark = pytest.mark.usefixtures("soon_after")
-
 VERBS = ("check", "predict")
 MORE_VERBS = {"config": ("groups", "halves", "delays", "offsets lint"), "timer": ("delays",), "other": ("info",)}
 CODES = {0, 1, 7}

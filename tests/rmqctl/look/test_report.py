@@ -41,7 +41,6 @@ def of(verb: str, store: Path, *flags: str) -> list[dict[str, Any]]:
     return run(*verb.split(), "-s", store, "--json", *flags).objects
 
 
-@pytest.mark.usefixtures("soon_after")
 def test_its_numbers_are_those_of_the_other_verbs(tmp_path: Path) -> None:
     store = store_path("broker-real")
     before = tree_state(store)

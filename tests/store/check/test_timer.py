@@ -29,8 +29,6 @@ from rmqctl.store.timer.wheel import MAGIC_ROLL, read_timer_checkpoint
 from tests.features import feature_store
 from tests.goldens import GoldenStore, tree_state
 
-pytestmark = pytest.mark.usefixtures("soon_after")
-
 # of the timer's ten messages in broker-real the first five are before it
 CUT = 74_829
 _FILES = ("timerlog", "timerwheel", "config/timercheck")

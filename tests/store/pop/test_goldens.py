@@ -199,6 +199,7 @@ def _evidence(store: MessageStore, key: str) -> str:
     return "\n".join(step.detail for step in answer.evidence if step.group == "g-work")
 
 
+@pytest.mark.late
 def test_records_that_a_broker_passes_over_after_7_days_are_lost(tmp_path: Path) -> None:
     with MessageStore.open(feature_store("pop-fs", tmp_path)) as store:
         soon = list(store.pop(now=_stopped("pop-fs") + 6 * 86_400_000).messages())

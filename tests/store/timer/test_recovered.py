@@ -79,6 +79,7 @@ def test_recalls_of_533_are_known_and_said(tmp_path: Path) -> None:
     assert _codes(store) == {"RMQ-TMR-006"}
 
 
+@pytest.mark.late
 def test_delays_says_overdue_and_what_no_broker_looks_at_any_more(tmp_path: Path) -> None:
     store = feature_store("timer-clean-533", tmp_path)
     timer, pending = _recovered(store)
@@ -118,6 +119,7 @@ def _predicted(store: Path, version: str, **settings: bool) -> Prediction:
         return predict(files, version)
 
 
+@pytest.mark.late
 @pytest.mark.parametrize("version", ["5.3.3", "5.5.0"])
 def test_a_broker_that_starts_after_more_than_7_days_passes_over_what_was_due(
     version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -158,7 +160,6 @@ def _with_snapshots(tmp_path: Path) -> Path:
     return store
 
 
-@pytest.mark.usefixtures("soon_after")
 def test_the_newest_snapshot_of_the_wheel_counts_for_5_5_0_alone(tmp_path: Path) -> None:
     store = _with_snapshots(tmp_path)
     assert _codes(store) == {"RMQ-TMR-005"}
