@@ -205,7 +205,7 @@ def golden_store(tmp_path: Path) -> GoldenStore:
 
 @pytest.fixture(autouse=True)
 def soon_after(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The golden stores are looked at soon after they were written: no message of the timer is due for more than 7 days.
+    """Golden stores are looked at soon after they were written: no message of the timer is due for more than 7 days.
     Not so where real brokers look, too, and in tests that are marked `late`."""
     if not any(request.node.get_closest_marker(name) for name in ("late", "interop")):
         monkeypatch.setattr("rmqctl.store.timer.pending.WHEEL_MS", 1 << 60)
