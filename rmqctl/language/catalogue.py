@@ -108,14 +108,19 @@ class Pattern:
 
     @functools.cached_property
     def _expression(self) -> re.Pattern[str]:
-        parts = []
+        # Each stretch from a value of no known form to the next one is taken where it fits first, for good: of text that
+        # a store made up no pattern takes more than a few passes.
+        parts = [""]
         position = 0
         for found in PLACEHOLDER.finditer(self._entry.msgid):
-            parts.append(re.escape(self._entry.msgid[position : found.start()]))
-            parts.append(f"({self._form(found[1])})")
+            parts[-1] += re.escape(self._entry.msgid[position : found.start()])
+            form = self._form(found[1])
+            if form == _ANY:
+                parts.append("")
+            parts[-1] += f"({form})"
             position = found.end()
-        parts.append(re.escape(self._entry.msgid[position:]))
-        return re.compile("".join(parts), re.DOTALL)
+        parts[-1] += re.escape(self._entry.msgid[position:])
+        return re.compile("".join(f"(?>{part})" for part in parts[:-1]) + parts[-1], re.DOTALL)
 
     def _form(self, name: str) -> str:
         """What a value of this name looks like, as far as its name says."""
@@ -124,9 +129,10 @@ class Pattern:
             return rf"-?\d+ (?:{re.escape(self._catalogue.plurals.get(one, one))}|{re.escape(one)})"
         if name.startswith("counted"):
             return rf"-?\d+ (?:{'|'.join(map(re.escape, self._catalogue.counted_words))})"
-        return next((form for names, form in _FORMS if names.fullmatch(name)), ".*?")
+        return next((form for names, form in _FORMS if names.fullmatch(name)), _ANY)
 
 
+_ANY = ".*?"
 _FORMS = (
     (re.compile(r"\w*(?:_id|offset|number|len)\d?"), r"-?\d+"),
     (re.compile(r"human_size\d?"), r"-?[\d.]+ (?:B|[KMGT]iB)"),

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from rmqctl.language.catalogue import PLACEHOLDER
 from rmqctl.language.choice import CHINESE
 from rmqctl.language.speech import Translated
 from rmqctl.main import VERBS
@@ -148,3 +150,14 @@ def test_a_message_is_traced(golden_store: GoldenStore) -> None:
 )  # fmt: skip
 def test_lines(english: str, chinese: str) -> None:
     assert SPEECH.line(english) == chinese
+
+
+def test_text_that_a_store_made_up_takes_no_pattern_long() -> None:
+    """Each literal again and again: with values that try every place this takes minutes."""
+    patterns = Translated("zh_CN").catalogue("messages").patterns
+    started = time.process_time()
+    for pattern in patterns:
+        literals = [part for part in PLACEHOLDER.split(pattern._entry.msgid)[::3] if part]
+        text = "".join(part * (3_900 // len(literals) // len(part)) for part in literals)
+        pattern.values(text + "\0")
+    assert time.process_time() - started < 5
