@@ -108,8 +108,8 @@ class Pattern:
 
     @functools.cached_property
     def _expression(self) -> re.Pattern[str]:
-        # Each stretch from a value of no known form to the next one is taken where it fits first, for good: of text that
-        # a store made up no pattern takes more than a few passes.
+        # Each stretch from a value of no known form to the next one is taken where it fits first, for good: text that a
+        # store made up is passed over a few times at most.
         parts = [""]
         position = 0
         for found in PLACEHOLDER.finditer(self._entry.msgid):
