@@ -82,7 +82,8 @@ class Pattern:
         self.weight = sum(len(part.strip()) for part in self._literals)
         """How much of it is text of our own."""
         # a short pattern that begins with a value fits the end of many a longer text
-        self._begins_open = entry.msgid.startswith("{")
+        first = PLACEHOLDER.match(entry.msgid)
+        self._begins_open = first is not None and not first[1].startswith(_COUNTED)
 
     def fits(self, text: str) -> bool:
         """Return whether a text may be of this pattern, by what is quick to see."""
@@ -133,6 +134,8 @@ class Pattern:
 
 
 _ANY = ".*?"
+_COUNTED = ("N ", "counted")
+"""How placeholders begin that stand for a number of things."""
 _FORMS = (
     (re.compile(r"\w*(?:_id|offset|number|len)\d?"), r"-?\d+"),
     (re.compile(r"human_size\d?"), r"-?[\d.]+ (?:B|[KMGT]iB)"),

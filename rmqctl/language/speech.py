@@ -72,6 +72,7 @@ class Translated:
             or self._known(text)
             or self._remarks(text)
             or self._labelled(text)
+            or self._named(text)
         )
 
     def _known(self, text: str) -> str | None:
@@ -102,6 +103,8 @@ class Translated:
     def _phrase(self, text: str) -> str:
         """A value that is text of our own, or several of them in a row."""
         bare = text.lstrip("; ,")
+        if bare != text and (found := self._known(text)) is not None:
+            return found
         if bare != text:
             return (_JOINTS.get(text[: len(text) - len(bare)]) or "") + self._phrase(bare)
         if (found := self._found(text)) is not None:
@@ -125,6 +128,12 @@ class Translated:
             return None
         offset = f"偏移量 {found['offset']} 处" if found["offset"] else ""
         return f"{' '.join(filter(None, (found['file'], offset)))}：{said}"
+
+    def _named(self, text: str) -> str | None:
+        """What is known of a file or folder whose name may be any word, as that of a store in the working folder."""
+        name, colon, rest = text.partition(": ")
+        said = self._sentences(rest) or self._known(rest) if colon and " " not in name else None
+        return None if said is None else f"{name}：{said}"
 
     def _sentences(self, text: str) -> str | None:
         """Several sentences, each of them known; None otherwise."""

@@ -376,8 +376,10 @@ def _nothing(reader: StoreReader, selection: Selection, damage: ToldDamage) -> N
     unmet = unmet_names(reader.files, criteria.topic_filter)
     if unmet and len(unmet) == len(criteria.topic_filter.names):
         named = ", ".join(map(repr, unmet))
-        what = f"no topic {named}" if topic is not None else f"no topic that goes by {named}"
-        raise NotFoundError(f"the store has {what}", hint="`rmqctl ls --topics` lists the topics")
+        raise NotFoundError(
+            f"the store has no topic {named}" if topic is not None else f"the store has no topic that goes by {named}",
+            hint="`rmqctl ls --topics` lists the topics",
+        )
     if topic is not None and queue_id is not None and not damage.count:
         with contextlib.suppress(CorruptError):  # queues in a damaged RocksDB
             reader.queue(topic, queue_id)

@@ -135,7 +135,7 @@ def test_a_message_is_traced(golden_store: GoldenStore) -> None:
     [
         ("/s/commitlog/0 at offset 12: out of memory", "/s/commitlog/0 偏移量 12 处：内存不足"),
         ("no message has the key 'a b; c'", "没有消息的 key 是 'a b; c'"),
-        ("the store has no topic 'x'", "存储没有主题 'x'"),
+        ("the store has no topic 'x'", "存储中没有主题 'x'"),
         ("queue 3 of 'T' lacks its message 7", "'T' 的队列 3 缺少消息 7"),
         ("queue T of 'T' lacks its message 7", "queue T of 'T' lacks its message 7"),
         ("This deletes 1 message, skips 2 messages that the group has not read. Continue?",
