@@ -182,6 +182,7 @@ def _days_after_it_was_due(days: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wiring, "_moment", lambda now: due + days * 86_400_000)
 
 
+@pytest.mark.late
 def test_a_broker_delivers_late_what_it_puts_on_the_wheel_when_it_starts(
     golden_store: GoldenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
