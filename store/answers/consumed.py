@@ -251,7 +251,7 @@ class HeldBack:
             detail = f"this copy is open although the message was committed: the broker asks again; {asked}"
             return step_at(Stage.HALF, PENDING, detail, half)
         since = self._now - half.born_timestamp
-        if is_given_up_for_age(since, self._reader.files.config):
+        if half.topic != ROCKSDB_HALF_TOPIC and is_given_up_for_age(since, self._reader.files.config):
             asked = f"{asked}; it is older than fileReservedTime, so the next check of a broker gives it up"
         return step_at(Stage.HALF, PENDING, f"neither committed nor rolled back for {lasting(since)}: {asked}", half)
 

@@ -158,11 +158,7 @@ def _in_rocksdb(reader: StoreReader, queues: list[AnyConsumeQueue], now: int) ->
         elif message.topic == ROCKSDB_HALF_TOPIC and message.physical_offset not in ended:
             checks = rows.get(message.physical_offset, 0)
             one = _half(message, now, ends)._replace(half_topic=ROCKSDB_HALF_TOPIC, checks=checks)
-            yield (
-                one._replace(state=UNKNOWN, detail=why, checks=None)
-                if why
-                else _as_long_kept(lost.told(one), reader.files.config)
-            )
+            yield one._replace(state=UNKNOWN, detail=why, checks=None) if why else lost.told(one)
 
 
 def _later(
