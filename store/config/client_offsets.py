@@ -14,7 +14,6 @@ import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmqctl.formats.config_json import MAXIMUM_SIZE
 from rmqctl.formats.errors import NotFoundError, RefusedError, UnreadableError, counted
 from rmqctl.store.config.config_files import backup_of
 from rmqctl.store.config.config_text import Form, Member, ObjectName, TablesText, read_tables_text, versions_taking
@@ -23,6 +22,8 @@ from rmqctl.store.files import io
 from rmqctl.store.files.reading import is_there, read_small_file
 
 CLIENT_FILE = "offsets.json"
+LARGEST = 64 * 1024 * 1024 + 1
+"""Bytes of such a file that are read: far above any that a client writes."""
 _TABLE = "offsetTable"
 _IS_CLIENT = re.compile(rb'\s*+\{\s*+"offsetTable"\s*+:\s*+\{\s*+\{')
 _WITHOUT = "the client starts without these offsets, where its consumeFromWhere says. Stop it first if they matter"
@@ -106,7 +107,7 @@ def next_of_damaged(path: Path) -> str:
         return f"a client reads this backup only while {first} is missing, empty or damaged: dump that file next"
     backup = backup_of(path)
     try:
-        data = read_small_file(backup, MAXIMUM_SIZE + 1)
+        data = read_small_file(backup, LARGEST)
     except FileNotFoundError:
         return f"there is no {backup.name}: {_WITHOUT}"
     except UnreadableError as error:
@@ -226,7 +227,7 @@ def mend_client_file(path: Path, target: Path) -> MendedClientFile:
 
 def _read(path: Path) -> ClientOffsets:
     try:
-        return read_client_offsets(read_small_file(path, MAXIMUM_SIZE + 1))
+        return read_client_offsets(read_small_file(path, LARGEST))
     except FileNotFoundError:
         return ClientOffsets([], "the file is not there")
 

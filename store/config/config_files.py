@@ -239,11 +239,22 @@ def _load_file(path: Path) -> ConfigFile | None:
 def parse_config_file(path: Path) -> ConfigFile | None:
     """One file alone; None if it is missing or empty. CorruptError, UnreadableError."""
     try:
-        # one more than can be parsed: what is larger is refused there
-        data = read_small_file(path, MAXIMUM_SIZE + 1)
+        data = read_config_bytes(path)
     except FileNotFoundError:
         return None
     return parse_config_data(path, data)
+
+
+def read_config_bytes(path: Path) -> bytes:
+    """All of a config file. FileNotFoundError; UnreadableError, also for one that is too large to be read here."""
+    status = status_of(path)
+    if status is not None and status.st_size > MAXIMUM_SIZE:  # before it takes that much memory
+        raise _too_large(path)
+    return read_small_file(path, MAXIMUM_SIZE + 1)
+
+
+def _too_large(path: Path) -> UnreadableError:
+    return UnreadableError(_TOO_LARGE, file=path, hint="a broker may well read it: look what it is")
 
 
 def parse_config_data(path: Path, data: bytes) -> ConfigFile | None:
@@ -255,7 +266,7 @@ def parse_config_data(path: Path, data: bytes) -> ConfigFile | None:
     from rmqctl.store.config.config_tables import is_white_space, load_config_text
 
     if len(data) > MAXIMUM_SIZE:  # before it is decoded, which takes many times as much memory
-        raise UnreadableError(_TOO_LARGE, file=path, hint="a broker may well read it: look what it is")
+        raise _too_large(path)
     if is_white_space(data):
         if b"\0" not in data:
             return None

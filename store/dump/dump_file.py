@@ -13,7 +13,7 @@ from rmqctl.formats import schemas as dledger
 from rmqctl.formats import schemas as index
 from rmqctl.formats import schemas as message
 from rmqctl.formats import schemas as timer
-from rmqctl.formats.config_json import MAXIMUM_SIZE, parse_config_json
+from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError, unreadable
 from rmqctl.formats.layouts import (
     BATCH_CONSUMEQUEUE_UNIT,
@@ -37,7 +37,13 @@ from rmqctl.formats.layouts import (
 )
 from rmqctl.formats.message import Reason, StoredMessage
 from rmqctl.store.config.accounts import is_secret_folder, without_passwords
-from rmqctl.store.config.client_offsets import client_place, is_client_text, next_of_damaged, read_client_offsets
+from rmqctl.store.config.client_offsets import (
+    LARGEST,
+    client_place,
+    is_client_text,
+    next_of_damaged,
+    read_client_offsets,
+)
 from rmqctl.store.dump.items import DumpField, DumpItem, Opened, empty_items, explained, plain_value, time_text
 from rmqctl.store.dump.recognise import FileKind, recognise
 from rmqctl.store.files.layout import is_file_name
@@ -58,7 +64,7 @@ CLIENT_OFFSET = "client offset"
 
 def client_items(opened: Opened, at: int) -> Iterator[DumpItem]:
     """Each queue's offset in an offsets.json, and its damage, from byte `at` on."""
-    data = opened.read(0, min(opened.size, MAXIMUM_SIZE + 1))
+    data = opened.read(0, min(opened.size, LARGEST))
     found = read_client_offsets(data)
     place = client_place(opened.path)
     if not found.offsets and found.damage is None:

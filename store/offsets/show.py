@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from rmqctl.formats.checksums import whole_number
-from rmqctl.formats.config_json import MAXIMUM_SIZE, parse_config_json
+from rmqctl.formats.config_json import parse_config_json
 from rmqctl.formats.errors import CorruptError, UncertainError, UnreadableError, counted
 from rmqctl.store.answers.config_offsets import (
     DELAY_FILE,
@@ -35,9 +35,10 @@ from rmqctl.store.config.config_files import (
     look_at,
     offsets_home,
     parse_config_file,
+    read_config_bytes,
 )
 from rmqctl.store.files.layout import is_safe_topic
-from rmqctl.store.files.reading import is_there, read_small_file
+from rmqctl.store.files.reading import is_there
 from rmqctl.store.options import Events
 from rmqctl.store.pop.records import RETRY_PREFIX, pop_retry_topics
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
@@ -242,7 +243,7 @@ def _in_spite_of_its_shape(path: Path) -> ConfigFile | None:
     """Return what a file holds that no broker loads, so that all that is wrong in it is named; None if it is not even
     JSON."""
     try:
-        content = parse_config_json(read_small_file(path, MAXIMUM_SIZE + 1).decode("utf-8", "replace"))
+        content = parse_config_json(read_config_bytes(path).decode("utf-8", "replace"))
     except (CorruptError, UnreadableError, FileNotFoundError):
         return None
     return ConfigFile(_with_numbers(content), path) if isinstance(content, dict) else None
