@@ -15,6 +15,7 @@ from rmqctl.network.broker.broker import WritableBroker
 from rmqctl.network.remoting.codec import RequestCode
 from rmqctl.network.remoting.headers import CheckTransactionState, request
 from rmqctl.store.answers import undispatched as half_topics
+from rmqctl.store.answers.transactions import is_given_up_for_age
 from rmqctl.store.answers.undispatched import CHECK_TIMES, GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from rmqctl.store.write.put import PutResult
 
@@ -79,7 +80,6 @@ def _copy(half: StoredMessage) -> Message:
     )
 
 
-_HOUR_MS = 3_600_000
 # half messages looked at in one step: clients must not wait for a long list
 _MOST_AT_ONCE = 100
 # those that have their end are passed so many at a time
@@ -192,8 +192,7 @@ class OpenTransactions:
         settings, properties = self._broker.settings, half.properties()
         times = whole_number(properties.get(half_topics.CHECK_TIMES, "0")) or 0
         age = now - half.born_timestamp
-        kept_for = self._broker.files.config.file_reserved_time * _HOUR_MS
-        if times >= settings.transaction_check_max or age > kept_for:
+        if times >= settings.transaction_check_max or is_given_up_for_age(age, self._broker.files.config):
             self._broker.create_topic(half_topics.GIVEN_UP_TOPIC, 1)
             return self._is_put(given_up(half)) is not None
         immunity = settings.transaction_time_out

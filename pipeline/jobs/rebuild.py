@@ -308,7 +308,7 @@ def _pass_on(queue: _Queue, entries: _Entries, target: SlotTarget, further: Furt
             is_further, listed, is_copy = fields[_UNIT_FIELDS:]
             unit = QueueUnit(*fields[:_UNIT_FIELDS])
             slot = QueueSlot(*queue, unit, bool(is_batch), bool(is_further), listed, bool(is_copy))
-            target.add(further.placed(slot) if is_further else slot)
+            target.add(further.placed(slot))
 
 
 def write_index(order: RebuildOrder, ranges: Sequence[KeyRange]) -> str:

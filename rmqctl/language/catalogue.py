@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -85,6 +86,12 @@ class Pattern:
         first = PLACEHOLDER.match(entry.msgid)
         self._begins_open = first is not None and not first[1].startswith(_COUNTED)
 
+    @property
+    def words(self) -> set[str]:
+        """The words that each text of this pattern holds, as `words_of` finds them: not those that touch a value."""
+        whole = PLACEHOLDER.sub(_VALUE, self._entry.msgid)
+        return {word for word in words_of(whole) if _VALUE not in word}
+
     def fits(self, text: str) -> bool:
         """Return whether a text may be of this pattern, by what is quick to see."""
         return all(part in text for part in self._literals)
@@ -144,6 +151,9 @@ _FORMS = (
     (re.compile(r"version"), r"[\d.]+"),
 )
 """Placeholders whose values have a form, by their names."""
+# a letter to `words_of`, so that it is one word with what it touches; no text of ours holds it
+_VALUE = "\uffff"
+words_of = re.compile(rf"[A-Za-z{_VALUE}]+").findall
 _MEASURES = ("个", "条", "处", "份", "行", "次")
 
 
@@ -161,6 +171,17 @@ class Catalogue:
         """What is counted, the longest first."""
         patterns = (Pattern(one, self) for one in found if not one.plural and PLACEHOLDER.search(one.msgid))
         self.patterns = sorted(patterns, key=lambda one: -one.weight)
+        frequency = Counter(word for one in self.patterns for word in one.words)
+        # each is found by the rarest of its words: most texts then meet a few of some thousand
+        self._by_word: dict[str, list[int]] = {}
+        for number, one in enumerate(self.patterns):
+            rarest = min(sorted(one.words), key=frequency.__getitem__, default="")
+            self._by_word.setdefault(rarest, []).append(number)
+
+    def patterns_for(self, text: str) -> list[Pattern]:
+        """The patterns that a text may be of, in their order."""
+        numbers = {number for word in {"", *words_of(text)} for number in self._by_word.get(word, ())}
+        return [self.patterns[number] for number in sorted(numbers)]
 
     def counted(self, text: str) -> str | None:
         """Return a number of things, such as "3 messages", in the other language."""

@@ -79,7 +79,7 @@ class Translated:
         catalogue = self.catalogue("messages")
         if (found := catalogue.texts.get(text)) is not None:
             return found
-        for pattern in catalogue.patterns:
+        for pattern in catalogue.patterns_for(text):
             values = pattern.values(text)
             if values is not None and (said := self._filled(pattern, values)) is not None:
                 return said

@@ -100,7 +100,7 @@ def queue_steps(reader: StoreReader, message: StoredMessage) -> Iterator[Step]:
     is_batch = queue is not None and not isinstance(queue, ConsumeQueue)
     further = FurtherSlots(reader.files.queues.find)
     for slot in queue_slots(message, reader.files.config.delay_levels(), is_batch):
-        yield _slot_step(reader, message, further.placed(slot) if slot.is_further else slot)
+        yield _slot_step(reader, message, further.placed(slot))
 
 
 _UNTIL = "no consumer gets it before `rmqctl recover` writes the slot"

@@ -404,7 +404,7 @@ def _route_message(
 ) -> None:
     for slot in queue_slots(message, delay_levels, target.is_batch_topic(message.topic, message.queue_id)):
         if with_light or not slot.is_further:
-            target.add(further.placed(slot) if further is not None and slot.is_further else slot)
+            target.add(slot if further is None else further.placed(slot))
 
 
 def consecutive(slots: Int64s) -> list[tuple[int, int]]:

@@ -413,9 +413,9 @@ class SimulatedDispatch:
             return
         is_batch = slot.is_batch and self._release.knows_batches
         queue = self._queues.find_or_add(slot.topic, slot.queue_id, is_batch)
-        place = self._further.placed(slot) if slot.is_further else slot
-        places = (np.array([one.unit.queue_offset], np.int64) for one in (slot, place))
-        queue.put(next(places), _packed(slot.unit, is_batch), next(places))
+        offset, place = slot.unit.queue_offset, self._further.placed(slot).unit.queue_offset
+        places = None if place == offset else np.array([place], np.int64)
+        queue.put(np.array([offset], np.int64), _packed(slot.unit, is_batch), places)
 
     def add_units(self, run: QueueRun) -> None:
         """Units of one queue."""

@@ -154,7 +154,9 @@ class FurtherSlots:
         self._next: dict[QueueKey, tuple[int, int] | None] = {}
 
     def placed(self, slot: QueueSlot) -> QueueSlot:
-        """Return the slot with the offset that is its place."""
+        """Return the slot with the offset that is its place; one that is in no further queue as it is."""
+        if not slot.is_further:
+            return slot
         key, offset = (slot.topic, slot.queue_id), slot.unit.queue_offset
         if key not in self._next:
             self._next[key] = self._first(slot)
@@ -190,7 +192,7 @@ def places_in(
     further = FurtherSlots(lambda topic, queue_id: queue)
     slots = queue_slots(message, delay_levels, queue.kind == "BatchCQ")
     own = [slot for slot in slots if (slot.topic, slot.queue_id) == (queue.topic, queue.queue_id)]
-    return [(further.placed(slot) if slot.is_further else slot).unit.queue_offset for slot in own]
+    return [further.placed(slot).unit.queue_offset for slot in own]
 
 
 def _physical_offset(queue: ConsumeQueue, slot: int) -> int:

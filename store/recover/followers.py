@@ -194,10 +194,10 @@ def plan_timer_end(files: StoreFiles, plan: Plan, staging: Staging, log_end: int
     flushed = checkpoint.last_timer_log_flush_pos
     if len(past):
         position = int(units["position"][past[0]])
-        next_offset = min(queue_end, _first_left_out(files, units, int(past[0]), log_end, queue_end))
+        before, going = units[: past[0]], units[past[0] :]
+        next_offset = min(queue_end, _first_left_out(files, before, going, log_end, queue_end))
         _end_log(files, plan, logs, position)
-        _end_wheels(files, plan, units, position)
-        going = units[units["position"] >= position]
+        _end_wheels(files, plan, before, going, position)
         _end_counts(files, plan, staging, going[going["out"] >= checkpoint.last_read_time_ms])
         flushed = min(flushed, position)
     wanted = checkpoint._replace(
@@ -215,10 +215,10 @@ def _units(files: StoreFiles, logs: list[TimerLogFile]) -> TimerUnits:
     return np.concatenate(found) if found else np.empty(0, KEPT)
 
 
-def _first_left_out(files: StoreFiles, units: TimerUnits, first_past: int, log_end: int, queue_end: int) -> int:
+def _first_left_out(files: StoreFiles, before: TimerUnits, past: TimerUnits, log_end: int, queue_end: int) -> int:
     """Return the offset of the first message in the timer's queue whose only unit goes although the message stays,
     `queue_end` without one. A broker that crashed has put messages into its log again, in front of newer ones."""
-    kept, going = units[:first_past]["physical_offset"], units[first_past:]["physical_offset"]
+    kept, going = before["physical_offset"], past["physical_offset"]
     left_out = np.setdiff1d(going[going < log_end], kept)
     queue = files.queues.find(TIMER_TOPIC, 0) if len(left_out) else None
     if queue is None:
@@ -239,9 +239,7 @@ def _end_log(files: StoreFiles, plan: Plan, logs: list[TimerLogFile], position: 
                 plan.add(ClearRange(file.path, begin, stop - begin))
 
 
-def _end_wheels(files: StoreFiles, plan: Plan, units: TimerUnits, position: int) -> None:
-    before = units[units["position"] < position]
-    going = units[units["position"] >= position]
+def _end_wheels(files: StoreFiles, plan: Plan, before: TimerUnits, going: TimerUnits, position: int) -> None:
     last_of = dict(zip(before["out"].tolist(), before["position"].tolist(), strict=True))
     takes_back = (going["magic"] & MAGIC_DELETE) != 0
     counted: Counter[int] = Counter()

@@ -330,7 +330,7 @@ class SalvageWriter:
         """Its queue slots; tags do not matter here."""
         if _INNER in message.property_bytes or is_inner_batch(message.sys_flag):
             slots = queue_slots(message, self._levels)
-            return [self._further.placed(slot) if slot.is_further else slot for slot in slots]
+            return [self._further.placed(slot) for slot in slots]
         if not has_queue_slot(message.sys_flag):
             return []
         unit = QueueUnit(message.queue_offset, message.physical_offset, message.total_size, 0)

@@ -99,7 +99,7 @@ class QueueEndCheck:
     def check(self, message: StoredMessage) -> None:
         """RefusedError unless every unit that `message` implies is in its slot."""
         for said in queue_slots(message, self.delay_levels, message.topic in self.batch_topics):
-            slot = self._further.placed(said) if said.is_further else said
+            slot = self._further.placed(said)
             if not slot.is_further or (self._with_light and not may_lack_further_slots(message.topic)):
                 self.add(slot)
                 continue

@@ -161,3 +161,14 @@ def test_text_that_a_store_made_up_takes_no_pattern_long() -> None:
         text = "".join(part * (3_900 // len(literals) // len(part)) for part in literals)
         pattern.values(text + "\0")
     assert time.process_time() - started < 5
+
+
+def test_a_text_meets_every_pattern_that_it_is_of() -> None:
+    """Patterns are looked for by one of their words."""
+    catalogue = Translated("zh_CN").catalogue("messages")
+    values = ("x", "7 messages", "12", "a b", "", "topic; x", "sand")
+    for number, pattern in enumerate(catalogue.patterns):
+        value = values[number % len(values)]
+        text = PLACEHOLDER.sub(value, pattern._entry.msgid)
+        wanted = [one for one in catalogue.patterns if one.values(text) is not None]
+        assert [one for one in catalogue.patterns_for(text) if one.values(text) is not None] == wanted
