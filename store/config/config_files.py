@@ -247,10 +247,7 @@ def parse_config_file(path: Path) -> ConfigFile | None:
 
 def read_config_bytes(path: Path) -> bytes:
     """All of a config file. FileNotFoundError; UnreadableError, also for one that is too large to be read here."""
-    status = status_of(path)
-    if status is not None and status.st_size > MAXIMUM_SIZE:  # before it takes that much memory
-        raise _too_large(path)
-    return read_small_file(path, MAXIMUM_SIZE + 1)
+    return read_small_file(path, MAXIMUM_SIZE, _too_large(path))
 
 
 def _too_large(path: Path) -> UnreadableError:

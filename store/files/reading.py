@@ -373,10 +373,12 @@ def removed_error(path: Path) -> RemovedError:
 _SMALL = 1 << 16
 
 
-def read_small_file(path: Path, limit: int) -> bytes:
+def read_small_file(path: Path, limit: int, too_large: UnreadableError | None = None) -> bytes:
     """The first `limit` bytes of a regular file. FileNotFoundError; UnreadableError, also for other than regular files:
-    opening a fifo blocks, and a device has no end."""
+    opening a fifo blocks, and a device has no end. `too_large`: raised for a larger file, before it is read."""
     if (remote := file_elsewhere(path)) is not None:
+        if too_large is not None and remote.size > limit:
+            raise too_large
         return remote.read(0, limit)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -388,6 +390,8 @@ def read_small_file(path: Path, limit: int) -> bytes:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise UnreadableError("is not a regular file", file=path, hint="move it away")
+        if too_large is not None and status.st_size > limit:
+            raise too_large
         with open(descriptor, "rb", closefd=False) as file:
             # a read takes memory for all that it may get
             return file.read(min(limit, max(status.st_size, _SMALL)))
