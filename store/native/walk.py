@@ -350,13 +350,18 @@ class WindowWalk:
         slots: cython.Py_ssize_t = len(self.slots)
         probe: cython.int
         number: cython.Py_ssize_t
+        begin: cython.Py_ssize_t
         place: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, state & (slots - 1))
         for probe in range(_PROBES):
             number = self.slots[(place + probe) & (slots - 1)]
-            if number < 0:
+            # another thread may have put the number there after this call was given entries and text
+            if number < 0 or number >= len(self.entries):
+                return -1
+            begin = self.entries[number, _TEXT_BEGIN]
+            if begin + self.topic_length > len(self.text):
                 return -1
             if self.entries[number, _TEXT_LENGTH] == self.topic_length and same(
-                self.text, self.entries[number, _TEXT_BEGIN], self.window, self.topic, self.topic_length
+                self.text, begin, self.window, self.topic, self.topic_length
             ):
                 return number
         return -1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -10,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rmqctl.formats.message import FrameDamage, Message, StoredMessage, decode_message
-from rmqctl.store.native.tables import INTS, LONGS, STOPPED, WINDOW_END, Columns
+from rmqctl.store.log.columns import TopicIds
+from rmqctl.store.native.tables import INTS, KEYS_OF_A_ROW, LONGS, NEW_TOPIC, STOPPED, WINDOW_END, Columns
 from tests.formats.frames import MESSAGES, frame_of
 from tests.goldens import GoldenStore
 from tests.quick import examples
@@ -134,3 +137,22 @@ def test_how_a_walk_ends() -> None:
     assert _both(data, 0, Columns.HEAD, 4).status == WINDOW_END
     assert _both(data + bytes(100), 0, Columns.HEAD, 4).status == STOPPED
     assert _both(data + data[:50], 0, Columns.HEAD, 4).status == WINDOW_END
+
+
+@pytest.mark.parametrize("form", [plain_form, compiled_form])
+def test_topics_that_another_thread_adds_meanwhile_are_new(form: Callable[[str], ModuleType]) -> None:
+    """The table of slots is shared: it may name topics that lie beyond the entries, or the text, of this call."""
+    data = b"".join(_frames([Message(f"Topic{number}", b"") for number in range(100)], 0, False))
+    topics = TopicIds()
+    held = []
+    for message in _decoded(data, 0, False):
+        held.append((topics.entries, topics.text))
+        topics.id_of(message.topic.encode())
+    ends = topics.entries[:100, 0] + topics.entries[:100, 1]
+    for entries, text in held:
+        walk = form("walk").WindowWalk(int(Columns.TOPIC), 1 << 62, topics.seed)
+        hashes, rows = np.zeros(KEYS_OF_A_ROW, np.int32), np.zeros(KEYS_OF_A_ROW, np.int32)
+        walk.write_into(np.zeros((len(LONGS), 200), np.int64), np.zeros((len(INTS), 200), np.int32), hashes, rows)
+        status = walk.walk(data, len(data), 0, topics.slots, entries, text)
+        assert status in (NEW_TOPIC, WINDOW_END)
+        assert walk.row <= min(len(entries), np.count_nonzero(ends <= len(text)))
