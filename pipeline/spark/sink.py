@@ -325,9 +325,10 @@ def _put(root: Path, config: StoreConfig, tasks: Sequence[StagedRows], as_stored
 def _check(store: MessageStore, tasks: Sequence[StagedRows], as_stored: bool) -> dict[str, int]:
     """How many queues each topic needs; UsageError for the first row that would be refused."""
     topics: dict[str, int] = {}
+    accepted: set[str] = set()
     for task, row, rows in _staged(tasks):
         try:
-            refused = store.check_columns(rows, as_stored=as_stored)
+            refused = store.check_columns(rows, as_stored=as_stored, accepted=accepted)
         except UsageError as error:
             where = f"task {task.partition}, rows {row} to {row + rows.num_rows - 1}"
             raise UsageError(f"{where}: {error.message}", hint=error.hint) from error

@@ -263,21 +263,23 @@ class StoreWriter:
             if len(messages) >= _BULK_FROM:
                 rows = rows_of_messages(messages, self._known, as_stored)
         if rows is not None:
-            return self._refused_rows(rows)
+            return self._refused_rows(rows, set())
         return refused_messages(range(len(messages)), messages.__getitem__, lambda one: self.check(one, as_stored))
 
-    def check_columns(self, batch: pyarrow.RecordBatch | BulkRows, as_stored: bool) -> dict[int, str]:
+    def check_columns(
+        self, batch: pyarrow.RecordBatch | BulkRows, as_stored: bool, accepted: set[str]
+    ) -> dict[int, str]:
         """See MessageStore.check_columns."""
-        return self._refused_rows(_rows_of(batch, as_stored))
+        return self._refused_rows(_rows_of(batch, as_stored), accepted)
 
-    def _refused_rows(self, rows: BulkRows) -> dict[int, str]:
+    def _refused_rows(self, rows: BulkRows, accepted: set[str]) -> dict[int, str]:
         from rmqctl.store.write.bulk.bulk import refused_rows
 
         if self._known.is_possible:
             rows.judge(self._opened.files.config.max_message_size, self._opened.files.log.file_size)
         else:
             rows.usual[:] = False
-        return refused_rows(rows, lambda message: self.check(message, rows.is_copy))
+        return refused_rows(rows, lambda message: self.check(message, rows.is_copy), accepted)
 
     def _rows(self, messages: Sequence[Message], as_stored: bool) -> BulkRows | None:
         """Rows of some messages for `_bulk_puts`; None where only the slow path can tell what is wrong with them."""

@@ -205,26 +205,26 @@ def _require_stored(result: PutResult, place: str = "") -> None:
         raise UsageError(f"{result.status}: {result.detail}")
 
 
-def _sorted_out(opened: MessageStore, piece: MessagePiece, as_stored: bool) -> MessagePiece:
-    """The piece without what cannot be stored, which is among its errors then."""
+def _sorted_out(opened: MessageStore, piece: MessagePiece, as_stored: bool, accepted: set[str]) -> MessagePiece:
+    """The piece without what cannot be stored, which is among its errors then. `accepted`: topics found good."""
     if isinstance(piece.content, list):
         return piece.without(opened.check_many(piece.content, as_stored=as_stored))
     try:
-        return piece.without(opened.check_columns(piece.content, as_stored=as_stored))
+        return piece.without(opened.check_columns(piece.content, as_stored=as_stored, accepted=accepted))
     except UsageError:
         if piece.plain is None:
             raise
-        return _sorted_out(opened, piece.plain(), as_stored)
+        return _sorted_out(opened, piece.plain(), as_stored, accepted)
 
 
 def _check_all(opened: MessageStore, source: MessageSource, as_stored: bool, output: Output) -> int:
     """Number of messages that cannot be stored; each is named."""
     from rmqctl.output.terminal import progress
 
-    bad = 0
+    bad, accepted = 0, set[str]()
     with progress("checking the messages", source.size, "bytes") as bar:
         for piece in source.pieces(as_stored):
-            bad = tell_bad_items(output, source.item, _sorted_out(opened, piece, as_stored).errors, bad)
+            bad = tell_bad_items(output, source.item, _sorted_out(opened, piece, as_stored, accepted).errors, bad)
             bar.advance(piece.bytes)
     return bad
 
@@ -233,12 +233,12 @@ def _put_all(opened: MessageStore, source: MessageSource, as_stored: bool, outpu
     """Put all that is good; `is_checked`: all of it is."""
     from rmqctl.output.terminal import progress
 
-    told_up_to = opened.files.log.max_offset
+    told_up_to, accepted = opened.files.log.max_offset, set[str]()
     summary: dict[str, Any] = {"stored": 0, "bad_lines": 0, "first_physical_offset": None, "end_physical_offset": None}
     try:
         with progress("storing", source.size, "bytes") as bar:
             for piece in source.pieces(as_stored):
-                good = piece if is_checked else _sorted_out(opened, piece, as_stored)
+                good = piece if is_checked else _sorted_out(opened, piece, as_stored, accepted)
                 summary["bad_lines"] = tell_bad_items(output, source.item, good.errors, summary["bad_lines"])
                 if good.numbers:
                     _put_piece(opened, good, as_stored, source.item, summary, output)

@@ -207,17 +207,24 @@ def _alike(properties: tuple[dict[str, str], ...]) -> tuple[bytes, Int64s] | Non
     return encoded, separators[each - 1 :: each] + 1
 
 
-def refused_rows(rows: BulkRows, check: Check) -> dict[int, str]:
+def refused_rows(rows: BulkRows, check: Check, accepted: set[str]) -> dict[int, str]:
     """Why rows of `rows`, which are judged, would be refused; rows that would be stored are not in it.
     WriteFailedError where the store takes none at all now.
 
     What a store asks of a usual row it asks of its topic: one row speaks for all usual ones of that topic. What it
-    asks of numbers and sizes is looked at in `BulkRows.judge`; the rest are asked for one by one.
+    asks of numbers and sizes is looked at in `BulkRows.judge`; the rest are asked for one by one. `accepted`: topics
+    whose usual rows need not be asked for; those found good are added.
     """
     usual = np.flatnonzero(rows.usual)
     topics = rows.columns[Frame.TOPIC, usual]
-    _, firsts = np.unique(topics, return_index=True)
-    refused = refused_messages(usual[firsts].tolist(), rows.message, check)
+    numbers, firsts = np.unique(topics, return_index=True)
+    asked = {
+        row: rows.topics[number]
+        for number, row in zip(numbers.tolist(), usual[firsts].tolist(), strict=True)
+        if rows.topics[number] not in accepted
+    }
+    refused = refused_messages(asked, rows.message, check)
+    accepted.update(topic for row, topic in asked.items() if row not in refused)
     for row, why in list(refused.items()):
         refused.update(dict.fromkeys(usual[topics == rows.columns[Frame.TOPIC, row]].tolist(), why))
     refused.update(refused_messages(np.flatnonzero(~rows.usual).tolist(), rows.message, check))

@@ -10,7 +10,7 @@ import pytest
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.store.files import io
-from rmqctl.store.files.layout import Ownership, StoreLayout, inherited, refuse_other_user
+from rmqctl.store.files.layout import Ownership, StoreLayout, inherited, is_file_name, refuse_other_user
 from tests.store.journal.failing import failing
 
 
@@ -93,3 +93,20 @@ def test_whoever_is_not_root_gives_permissions_alone(tmp_path: Path, monkeypatch
     assert given == [(owner.user, owner.group)]
     io.give_to(path, owner._replace(user=status.st_uid))  # whose it is already
     assert len(given) == 1
+
+
+def test_a_folder_of_many_topics_is_not_read_for_each_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new folder of a topic inherits from the store: what stands beside it is looked at only in part."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    (tmp_path / "commitlog").mkdir()
+    for number in range(300):
+        (tmp_path / "consumequeue" / f"Topic{number}").mkdir(parents=True)
+    looked: list[str] = []
+
+    def noted(name: str) -> bool:
+        looked.append(name)
+        return is_file_name(name)
+
+    monkeypatch.setattr("rmqctl.store.files.layout.is_file_name", noted)
+    assert inherited(tmp_path / "consumequeue" / "New") is not None
+    assert len(looked) < 100

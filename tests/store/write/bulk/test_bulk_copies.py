@@ -136,6 +136,26 @@ def test_new_messages_are_judged_as_single_ones_are(messages: list[Message]) -> 
             assert store.check_columns(columns_of(fitting)) == refused_singly(store, fitting, as_stored=False)
 
 
+def test_a_topic_is_asked_for_once_in_all_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    with open_new(tmp_path / "s") as store:
+        check = store._writing.check
+
+        def noted(one: Message, as_stored: bool) -> PutResult | None:
+            asked.append(one.topic)
+            return check(one, as_stored)
+
+        monkeypatch.setattr(store._writing, "check", noted)
+        accepted: set[str] = set()
+        batches = [["A", "bad/name", "A"], ["B", "A"], ["A", "B", "bad/name"]]
+        refused = [
+            list(store.check_columns(columns_of([Message(one, b"") for one in topics]), accepted=accepted))
+            for topics in batches
+        ]
+    assert (refused, accepted) == ([[1], [], [2]], {"A", "B"})
+    assert (asked.count("A"), asked.count("B"), asked.count("bad/name")) == (1, 1, 2)
+
+
 @pytest.mark.parametrize(
     "name", sample(["clean", "v4-clean", "features", "propcrc", "longtopic", "lmq", "broker-real"], ["features"])
 )
