@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+import struct
 import zlib
 from collections.abc import Callable
 from functools import lru_cache
@@ -72,6 +73,7 @@ class Words:
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
         self._piece = lru_cache(maxsize=1 << 16)(self._piece_of)
+        self._ip = lru_cache(maxsize=1 << 16)(self._ip_of)
 
     def text(self, data: bytes) -> bytes:
         """Return `data` with all that is not a separator or a name of RocketMQ's own replaced; of the same length."""
@@ -111,6 +113,9 @@ class Words:
 
     def ip(self, ip: bytes) -> bytes:
         """Return the replacement of an address; an IPv4 address in the dress of IPv6 stays one, and 0.0.0.0 stays."""
+        return self._ip(ip)
+
+    def _ip_of(self, ip: bytes) -> bytes:
         if not any(ip):
             return ip
         own = Host(ip, 0).as_written.ip
@@ -158,12 +163,12 @@ class Words:
     def _shifts(self, turn: int, known: list[int], count: int, radix: int) -> list[int]:
         if not known and turn:
             return [0] * count
-        seed = bytes((turn,)) + radix.to_bytes(4, "big") + b"".join(one.to_bytes(4, "big") for one in known)
-        digest = hashlib.blake2b(seed + count.to_bytes(4, "big"), key=self._key).digest()
+        seed = struct.pack(f">BII{len(known)}I", turn, radix, count, *known)
+        digest = hashlib.blake2b(seed, key=self._key).digest()
         if count * 4 > len(digest):
             digest = hashlib.shake_256(digest).digest(count * 4)
         least = 0 if known else 1
-        return [least + int.from_bytes(digest[4 * at : 4 * at + 4], "big") % (radix - least) for at in range(count)]
+        return [least + number % (radix - least) for number in struct.unpack_from(f">{count}I", digest)]
 
 
 _MAGICS = re.compile(b"|".join(re.escape(one.to_bytes(4, "big")) for one in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2)))
@@ -203,17 +208,23 @@ def rewrite_span(words: Words, data: bytes, *, is_last: bool) -> bytes:
     if zeros > _SIZE_AND_MAGIC * 2:
         return data[: zeros - 3]  # a size begins with up to three zeros
     head = frame_head(data)
-    if head is not None and head.is_message and MINIMUM_FRAME_SIZE <= head.total_size <= len(data):
-        frame = data[: head.total_size]
-        try:
-            decode_message(frame, 0, len(frame), None, check_crc=False, unsigned=True)
-        except FrameDamage:
-            pass
-        else:
-            return rewrite_frame(words, frame)
+    if head is not None and head.total_size <= len(data) and is_whole_frame(data[: head.total_size]):
+        return rewrite_frame(words, data[: head.total_size])
     found = _MAGICS.search(data, _SIZE_AND_MAGIC + 1)
     end = found.start() - 4 if found is not None else len(data) if is_last else max(len(data) - _BEGUN, _SIZE_AND_MAGIC)
     return _rewrite_damaged(words, data[:end])
+
+
+def is_whole_frame(data: bytes) -> bool:
+    """Return whether `data` is the frame of a message, whatever its checksums say."""
+    head = frame_head(data)
+    if head is None or not head.is_message or not MINIMUM_FRAME_SIZE <= head.total_size == len(data):
+        return False
+    try:
+        decode_message(data, 0, len(data), None, check_crc=False, unsigned=True)
+    except FrameDamage:
+        return False
+    return True
 
 
 def _rewrite_damaged(words: Words, data: bytes) -> bytes:
@@ -266,9 +277,14 @@ def rewrite_frame(words: Words, data: bytes) -> bytes:
 
 def rewrite_properties(words: Words, stored: bytes, topic: bytes) -> bytes:
     """Return the twin of stored properties of a message of `topic`."""
-    keeps_tags = topic.startswith(_REVIVE) or topic in _OPERATIONS or b"REAL_TOPIC\x01" + _REVIVE in stored
+    kept = keeps_tags(topic, stored)
     segments = stored.split(names.PROPERTY_SEPARATOR)
-    return names.PROPERTY_SEPARATOR.join(_rewrite_property(words, one, keeps_tags=keeps_tags) for one in segments)
+    return names.PROPERTY_SEPARATOR.join(_rewrite_property(words, one, keeps_tags=kept) for one in segments)
+
+
+def keeps_tags(topic: bytes, stored: bytes) -> bool:
+    """Return whether tags are no text of users but say what a record of POP or of a transaction is."""
+    return topic.startswith(_REVIVE) or topic in _OPERATIONS or b"REAL_TOPIC\x01" + _REVIVE in stored
 
 
 def _rewrite_property(words: Words, segment: bytes, *, keeps_tags: bool) -> bytes:

@@ -48,7 +48,7 @@ from rmqctl.store.queues.consumequeue import ext_offset
 from rmqctl.store.queues.dispatch import index_keys
 from rmqctl.store.salvage.sources import check_target
 from rmqctl.store.store_files import StoreFiles, refuse_dledger
-from rmqctl.store.twin.frames import Words, rewrite_frame, rewrite_span
+from rmqctl.store.twin.frames import Words, is_whole_frame, keeps_tags, rewrite_frame, rewrite_properties, rewrite_span
 
 # Rewrite what is derived from the log: hashes of tags, keys and topics in queues, ext units, index and timer log.
 #
@@ -65,47 +65,53 @@ class Hashes:
     def __init__(self, words: Words, log: MappedFileQueue) -> None:
         self._words = words
         self._log = log
-        self._pair = lru_cache(maxsize=_REMEMBERED)(self._pair_at)
+        self._keys = lru_cache(maxsize=_REMEMBERED)(self._keys_at)
 
-    def _pair_at(self, offset: int) -> tuple[StoredMessage, StoredMessage] | None:
-        """Return the message at a physical offset and its twin; None where nothing can be read."""
+    def _message_at(self, offset: int) -> StoredMessage | None:
+        """Return the message at a physical offset; None where nothing can be read."""
         size = int.from_bytes(self._log.read(offset, 4), "big", signed=True) if offset >= 0 else 0
         frame = self._log.read(offset, size) if size > 0 else b""
         try:
-            message = decode_message(frame, 0, len(frame), None, check_crc=False, unsigned=True)
-            twin = rewrite_frame(self._words, frame[: message.total_size])
-            return message, decode_message(twin, 0, len(twin), None, check_crc=False, unsigned=True)
+            return decode_message(frame, 0, len(frame), None, check_crc=False, unsigned=True)
         except FrameDamage:
             return None
+
+    def _keys_at(self, offset: int) -> dict[int, int]:
+        """Return the hashes under which the message at a physical offset is indexed, with those of its twin."""
+        message = self._message_at(offset)
+        if message is None:
+            return {}
+        stored = rewrite_properties(self._words, message.property_bytes, message.topic.encode())
+        twin = message._replace(topic=self._words.name(message.topic), property_bytes=stored)
+        keys = zip(*(index_keys(one, with_tags=True) for one in (message, twin)), strict=True)
+        # of two keys with one hash the first counts
+        hashes = [(key_hash(message.topic, old), key_hash(twin.topic, new)) for old, new in keys]
+        return dict(reversed(hashes))
 
     def tags_code(self, offset: int, code: int) -> int:
         """Return what replaces the tags code of a unit that points to a physical offset; times and addresses stay."""
         if code == 0 or not -_INT <= code < _INT:
             return code
-        pair = self._pair(offset)
-        if pair is not None:
-            old, new = (tags_code(message.properties().get(names.TAGS)) for message in pair)
-            if old == code:
-                return new
-        return self._unknown(code)
+        message = self._message_at(offset)
+        tags = message.properties().get(names.TAGS) if message is not None else None
+        if message is None or tags_code(tags) != code:
+            return self._unknown(code)
+        kept = keeps_tags(message.topic.encode(), message.property_bytes)
+        return code if kept else tags_code(self._words.name(tags or ""))
 
     def topic_hash(self, offset: int, code: int) -> int:
         """Return what replaces the hash of the real topic of a timed message."""
-        pair = self._pair(offset)
-        if pair is not None:
-            old, new = (java_hash(message.properties().get(names.REAL_TOPIC, "")) for message in pair)
-            if old == code:
-                return new
+        message = self._message_at(offset)
+        topic = message.properties().get(names.REAL_TOPIC, "") if message is not None else None
+        if topic is not None and java_hash(topic) == code:
+            return java_hash(self._words.name(topic))
         return self._unknown(code) if code else code
 
     def key_hash(self, offset: int, code: int) -> int:
         """Return what replaces the hash of an index entry for the message at a physical offset."""
-        pair = self._pair(offset)
-        if pair is not None:
-            keys = (index_keys(message, with_tags=True) for message in pair)
-            for old, new in zip(*keys, strict=True):
-                if key_hash(pair[0].topic, old) == code:
-                    return key_hash(pair[1].topic, new)
+        new = self._keys(offset).get(code)
+        if new is not None:
+            return new
         return abs(self._unknown(code)) & _INT - 1 if code > 0 else code
 
     def _unknown(self, code: int) -> int:
@@ -475,6 +481,12 @@ class _Twin:
             while at < end:
                 head = self._descriptors.read(path, at, 8)
                 length = int.from_bytes(head[:4], "big") if head[4:] in _MAGICS else 0
+                data = self._descriptors.read(path, at, length) if 0 < length <= size - at else b""
+                if is_whole_frame(data):
+                    yield at, rewrite_frame(self._words, data)
+                    is_after_frame = True
+                    at += length
+                    continue
                 window = min(size - at, length if _WINDOW < length <= size - at else _WINDOW)
                 data = self._descriptors.read(path, at, window)
                 is_last = at + window == size
