@@ -83,8 +83,15 @@ No such option: {option} (Possible options: {others})
 No such option {option}.
 No such option {option}. Did you mean {other}?
 No such option {option}. (Possible options: {others})
+No such option {option}. (Did you mean one of: {others}?)
+No such command {command}.
+No such command {command}. Did you mean {other}?
+No such command {command}. (Did you mean one of: {others}?)
+Missing command.
 Option {option} requires an argument.
+Option {option} requires {number} arguments.
 Option {option} does not take a value.
+Argument {argument} takes {number} values.
 Invalid value for {option}: {problem!t}
 Invalid value: {problem!t}
 Missing parameter: {parameter}
@@ -94,6 +101,7 @@ Missing parameter: {parameter}
 '{value}' is not in the range {range}.
 '{value}' is not one of {choices}.
 '{value}' is not a valid boolean.
+{value} is not a valid boolean. Recognized values: {states}
 Got unexpected extra argument ({arguments})
 Got unexpected extra arguments ({arguments})
 Try '{command} --help'.
@@ -103,7 +111,45 @@ Directory {path} does not exist.
 Path {path} does not exist.
 File {path} is a directory.
 Directory {path} is a file.
-{path} is not readable.""".splitlines()
+{path} is not readable.
+{kind} {path} is a file.
+{kind} {path} is a directory.
+{kind} {path} is not readable.
+{kind} {path} is not writable.
+Could not open file {path}: {reason}""".splitlines()
+# what the system says of errors
+_SYSTEM = """No such file or directory
+Permission denied
+Operation not permitted
+Is a directory
+Not a directory
+File exists
+Directory not empty
+No space left on device
+Disk quota exceeded
+Read-only file system
+Input/output error
+Too many open files
+Too many open files in system
+File name too long
+File too large
+Invalid argument
+Device or resource busy
+Cannot allocate memory
+Stale file handle
+Too many levels of symbolic links
+Invalid cross-device link
+Structure needs cleaning
+Connection refused
+Connection reset by peer
+Connection timed out
+Broken pipe
+Address already in use
+Cannot assign requested address
+No route to host
+Network is unreachable
+Name or service not known
+Temporary failure in name resolution""".splitlines()
 # put together of parts, which no literal of the sources shows
 _COMPOSED = """loses {N message}
 leaves {N message} out of every queue
@@ -227,9 +273,13 @@ def label_texts() -> dict[str, None]:
 
 def _take_columns(tree: list[ast.AST], names: set[str]) -> None:
     """Names of columns, and keys of what is printed as a summary."""
+    tables = [node.args[0] for node in tree if isinstance(node, ast.Call) and _name(node.func) == "rows" and node.args]
+    shown = {_name(one) for one in tables}
+    for one in tables:
+        names |= set(_words_of(one)) if isinstance(one, ast.Tuple) else set()
     for node in tree:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
-            if any(_name(one).endswith("COLUMNS") for one in node.targets):
+            if any(_name(one).endswith("COLUMNS") or _name(one) in shown for one in node.targets):
                 names |= set(_words_of(node.value))
         elif isinstance(node, ast.Call) and _name(node.func) == "record":
             names |= {key.value for one in ast.walk(node) if isinstance(one, ast.Dict) for key in one.keys
@@ -257,7 +307,7 @@ def message_texts() -> dict[str, None]:
             found |= dict.fromkeys(_spoken_texts(tree))
     known = help_texts()
     said = (text for text in found if _is_said(text) and option_text(text) not in known)
-    return dict.fromkeys([*_CLICK, *_COMPOSED, *said])
+    return dict.fromkeys([*_CLICK, *_SYSTEM, *_COMPOSED, *said])
 
 
 @cache
@@ -459,9 +509,12 @@ def _quoted(text: str) -> str:
 
 
 def problems(language: str, name: str) -> list[str]:
-    """Return what is wrong with a file: a line for each entry that is missing, stale, fuzzy or does not fit."""
-    there = [one for one in entries(path_of(language, name).read_text(encoding="utf-8")) if one.msgid]
-    wanted = {one.msgid for one in merged(language, name)}
+    """Return what is wrong with a file: a line for each entry that is missing, stale, fuzzy or does not fit; with no
+    such entry, that the file is not as `make messages` writes it."""
+    text = path_of(language, name).read_text(encoding="utf-8")
+    there = [one for one in entries(text) if one.msgid]
+    all_wanted = merged(language, name)
+    wanted = {one.msgid for one in all_wanted}
     found = [f"{name}: new: {text}" for text in sorted(wanted - {one.msgid for one in there})]
     for one in there:
         said = {
@@ -472,6 +525,8 @@ def problems(language: str, name: str) -> list[str]:
             "lacks code": bool(one.msgstr) and bool(missing_code(one.msgid, one.msgstr)),
         }
         found += [f"{name}: {why}: {one.msgid}" for why, holds in said.items() if holds]
+    if not found and text != written(language, name, all_wanted):
+        found.append(f"{name}: order or form of {path_of(language, name).name}: run make messages")
     return found
 
 

@@ -22,6 +22,11 @@ _ESCAPE = re.compile(r"\\(.)")
 _ESCAPED = {"n": "\n", "t": "\t", "b": "\b", "r": "\r"}
 
 
+def english_in(text: str) -> list[str]:
+    """Return the English phrases of a translation."""
+    return [found["words"] for found in _ENGLISH.finditer(text) if found["words"]]
+
+
 class Translation(NamedTuple):
     """An entry of a PO file; `comments` are its lines that begin with #."""
 
@@ -154,6 +159,12 @@ _FORMS = (
 # a letter to `words_of`, so that it is one word with what it touches; no text of ours holds it
 _VALUE = "\uffff"
 words_of = re.compile(rf"[A-Za-z{_VALUE}]+").findall
+# Two words or more of English, but for commands and what is quoted. What follows a colon or a bracket may be the words
+# of a system or of another program.
+_ENGLISH = re.compile(
+    r"`[^`]*`|'[^']*'|\"[^\"]*\"|"
+    r"(?P<words>(?<![\w./%$=-])(?<![：（])[A-Za-z]?[a-z]+(?:(?: \d+)* [a-z]{2,})+(?![\w./=]))"
+)
 _MEASURES = ("个", "条", "处", "份", "行", "次")
 
 
@@ -161,6 +172,7 @@ class Catalogue:
     """What one PO file says: texts as they are, and patterns, the most telling first."""
 
     def __init__(self, found: list[Translation]) -> None:
+        self._said = [one.msgstr for one in found]
         self.texts = {one.msgid: one.msgstr for one in found if not one.plural and not PLACEHOLDER.search(one.msgid)}
         self.nouns = {
             noun.removeprefix("{n} "): one.msgstr for one in found if one.plural for noun in (one.msgid, one.plural)
@@ -177,6 +189,12 @@ class Catalogue:
         for number, one in enumerate(self.patterns):
             rarest = min(sorted(one.words), key=frequency.__getitem__, default="")
             self._by_word.setdefault(rarest, []).append(number)
+
+    @functools.cached_property
+    def terms(self) -> frozenset[str]:
+        """English terms of two words or more that translations use."""
+        chinese = (said for said in self._said if not said.isascii())
+        return frozenset(run for said in chinese for run in english_in(PLACEHOLDER.sub(_VALUE, said)))
 
     def patterns_for(self, text: str) -> list[Pattern]:
         """The patterns that a text may be of, in their order."""

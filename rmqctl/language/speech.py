@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 
-from rmqctl.language.catalogue import PLACEHOLDER, Catalogue, Pattern, load
+from rmqctl.language.catalogue import PLACEHOLDER, Catalogue, Pattern, english_in, load
 from rmqctl.language.wrapping import wrap
 
 # the place that an error begins with: a path, an offset, or both
@@ -17,12 +18,39 @@ _JOINTS = {"; ": "；", ", and ": "和", ", ": "、", " and ": "和", " or ": "�
 # a longer line holds text of a store, through which patterns would search for long
 _LONGEST = 4000
 # columns of tables and lines of summaries that hold text of our own
-_OF_FINDINGS = frozenset(("severity", "title", "meaning", "causes", "action"))
+_OF_LABELS = frozenset(("part", "severity"))
+_OF_FINDINGS = frozenset(("title", "meaning", "causes", "action"))
 _OWN = frozenset(
     "basis check detail effect end_reason error note problem reason sentence start state why writes".split()
 )
 _SPAN = re.compile(r"\d+ (?:day|hour|minute|second)s?(?: \d+ (?:hour|minute|second)s?)?")
 _SPAN_PARTS = (("day", "天"), ("hour", "小时"), ("minute", "分"), ("second", "秒"))
+
+_QUOTES = ("'", '"', "`", "“")
+_MOST_CACHED = 10_000
+# sentences of a line, and of one entry of a catalogue
+_MOST_SENTENCES, _MOST_TOGETHER = 12, 3
+_IDEOGRAPH = re.compile("[\u3400-\u9fff]")
+_WIDE = re.compile("[\u3400-\u9fff，。；：、（）]")
+_LATIN = re.compile("[A-Za-z0-9`]")
+
+
+def joined(parts: Iterable[str]) -> str:
+    """Return parts of a sentence in a row, with a space between an ideograph and a Latin letter or digit where parts
+    meet, and none between two ideographs."""
+    text = ""
+    for part in parts:
+        before, after = text.rstrip(" ")[-1:], part.lstrip(" ")[:1]
+        has_gap = text.endswith(" ") or part.startswith(" ")
+        if has_gap and _WIDE.match(before) and _WIDE.match(after):
+            text = text.rstrip(" ") + part.lstrip(" ")
+            continue
+        if not has_gap and any(
+            one.match(before) and other.match(after) for one, other in ((_IDEOGRAPH, _LATIN), (_LATIN, _IDEOGRAPH))
+        ):
+            text += " "
+        text += part
+    return text
 
 
 class Translated:
@@ -31,6 +59,7 @@ class Translated:
     def __init__(self, language: str) -> None:
         self._language = language
         self._loaded: dict[str, Catalogue] = {}
+        self._cached: dict[str, str | None] = {}
 
     def catalogue(self, name: str) -> Catalogue:
         """Return one of FILES, read when it is needed."""
@@ -47,9 +76,11 @@ class Translated:
         indent = text[: len(text) - len(bare)]
         return text if found is None else found if indent == " " and found[0] in "（，；" else indent + found
 
-    def title(self, text: str) -> str:
+    def title(self, text: str, *, of_queues: bool = False) -> str:
         """The name of a column or of a line of a summary."""
-        return self.catalogue("labels").texts.get(text, text)
+        said = self.catalogue("labels").texts.get(text, text)
+        # an offset of a queue has a word of its own
+        return said.replace("偏移量", "位点") if of_queues and "物理" not in said else said
 
     def finding(self, text: str) -> str:
         """A text of the catalogue of findings."""
@@ -58,7 +89,9 @@ class Translated:
     def value(self, text: str, name: str) -> str:
         """A text in a table or a summary, if what is below this name is text of our own."""
         if name in _OF_FINDINGS:
-            return self.title(text) if name == "severity" else self.finding(text)
+            return self.finding(text)
+        if name in _OF_LABELS:
+            return self.title(text)
         return self.line(text) if name in _OWN else text
 
     def wrapped(self, text: str, width: int, indent: str, first: str = "") -> list[str]:
@@ -66,42 +99,62 @@ class Translated:
         return wrap(text, width, indent, first)
 
     def _found(self, text: str) -> str | None:
-        return (
-            self._placed(text)
-            or self._sentences(text)
-            or self._known(text)
-            or self._remarks(text)
-            or self._labelled(text)
-            or self._named(text)
-        )
+        ways = (self._placed, self._sentences, self._known, self._remarks, self._labelled, self._named)
+        return self._first_whole(way(text) for way in ways)
+
+    def _first_whole(self, found: Iterable[str | None]) -> str | None:
+        """Return the first translation with no English left in it: a line that mixes both is worse than English."""
+        return next((said for said in found if said is not None and not self._has_english(said)), None)
+
+    def _has_english(self, said: str) -> bool:
+        """Return whether more of a translation is English than terms that translations use."""
+        return any(run not in self.catalogue("messages").terms for run in english_in(said))
 
     def _known(self, text: str) -> str | None:
         catalogue = self.catalogue("messages")
         if (found := catalogue.texts.get(text)) is not None:
             return found
-        for pattern in catalogue.patterns_for(text):
+        if text not in self._cached:
+            if len(self._cached) >= _MOST_CACHED:
+                self._cached.clear()
+            self._cached[text] = self._first_whole(self._by_pattern(text)) or catalogue.counted(text)
+        return self._cached[text]
+
+    def _by_pattern(self, text: str) -> Iterator[str | None]:
+        for pattern in self.catalogue("messages").patterns_for(text):
             values = pattern.values(text)
-            if values is not None and (said := self._filled(pattern, values)) is not None:
-                return said
-        return catalogue.counted(text)
+            if values is not None:
+                yield self._filled(pattern, values)
 
     def _filled(self, pattern: Pattern, values: dict[str, str]) -> str | None:
         """The translation with its values; None where a number is not one of what the pattern counts."""
-        known = {}
-        for name, value in values.items():
+        literals = PLACEHOLDER.split(pattern.said)
+        parts: list[str] = []
+        for literal, name, mark in zip(literals[::3], [*literals[1::3], ""], [*literals[2::3], None], strict=True):
+            parts.append(literal.replace("{{", "{").replace("}}", "}"))
+            if not name:
+                continue
+            value = values[name]
             if name.startswith("N "):
                 number = self.catalogue("messages").counted(value)
                 if number is None:
                     return None
-                known[name] = number
-        said = PLACEHOLDER.sub(
-            lambda found: known.get(found[1]) or (self._phrase(values[found[1]]) if found[2] else values[found[1]]),
-            pattern.said,
-        )
-        return said.replace("{{", "{").replace("}}", "}")
+                parts.append(number)
+            elif mark:
+                parts.append(self._phrase(value))
+            elif " " in value and not literal.endswith(_QUOTES):
+                # what is counted, or text of our own that came as a value
+                parts.append(self._known(value) or value)
+            else:
+                parts.append(value)
+        return joined(parts)
 
     def _phrase(self, text: str) -> str:
-        """A value that is text of our own, or several of them in a row."""
+        """A value that is text of our own, or several of them in a row; all of it stays English where a part does."""
+        said = self._phrases(text)
+        return text if said != text and self._has_english(said) else said
+
+    def _phrases(self, text: str) -> str:
         bare = text.lstrip("; ,")
         if bare != text and (found := self._known(text)) is not None:
             return found
@@ -116,7 +169,11 @@ class Translated:
         parts = _AND.split(text)
         if len(parts) == 1:
             return self.title(text)
-        return "".join(_JOINTS.get(part) or self._phrase(part) for part in parts)
+        told = [self._phrase(parts[0])]
+        for joint, part in zip(parts[1::2], parts[2::2], strict=True):
+            rest = self._known(f"and {part}") if "and" in joint else None
+            told += [rest] if rest is not None else [_JOINTS[joint], self._phrase(part)]
+        return joined(told)
 
     def _placed(self, text: str) -> str | None:
         found = _PLACE.fullmatch(text)
@@ -136,12 +193,20 @@ class Translated:
         return None if said is None else f"{name}：{said}"
 
     def _sentences(self, text: str) -> str | None:
-        """Several sentences, each of them known; None otherwise."""
+        """Several sentences, each of them known or some together; None otherwise."""
         sentences = _SENTENCE.split(text)
-        if len(sentences) == 1:
-            return None
-        told = [self._known(one) or self._remarks(one) for one in sentences]
-        return "".join(filter(None, told)) if all(told) else None
+        return self._in_a_row(sentences) if 1 < len(sentences) <= _MOST_SENTENCES else None
+
+    def _in_a_row(self, sentences: list[str]) -> str | None:
+        if not sentences:
+            return ""
+        for count in range(1, min(len(sentences), _MOST_TOGETHER) + 1):
+            first = " ".join(sentences[:count])
+            said = self._known(first) or self._remarks(first)
+            rest = None if said is None else self._in_a_row(sentences[count:])
+            if said is not None and rest is not None:
+                return said + rest
+        return None
 
     def _remarks(self, text: str) -> str | None:
         """Several remarks, each of them known; None otherwise. The first word of one may be a name, as in "billing has

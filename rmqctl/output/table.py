@@ -18,8 +18,8 @@ class Speech(Protocol):
     def line(self, text: str) -> str:
         """A line for people."""
 
-    def title(self, text: str) -> str:
-        """The name of a column, or of a line of a summary."""
+    def title(self, text: str, *, of_queues: bool = False) -> str:
+        """The name of a column, or of a line of a summary; `of_queues` in a table whose offsets are those of queues."""
 
     def finding(self, text: str) -> str:
         """A text of the catalogue of findings."""
@@ -54,9 +54,9 @@ def said_finding(text: str) -> str:
     return text if _speech is None else _speech.finding(text)
 
 
-def said_title(text: str) -> str:
+def said_title(text: str, *, of_queues: bool = False) -> str:
     """The name of a column, or of a line of a summary, in the language that is spoken."""
-    return text if _speech is None else _speech.title(text)
+    return text if _speech is None else _speech.title(text, of_queues=of_queues)
 
 
 # Law 7: text from a store, made visible before it meets a terminal.
@@ -397,7 +397,8 @@ def table_layout(
     tells one row from another, columns left out by their rank (`leaving_order`), and such texts cut as well. Sizes are
     `digits`, or as people say them. `keeps_all`: no column is left out, and titles are the names as given.
     """
-    columns = [_column(name, page, digits, as_given=keeps_all) for name in names]
+    of_queues = "queue_id" in names or {"offset", "max_offset"} <= set(names)
+    columns = [_column(name, page, digits, as_given=keeps_all, of_queues=of_queues) for name in names]
     if available is None:
         return TableLayout([column._replace(width=min(column.width, WIDEST_PIPED)) for column in columns])
     shown = [column._replace(may_cut=_may_cut(column)) for column in columns]
@@ -436,8 +437,10 @@ def title_of(name: str, *, digits: bool = False) -> str:
     return title.replace("_", " ")
 
 
-def _column(name: str, page: Sequence[Mapping[str, Any]], digits: bool, *, as_given: bool = False) -> Column:
-    title = name if as_given else said_title(title_of(name, digits=digits))
+def _column(
+    name: str, page: Sequence[Mapping[str, Any]], digits: bool, *, as_given: bool = False, of_queues: bool = False
+) -> Column:
+    title = name if as_given else said_title(title_of(name, digits=digits), of_queues=of_queues)
     width = max(width_of(title), *(width_of(cell(row.get(name), name, digits=digits)) for row in page))
     return Column(name, title, width, _is_numeric(name, page), False, False, digits)
 

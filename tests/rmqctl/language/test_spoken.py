@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.language.catalogue import PLACEHOLDER
+from rmqctl.language.catalogue import PLACEHOLDER, english_in
 from rmqctl.language.choice import CHINESE
-from rmqctl.language.speech import Translated
+from rmqctl.language.speech import Translated, joined
 from rmqctl.main import VERBS
 from rmqctl.output.table import width_of
 from tests.goldens import GoldenStore
@@ -146,10 +146,68 @@ def test_a_message_is_traced(golden_store: GoldenStore) -> None:
         ("it has no unique key: whether it was redriven before is not known; out of memory",
          "没有 unique key：不知道之前是否重投过；内存不足"),
         ("a sentence that nobody has translated", "a sentence that nobody has translated"),
+        # numbers and phrases that were put together before they became a value
+        ("this start does not notice 1 damaged place of the log, at offset 7: `rmqctl check` says what is there",
+         "这次启动不会注意到日志的 1 处损坏，在偏移量 7：`rmqctl check` 说明那里是什么"),
+        ("the last 400 messages are not in their 31 queues", "最后 400 条消息不在其 31 个队列中"),
+        ("/s/a.txt: does not belong into the commitlog: the name is not an offset of 20 digits",
+         "/s/a.txt：不应在 commitlog 中：名称不是 20 位数字的偏移量"),
+        ("note: 5 messages of the timer are never delivered: due more than 7 days before this start; "
+         "`rmqctl rebuild --timer` makes them due at once",
+         "注意：定时器的 5 条消息永不投递：到期早于这次启动 7 天以上；`rmqctl rebuild --timer` 使它们立即到期"),
+        # no line is half English
+        ("the name is not an offset of 30 digits", "the name is not an offset of 30 digits"),
+        ("note: 1 messages are of a kind that nobody knows", "note: 1 messages are of a kind that nobody knows"),
+        # what a store holds stays, if it reads like text of our own
+        ("no message has the key 'out of memory'", "没有消息的 key 是 'out of memory'"),
+        ("no message has the key '3 messages'", "没有消息的 key 是 '3 messages'"),
     ],
 )  # fmt: skip
 def test_lines(english: str, chinese: str) -> None:
     assert SPEECH.line(english) == chinese
+
+
+def test_parts_meet_with_a_space_where_chinese_has_one() -> None:
+    assert joined(["队列 4 的单元 ", "0", "指向它"]) == "队列 4 的单元 0 指向它"
+    assert joined(["", "1 个文件", " 中的 ", "2 条消息"]) == "1 个文件中的 2 条消息"
+    assert joined(["在 ", "/s/a", "，", "。"]) == "在 /s/a，。"
+    assert joined(["键 ", "'a  b'", "：", " x"]) == "键 'a  b'： x"
+
+
+def test_offsets_of_queues_have_a_word_of_their_own() -> None:
+    assert SPEECH.title("max offset") == "最大偏移量"
+    assert SPEECH.title("max offset", of_queues=True) == "最大位点"
+    assert SPEECH.title("physical offset", of_queues=True) == "物理偏移量"
+
+
+def test_tables_say_which_offsets_they_have(golden_store: GoldenStore) -> None:
+    store = golden_store("broker-real")
+    assert "最小位点  最大位点" in _rmqctl("ls", "--queues", "-s", store, columns=200).stdout
+    assert "第一个偏移量  最后偏移量" in _rmqctl("ls", "--files", "-s", store, columns=200).stdout
+    assert "位点  最大位点" in _rmqctl("delays", "-s", store, columns=200).stdout
+    assert "合计" in _rmqctl("du", "-s", store).stdout
+    assert "回查次数" in _rmqctl("halves", "-s", store, columns=200).stdout
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("clean --force", "没有选项 '--force'。（是否想用其中之一："),
+        ("chekc", "没有命令 'chekc'。"),
+        ("ls --format xml", "'--format' 的值无效："),
+        ("cat -n x", "'x' 不是有效的整数。"),
+        ("ls -s", "选项 '-s' 需要一个值。"),
+        ("check x y", "多余的参数（x y）"),
+        ("check -c /nowhere/broker.conf", "/nowhere/broker.conf"),
+        ("dump /nowhere/x", "rmqctl: /nowhere/x：无法读取：没有那个文件或目录"),
+    ],
+)
+def test_wrong_usage_is_chinese(call: str, said: str) -> None:
+    ended = _rmqctl(*call.split())
+    assert said in ended.stderr
+    assert ended.returncode in (1, 2, 3, 4)
+    first = ended.stderr.splitlines()[0]
+    assert english_in(first) == []
 
 
 def test_text_that_a_store_made_up_takes_no_pattern_long() -> None:

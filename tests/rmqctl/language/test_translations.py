@@ -56,6 +56,17 @@ def test_what_is_wrong_is_named(changed: Path, before: str, after: str, problem:
     assert (problem in translations.problems(CHINESE, "help")) == bool(problem)
 
 
+def test_a_file_in_another_order_or_form_is_named(changed: Path) -> None:
+    text = changed.read_text(encoding="utf-8")
+    first, second, third, *rest = text.split("\n\n")
+    for other in ("\n\n".join([first, third, second, *rest]), text + "\n", text.replace('msgid "E', 'msgid ""\n"E', 1)):
+        assert other != text
+        changed.write_text(other, encoding="utf-8")
+        assert translations.problems(CHINESE, "help") == ["help: order or form of help.po: run make messages"]
+    changed.write_text(text, encoding="utf-8")
+    assert translations.problems(CHINESE, "help") == []
+
+
 def test_new_texts_are_added_and_translations_kept(changed: Path) -> None:
     changed.write_text(changed.read_text(encoding="utf-8").replace('msgid "End time."', 'msgid "Gone."'), "utf-8")
     found = {one.msgid: one.msgstr for one in translations.merged(CHINESE, "help")}
