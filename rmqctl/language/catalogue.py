@@ -106,7 +106,7 @@ class Pattern:
         found = self._expression.fullmatch(text) if self.fits(text) else None
         if found is None:
             return None
-        if self._begins_open and self.weight < len(text) // 2 and any("; " in value for value in found.groups()):
+        if self._begins_open and self.weight < len(text) // 2 and any(map(_is_open, found.groups())):
             return None
         return dict(zip(self._names, found.groups(), strict=True))
 
@@ -143,6 +143,11 @@ class Pattern:
         if name.startswith("counted"):
             return rf"-?\d+ (?:{'|'.join(map(re.escape, self._catalogue.counted_words))})"
         return next((form for names, form in _FORMS if names.fullmatch(name)), _ANY)
+
+
+def _is_open(value: str) -> bool:
+    """Return whether a value has several remarks that end nowhere in it."""
+    return "; " in value and not value.endswith(".")
 
 
 _ANY = ".*?"

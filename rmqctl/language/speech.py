@@ -13,6 +13,8 @@ _PLACE = re.compile(
     r"(?P<file>[^\s:]*[/.][^\s:]*|[a-z]+://\S+?)?(?: ?at offset (?P<offset>\d+))?: (?P<rest>.+)", re.DOTALL
 )
 _SENTENCE = re.compile(r"(?<=[.!]) (?=[A-Z`\d])")
+# a remark in brackets that came with a value
+_REMARK = re.compile(r"(.+?) (\(.+\))")
 _AND = re.compile(r"(; |, and |, | and | or )")
 _JOINTS = {"; ": "；", ", and ": "和", ", ": "、", " and ": "和", " or ": "或"}
 # a longer line holds text of a store, through which patterns would search for long
@@ -21,7 +23,8 @@ _LONGEST = 4000
 _OF_LABELS = frozenset(("part", "severity"))
 _OF_FINDINGS = frozenset(("title", "meaning", "causes", "action"))
 _OWN = frozenset(
-    "basis check detail effect end_reason error note problem reason sentence start state why writes".split()
+    "basis check detail effect end_reason error holds message not_read note notes problem problems reason sentence "
+    "start state warning warnings why writes".split()
 )
 _SPAN = re.compile(r"\d+ (?:day|hour|minute|second)s?(?: \d+ (?:hour|minute|second)s?)?")
 _SPAN_PARTS = (("day", "天"), ("hour", "小时"), ("minute", "分"), ("second", "秒"))
@@ -162,9 +165,14 @@ class Translated:
             return (_JOINTS.get(text[: len(text) - len(bare)]) or "") + self._phrase(bare)
         if (found := self._found(text)) is not None:
             return found
+        remark = _REMARK.fullmatch(text)
+        if remark is not None:
+            told = [said for part in remark.groups() if (said := self._known(part)) is not None]
+            if len(told) == len(remark.groups()):
+                return joined(told)
         if _SPAN.fullmatch(text):
-            for one, said in _SPAN_PARTS:
-                text = re.sub(rf" {one}s?", f" {said}", text)
+            for one, unit in _SPAN_PARTS:
+                text = re.sub(rf" {one}s?", f" {unit}", text)
             return text
         parts = _AND.split(text)
         if len(parts) == 1:
@@ -218,11 +226,14 @@ class Translated:
         return "；".join(filter(None, told)) + "。" * text.endswith(".") if all(told) else None
 
     def _labelled(self, text: str) -> str | None:
-        """A label with a list of what is known, such as "not the same bytes in both: 283 messages"."""
+        """A label with what is known, or a list of it, such as "not the same bytes in both: 283 messages"."""
         label, colon, rest = (text[:-1], ":", "") if text.endswith(":") else text.partition(": ")
         said = self._known(label) or self.catalogue("labels").texts.get(label)
         if not colon or said is None:
             return None
+        bare = rest.removesuffix(".")
+        if (whole := self._known(bare)) is not None:
+            return f"{said}：{whole}{'。' * (bare != rest)}"
         told = [self._known(one) for one in rest.split(", ")] if rest else []
         return f"{said}：{'、'.join(filter(None, told))}" if all(told) else None
 

@@ -266,7 +266,7 @@ def cell(value: Any, name: str = "", *, digits: bool = False) -> str:
             or NOTHING
         )
     if isinstance(value, Sequence):
-        return ", ".join(cell(item) for item in value) or NOTHING
+        return ", ".join(cell(item, name if isinstance(item, str) else "") for item in value) or NOTHING
     return visible(str(value))
 
 
