@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rmqctl.formats.errors import RmqctlError, UsageError, counted
 from rmqctl.output.outcome import Terminated
-from rmqctl.output.output import FIRST_PAGE, Output, talk
-from rmqctl.output.table import csv_value, table_layout, visible, visible_json
+from rmqctl.output.output import FIRST_PAGE, Output
+from rmqctl.output.table import csv_value, said, table_layout, unspoken, visible, visible_json
 from rmqctl.output.terminal import progress
 from rmqctl.output.times import format_time
 from rmqctl.pipeline.views import TABLES, Table
@@ -185,12 +185,14 @@ def print_answer(output: Output, table: pa.Table) -> None:
         output.rows(names, json_rows(table))
     elif output.format == "table" and not _fits(names, table):
         for number, row in enumerate(printable_rows(table), start=1):
-            output.text(f"row {number}")
-            output.record(row)
+            output.text(said(f"row {number}"))
+            with unspoken():
+                output.record(row)
     else:
         # a statement says what it wants to see
         output.digits = output.keeps_all = True
-        output.rows(names, printable_rows(table))
+        with unspoken():
+            output.rows(names, printable_rows(table))
 
 
 def _fits(names: list[str], table: pa.Table) -> bool:
@@ -298,11 +300,12 @@ def _says_something(text: str, parts: re.Pattern[str]) -> bool:
     return bool(without.strip())
 
 
-_HELP = """\
-statement;     answer a query; it may have several lines and ends with a semicolon
-\\d             the views of the store
-\\d VIEW        the columns of a view
-\\q             quit; so does Ctrl-D. Ctrl-C forgets the line, or ends the query"""
+_HELP = (
+    "statement;     answer a query; it may have several lines and ends with a semicolon",
+    "\\d             the views of the store",
+    "\\d VIEW        the columns of a view",
+    "\\q             quit; so does Ctrl-D. Ctrl-C forgets the line, or ends the query",
+)
 _HISTORY = 1000
 _WORDS = (
     "select from where group by order having limit join left anti semi on using distinct count sum min max avg "
@@ -315,7 +318,8 @@ def prompt(run: Callable[[str], pa.Table], output: Output, attached: Iterable[st
     names of further stores; `of_spark`: whether Spark answers, whose texts have other quotes."""
     views = {**TABLES, **{f"{name}.{view}": table for name in attached for view, table in TABLES.items()}}
     further = "".join(f", {name}.{next(iter(TABLES))}, …" for name in attached)
-    talk(f"Views: {', '.join(TABLES)}{further}. End a query with ';'. \\d lists columns, \\? helps, \\q quits.")
+    named = f"{', '.join(TABLES)}{further}"
+    output.talk(f"Views: {named}. End a query with ';'. \\d lists columns, \\? helps, \\q quits.")
     with _line_editing(views):
         for statement in _statements(output, views, of_spark):
             began = time.monotonic()
@@ -333,7 +337,8 @@ def prompt(run: Callable[[str], pa.Table], output: Output, attached: Iterable[st
                 output.talk("interrupted")
                 continue
             if table.schema.names:
-                output.talk(f"({counted(table.num_rows, 'row')}, {time.monotonic() - began:.1f} s)")
+                seconds = f"{time.monotonic() - began:.1f}"
+                output.talk(f"({counted(table.num_rows, 'row')}, {seconds} s)")
 
 
 def _statements(output: Output, views: Mapping[str, Table], of_spark: bool) -> Iterator[str]:
@@ -376,7 +381,7 @@ def _command(word: str, output: Output, views: Mapping[str, Table]) -> None:
     elif name == "\\d":
         output.talk(f"error: there is no view {about.strip()}; the views are {', '.join(views)}")
     elif name == "\\?":
-        for line in _HELP.split("\n"):
+        for line in _HELP:
             output.talk(line)
     else:
         output.talk(f"error: {name} is no command; \\? lists them")

@@ -40,6 +40,7 @@ _WHOLE = (
     "rmqctl/commands/many/stats.py",
     "rmqctl/diagnosis.py",
     "rmqctl/finding.py",
+    "rmqctl/report/page.py",
     "rmqctl/output/outcome.py",
     "rmqctl/reports/",
     "store/answers/",
@@ -53,8 +54,21 @@ _WHOLE = (
     "store/write/opening.py",
     "store/write/put.py",
 )
-# of these modules what is given to the calls of _CALLS
-_SPOKEN = ("formats/", "rmqctl/", "store/")
+# of these modules what is given to the calls of _CALLS; what a broker answers is on the wire, and English
+_SPOKEN = (
+    "formats/",
+    "network/broker/tables.py",
+    "network/clients/",
+    "network/grpc/server.py",
+    "network/ha/",
+    "network/remoting/server.py",
+    "network/remoting/tls.py",
+    "network/serving.py",
+    "network/topic_config.py",
+    "pipeline/",
+    "rmqctl/",
+    "store/",
+)
 _CALLS = re.compile(
     r"[A-Za-z_]*Error|Opening|Finding|said|talk|talk_paragraph|print_paragraph|heading|note|note_done|"
     r"progress|agrees|fail"
@@ -101,6 +115,7 @@ Missing parameter: {parameter}
 '{value}' is not in the range {range}.
 '{value}' is not one of {choices}.
 '{value}' is not a valid boolean.
+{value} is not {choice}.
 {value} is not a valid boolean. Recognized values: {states}
 Got unexpected extra argument ({arguments})
 Got unexpected extra arguments ({arguments})
@@ -151,7 +166,21 @@ Network is unreachable
 Name or service not known
 Temporary failure in name resolution""".splitlines()
 # put together of parts, which no literal of the sources shows
-_COMPOSED = """loses {N message}
+_COMPOSED = """minute
+hour
+day
+Findings
+Where
+Files
+Levels
+Settings
+Parts
+Groups
+Due
+Disk
+and {number} more
+{title}; the numbers are in the tables below
+loses {N message}
 leaves {N message} out of every queue
 loses {N index entry}
 never delivers {N delayed message}
@@ -265,7 +294,7 @@ def label_texts() -> dict[str, None]:
         _take_names(json.loads(path.read_text(encoding="utf-8")), names)
     for tree in _trees().values():
         _take_columns(tree, names)
-    words = ["yes", "no", "error", "warning", "notice", "over time", "only", "fields", "rest"]
+    words = ["yes", "no", "error", "warning", "notice", "over time", "only", "fields", "rest", "unit", "empty", "text"]
     words += ["first physical offset", "end physical offset", "physical offset a", "physical offset b"]
     forms = {form for name in names for form in (name.replace("_", " "), title_of(name))}
     return dict.fromkeys([*words, *sorted(forms)])
@@ -307,7 +336,22 @@ def message_texts() -> dict[str, None]:
             found |= dict.fromkeys(_spoken_texts(tree))
     known = help_texts()
     said = (text for text in found if _is_said(text) and option_text(text) not in known)
-    return dict.fromkeys([*_CLICK, *_SYSTEM, *_COMPOSED, *said])
+    return dict.fromkeys([*_CLICK, *_SYSTEM, *_COMPOSED, *said, *_bars(), *_of_page()])
+
+
+def _of_page() -> Iterator[str]:
+    """Yield what the template of the report says."""
+    text = (ROOT / "rmqctl/report/page.html").read_text(encoding="utf-8")
+    yield from re.findall(r'"([^"]+)"\|said', text)
+
+
+def _bars() -> Iterator[str]:
+    """Yield the labels of progress bars and what they count, which may be single words."""
+    for name, tree in _trees().items():
+        for node in tree if name.startswith(("pipeline/", "rmqctl/")) else ():
+            if isinstance(node, ast.Call) and _name(node.func) in ("progress", "waiting"):
+                for one in (*node.args[:1], *node.args[2:]):
+                    yield from (text for text in _templates(one) if text != "bytes")
 
 
 @cache

@@ -166,10 +166,8 @@ _VALUE = "\uffff"
 words_of = re.compile(rf"[A-Za-z{_VALUE}]+").findall
 # Two words or more of English, but for commands and what is quoted. What follows a colon or a bracket may be the words
 # of a system or of another program.
-_ENGLISH = re.compile(
-    r"`[^`]*`|'[^']*'|\"[^\"]*\"|"
-    r"(?P<words>(?<![\w./%$=-])(?<![：（])[A-Za-z]?[a-z]+(?:(?: \d+)* [a-z]{2,})+(?![\w./=]))"
-)
+_RUN = r"[A-Za-z]?[a-z]+(?:(?: \d+)* [a-z]{2,})+"
+_ENGLISH = re.compile(rf"`[^`]*`|'[^']*'|\"[^\"]*\"|[：（]{_RUN}|(?P<words>(?<![\w./%$=-]){_RUN}(?![\w./=]))")
 _MEASURES = ("个", "条", "处", "份", "行", "次")
 
 

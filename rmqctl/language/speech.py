@@ -15,6 +15,7 @@ _PLACE = re.compile(
 _SENTENCE = re.compile(r"(?<=[.!]) (?=[A-Z`\d])")
 # a remark in brackets that came with a value
 _REMARK = re.compile(r"(.+?) (\(.+\))")
+_LETTER = re.compile("[A-Za-z]")
 _AND = re.compile(r"(; |, and |, | and | or )")
 _JOINTS = {"; ": "；", ", and ": "和", ", ": "、", " and ": "和", " or ": "或"}
 # a longer line holds text of a store, through which patterns would search for long
@@ -23,8 +24,8 @@ _LONGEST = 4000
 _OF_LABELS = frozenset(("part", "severity"))
 _OF_FINDINGS = frozenset(("title", "meaning", "causes", "action"))
 _OWN = frozenset(
-    "basis check detail effect end_reason error holds message not_read note notes problem problems reason sentence "
-    "start state warning warnings why writes".split()
+    "about basis check detail effect end_reason error holds message not_read note notes problem problems reason rows "
+    "sentence start state warning warnings why writes".split()
 )
 _SPAN = re.compile(r"\d+ (?:day|hour|minute|second)s?(?: \d+ (?:hour|minute|second)s?)?")
 _SPAN_PARTS = (("day", "天"), ("hour", "小时"), ("minute", "分"), ("second", "秒"))
@@ -63,6 +64,11 @@ class Translated:
         self._language = language
         self._loaded: dict[str, Catalogue] = {}
         self._cached: dict[str, str | None] = {}
+
+    @property
+    def tag(self) -> str:
+        """The name of the language for browsers."""
+        return self._language.replace("_", "-")
 
     def catalogue(self, name: str) -> Catalogue:
         """Return one of FILES, read when it is needed."""
@@ -167,9 +173,9 @@ class Translated:
             return found
         remark = _REMARK.fullmatch(text)
         if remark is not None:
-            told = [said for part in remark.groups() if (said := self._known(part)) is not None]
-            if len(told) == len(remark.groups()):
-                return joined(told)
+            known = [self._known(part) or self._term(part) for part in remark.groups()]
+            if all(known):
+                return joined(filter(None, known))
         if _SPAN.fullmatch(text):
             for one, unit in _SPAN_PARTS:
                 text = re.sub(rf" {one}s?", f" {unit}", text)
@@ -182,6 +188,10 @@ class Translated:
             rest = self._known(f"and {part}") if "and" in joint else None
             told += [rest] if rest is not None else [_JOINTS[joint], self._phrase(part)]
         return joined(told)
+
+    def _term(self, text: str) -> str | None:
+        """A word that labels have, or a number in brackets."""
+        return text if not _LETTER.search(text) else self.catalogue("labels").texts.get(text)
 
     def _placed(self, text: str) -> str | None:
         found = _PLACE.fullmatch(text)

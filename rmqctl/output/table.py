@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from rmqctl.formats.errors import format_time, lasting_in_short, told
@@ -14,6 +15,10 @@ from rmqctl.formats.errors import format_time, lasting_in_short, told
 
 class Speech(Protocol):
     """Another language (rmqctl.language.speech)."""
+
+    @property
+    def tag(self) -> str:
+        """Its name for browsers, such as zh-CN."""
 
     def line(self, text: str) -> str:
         """A line for people."""
@@ -42,6 +47,17 @@ def speak_by(speech: Speech | None) -> None:
 def speech() -> Speech | None:
     """Return the other language; None for English."""
     return _speech
+
+
+@contextlib.contextmanager
+def unspoken() -> Iterator[None]:
+    """Print as it is what the user's own statement answers: names and texts that look like ours are data."""
+    before = _speech
+    speak_by(None)
+    try:
+        yield
+    finally:
+        speak_by(before)
 
 
 def said(text: str) -> str:
@@ -169,7 +185,6 @@ SPAN = "_ms"
 """What the name of a length of time ends with, in ms."""
 SPANS = (SPAN, "_delay")
 GAP = "  "
-_AND_MORE = ELLIPSIS + " and {} more characters: --json has all"
 # white space and NULs, which stand for nothing to see: from so many on only their number is told
 _LONG_BLANK = 16
 _BLANKS = rf"[\s\0]{{{_LONG_BLANK},}}"
@@ -195,10 +210,14 @@ def cut(text: str, width: int) -> str:
     return set_cell_size(text, width - 1) + ELLIPSIS
 
 
+def _and_more(rest: int) -> str:
+    return ELLIPSIS + said(f" and {rest} more characters: --json has all")
+
+
 def shortened(text: str, longest: int) -> str:
     """`text` if it has at most `longest` characters, else its start and how many more there are."""
     rest = len(text) - longest
-    return text if rest <= 0 else text[:longest] + _AND_MORE.format(rest)
+    return text if rest <= 0 else text[:longest] + _and_more(rest)
 
 
 def shown(text: str, longest: int) -> str:
@@ -223,7 +242,7 @@ def shown(text: str, longest: int) -> str:
             longest -= len(parts[-1])
             position += count
     rest = len(text) - position
-    return "".join(parts) + (_AND_MORE.format(rest) if rest else "")
+    return "".join(parts) + (_and_more(rest) if rest else "")
 
 
 def cut_start(text: str, width: int) -> str:
@@ -397,7 +416,7 @@ def table_layout(
     tells one row from another, columns left out by their rank (`leaving_order`), and such texts cut as well. Sizes are
     `digits`, or as people say them. `keeps_all`: no column is left out, and titles are the names as given.
     """
-    of_queues = "queue_id" in names or {"offset", "max_offset"} <= set(names)
+    of_queues = has_queue_offsets(names)
     columns = [_column(name, page, digits, as_given=keeps_all, of_queues=of_queues) for name in names]
     if available is None:
         return TableLayout([column._replace(width=min(column.width, WIDEST_PIPED)) for column in columns])
@@ -414,6 +433,11 @@ def table_layout(
         name = leaving.pop(0)
         left_out.append(name)
         shown = [column for column in shown if column.name != name]
+
+
+def has_queue_offsets(names: Iterable[str]) -> bool:
+    """Return whether the offsets of a table with these columns are those of queues, not of the log."""
+    return bool({"queue_id", "lag"} & {*names}) or {"offset", "max_offset"} <= {*names}
 
 
 def leaving_order(names: Sequence[str], droppable: Sequence[str]) -> list[str]:

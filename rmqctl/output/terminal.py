@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from rmqctl.output.table import visible
+from rmqctl.output.table import said, visible
 
 if TYPE_CHECKING:
     import subprocess
@@ -80,7 +80,7 @@ class _Bar:
     """Counts always; imports and shows rich only once the work has lasted SHOWN_AFTER seconds."""
 
     def __init__(self, label: str, total: Total, unit: str) -> None:
-        self._label = visible(label)
+        self._label = visible(said(label))
         self._total = total
         self._unit = unit
         self._done = 0
@@ -124,7 +124,7 @@ class _Bar:
         )
 
         count = DownloadColumn(binary_units=True) if self._unit == "bytes" else MofNCompleteColumn()
-        unit = TextColumn("" if self._unit == "bytes" else self._unit, markup=False)
+        unit = TextColumn("" if self._unit == "bytes" else said(self._unit), markup=False)
         # stdout is data: it is never routed through the bar's console
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
@@ -177,7 +177,7 @@ def waiting(label: str) -> Iterator[None]:
     from rich.console import Console
     from rich.text import Text
 
-    spinner = _Spinner(Console(stderr=True).status(Text(visible(label))))
+    spinner = _Spinner(Console(stderr=True).status(Text(visible(said(label)))))
     _drawn.append(spinner)
     try:
         yield

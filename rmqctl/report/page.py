@@ -17,7 +17,18 @@ from pygal.etree import etree
 from pygal.style import Style
 
 from rmqctl.formats.errors import counted, format_time, lasting_in_short
-from rmqctl.output.table import cell, human_size, shown, title_of, visible, visible_json
+from rmqctl.output.table import (
+    cell,
+    has_queue_offsets,
+    human_size,
+    said,
+    said_title,
+    shown,
+    speech,
+    title_of,
+    visible,
+    visible_json,
+)
 from rmqctl.pipeline.jobs.stats_sql import UNITS
 from rmqctl.report.numbers import Numbers
 from rmqctl.store.info.counts import KINDS
@@ -151,8 +162,9 @@ def log_map(found: Numbers, versions: Sequence[Numbers], title: str) -> Chart | 
     for kind in kinds:
         graph.add(kind, _segments(runs[kind], top))
     covered = [_segments([(begin, end)], top - 1 - place) for place, (_, begin, end) in enumerate(reaches) if end]
-    graph.add("reaches to", [point for segment in covered for point in segment])
-    return Chart(title, _svg(graph), [*kinds, "reaches to"], "map")
+    reaching = said("reaches to")
+    graph.add(reaching, [point for segment in covered for point in segment])
+    return Chart(title, _svg(graph), [*kinds, reaching], "map")
 
 
 def _segments(runs: Iterable[tuple[int | None, int]], height: int) -> list[tuple[int, int] | None]:
@@ -160,7 +172,7 @@ def _segments(runs: Iterable[tuple[int | None, int]], height: int) -> list[tuple
 
 
 def _name(topic: str | None) -> str:
-    return OTHERS if topic is None else shown(topic, 2 * _LONGEST_NAME)
+    return said(OTHERS) if topic is None else shown(topic, 2 * _LONGEST_NAME)
 
 
 def _count(number: int) -> str:
@@ -231,7 +243,9 @@ def render(numbers: Sequence[Numbers], now: int, *, notes: Sequence[str]) -> byt
     environment = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"text": _text, "cell": _cell, "title": title_of, "size": human_size, "time": format_time}
+    environment.filters |= {"text": _text, "cell": _cell, "title": _title, "size": human_size, "time": format_time}
+    environment.filters["said"] = _said
+    other = speech()
     style = _resource("page.css")
     block = json.dumps({"now": now, "stores": numbers}, default=_plain, ensure_ascii=False, allow_nan=False)
     # a data block: `<` ends it, and is written otherwise
@@ -245,6 +259,9 @@ def render(numbers: Sequence[Numbers], now: int, *, notes: Sequence[str]) -> byt
         style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
         numbers=block,
         columns=_columns,
+        counted=counted,
+        number_of_stores=counted(len(numbers), "store"),
+        language="en" if other is None else other.tag,
     )
     return text.encode("utf-8", "backslashreplace")
 
@@ -275,6 +292,14 @@ def _cell(value: object, name: str = "") -> str:
 
 def _text(value: object) -> str:
     return visible(str(value))
+
+
+def _said(text: object) -> str:
+    return visible(said(str(text)))
+
+
+def _title(name: str, among: Sequence[str] = ()) -> str:
+    return said_title(title_of(name), of_queues=has_queue_offsets(among))
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, bool]:

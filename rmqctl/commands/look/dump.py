@@ -13,6 +13,7 @@ from rmqctl.flags.options import limit_option, output_options
 from rmqctl.flags.types import OFFSET
 from rmqctl.formats.errors import UnsupportedError, counted
 from rmqctl.output import outcome as exit_codes
+from rmqctl.output.table import said
 
 if TYPE_CHECKING:
     from rmqctl.output.output import Output
@@ -115,14 +116,17 @@ def _print(output: Output, item: DumpItem, with_hex: bool) -> None:
     from rmqctl.output.output import print_paragraph
 
     position = f" ({item.position})" if item.position is not None else ""
-    note = f": {item.note}" if item.note and item.damage is None else ""
+    what = f"{item.kind}{position}"
+    note = item.note if item.damage is None else ""
     if item.kind == "client offset" and not with_hex:
         output.text(_offset_line(item))
         return
     output.text("")
-    output.text(f"{item.offset:>10}  {item.kind}{position}, {counted(item.size, 'byte')}{note}")
+    head = said(f"{what}, {counted(item.size, 'byte')}: {note}" if note else f"{what}, {counted(item.size, 'byte')}")
+    output.text(f"{item.offset:>10}  {head}")
     if item.damage is not None:
-        output.text(f"{'':>10}  DAMAGED: {item.damage}")
+        damaged = said(f"DAMAGED: {item.damage}")
+        output.text(f"{'':>10}  {damaged}")
         if item.note:
             print_paragraph(output, f"{'':>10}  {item.note}", " " * 12)
     name_width = max((len(one.name) for one in item.fields), default=0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import os
+import re
 import subprocess
 import sys
 import time
@@ -208,6 +210,63 @@ def test_wrong_usage_is_chinese(call: str, said: str) -> None:
     assert ended.returncode in (1, 2, 3, 4)
     first = ended.stderr.splitlines()[0]
     assert english_in(first) == []
+
+
+def test_the_page_of_a_report(golden_store: GoldenStore, tmp_path: Path) -> None:
+    pytest.importorskip("rmqctl.report.page")
+    pages = {}
+    for language in ("en", "zh"):
+        file = tmp_path / f"{language}.html"
+        stores = (golden_store("broker-real"), golden_store("crc-flip-third"))
+        assert _rmqctl("report", *stores, "-o", file, language=language).returncode == 1
+        pages[language] = file.read_text(encoding="utf-8")
+    assert '<html lang="en">' in pages["en"]
+    assert '<html lang="zh-CN">' in pages["zh"]
+    shown = [page.partition('<script type="application/json"')[0] for page in pages.values()]
+    assert not re.search("[\u4e00-\u9fff]", shown[0])
+    texts = [html.unescape(text) for text in re.findall(r">([^<>]+)<", shown[1].rpartition("</style>")[2])]
+    left = [one for text in texts if not text.startswith("rmqctl ") for one in english_in(text)]
+    assert [one for one in left if one not in ("unique key", "level overdue", "timer not")] == []
+    assert {"检查结果", "存储图", "broker 的下一次启动", "消费组", "死信", "所有存储"} <= {*texts}
+    # the numbers in it are those of JSON
+    blocks = [re.sub(r"\d{13}|\d+ % used|[\d.]+,", "", page.rpartition("numbers")[2]) for page in pages.values()]
+    assert blocks[0] == blocks[1]
+
+
+def test_the_prompt_of_sql(golden_store: GoldenStore) -> None:
+    pytest.importorskip("duckdb")
+    typed = "\\?\n\\d\nselect 1 as topic, 'out of memory' as reason;\nselec;\n\\x\n"
+    program = [sys.executable, "-m", "rmqctl", "sql", "-s", str(golden_store("broker-real"))]
+    lines = on_a_terminal(["env", "RMQCTL_LANG=zh", *program], columns=80, answer=typed + "\\q\n").screen
+    assert any(line.startswith("视图：messages, copied_messages, consumequeue") for line in lines)
+    assert "\\d             存储的视图" in lines
+    assert "index_entries" in "\n".join(lines)
+    # what the statement asked for is as it asked for it
+    assert "topic  reason" in lines
+    assert "    1  out of memory" in lines
+    assert any(line.startswith("（1 行，") for line in lines)
+    assert any(line.startswith("错误：syntax error at or near") for line in lines)
+    assert "错误：\\x 不是命令；\\? 列出命令" in lines
+
+
+def test_answers_of_sql_are_data(golden_store: GoldenStore) -> None:
+    pytest.importorskip("duckdb")
+    more = "".join(f", repeat('x', 30) as column_{number}" for number in range(8))
+    statement = f"select 'out of memory' as reason, true as state, 1 as messages{more}"
+    said = [_rmqctl("sql", "-s", golden_store("clean"), statement, language=one).stdout for one in ("en", "zh")]
+    assert said[0] == said[1]
+    shown = on_a_terminal(
+        ["env", "RMQCTL_LANG=zh", sys.executable, "-m", "rmqctl", "sql", "-s", golden_store("clean"), statement], 80
+    )
+    assert "第 1 行" in shown.screen
+    assert "reason    out of memory" in shown.screen
+
+
+def test_labels_of_bars_and_errors_of_the_network() -> None:
+    assert SPEECH.line("reading the commitlog") == "正在读取 commitlog"
+    assert SPEECH.line("counting") == "正在统计"
+    said = _rmqctl("groups", "-n", "127.0.0.1:1").stderr
+    assert said == "rmqctl: 无法连接 127.0.0.1:1：拒绝连接\n  它是否在运行？地址是否正确？\n"
 
 
 def test_text_that_a_store_made_up_takes_no_pattern_long() -> None:
