@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rich.cells import chop_cells
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -16,7 +17,7 @@ from rmqctl.browse.body import MessageText, Protobuf
 from rmqctl.browse.look import FoundRows, QueueMessageRows, QueueRows, TopicRows, command_line, map_lines
 from rmqctl.browse.rows import RowColumn, RowView, ScreenRow, TextRows
 from rmqctl.formats.errors import CorruptError, RmqctlError, counted
-from rmqctl.output.table import cell, visible
+from rmqctl.output.table import cell, said, visible
 from rmqctl.output.times import now_ms, parse_time
 from rmqctl.store.options import Events
 
@@ -39,7 +40,7 @@ class StoreApp(App[None]):
 
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q", "quit", "Quit"),
+        Binding("q", "quit", said("Quit")),
         Binding("ctrl+c", "quit", show=False, priority=True),
         Binding("ctrl+q", "quit", show=False, priority=True),
     ]
@@ -67,19 +68,19 @@ class StoreScreen(Screen[None]):
 
     app: StoreApp
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "back", "Back"),
+        Binding("escape", "back", said("Back")),
         Binding("backspace,left", "back", show=False),
-        Binding("slash", "find", "Find"),
-        Binding("g", "groups", "Groups"),
-        Binding("l", "log", "Log"),
-        Binding("m", "map", "Map"),
-        Binding("c", "command", "Command"),
+        Binding("slash", "find", said("Find")),
+        Binding("g", "groups", said("Groups")),
+        Binding("l", "log", said("Log")),
+        Binding("m", "map", said("Map")),
+        Binding("c", "command", said("Command")),
     ]
     says = ""
 
     def compose(self) -> ComposeResult:
         """Yield the parts of the screen."""
-        yield Static(visible(f"{self.says} · {self.app.location.path}"), classes="head", markup=False)
+        yield Static(visible(f"{said(self.says)} · {self.app.location.path}"), classes="head", markup=False)
         yield RowView(TextRows(()))
         yield Static("", classes="note", markup=False)
         yield Footer(show_command_palette=False)
@@ -109,16 +110,16 @@ class StoreScreen(Screen[None]):
         """Return the command that prints what the screen shows."""
         raise NotImplementedError
 
-    def note(self, text: str) -> None:
-        """Show a sentence below the rows."""
-        self.query_one(".note", Static).update(visible(text))
+    def note(self, *sentences: str) -> None:
+        """Show sentences below the rows."""
+        self.query_one(".note", Static).update(visible(" · ".join(map(said, sentences))))
 
     def guarded(self, action: Callable[[], object]) -> None:
         """Run it; show an error in place of what it reads."""
         try:
             action()
         except RmqctlError as error:
-            self.note(str(error) + (f" · {error.hint}" if error.hint else ""))
+            self.note(str(error), *([error.hint] if error.hint else []))
 
     def on_row_view_opened(self, event: RowView.Opened) -> None:
         """Open the chosen row."""
@@ -153,7 +154,7 @@ class StoreScreen(Screen[None]):
                 rows = self.rows.source.count
                 self.app.call_from_thread(self.note, _damage_note(found) or ("" if rows else "nothing found"))
 
-        self.note(f"{what} …")
+        self.note(f"{said(what)} …")
         self.run_worker(work, thread=True, exclusive=True, exit_on_error=False)
 
     def action_back(self) -> None:
@@ -226,7 +227,7 @@ class TopicsScreen(StoreScreen):
         finally:
             missing = store.files.dledger.said if store.files.dledger is not None else None
             if missing or not self.rows.source.count:
-                self.note(f"{missing or 'no topic has queues'} · l shows the commitlog")
+                self.note(missing or "no topic has queues", "l shows the commitlog")
 
     def opened(self, number: int) -> None:
         """Show the queues of a topic."""
@@ -278,7 +279,7 @@ class MessagesScreen(StoreScreen):
 class QueueScreen(MessagesScreen):
     """Messages of a queue; follows a queue that grows."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("f", "follow", "Follow")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("f", "follow", said("Follow"))]
 
     def __init__(self, source: QueueMessageRows) -> None:
         super().__init__()
@@ -307,7 +308,7 @@ class QueueScreen(MessagesScreen):
     def action_follow(self) -> None:
         """Begin or stop to follow."""
         self.is_following = not self.is_following
-        self.note("following: new messages appear at the end · f stops" if self.is_following else "")
+        self.note(*(("following: new messages appear at the end", "f stops") if self.is_following else ("",)))
         if self.is_following:
             self.look_again()
             self.rows.action_end(True)
@@ -328,7 +329,7 @@ class QueueScreen(MessagesScreen):
 class LogScreen(MessagesScreen):
     """A page of messages in order of the log, from a physical offset on."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("n", "next", "Next page")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("n", "next", said("Next page"))]
 
     def __init__(self, begin: int, begin_time: int | None = None) -> None:
         super().__init__()
@@ -396,7 +397,10 @@ class FoundScreen(MessagesScreen):
 class MessageScreen(StoreScreen):
     """One message: fields and body."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("b", "body", "Body as"), Binding("w", "where", "Where")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("b", "body", said("Body as")),
+        Binding("w", "where", said("Where")),
+    ]
 
     def __init__(self, message: StoredMessage) -> None:
         super().__init__()
@@ -475,7 +479,7 @@ class _GroupRows:
         return [self._row(row) for row in self.rows[begin : begin + count]]
 
     def _row(self, row: dict[str, Any]) -> ScreenRow:
-        state = f"{row['state']}  {row['detail'] or ''}"
+        state = f"{row['state']}  {said(row['detail'] or '')}"
         is_bad = row["state"] in ("damaged", "past-end")
         topic = row["topic"] or ""
         if row["queue_id"] is not None:
@@ -551,8 +555,8 @@ class TextScreen(StoreScreen):
     def load(self) -> None:
         """Show them, wrapped."""
         width = max(20, self.app.size.width - 2)
-        texts = [visible(line) for line in self._text]
-        wrapped = [text[at : at + width] for text in texts for at in range(0, max(len(text), 1), width)]
+        texts = [visible(said(line)) for line in self._text]
+        wrapped = [part for text in texts for part in chop_cells(text, width) or [""]]
         self.rows.show(TextRows(wrapped))
 
     def command(self) -> str:
@@ -568,7 +572,7 @@ class FindDialog(ModalScreen[str]):
     def compose(self) -> ComposeResult:
         """Yield the question."""
         with Vertical():
-            yield Static("KEY · key KEY · id ID · offset N · time 2026-05-01 or 2h ago", markup=False)
+            yield Static(said("KEY · key KEY · id ID · offset N · time 2026-05-01 or 2h ago"), markup=False)
             yield Input(placeholder="order-17")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:

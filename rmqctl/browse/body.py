@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rmqctl.browse.rows import RowColumn, ScreenRow
 from rmqctl.formats.errors import CorruptError, UnreadableError, UnsupportedError, UsageError
 from rmqctl.messages.json import message_listing
-from rmqctl.output.table import listed, visible
+from rmqctl.output.table import listed, padded, said, said_title, speech, visible, width_of
 
 if TYPE_CHECKING:
     from rmqctl.formats.message import StoredMessage
@@ -72,11 +72,14 @@ class MessageText:
         record = {
             name: value for name, value in record.items() if value not in (None, "", []) and name not in _LEFT_OUT
         }
-        longest = max(map(len, record))
+        titles = {name: name if speech() is None else said_title(name.replace("_", " ")) for name in record}
+        longest = max(map(width_of, titles.values()))
         self._fields = [
             line
             for name, value in record.items()
-            for line in self._wrapped(f"{name.ljust(longest)}  {listed(value, name)}", longest + 2)
+            for line in self._wrapped(
+                f"{padded(titles[name], longest, right=False)}  {listed(value, name)}", longest + 2
+            )
         ]
         try:
             self.body = message.plain_body()
@@ -96,10 +99,10 @@ class MessageText:
     def show(self, form: str) -> None:
         """Show the body in one of FORMS."""
         self.form = form
-        self._lines = [*self._fields, "", f"body, {len(self.body)} bytes, as {form}:"]
+        self._lines = [*self._fields, "", said(f"body, {len(self.body)} bytes, as {form}:")]
         if form != "hex":
             if len(self.body) > _MOST_TEXT:
-                self._lines.append(f"(the first {_MOST_TEXT} bytes; hex shows all)")
+                self._lines.append(said(f"(the first {_MOST_TEXT} bytes; hex shows all)"))
             self._lines += [part for line in self._text().split("\n") for part in self._wrapped(line, 0)]
 
     def next_form(self) -> None:

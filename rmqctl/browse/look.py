@@ -10,7 +10,7 @@ from rmqctl.browse.rows import RowColumn, ScreenRow
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.formats.properties import compression_name
-from rmqctl.output.table import cell, human_size
+from rmqctl.output.table import cell, human_size, said
 from rmqctl.output.times import format_time
 from rmqctl.store.info.counts import KINDS, SIGNS
 
@@ -112,7 +112,7 @@ class QueueRows:
             unit = queue.unit(end - 1) if first < end else None
             time = None if unit is None else self.store.reader.unit_store_time(unit)
         except RmqctlError as error:
-            return ScreenRow((str(queue.queue_id), "", "", "", error.message), is_bad=True)
+            return ScreenRow((str(queue.queue_id), "", "", "", said(error.message)), is_bad=True)
         return ScreenRow(
             (str(queue.queue_id), str(first), str(end), str(end - first), cell(time, "last_store_timestamp"))
         )
@@ -162,7 +162,7 @@ class QueueMessageRows:
         try:
             return message_row(self.message(number), self.first + number)
         except RmqctlError as error:
-            return ScreenRow((f"{self.first + number}  {error.message}",), is_bad=True)
+            return ScreenRow((f"{self.first + number}  {said(error.message)}",), is_bad=True)
 
     def number_at(self, timestamp: int) -> int:
         """Return the row of the first message stored at or after a time (ms)."""
@@ -230,4 +230,4 @@ def map_lines(found: LogCells) -> list[str]:
         f"  {one.part:<14}{cell(one.first_offset):>14}{cell(one.last_offset):>14}  {one.problem or ''}".rstrip()
         for one in found.coverage
     ]
-    return [*found.bar(), "", *sums, "", "offsets of the first and last message in", *covered]
+    return [*map(said, found.bar()), "", *sums, "", said("offsets of the first and last message in"), *covered]

@@ -15,7 +15,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from rmqctl.formats.errors import RmqctlError
-from rmqctl.output.table import cut, padded, visible
+from rmqctl.output.table import cut, padded, said, said_title, visible
 
 _GAP = "  "
 _LEAST_WIDTH = 8
@@ -133,7 +133,7 @@ class RowView(ScrollView, can_focus=True):
             try:
                 read = self.source.read(begin, min(self._page, self.source.count - begin))
             except RmqctlError as error:
-                read = [ScreenRow((str(error),), is_bad=True)]
+                read = [ScreenRow((said(str(error)),), is_bad=True)]
             for place, row in enumerate(read, begin):
                 self._rows[place] = row
         return self._rows.get(number, ScreenRow(()))
@@ -142,7 +142,9 @@ class RowView(ScrollView, can_focus=True):
         """Return line `y` of the screen: the titles, then rows from the scroll position on."""
         width, base = self.size.width, self.rich_style
         if y < self._head:
-            return self._strip([column.title for column in self.source.columns], base + Style(bold=True), width)
+            return self._strip(
+                [said_title(column.title) for column in self.source.columns], base + Style(bold=True), width
+            )
         number = y - self._head + int(self.scroll_offset.y)
         if number >= self.source.count:
             return Strip([Segment(" " * width, base)])

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import click
 
+from rmqctl.documents.unwritten import CLICK, COMPOSED, COUNTED, HELP, SYSTEM
 from rmqctl.language.catalogue import FILES, LOCALES, PLACEHOLDER, Translation, entries, path_of
 from rmqctl.language.help import cells, option_text, paragraphs
 from rmqctl.main import GROUPS, VERBS, VerbGroup, cli, every_action
@@ -71,162 +72,10 @@ _SPOKEN = (
 )
 _CALLS = re.compile(
     r"[A-Za-z_]*Error|Opening|Finding|said|talk|talk_paragraph|print_paragraph|heading|note|note_done|"
-    r"progress|agrees|fail"
+    r"progress|agrees|fail|in_background|TextScreen"
 )
 _GIVEN = frozenset("hint message advice note sentence detail why".split())
 
-# what click says by itself
-_HELP = """Usage
-Options
-Commands
-Arguments
-Examples
-Example
-States
-Problems
-default
-required
-env
-Show this message and exit.
-Print the version and exit.""".splitlines()
-_CLICK = """Missing option {option}.
-Missing argument {argument}.
-No such option: {option}
-No such option: {option} Did you mean {other}?
-No such option: {option} (Possible options: {others})
-No such option {option}.
-No such option {option}. Did you mean {other}?
-No such option {option}. (Possible options: {others})
-No such option {option}. (Did you mean one of: {others}?)
-No such command {command}.
-No such command {command}. Did you mean {other}?
-No such command {command}. (Did you mean one of: {others}?)
-Missing command.
-Option {option} requires an argument.
-Option {option} requires {number} arguments.
-Option {option} does not take a value.
-Argument {argument} takes {number} values.
-Invalid value for {option}: {problem!t}
-Invalid value: {problem!t}
-Missing parameter: {parameter}
-'{value}' is not a valid integer.
-'{value}' is not a valid integer range.
-'{value}' is not a valid float.
-'{value}' is not in the range {range}.
-'{value}' is not one of {choices}.
-'{value}' is not a valid boolean.
-{value} is not {choice}.
-{value} is not a valid boolean. Recognized values: {states}
-Got unexpected extra argument ({arguments})
-Got unexpected extra arguments ({arguments})
-Try '{command} --help'.
-{kind} {path} does not exist.
-File {path} does not exist.
-Directory {path} does not exist.
-Path {path} does not exist.
-File {path} is a directory.
-Directory {path} is a file.
-{path} is not readable.
-{kind} {path} is a file.
-{kind} {path} is a directory.
-{kind} {path} is not readable.
-{kind} {path} is not writable.
-Could not open file {path}: {reason}""".splitlines()
-# what the system says of errors
-_SYSTEM = """No such file or directory
-Permission denied
-Operation not permitted
-Is a directory
-Not a directory
-File exists
-Directory not empty
-No space left on device
-Disk quota exceeded
-Read-only file system
-Input/output error
-Too many open files
-Too many open files in system
-File name too long
-File too large
-Invalid argument
-Device or resource busy
-Cannot allocate memory
-Stale file handle
-Too many levels of symbolic links
-Invalid cross-device link
-Structure needs cleaning
-Connection refused
-Connection reset by peer
-Connection timed out
-Broken pipe
-Address already in use
-Cannot assign requested address
-No route to host
-Network is unreachable
-Name or service not known
-Temporary failure in name resolution""".splitlines()
-# put together of parts, which no literal of the sources shows
-_COMPOSED = """minute
-hour
-day
-Findings
-Where
-Files
-Levels
-Settings
-Parts
-Groups
-Due
-Disk
-and {number} more
-{title}; the numbers are in the tables below
-loses {N message}
-leaves {N message} out of every queue
-loses {N index entry}
-never delivers {N delayed message}
-{N error}, {N warning}, {N notice}; checked {N message} in {N commitlog file}{rest!t}
-{N error}, {N warning}, {N notice}; checked {N message} in {N commitlog file} (share {subset}){rest!t}
-{N error}, {N warning}, {N notice}; checked {N commitlog file}, not every message{rest!t}
-A broker {version}
-damage ({reason}: {detail})
-expected {expected}
-found {found}
-next: {command}
-at {offset}
-in {file}
-({costs})
-Did you mean '{name}'?
-its offset is {offset}, and the group consumes by POP in order: it was handed out, {why}
-its offset {offset} is past it, by {by}
-its offset {offset} is not past it, {ahead}
-by {N message}
-messages
-settings
-before
-after
-lost
-{path} is not there
-there is no {path}
-{N topic} would be removed
-{N topic} removed
-unknown: {sentence}
-{N commitlog file} would be kept: {why}
-{N consume queue file} would be kept: {why}
-{N index file} would be kept: {why}
-{N commitlog file} is kept: {why}
-{N commitlog file} are kept: {why}
-{N consume queue file} is kept: {why}
-{N consume queue file} are kept: {why}
-{N index file} is kept: {why}
-{N index file} are kept: {why}
-accepted, as far as files, disks and settings show {shown}.
-unknown, because the disks cannot be measured.
-unknown, because the disks of a server cannot be measured.
-a broker takes no messages here: {join}.""".splitlines()
-_COUNTED = {"error": "errors", "warning": "warnings", "notice": "notices", "delayed message": "delayed messages"}
-_COUNTED |= {"consume queue file": "consume queue files", "index file": "index files"}
-_COUNTED |= {"manual page": "manual pages"}
-_COUNTED |= {"index entry": "index entries", "good message": "good messages"}
 # texts for no person
 _NOT_SAID = re.compile(
     r"failed to map segment|\w?annot allocate memory|\w?o many open files|start new thread|.*\\b.*|mqadmin .*"
@@ -246,7 +95,7 @@ _CODE = re.compile(r"`([^`]*)`")
 @cache
 def help_texts() -> dict[str, None]:
     """Return all that --help prints."""
-    found = dict.fromkeys([*_HELP, *GROUPS.values(), *(verb.short_help for verb in VERBS.values())])
+    found = dict.fromkeys([*HELP, *GROUPS.values(), *(verb.short_help for verb in VERBS.values())])
     found |= _help_of(cli)
     for command in (*every_action(cli).values(), *_groups()):
         found |= _help_of(command)
@@ -278,7 +127,7 @@ def _help_of(command: click.Command) -> dict[str, None]:
             found[option_text(record[1])] = None
             named = re.search(r"\[default: ([^\];]* [^\];]*)", record[1])
             found |= {} if named is None else {named[1]: None}
-    return {text.removesuffix(":") if text.removesuffix(":") in _HELP else text: None for text in found}
+    return {text.removesuffix(":") if text.removesuffix(":") in HELP else text: None for text in found}
 
 
 def finding_texts() -> dict[str, None]:
@@ -307,7 +156,9 @@ def _take_columns(tree: list[ast.AST], names: set[str]) -> None:
     for one in tables:
         names |= set(_words_of(one)) if isinstance(one, ast.Tuple) else set()
     for node in tree:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
+        if isinstance(node, ast.Call) and _name(node.func) == "RowColumn":
+            names |= {text for text in _templates(node.args[0]) if text}
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
             if any(_name(one).endswith("COLUMNS") or _name(one) in shown for one in node.targets):
                 names |= set(_words_of(node.value))
         elif isinstance(node, ast.Call) and _name(node.func) == "record":
@@ -336,7 +187,8 @@ def message_texts() -> dict[str, None]:
             found |= dict.fromkeys(_spoken_texts(tree))
     known = help_texts()
     said = (text for text in found if _is_said(text) and option_text(text) not in known)
-    return dict.fromkeys([*_CLICK, *_SYSTEM, *_COMPOSED, *said, *_bars(), *_of_page()])
+    short = (text for text in _short() if re.search("[A-Za-z]", PLACEHOLDER.sub("", text)))
+    return dict.fromkeys([*CLICK, *SYSTEM, *COMPOSED, *said, *short, *_of_page()])
 
 
 def _of_page() -> Iterator[str]:
@@ -345,13 +197,18 @@ def _of_page() -> Iterator[str]:
     yield from re.findall(r'"([^"]+)"\|said', text)
 
 
-def _bars() -> Iterator[str]:
-    """Yield the labels of progress bars and what they count, which may be single words."""
+def _short() -> Iterator[str]:
+    """Yield what may be a single word: labels of progress bars and what they count, keys and heads of `browse`."""
     for name, tree in _trees().items():
+        is_browse = name.startswith("rmqctl/browse/")
         for node in tree if name.startswith(("pipeline/", "rmqctl/")) else ():
             if isinstance(node, ast.Call) and _name(node.func) in ("progress", "waiting"):
                 for one in (*node.args[:1], *node.args[2:]):
                     yield from (text for text in _templates(one) if text != "bytes")
+            elif is_browse and isinstance(node, ast.Call) and _name(node.func) == "said":
+                yield from _templates(node.args[0])
+            elif is_browse and isinstance(node, ast.Assign) and _name(node.targets[0]) == "says":
+                yield from (text for text in _templates(node.value) if text)
 
 
 @cache
@@ -385,7 +242,7 @@ def all_texts() -> frozenset[str]:
 @cache
 def nouns() -> dict[str, str]:
     """Return what is counted anywhere: `{n} message`, and its plural."""
-    found = {f"{{n}} {one}": f"{{n}} {several}" for one, several in _COUNTED.items()}
+    found = {f"{{n}} {one}": f"{{n}} {several}" for one, several in COUNTED.items()}
     for tree in _trees().values():
         for node in tree:
             if isinstance(node, ast.Call) and _name(node.func) == "counted" and len(node.args) > 1:
@@ -514,7 +371,7 @@ def merged(language: str, name: str) -> list[Translation]:
         wanted = {re.sub(r"!t\}", "}", text): None for text in wanted}
         names = {found[1] for text in wanted for found in PLACEHOLDER.finditer(text)}
         used = {f"{{n}} {name[2:]}" for name in names if name.startswith("N ")}
-        used |= {f"{{n}} {one}" for one in _COUNTED}
+        used |= {f"{{n}} {one}" for one in COUNTED}
         used |= {text for text in old if text in plurals and old[text].msgstr}
         counted = [_kept(old, noun, plurals[noun]) for noun in sorted(used) if noun in plurals]
         return [*counted, *(_kept(old, text) for text in wanted)]

@@ -18,7 +18,7 @@ from rmqctl.language.speech import Translated, joined
 from rmqctl.main import VERBS
 from rmqctl.output.table import width_of
 from tests.goldens import GoldenStore
-from tests.processes import run
+from tests.processes import ROOT, run
 from tests.terminal import on_a_terminal
 
 SPEECH = Translated(CHINESE)
@@ -260,6 +260,39 @@ def test_answers_of_sql_are_data(golden_store: GoldenStore) -> None:
     )
     assert "第 1 行" in shown.screen
     assert "reason    out of memory" in shown.screen
+
+
+_BROWSE = """
+import os, sys, asyncio
+from pathlib import Path
+from rmqctl.language.choice import speak
+speak(os.environ)
+from tests.rmqctl.look.test_browse import Browsed, browsed
+
+async def see(at):
+    for keys in ([], ["enter"], ["enter"], ["enter"], ["b"], ["w"], ["c"], ["escape"], ["g"], ["m"], ["l"], ["slash"]):
+        print("==", *keys)
+        print(*(line.rstrip() for line in await at.press(*keys)), sep="\\n")
+
+browsed(Path(sys.argv[1]), (80, 24), see)
+"""
+
+
+def test_screens_of_browse(golden_store: GoldenStore) -> None:
+    pytest.importorskip("textual")
+    environment = {**os.environ, "RMQCTL_LANG": "zh", "PYTHONPATH": str(ROOT)}
+    ended = run([sys.executable, "-c", _BROWSE, golden_store("broker-real")], env=environment)
+    assert ended.returncode == 0, ended.stderr
+    screens = ended.stdout.split("== ")
+    for said in (
+        "主题 · /", "消息数", "q 退出", "/ 查找", "g 消费组", "m 存储图", "的队列 · /", "最后存储", "b 格式", "w 位置",
+        "物理偏移量", "没有保", "字节，格式 json：", "追踪物理偏移量", "已存储，并在其队列中", "堆积",
+        "命令（终端允许时已复制）", "commitlog 图", "第一条和最后一条消息的偏移量", "从物理偏移量 0 开始的日志",
+        "下一页", "time 2026-05-01 或 2h ago",
+    ):  # fmt: skip
+        assert any(said in screen for screen in screens), said
+    for line in ended.stdout.splitlines():
+        assert width_of(line) <= 80, line
 
 
 def test_labels_of_bars_and_errors_of_the_network() -> None:
