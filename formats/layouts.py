@@ -214,6 +214,25 @@ TIERED_INDEX_ITEM = Layout(
         ("time_difference", "i", 24, 4),
     ),
 )
+LOCAL_TIERED_INDEX_SLOT = Layout(
+    "LOCAL_TIERED_INDEX_SLOT",
+    (
+        ("item", "i", 0, 4),
+        ("unused", "i", 4, 4),
+    ),
+)
+LOCAL_TIERED_INDEX_ITEM = Layout(
+    "LOCAL_TIERED_INDEX_ITEM",
+    (
+        ("key_hash", "i", 0, 4),
+        ("topic_id", "i", 4, 4),
+        ("queue_id", "i", 8, 4),
+        ("segment_offset", "q", 12, 8),
+        ("size", "i", 20, 4),
+        ("time_difference", "i", 24, 4),
+        ("previous_item", "i", 28, 4),
+    ),
+)
 CHECKPOINT = Layout(
     "CHECKPOINT",
     (
@@ -417,6 +436,7 @@ MESSAGE_MAGIC_V2 = 0xDAA320AB
 BLANK_MAGIC = 0xCBD43194
 DLEDGER_MAGIC = 1
 TIERED_INDEX_MAGIC = 0xBCC50285
+TIERED_INDEX_OPEN = 0xBCC50289
 CHECKPOINT_SIZE = 4096
 TIMER_CHECKPOINT_SIZE = 4096
 TIMER_WHEEL_SLOTS = 1209600

@@ -223,9 +223,11 @@ index_entry = Struct(
 )
 
 
-# The key index in tiered storage: header, slots, and the items of a slot together (IndexStoreFile).
+# The key index in tiered storage: header, slots, and the items of a slot together (IndexStoreFile). Before it is
+# uploaded, its slots and items are chained as in an index of the store; item 0 is not used.
 
 TIERED_INDEX_MAGIC = 0xBCC50285
+TIERED_INDEX_OPEN = 0xBCC50289
 
 tiered_index_header = Struct(
     "magic_code" / Int32ub * "0xBCC50285 (full); 0xBCC50289 while it is written",
@@ -247,6 +249,16 @@ tiered_index_item = Struct(
     "segment_offset" / Int64sb * "offset in the COMMIT_LOG of the queue",
     "size" / Int32sb * "bytes of the frame",
     "time_difference" / Int32sb * "seconds since the header's begin_timestamp, may be negative",
+)
+
+local_tiered_index_slot = Struct(
+    "item" / Int32sb * "number of the newest item of this slot's chain, 0 for none",
+    "unused" / Int32sb * "0",
+)
+
+local_tiered_index_item = Struct(
+    *tiered_index_item.subcons,
+    "previous_item" / Int32sb * "next older item of the same slot, 0 for none",
 )
 
 

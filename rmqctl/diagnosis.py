@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.formats.errors import UnsupportedError
-from rmqctl.opening import StoreLocation, log_bytes
+from rmqctl.opening import StoreLocation, checked_bytes, log_bytes
 from rmqctl.reports.check_report import SEVERITIES, Opening, command_on, fix_on, of_check, of_info, of_prediction
 from rmqctl.store.config.releases import VERSIONS
 from rmqctl.store.options import Events
@@ -91,7 +91,7 @@ def _checked(
     from rmqctl.output.terminal import progress
 
     counts: Counter[tuple[str, str, str, str | None]] = Counter()
-    with progress("checking", None if quick else log_bytes(opened.files), "bytes") as bar:
+    with progress("checking", None if quick else checked_bytes(opened.files), "bytes") as bar:
         run = opened.check("quick" if quick else "default", events=Events(bar.advance))
         for one in run:
             heard(one)

@@ -53,6 +53,18 @@ def log_bytes(files: StoreFiles, passes: int = 1) -> Callable[[], int]:
     return count
 
 
+def checked_bytes(files: StoreFiles, passes: int = 1) -> Callable[[], int]:
+    """Return what counts the bytes that a check reads: the commitlog, `passes` times, and once copies of messages in
+    compaction logs and tiered storage."""
+
+    def count() -> int:
+        from rmqctl.store.check.tiered import copied_bytes
+
+        return log_bytes(files, passes)() + copied_bytes(files)
+
+    return count
+
+
 def selected_bytes(files: StoreFiles, selection: Selection) -> Callable[[], int]:
     """Return what counts the bytes of the commitlog that `selection` leads through, up to the log's end."""
 

@@ -12,7 +12,8 @@ from rmqctl.formats.message import StoredMessage
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.options import UNHEARD
 from rmqctl.store.read.compacted import CompactedQueue
-from rmqctl.store.read.tiered import TieredStorage, has_key, messages_with_key, tiered_storage
+from rmqctl.store.read.tiered import TieredStorage, tiered_storage
+from rmqctl.store.read.tiered_index import has_key, messages_with_key
 from rmqctl.store.store_files import StoreFiles, UnreadCopy, unread_copies
 
 

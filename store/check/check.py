@@ -15,7 +15,7 @@ from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.notebook import as_html
 from rmqctl.store.check.catalogue import Finding, Severity
 from rmqctl.store.check.config import ConfigFiles, OffsetCheck, QueueDoubts, account_findings
-from rmqctl.store.check.copies import compaction_findings, dledger_findings, tiered_findings
+from rmqctl.store.check.copies import compaction_findings, dledger_findings
 from rmqctl.store.check.cross import (
     SAVED_EVERY_S,
     CheckSummary,
@@ -44,6 +44,7 @@ from rmqctl.store.check.state import (
     unfinished_changes,
     without_wrong_geometry,
 )
+from rmqctl.store.check.tiered import tiered_findings
 from rmqctl.store.compare.index import IndexSurvey
 from rmqctl.store.config.epoch_file import broker_epochs
 from rmqctl.store.files.lock import is_in_use
@@ -182,8 +183,8 @@ class Pass:
         if self._has_log:
             yield from self._guarded(dledger_findings(files, self._seen))
             if self._level is not Level.QUICK:
-                yield from self._guarded(compaction_findings(files, self._seen))
-                yield from self._guarded(tiered_findings(files, self._seen))
+                yield from self._guarded(compaction_findings(files, self._seen, self._events))
+                yield from self._guarded(tiered_findings(files, self._seen, self._events))
             give_back_memory()
             yield from self._guarded(timer_findings(files, self._seen, self._doubts))
             give_back_memory()

@@ -1,5 +1,5 @@
-"""Copies of compacted topics and in tiered storage, against themselves and against the commitlog, and a DLedger log: a
-lost copy is not a lost message."""
+"""Copies of compacted topics against themselves and the commitlog, and a DLedger log: a lost copy is not a lost
+message."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from rmqctl.formats.errors import CorruptError, NotFoundError, UnreadableError, counted
+from rmqctl.formats.errors import CorruptError, UnreadableError, counted
 from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.check.cross import Level, LogSeen
 from rmqctl.store.compare.replicas import (
@@ -25,11 +24,10 @@ from rmqctl.store.compare.replicas import (
     open_index,
     read_small,
 )
-from rmqctl.store.config.tiered_table import TABLE
 from rmqctl.store.files.layout import is_file_name
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import is_directory, listed
-from rmqctl.store.options import UNHEARD
+from rmqctl.store.options import UNHEARD, Events
 from rmqctl.store.queues.consumequeue import QueueUnit
 from rmqctl.store.read.compacted import (
     COMPACTION,
@@ -40,12 +38,11 @@ from rmqctl.store.read.compacted import (
     copied_queues,
     positions,
 )
-from rmqctl.store.read.tiered import Segment, TieredQueue, has_segments, index_problems, tiered_storage
 from rmqctl.store.store_files import DledgerLog, StoreFiles
 
 
-def compaction_findings(files: StoreFiles, seen: LogSeen) -> Iterator[Finding]:
-    """Yield what is wrong with the copies below compaction/. UnreadableError."""
+def compaction_findings(files: StoreFiles, seen: LogSeen, events: Events = UNHEARD) -> Iterator[Finding]:
+    """Yield what is wrong with the copies below compaction/. `progress` gets the bytes of messages. UnreadableError."""
     try:
         known = positions(files.layout)
     except CorruptError as error:
@@ -60,10 +57,10 @@ def compaction_findings(files: StoreFiles, seen: LogSeen) -> Iterator[Finding]:
     except (CorruptError, UnreadableError):  # topics.json has findings of its own
         places = compacted_queues(files.layout)
     for place in places:
-        yield from _findings(CompactedQueue(files, *place, known.get(place, UNKNOWN)), seen)
+        yield from _findings(CompactedQueue(files, *place, known.get(place, UNKNOWN)), seen, events)
 
 
-def _findings(copy: CompactedQueue, seen: LogSeen) -> Iterator[Finding]:
+def _findings(copy: CompactedQueue, seen: LogSeen, events: Events) -> Iterator[Finding]:
     for folder in (copy.logs, copy.queues):
         for name in listed(folder):
             if not is_file_name(name) and not is_directory(folder / name):
@@ -75,6 +72,7 @@ def _findings(copy: CompactedQueue, seen: LogSeen) -> Iterator[Finding]:
         yield _finding(copy, "RMQ-CMP-001", text, copy.logs / differ[0])
     known = []
     for one in copy.messages():
+        events.passed(max(one.unit.size, 0))
         logged, problem = copy.in_log(one.unit.queue_offset), one.problem
         if one.stored is not None and logged is not None and logged.at(one.unit.physical_offset) != one.stored.frame:
             problem = "it differs from the same message of the commitlog"
@@ -97,77 +95,6 @@ def _finding(
 ) -> Finding:
     offset, messages = (None, None) if unit is None else (unit.physical_offset, 1)
     return Finding(code, text, path, offset, copy.topic, copy.queue_id, messages=messages, data_lost=data_lost)
-
-
-def tiered_findings(files: StoreFiles, seen: LogSeen) -> Iterator[Finding]:
-    """Yield what is wrong with the copies in tiered storage, where its folder is known. UnreadableError."""
-    try:
-        storage = tiered_storage(files, UNHEARD)
-    except NotFoundError:
-        return
-    if not is_directory(storage.folder):
-        if any(any(sizes.values()) for sizes in (storage.table or {}).values()):
-            yield Finding("RMQ-TIER-001", "the folder of tieredStoreFilePath is not there", storage.folder)
-        return
-    has_table = storage.table is not None
-    if not has_table and has_segments(storage.folder):
-        text = f"no {TABLE} names the segments below {storage.folder}"
-        yield Finding("RMQ-TIER-006", text, files.layout.config / TABLE)
-    try:
-        copies = storage.queues()
-    except CorruptError:  # of several brokers, and no table says which
-        return
-    for copy in copies:
-        yield from _of_tiered(copy, has_table=has_table, is_live=seen.is_live)
-    for path, text in index_problems(storage) if not seen.is_live else ():
-        yield Finding("RMQ-TIER-007", text, path)
-
-
-def _of_tiered(copy: TieredQueue, *, has_table: bool, is_live: bool) -> Iterator[Finding]:
-    def finding(code: str, text: str, path: Path, **more: Any) -> Finding:
-        return Finding(code, text, path, topic=copy.topic, queue_id=copy.queue_id, **more)
-
-    for segments in (copy.logs, copy.units):
-        for problem, segment in _of_segments(segments, has_table=has_table):
-            code = "RMQ-TIER-001" if problem else "RMQ-TIER-004"
-            yield finding(code, problem or "the table does not know it", segment.path)
-    end = copy.logs[0].base if copy.logs else 0
-    for one in copy.messages(copy.min_offset, copy.max_offset):
-        stored = copy.in_store(one.queue_offset)
-        if one.message is None:
-            where = "the store has it" if stored is not None else "the store does not have it"
-            text = f"message {one.queue_offset}: {one.problem}; {where}"
-            yield finding("RMQ-TIER-002", text, copy.folder, messages=1, data_lost=stored is None)
-            continue
-        assert one.frame is not None
-        end = max(end, one.place + len(one.frame))
-        if stored is not None and stored.at(one.place) != one.frame:
-            yield finding(
-                "RMQ-TIER-003", f"message {one.queue_offset} is another one in the store", copy.folder, messages=1
-            )
-    if copy.logs and copy.logs[-1].end > end and not is_live:
-        text = f"{counted(copy.logs[-1].end - end, 'byte')} at its end belong to no unit"
-        yield finding("RMQ-TIER-004", text, copy.logs[-1].path, bytes=copy.logs[-1].end - end)
-    begin = copy.begin_of_store()
-    if begin is not None and copy.max_offset < begin:
-        text = f"the copy ends at queue offset {copy.max_offset}, the store begins at {begin}"
-        yield finding("RMQ-TIER-005", text, copy.folder, messages=begin - copy.max_offset)
-
-
-def _of_segments(segments: list[Segment], *, has_table: bool) -> Iterator[tuple[str, Segment]]:
-    """Yield segments that do not fit with what is wrong, and those that a table does not know with no text."""
-    for place, one in enumerate(segments):
-        following = segments[place + 1] if place + 1 < len(segments) else None
-        if one.length is None:
-            if one.said:
-                yield f"the table says that it has {counted(one.said, 'byte')}, and it is not there", one
-        elif has_table and one.said is None:
-            yield "", one
-        # the last one may be longer than the table says: a broker takes what it has
-        elif one.said is not None and (one.length < one.said or (following and one.length > one.said)):
-            yield f"the table says that it has {counted(one.said, 'byte')}, and it has {one.length}", one
-        if following is not None and one.length is not None and one.end != following.base:
-            yield f"it ends at {one.end}, and the next one begins at {following.base}", one
 
 
 # A DLedger log against itself: heads of entries, terms, its index, and what its small files say.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from construct import Struct
 
@@ -27,6 +28,8 @@ from rmqctl.formats.layouts import (
     INDEX_ENTRY,
     INDEX_HEADER,
     INDEX_SLOT,
+    LOCAL_TIERED_INDEX_ITEM,
+    LOCAL_TIERED_INDEX_SLOT,
     TIERED_INDEX_HEADER,
     TIERED_INDEX_ITEM,
     TIERED_INDEX_SLOT,
@@ -120,7 +123,7 @@ def index_items(opened: Opened, at: int) -> Iterator[DumpItem]:
             hint="--hex shows its bytes; `rmqctl rebuild --index` rebuilds the index from the commitlog",
         )
     entries_at = geometry.entry_position(0)
-    yield from _slots(opened, max(at, INDEX_HEADER.size), entries_at, count)
+    yield from _slots(opened, range(max(at, INDEX_HEADER.size), entries_at), count, _INDEX_SLOTS)
     first = max(1, (at - entries_at) // INDEX_ENTRY.size if at > entries_at else 1)
     for number in range(first, count):
         offset = geometry.entry_position(number)
@@ -132,26 +135,46 @@ def index_items(opened: Opened, at: int) -> Iterator[DumpItem]:
         yield item
 
 
-def _slots(opened: Opened, begin: int, end: int, count: int) -> Iterator[DumpItem]:
-    """Slots in [begin, end) that are not zero. There are five million of them by default, most in holes of the file."""
-    for start, stop in data_extents(opened.path, begin, end):
-        aligned = start - (start - INDEX_HEADER.size) % INDEX_SLOT.size
+class _Slots(NamedTuple):
+    """Slots of a kind of index: `head`: bytes before them; `target`: what they lead to."""
+
+    kind: str
+    schema: Struct
+    size: int
+    head: int
+    target: str
+
+
+_INDEX_SLOTS = _Slots("index slot", index.index_slot, INDEX_SLOT.size, INDEX_HEADER.size, "entry")
+_LOCAL_SLOTS = _Slots(
+    "local tiered index slot",
+    index.local_tiered_index_slot,
+    LOCAL_TIERED_INDEX_SLOT.size,
+    TIERED_INDEX_HEADER.size,
+    "item",
+)
+
+
+def _slots(opened: Opened, places: range, count: int, slots: _Slots) -> Iterator[DumpItem]:
+    """Slots in these places that are not zero. There are five million of them by default, most in holes of the file."""
+    for start, stop in data_extents(opened.path, places.start, places.stop):
+        aligned = start - (start - slots.head) % slots.size
         for offset in range(aligned, stop, _CHUNK):
             data = opened.read(offset, min(_CHUNK, stop - offset))
-            for place in range(0, len(data) - INDEX_SLOT.size + 1, INDEX_SLOT.size):
-                raw = data[place : place + INDEX_SLOT.size]
+            for place in range(0, len(data) - slots.size + 1, slots.size):
+                raw = data[place : place + slots.size]
                 if not any(raw):
                     continue
-                item = explained("index slot", index.index_slot, raw, offset + place)
-                item.position = (offset + place - INDEX_HEADER.size) // INDEX_SLOT.size
+                item = explained(slots.kind, slots.schema, raw, offset + place)
+                item.position = (offset + place - slots.head) // slots.size
                 if not 0 < item.fields[0].value <= count:
-                    item.damage = "the slot holds no entry's number"
+                    item.damage = f"the slot holds no {slots.target}'s number"
                 yield item
 
 
 def _tiered_index_items(opened: Opened, at: int) -> Iterator[DumpItem]:
     """Header, slots in use and items of an index in tiered storage. CorruptError where its head does not fit."""
-    from rmqctl.store.read.tiered import index_segment
+    from rmqctl.store.read.tiered_index import index_segment
 
     head = opened.read(0, TIERED_INDEX_HEADER.size)
     if at < TIERED_INDEX_HEADER.size:
@@ -167,6 +190,26 @@ def _tiered_index_items(opened: Opened, at: int) -> Iterator[DumpItem]:
             item.position = number
             if item.fields[-1].value or name == "tiered index item":
                 yield item
+
+
+def _local_tiered_index_items(opened: Opened, at: int) -> Iterator[DumpItem]:
+    """Header, slots in use and items of an index that is not uploaded. CorruptError where its head does not fit."""
+    from rmqctl.store.read.tiered_index import local_index
+
+    head = opened.read(0, TIERED_INDEX_HEADER.size)
+    if at < TIERED_INDEX_HEADER.size:
+        yield explained("local tiered index header", index.tiered_index_header, head, 0)
+    found = local_index(opened.path, opened.size, opened.descriptors)
+    places = range(max(at, TIERED_INDEX_HEADER.size), found.item_at(0) if found.slots else 0)
+    yield from _slots(opened, places, found.items, _LOCAL_SLOTS)
+    width, begin = LOCAL_TIERED_INDEX_ITEM.size, found.item_at(0)
+    for number in range(max(1, (at - begin) // width), found.items + 1):
+        offset = found.item_at(number)
+        item = explained("local tiered index item", index.local_tiered_index_item, opened.read(offset, width), offset)
+        item.position = number
+        if not 0 <= item.fields[-1].value < number:
+            item.damage = "the chain leads on to an item that is not older"
+        yield item
 
 
 # of a structure whose size nothing tells, at most this much is read
@@ -505,6 +548,7 @@ _READERS: dict[FileKind, Callable[[Opened, int], Iterator[DumpItem]]] = {
         BATCH_CONSUMEQUEUE_UNIT.size, consumequeue.batch_consumequeue_unit, "compacted unit"
     ),
     FileKind.TIERED_INDEX: _tiered_index_items,
+    FileKind.LOCAL_TIERED_INDEX: _local_tiered_index_items,
     FileKind.EPOCH: _text_items,
     FileKind.BROKER_IDENTITY: _text_items,
     FileKind.CONFIG: _config_items,

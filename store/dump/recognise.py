@@ -59,6 +59,7 @@ class FileKind(enum.StrEnum):
     COMPACTION_LOG = "compactionlog"
     COMPACTION_QUEUE = "compactioncq"
     TIERED_INDEX = "tieredindex"
+    LOCAL_TIERED_INDEX = "localtieredindex"
     DLEDGER = "dledger"
     EPOCH = "epoch"
     BROKER_IDENTITY = "brokeridentity"
@@ -86,6 +87,7 @@ READABLE = frozenset(
         FileKind.COMPACTION_LOG,
         FileKind.COMPACTION_QUEUE,
         FileKind.TIERED_INDEX,
+        FileKind.LOCAL_TIERED_INDEX,
         FileKind.EPOCH,
         FileKind.BROKER_IDENTITY,
     }
@@ -98,6 +100,7 @@ _DESCRIPTIONS = {
     FileKind.COMPACTION_LOG: "a log of a compacted topic",
     FileKind.COMPACTION_QUEUE: "a queue of a compacted topic",
     FileKind.TIERED_INDEX: "a key index of tiered storage",
+    FileKind.LOCAL_TIERED_INDEX: "a key index of tiered storage that is not uploaded",
     FileKind.DLEDGER: "a file of a DLedger log",
     FileKind.TRANSACTION: "a transaction file of old brokers",
     FileKind.UNKNOWN: "no file of a store by its name or its content",
@@ -164,8 +167,8 @@ def _by_place(path: Path, commitlog: tuple[Path, ...]) -> FileKind | None:
         kind = _QUEUE_ROOTS.get(parts[-3])
         if kind is not None:
             return kind
-    if near in _TIERED and _SEGMENT.fullmatch(name):
-        return _TIERED[near]
+    if (tiered := _of_tiered(name, parts)) is not None:
+        return tiered
     if is_offset and near in ("timerlog", "data"):
         in_dledger = len(parts) >= 2 and parts[-2].startswith("dledger")
         return FileKind.TIMER_LOG if near == "timerlog" else FileKind.DLEDGER if in_dledger else None
@@ -186,6 +189,16 @@ def _by_place(path: Path, commitlog: tuple[Path, ...]) -> FileKind | None:
     if name.startswith("timerwheel.") and name.removeprefix("timerwheel.").removesuffix(".tmp").isdecimal():
         return FileKind.TIMER_WHEEL
     return _BY_NAME.get(name)
+
+
+def _of_tiered(name: str, parts: tuple[str, ...]) -> FileKind | None:
+    """Return the kind of a segment in tiered storage, or of a key index on its way there."""
+    if parts and parts[-1] in _TIERED and _SEGMENT.fullmatch(name):
+        return _TIERED[parts[-1]]
+    place = parts[-2:] if parts[-1:] == ("compacting",) else parts[-1:]
+    if place[:1] != ("tiered_index_file",) or not name.isdecimal():
+        return None
+    return FileKind.LOCAL_TIERED_INDEX if len(place) == 1 else FileKind.TIERED_INDEX
 
 
 _SEGMENT = re.compile(r"[0-9a-f]{8}[0-9]{20}")

@@ -60,6 +60,19 @@ EXPECTED: dict[str, tuple[dict[str, int], int]] = {
         {"key_hash": 0, "topic_id": 4, "queue_id": 8, "segment_offset": 12, "size": 20, "time_difference": 24},
         28,
     ),
+    "LOCAL_TIERED_INDEX_SLOT": ({"item": 0, "unused": 4}, 8),
+    "LOCAL_TIERED_INDEX_ITEM": (
+        {
+            "key_hash": 0,
+            "topic_id": 4,
+            "queue_id": 8,
+            "segment_offset": 12,
+            "size": 20,
+            "time_difference": 24,
+            "previous_item": 28,
+        },
+        32,
+    ),
     "DLEDGER_ENTRY_HEAD": (
         {
             "magic_code": 0,

@@ -148,6 +148,7 @@ def printed_by_features(folder: Path) -> Iterator[tuple[str, list[Any]]]:
     dledger = log_golden("v55-dledger", folder / "logs").store
     yield from _values("info", ["info", "-s", dledger, "--json"])
     tiered = log_golden("v55-tiered", folder / "tiered").store
+    yield from _values("info", ["info", "-s", log_golden("v55-tiered-crash", folder / "tiered").store, "--json"])
     yield from _values("ls-tiered", ["ls", "--tiered", "-s", tiered, "--json"])
     shutil.rmtree(tiered / "consumequeue" / "a")
     for path in tiered.glob("tiered/*/golden/a/0/COMMIT_LOG/*"):

@@ -64,7 +64,7 @@ def repair(
     overwritten data is kept in DIR.rmqctl beside the store; `rmqctl undo` restores it.
     """
     from rmqctl.flags.types import NewFiles, decide_sizes, tell_index_size
-    from rmqctl.opening import log_bytes, open_store, tell_if_open
+    from rmqctl.opening import checked_bytes, open_store, tell_if_open
     from rmqctl.output.terminal import progress
     from rmqctl.store.repair.repair import may_make_queues
 
@@ -74,7 +74,7 @@ def repair(
         )
         if change.dry_run:
             tell_if_open(opened)
-        total = log_bytes(opened.files, passes=2)
+        total = checked_bytes(opened.files, passes=2)
         with progress("checking and planning", total, "bytes") as bar:
             report = opened.repair(only=only, change=change.reporting(bar.advance))
     note_change(report, "the store was repaired")

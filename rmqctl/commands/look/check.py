@@ -82,7 +82,7 @@ def check(
     checkpoint, configuration and offsets. Each finding explains its meaning and consequences, and names the command
     that fixes it. The store is not changed. docs/findings.md lists all codes.
     """
-    from rmqctl.opening import log_bytes, open_store
+    from rmqctl.opening import checked_bytes, open_store
     from rmqctl.output.terminal import progress
     from rmqctl.reports.check_report import CheckReport
     from rmqctl.store.options import Events
@@ -98,7 +98,7 @@ def check(
         share = None if subset is None else parse_subset(subset)
         seconds = None if max_duration is None else _seconds(max_duration)
         is_whole = level != "quick" and share is None and state is None
-        total = log_bytes(files) if is_whole else None
+        total = checked_bytes(files) if is_whole else None
         check_store = stack.enter_context(_checker(spark, opened))
         with progress("checking", total, "bytes") as bar:
             run: CheckRun = check_store(

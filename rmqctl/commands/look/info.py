@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -65,7 +66,8 @@ def info(store: StoreLocation, output: Output, quick: bool) -> int:
         )
     if opened.files.missing_log() is not None:
         output.talk("bring the commitlog back, or name its place: -c broker.conf with storePathCommitLog")
-    problems = [*log["problems"], *row["consumequeue"]["problems"], *row["index"]["problems"]]
+    others = [row[name]["problems"] for name in ("consumequeue", "index", "tiered_index") if row[name] is not None]
+    problems = [*log["problems"], *itertools.chain.from_iterable(others)]
     return exit_codes.DAMAGE_OR_NOTHING if log["damaged_spans"] or problems else exit_codes.OK
 
 

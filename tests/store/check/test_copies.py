@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rmqctl.formats.config_json import format_config_json
 from rmqctl.formats.layouts import BATCH_CONSUMEQUEUE_UNIT
+from rmqctl.store.check.check import check
+from rmqctl.store.check.tiered import copied_bytes
+from rmqctl.store.config.config_files import read_config
+from rmqctl.store.log.survey import written_bytes
+from rmqctl.store.options import Events
+from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, log_golden
 from tests.rmqctl.looking import run
 
@@ -166,3 +174,74 @@ def test_a_table_that_is_gone(tiered: Path) -> None:
     for name in ("tieredStoreMetadata.json", "tieredStoreMetadata.json.bak"):
         (tiered / "config" / name).unlink()
     assert set(_tiered(tiered)) == {"RMQ-TIER-006"}
+
+
+def _change_table(store: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change tables of the metadata, whose integer keys have no quotes."""
+    path = store / "config" / "tieredStoreMetadata.json"
+    content = read_config(path)
+    assert isinstance(content, dict)
+    change(content)
+    for one in (path, path.with_name(f"{path.name}.bak")):
+        one.write_text(format_config_json(content))
+
+
+def _offsets(low: int, high: int) -> Callable[[dict[str, Any]], None]:
+    return lambda content: content["queueMetadataTable"]["a"][0].update(minOffset=low, maxOffset=high)
+
+
+@pytest.mark.parametrize("offsets", [(-1, -1), (0, 0), (0, 19), (0, 7)])
+def test_offsets_that_a_broker_may_have_saved(tiered: Path, offsets: tuple[int, int]) -> None:
+    """Up to 5.2 at each shutdown, and never since: they may be older than the copy, which only grows."""
+    _change_table(tiered, _offsets(*offsets))
+    assert _tiered(tiered) == {}
+
+
+@pytest.mark.parametrize("offsets", [(0, 20), (3, 19), (20, 21), (5, 2), (-2, 3), (-1 << 63, (1 << 63) - 1)])
+def test_offsets_of_the_table_that_cannot_be(tiered: Path, offsets: tuple[int, int]) -> None:
+    _change_table(tiered, _offsets(*offsets))
+    row = _tiered(tiered)["RMQ-TIER-008"]
+    assert (row["severity"], row["topic"], row["queue_id"], row["found"]) == ("warning", "a", 0, offsets[1])
+    assert f"queue offsets {offsets[0]} to {offsets[1]}" in row["message"]
+
+
+@pytest.mark.parametrize("table", ["queueMetadataTable", "topicMetadataTable"])
+def test_a_queue_that_the_table_does_not_name(tiered: Path, table: str) -> None:
+    _change_table(tiered, lambda content: content[table].pop("a"))
+    row = _tiered(tiered)["RMQ-TIER-008"]
+    assert (row["topic"], row["queue_id"], "not the queue" in row["message"]) == ("a", 0, True)
+
+
+def test_a_copy_that_is_longer_than_the_queue(tiered: Path) -> None:
+    """A broker copies nothing of such a queue (MessageStoreDispatcherImpl#doScheduleDispatch)."""
+    offset = run("query", "-s", tiered, "-t", "TopicTest", "-q", "0", "-o", "4", "--json").objects[0]["physical_offset"]
+    assert run("truncate", "-s", tiered, "--at", offset, "--yes").code == 0
+    rows = [row for row in run("check", "-s", tiered, "--json").objects if row.get("code") == "RMQ-TIER-009"]
+    (row,) = (row for row in rows if (row["topic"], row["queue_id"]) == ("TopicTest", 0))
+    assert (row["severity"], row["expected"], row["found"]) == ("warning", 4, 7)
+    (tiered / "abort").touch()
+    assert "RMQ-TIER-009" not in _tiered(tiered)
+
+
+def test_segments_that_expired_are_not_missing(tiered: Path) -> None:
+    """Segments of the log expire before those of the units that lead into them."""
+    _segment(tiered, "%DLQ%GroupA", "COMMIT_LOG", 0).unlink()
+    _change_table(tiered, lambda content: content["commitLogFileSegmentTable"]["golden/%DLQ%GroupA/0"].pop(0))
+    assert _tiered(tiered) == {}
+    (row,) = run("ls", "-s", tiered, "--tiered", "-t", "%DLQ%GroupA", "--json").objects
+    assert (row["tiered_min_offset"], row["tiered_max_offset"]) == (20, 21)
+    assert row["first_store_timestamp"] is not None
+    saved = {"minOffset": 20, "maxOffset": 21}
+    _change_table(tiered, lambda content: content["queueMetadataTable"]["%DLQ%GroupA"][0].update(saved))
+    assert _tiered(tiered) == {}
+    done = run("cat", "-s", tiered, "-t", "%DLQ%GroupA", "--tiered", "--json")
+    assert (done.code, len(done.objects)) == (0, 21)
+
+
+@pytest.mark.parametrize("name", ["v55-tiered", "v55-compacted"])
+def test_messages_of_copies_are_progress(tmp_path: Path, name: str) -> None:
+    passed: list[int] = []
+    with StoreFiles(log_golden(name, tmp_path).store) as files:
+        run_of_check = check(files, events=Events(progress=passed.append))
+        assert [finding for finding in run_of_check if finding.severity.is_alarm] == []
+        assert sum(passed) == written_bytes(files.log) + copied_bytes(files)

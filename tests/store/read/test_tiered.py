@@ -22,7 +22,8 @@ from rmqctl.store.options import UNHEARD
 from rmqctl.store.read.filter import Criteria
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.select import Selection
-from rmqctl.store.read.tiered import joined_messages, messages_with_key, segment_name, tiered_folder, tiered_storage
+from rmqctl.store.read.tiered import joined_messages, segment_name, tiered_folder, tiered_storage
+from rmqctl.store.read.tiered_index import messages_with_key
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, LogGolden, log_golden, tree_state
 from tests.rmqctl.looking import run
