@@ -15,6 +15,7 @@ from rmqctl.store.status import FAST
 
 if TYPE_CHECKING:
     from rmqctl.flags.spark_options import SparkChoice
+    from rmqctl.formats.message import StoredMessage
     from rmqctl.messages.json_columns import JsonColumns
     from rmqctl.messages.text import MessageLines
     from rmqctl.output.outcome import ToldDamage
@@ -85,11 +86,34 @@ def _as_batches(
 def _plain_lines(
     store: MessageStore, selection: Selection, names: list[str] | None, target: Target, damage: ToldDamage
 ) -> ExportReport:
+    from rmqctl.opening import selected_bytes
+    from rmqctl.output.terminal import progress
+
+    criteria, begin, end = selection.criteria, selection.begin, selection.end
+    with progress("exporting", selected_bytes(store.files, selection), "bytes") as bar:
+        found = store.messages(criteria, begin, end, events=Events(progress=bar.advance, damage=damage))
+        return _lines_of(found, names, target, damage)
+
+
+def export_compacted(
+    store: MessageStore, selection: Selection, names: list[str] | None, target: Target, damage: ToldDamage
+) -> ExportReport:
+    """Write the newest message of each key of a compacted topic as lines of text. Errors as for `newest_messages`, and
+    UsageError for names that are none."""
+    from rmqctl.store.read.compacted import newest_messages
+
+    criteria = selection.criteria
+    assert criteria.topic is not None
+    newest = newest_messages(store.files, criteria.topic, criteria.queue_id, Events(damage=damage))
+    return _lines_of(filter(criteria.matches, newest), names, target, damage)
+
+
+def _lines_of(
+    found: Iterator[StoredMessage], names: list[str] | None, target: Target, damage: ToldDamage
+) -> ExportReport:
     from rmqctl.formats.layouts import SYS_FLAG_COMPRESSED
     from rmqctl.formats.message import unread_body_error
-    from rmqctl.opening import selected_bytes
     from rmqctl.output.output import csv_lines, json_line
-    from rmqctl.output.terminal import progress
 
     names = known_columns(names)
     shows_bodies = names is None or any(name.startswith("body") for name in names)
@@ -97,8 +121,7 @@ def _plain_lines(
 
     def records() -> Iterator[tuple[str, int, dict[str, Any]]]:
         nonlocal bad
-        criteria, begin, end = selection.criteria, selection.begin, selection.end
-        for message in store.messages(criteria, begin, end, events=Events(progress=bar.advance, damage=damage)):
+        for message in found:
             error = unread_body_error(message) if shows_bodies and message.sys_flag & SYS_FLAG_COMPRESSED else None
             if error is not None:
                 bad += 1
@@ -108,12 +131,11 @@ def _plain_lines(
                 record = {name: record[name] for name in names if name in record}
             yield message.topic, message.store_timestamp, record
 
-    with progress("exporting", selected_bytes(store.files, selection), "bytes") as bar:
-        if target.format == "jsonl":
-            report = export_records(records(), target, json_line)
-        else:
-            line_of = csv_lines(names or [*ALL_COLUMNS, *EXACT_COLUMNS])
-            report = export_records(records(), target, line_of, header=line_of(None))
+    if target.format == "jsonl":
+        report = export_records(records(), target, json_line)
+    else:
+        line_of = csv_lines(names or [*ALL_COLUMNS, *EXACT_COLUMNS])
+        report = export_records(records(), target, line_of, header=line_of(None))
     report.bodies_as_stored = bad
     return report
 

@@ -12,6 +12,7 @@ from rmqctl.formats.errors import CorruptError, NotFoundError, RmqctlError, coun
 from rmqctl.formats.layouts import LOCAL_TIERED_INDEX_ITEM, LOCAL_TIERED_INDEX_SLOT, TIERED_INDEX_HEADER
 from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.check.cross import LogSeen
+from rmqctl.store.check.rocksdb import are_queues_readable
 from rmqctl.store.config.tiered_table import TABLE, queue_offsets
 from rmqctl.store.files.reading import is_directory
 from rmqctl.store.options import UNHEARD, Events
@@ -90,7 +91,7 @@ def _of_copy(copy: TieredQueue, events: Events, *, has_table: bool, is_live: boo
     if copy.logs and copy.logs[-1].end > end and not is_live:
         text = f"{counted(copy.logs[-1].end - end, 'byte')} at its end belong to no unit"
         yield _finding(copy, "RMQ-TIER-004", text, copy.logs[-1].path, bytes=copy.logs[-1].end - end)
-    begin = copy.begin_of_store()
+    begin = copy.begin_of_store() if are_queues_readable(copy.files) else None
     if begin is not None and copy.max_offset < begin:
         text = f"the copy ends at queue offset {copy.max_offset}, the store begins at {begin}"
         yield _finding(copy, "RMQ-TIER-005", text, copy.folder, messages=begin - copy.max_offset)
@@ -132,7 +133,8 @@ def _of_table(files: StoreFiles, copies: list[TieredQueue]) -> Iterator[Finding]
 
 def _beyond_store(files: StoreFiles, copy: TieredQueue) -> Iterator[Finding]:
     """Yield a copy that ends beyond the store's queue. After a crash the queue may be short until it is recovered."""
-    queue = None if files.has_abort() else files.queues.find(copy.topic, copy.queue_id)
+    is_known = are_queues_readable(files) and not files.has_abort()
+    queue = files.queues.find(copy.topic, copy.queue_id) if is_known else None
     end = None if queue is None else queue.max_offset
     if end is not None and copy.max_offset > end:
         text = f"the copy ends at queue offset {copy.max_offset}, the store's queue at {end}"
@@ -147,8 +149,8 @@ def _of_index(storage: TieredStorage) -> Iterator[Finding]:
             yield Finding("RMQ-TIER-007", text, index.path)
 
 
-# Numbers of items that are read at once.
 _ITEMS_AT_ONCE = 1 << 16
+_MOST_SLOTS = 1 << 25  # which take 128 MiB
 
 
 def _of_local_index(files: StoreFiles, index: LocalIndex) -> Iterator[str]:
@@ -156,29 +158,40 @@ def _of_local_index(files: StoreFiles, index: LocalIndex) -> Iterator[str]:
     both."""
     if index.begin != int(index.path.name):
         yield f"its head says that it was begun at {index.begin}"
-    if not index.slots:
+    if not 0 < index.slots <= _MOST_SLOTS:
         return
-    slots = np.empty(index.items, np.int64)
-    previous = np.empty(index.items, np.int64)
-    for first in range(0, index.items, _ITEMS_AT_ONCE):
-        count = min(_ITEMS_AT_ONCE, index.items - first)
-        size = count * LOCAL_TIERED_INDEX_ITEM.size
-        data = files.descriptors.read(index.path, index.item_at(first + 1), size).ljust(size, b"\0")
-        fields = np.frombuffer(data, ">i4").reshape(count, -1)
-        slots[first : first + count] = fields[:, 0].astype(np.int64) % index.slots
-        previous[first : first + count] = fields[:, -1]
-    order = np.argsort(slots, kind="stable")
-    is_same = slots[order[1:]] == slots[order[:-1]]
-    wanted = np.zeros(index.items, np.int64)
-    wanted[order[1:][is_same]] = order[:-1][is_same] + 1
-    newest = np.zeros(index.slots, np.int64)
-    newest[slots] = np.arange(1, index.items + 1)
-    size = index.slots * LOCAL_TIERED_INDEX_SLOT.size
-    table = files.descriptors.read(index.path, TIERED_INDEX_HEADER.size, size).ljust(size, b"\0")
-    found = np.frombuffer(table, ">i4")[::2].astype(np.int64)
-    wrong = int(np.count_nonzero(wanted != previous) + np.count_nonzero(newest != found))
+    newest = np.zeros(index.slots, np.int32)
+    wrong = 0
+    for first in range(1, index.items + 1, _ITEMS_AT_ONCE):
+        size = min(_ITEMS_AT_ONCE, index.items + 1 - first) * LOCAL_TIERED_INDEX_ITEM.size
+        data = files.descriptors.read(index.path, index.item_at(first), size).ljust(size, b"\0")
+        fields = np.frombuffer(data, ">i4").reshape(-1, LOCAL_TIERED_INDEX_ITEM.size // 4)
+        wrong += _link(fields[:, 0].astype(np.int64) % index.slots, fields[:, -1].astype(np.int32), first, newest)
+    width = LOCAL_TIERED_INDEX_SLOT.size
+    for first in range(0, index.slots, _ITEMS_AT_ONCE):
+        wanted = newest[first : first + _ITEMS_AT_ONCE]
+        size = len(wanted) * width
+        data = files.descriptors.read(index.path, TIERED_INDEX_HEADER.size + first * width, size).ljust(size, b"\0")
+        wrong += int(np.count_nonzero(wanted != np.frombuffer(data, ">i4")[::2]))
     if wrong:
         yield f"{wrong} of its slots and items do not lead where the hashes of items say"
     in_use = np.count_nonzero(newest)
     if index.used != in_use:
         yield f"its head says {counted(index.used, 'slot')} in use, and it has {in_use}"
+
+
+def _link(
+    slots: np.ndarray[Any, np.dtype[np.int64]],
+    previous: np.ndarray[Any, np.dtype[np.int32]],
+    first: int,
+    newest: np.ndarray[Any, np.dtype[np.int32]],
+) -> int:
+    """Count the items, numbered from `first` on, that do not lead to the one before them of their slot. `newest` is the
+    last item of each slot, and is brought forward."""
+    numbers = np.arange(first, first + len(slots), dtype=np.int32)
+    order = np.argsort(slots, kind="stable")
+    wanted = newest[slots]
+    is_same = slots[order[1:]] == slots[order[:-1]]
+    wanted[order[1:][is_same]] = numbers[order[:-1][is_same]]
+    newest[slots] = numbers
+    return int(np.count_nonzero(wanted != previous))

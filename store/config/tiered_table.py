@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from rmqctl.formats.errors import CorruptError
 from rmqctl.store.config.config_files import read_config
 
 TABLE = "tieredStoreMetadata.json"
@@ -50,8 +51,11 @@ class TopicNumbers(NamedTuple):
 
 
 def topic_numbers(config: Path) -> TopicNumbers | None:
-    """Return the numbers of topics; None without the table. CorruptError, UnreadableError."""
-    content = read_config(config / TABLE)
+    """Return the numbers of topics; None without the table, or where it is damaged. UnreadableError."""
+    try:
+        content = read_config(config / TABLE)
+    except CorruptError:
+        return None
     table, last = (content.get(name) if isinstance(content, dict) else None for name in (_TOPICS, "topicSerialNumber"))
     entries = table.values() if isinstance(table, dict) else ()
     known = [one for one in entries if isinstance(one, dict) and isinstance(one.get("topicId"), int)]

@@ -75,7 +75,7 @@ class TieredQueue:
 
     def __init__(self, files: StoreFiles, topic: str, queue_id: int, logs: list[Segment], units: list[Segment]) -> None:
         """Read nothing yet."""
-        self._files = files
+        self.files = files
         self.topic, self.queue_id, self.logs, self.units = topic, queue_id, logs, units
 
     @property
@@ -88,17 +88,17 @@ class TieredQueue:
         """Its first queue offset: units stay longer than segments of the log that expired. UnreadableError."""
         first = -(-self.units[0].base // CONSUMEQUEUE_UNIT.size) if self.units else 0
         begin = self.logs[0].base if self.logs else 0
-        if begin <= 0:
+        if begin <= 0 or first >= self.max_offset:
             return first
-        return bisect.bisect_left(range(self.max_offset), begin, first, self.max_offset, key=self._place)
+        return bisect.bisect_left(range(self.max_offset), begin, first, self.max_offset, key=self.place)
 
-    def _place(self, queue_offset: int) -> int:
+    def place(self, queue_offset: int) -> int:
         """Return where the unit at a queue offset leads to; 0 without one."""
         width, at = CONSUMEQUEUE_UNIT.size, queue_offset * CONSUMEQUEUE_UNIT.size
         segment = next((one for one in self.units if one.length and one.holds(at, width)), None)
         if segment is None:
             return 0
-        data = self._files.descriptors.read(segment.path, at - segment.base, width)
+        data = self.files.descriptors.read(segment.path, at - segment.base, width)
         return int(CONSUMEQUEUE_UNIT.unpack_from(data.ljust(width, b"\0"), 0)[0])
 
     @property
@@ -115,7 +115,7 @@ class TieredQueue:
             last = min(end, segment.end // width)
             for start in range(first, last, _UNITS_AT_ONCE):
                 size = min(_UNITS_AT_ONCE, last - start) * width
-                data = self._files.descriptors.read(segment.path, start * width - segment.base, size)
+                data = self.files.descriptors.read(segment.path, start * width - segment.base, size)
                 for at in range(0, len(data) - width + 1, width):
                     yield self._message(start + at // width, *CONSUMEQUEUE_UNIT.unpack_from(data, at))
 
@@ -138,7 +138,7 @@ class TieredQueue:
         segment = next((one for one in self.logs if one.length and one.holds(place, size)), None)
         if segment is None or not 0 < size <= MAXIMUM_FRAME_SIZE:
             return None
-        return self._files.descriptors.read(segment.path, place - segment.base, size)
+        return self.files.descriptors.read(segment.path, place - segment.base, size)
 
     def decoded(self, place: int, size: int) -> tuple[StoredMessage | None, str]:
         """Return the message at an offset of its log, or what is wrong there. UnreadableError."""
@@ -161,15 +161,15 @@ class TieredQueue:
 
     def begin_of_store(self) -> int | None:
         """Return from which queue offset on the commitlog has the queue; None where it has nothing of it."""
-        queue = self._files.queues.find(self.topic, self.queue_id)
-        if queue is None or not self._files.log.files:
+        queue = self.files.queues.find(self.topic, self.queue_id)
+        if queue is None or not self.files.log.files:
             return None
-        begin = queue.min_offset(self._files.log.min_offset)
+        begin = queue.min_offset(self.files.log.min_offset)
         return begin if begin < queue.max_offset else None
 
     def in_store(self, queue_offset: int) -> StoredFrame | None:
         """Return the message as the store has it; None where it has none. UnreadableError."""
-        return message_in_log(self._files, self.topic, self.queue_id, queue_offset)
+        return message_in_log(self.files, self.topic, self.queue_id, queue_offset)
 
 
 def tiered_folder(files: StoreFiles) -> Path | None:

@@ -26,12 +26,14 @@ from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.properties import KEYS, UNIQUE_KEY
 from rmqctl.store.config.tiered_table import TopicNumbers, topic_numbers
 from rmqctl.store.files.reading import Descriptors, end_of_nonzero, is_file, listed, status_of
+from rmqctl.store.index.index_file import LARGEST_FILE
 from rmqctl.store.options import UNHEARD, Events
 from rmqctl.store.read.tiered import INDEX_TOPIC, SEGMENT, TieredStorage
 from rmqctl.store.store_files import StoreFiles
 
 INDEX = "INDEX"
 _ITEMS_AT_ONCE = 10_000
+_MOST_WRONG = 1000
 
 
 class Item(NamedTuple):
@@ -110,12 +112,13 @@ def messages_with_key(storage: TieredStorage, topic: str, key: str, events: Even
 
 def has_key(message: StoredMessage, key: str) -> bool:
     """Return whether a message has a key among its KEYS or as its unique key."""
-    return key in _keys(message)
+    return key in keys_of(message)
 
 
-def _keys(message: StoredMessage) -> tuple[str | None, ...]:
+def keys_of(message: StoredMessage) -> list[str]:
+    """Return what the key index has of a message: its unique key and its KEYS."""
     properties = message.properties()
-    return properties.get(UNIQUE_KEY), *properties.get(KEYS, "").split(" ")
+    return [key for key in (properties.get(UNIQUE_KEY), *properties.get(KEYS, "").split(" ")) if key]
 
 
 def index_problems(storage: TieredStorage) -> Iterator[tuple[Path, str]]:
@@ -131,8 +134,11 @@ def index_problems(storage: TieredStorage) -> Iterator[tuple[Path, str]]:
             yield segment.path, f"its slots lead to {counted(lost, 'item')} less than it has"
     indexes: list[IndexSegment | LocalIndex] = [*index_segments(storage, UNHEARD), *local_indexes(files, events)]
     for index in indexes:
-        wrong = [text for item in all_items(files, index) if (text := known.problem(item))]
-        if wrong:
+        found = (text for item in all_items(files, index) if (text := known.problem(item)))
+        wrong = list(itertools.islice(found, _MOST_WRONG))
+        if len(wrong) == _MOST_WRONG:
+            yield index.path, f"at least {_MOST_WRONG} items of {index.items}: {wrong[0]}"
+        elif wrong:
             yield index.path, f"{counted(len(wrong), 'item')} of {index.items}: {wrong[0]}"
     for error in damaged:
         yield Path(error.file or storage.folder), error.message
@@ -184,9 +190,10 @@ class _Known:
         message, problem = queue.decoded(item.place, item.size)
         if message is None:
             return problem
-        hashes = [key_hash(topic, key) for key in _keys(message) if key]
-        where = f"{item.place} of {topic}, queue {item.queue_id}"
-        return "" if item.key_hash in hashes else f"the message at {where} has no such key"
+        hashes = [key_hash(topic, key) for key in keys_of(message)]
+        if item.key_hash in hashes:
+            return ""
+        return f"the message at {item.place} of {topic}, queue {item.queue_id} has no such key"
 
     def _is_in_store(self, topic: str, queue_id: int) -> bool:
         """Return whether the store has a queue, or cannot tell."""
@@ -246,6 +253,8 @@ def local_index(path: Path, size: int, descriptors: Descriptors) -> LocalIndex:
     if len(head) < TIERED_INDEX_HEADER.size:
         raise CorruptError(f"has {size} bytes, which is less than the head of an index", file=path)
     magic, begin, _, used, items = TIERED_INDEX_HEADER.unpack_from(head, 0)
+    if size > LARGEST_FILE:
+        raise CorruptError(f"has {size} bytes, which is more than an index can have", file=path)
     if magic not in (TIERED_INDEX_MAGIC, TIERED_INDEX_OPEN):
         raise CorruptError(f"its magic code is 0x{magic:08X}", file=path)
     slots = _slots(path, size, items, descriptors) if items > 0 else 0
@@ -259,17 +268,17 @@ def _slots(path: Path, size: int, items: int, descriptors: Descriptors) -> int |
     width, of_item = LOCAL_TIERED_INDEX_SLOT.size, LOCAL_TIERED_INDEX_ITEM.size
     end = end_of_nonzero(descriptors, path, TIERED_INDEX_HEADER.size, size)
     last = (end - _item_at(0, items)) // width
-    fitting: list[int] = []
+    fitting: int | None = None
     # a process that was killed may have written one item more than the head says
     for slots in (_DEFAULT_SLOTS, *range(last, last - 2 * of_item // width - 1, -1)):
         if slots > 0 and _item_at(slots, items) < min(end, size) and not (size - _item_at(slots, 0)) % of_item:
             data = descriptors.read(path, _item_at(slots, items), of_item)
             hashed, *_, previous = LOCAL_TIERED_INDEX_ITEM.unpack_from(data.ljust(of_item, b"\0"), 0)
             if 0 <= previous < items == _newest(path, hashed % slots, descriptors):
-                return slots
+                return int(slots)
             if end <= _item_at(slots, items + 1):
-                fitting.append(slots)
-    return next(iter(fitting), None)
+                fitting = fitting or slots
+    return fitting
 
 
 def _newest(path: Path, slot: int, descriptors: Descriptors) -> int:

@@ -37,6 +37,7 @@ from rmqctl.store.recover.recover import Recovery, count_messages
 from rmqctl.store.recover.report import ALL_PARTS, Bridges, Goal, Part, RecoverReport
 from rmqctl.store.repair.entries import plan_queue_removal
 from rmqctl.store.repair.state_files import mend_epochs, mend_timer, rewrite_config
+from rmqctl.store.repair.tiered_table import REFUSAL, is_never_written, mend_table
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.timer.wheel import CHECKPOINT_FILE
 
@@ -251,6 +252,7 @@ class Mend(enum.Enum):
     TIMES = "times"
     TOPIC = "topic"
     OLD_TAIL = "old tail"
+    TIERED = "tiered"
 
 
 RECOVERY = {Mend.LOG: Part.LOG, Mend.QUEUES: Part.QUEUES, Mend.INDEX: Part.INDEX, Mend.CHECKPOINT: Part.CHECKPOINT}
@@ -290,6 +292,8 @@ _BY_CODE = {
     "RMQ-EPO-002": Mend.EPOCHS,
     "RMQ-EPO-003": Mend.EPOCHS,
     "RMQ-EPO-004": Mend.OLD_TAIL,
+    "RMQ-TIER-006": Mend.TIERED,
+    "RMQ-TIER-008": Mend.TIERED,
 }
 _BY_FAMILY = {"CQ": Mend.QUEUES, "IDX": Mend.INDEX, "CKPT": Mend.CHECKPOINT}
 # mends that set an offset to the end of its queue
@@ -330,16 +334,20 @@ def may_make_queues(only: Iterable[str]) -> bool:
     return not known or bool({Mend.QUEUES, Mend.LOG, Mend.OLD_TAIL} & set(known))
 
 
+_DECISIONS = (None, Mend.OFFSETS, Mend.REWRITE, Mend.TIMES, Mend.TOPIC, Mend.OLD_TAIL, Mend.TIERED)
+
+
 def is_chosen(finding: Finding, only: Iterable[str]) -> bool:
     """Return whether a finding is to be mended.
 
-    Offsets of consumers, the text of a config file, queues of an unknown topic, whole messages after the end of the log
-    and the mtimes of files, by which a broker deletes them, are a decision: their codes have to be named.
+    Offsets of consumers, the text of a config file, the table of tiered storage, queues of an unknown topic, whole
+    messages after the end of the log, and the mtimes of files, by which a broker deletes them, are a decision: their
+    codes have to be named.
     """
     chosen = frozenset(only)
     if chosen:
         return finding.code in chosen
-    return mend_of(finding) not in (None, Mend.OFFSETS, Mend.REWRITE, Mend.TIMES, Mend.TOPIC, Mend.OLD_TAIL)
+    return mend_of(finding) not in _DECISIONS
 
 
 @dataclass(slots=True)
@@ -392,6 +400,8 @@ def repair(files: StoreFiles, change: ChangeOptions = ChangeOptions(), *, only: 
         named = sorted({one.code for one in findings if not one.severity.is_alarm and one.fix} - set(report.mended))
         if named and not chosen:
             report.notes.append(f"notices are fixed by their codes: --only {' --only '.join(named)}")
+        if any(is_never_written(one["code"]) for one in report.left):
+            report.notes.append(REFUSAL)
         report.operations = planned.rows()
     report.journal = planned.kept_in
     if report.queues_changed and not change.dry_run and any(finding.code == "RMQ-OFF-030" for finding in findings):
@@ -471,6 +481,9 @@ class _Repair:
         offsets = [finding for finding in chosen if mend_of(finding) is Mend.OFFSETS]
         if offsets:
             mend_offsets(self.files, offsets, self.operations, staging)
+        tables = [finding for finding in chosen if mend_of(finding) is Mend.TIERED]
+        if tables:
+            mend_table(self.files, tables, self.operations, staging)
         times = {finding.code for finding in chosen if mend_of(finding) is Mend.TIMES}
         if times:
             set_times(self.files, times, self.operations)

@@ -8,12 +8,22 @@ import os
 import shutil
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import zstandard
 
-from rmqctl.formats.layouts import BATCH_CONSUMEQUEUE_UNIT, CHECKPOINT
+from rmqctl.formats.layouts import (
+    BATCH_CONSUMEQUEUE_UNIT,
+    CHECKPOINT,
+    CONSUMEQUEUE_UNIT,
+    LOCAL_TIERED_INDEX_ITEM,
+    TIERED_INDEX_HEADER,
+    TIERED_INDEX_ITEM,
+    TIERED_INDEX_MAGIC,
+    TIERED_INDEX_OPEN,
+    TIERED_INDEX_SLOT,
+)
 from rmqctl.store.files.layout import file_name
 from tests.hostile.making import (
     EVIL,
@@ -356,3 +366,65 @@ def copies_of_compacted_topics(root: Path) -> None:
                 path.write_bytes(data if queue_id != "7" else frame(0, b"x") * 3)
     table = {"T_0": 1 << 80, "T_": -1, "T_7": "x", "_0": [], "T_-1": 3}
     (root / "compaction" / "position-checkpoint").write_text(json.dumps({"queueOffsetMap": table}))
+
+
+@hostile
+def copies_in_tiered_storage(root: Path) -> None:
+    """Segments, their table and a key index that lead outside, backwards and into one another, or claim everything."""
+    some_messages(root)
+    largest = (1 << 63) - 1
+    broker = root / "tiered" / "deadbeef_c" / "b"
+    units = [(0, 100, 0), (largest, 0x7FFFFFFF, 1), (-1, -1, -1), (largest - 4, 100, 0), (0, 0, 0)]
+    for queue_id in ("0", "7", "2147483648", "-1"):
+        for base in (0, 100, 4096, 10**20 - 1):
+            for kind, data in (
+                ("COMMIT_LOG", frame(0, b"x") * 3),
+                ("CONSUME_QUEUE", b"".join(CONSUMEQUEUE_UNIT.struct.pack(*unit) for unit in units)),
+            ):
+                path = broker / "T" / queue_id / kind / f"{'0' * 8}{base:020d}"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+    wild = [(0, 0, 0, 0, 100, 0), (-1, -1, -1, -1, -1, -1), (1, 1 << 30, 1 << 30, largest, 0x7FFFFFFF, 0)]
+    index = broker / "rmq_sys_INDEX" / "0" / "INDEX"
+    index.mkdir(parents=True)
+    for number, slot in enumerate(((28, 1 << 30), (-1, -1), (0x7FFFFFFF, 0x7FFFFFFF), (0, 28))):
+        head = TIERED_INDEX_HEADER.struct.pack(TIERED_INDEX_MAGIC, largest, -1, -1, 3)
+        items = b"".join(TIERED_INDEX_ITEM.struct.pack(*item) for item in wild)
+        (index / f"{'0' * 8}{number:020d}").write_bytes(head + TIERED_INDEX_SLOT.struct.pack(*slot) + items)
+    _local_indexes(root / "tiered_index_file", wild)
+    entry = {"path": "b/T/0", "type": 9, "baseOffset": -1, "status": "x", "size": largest}
+    table = {
+        "commitLogFileSegmentTable": {"b/T/0": {"0": entry, str(1 << 70): entry}, "b/../../T/0": {"0": entry}, "T": 3},
+        "consumeQueueFileSegmentTable": {"b/T/0": {"0": entry, "9" * 40: entry}, "b/T/9": {str(1 << 62): entry}},
+        "queueMetadataTable": {"T": {"0": {"minOffset": 1 << 80, "maxOffset": -(1 << 80)}, "x": [], "7": None}, "U": 1},
+        "topicMetadataTable": {
+            "T": {"topicId": 0, "topic": "T"},
+            "../x": {"topicId": 1 << 30, "topic": "../x"},
+            "V": 2,
+        },
+        "topicSerialNumber": "9",
+    }
+    (root / "config").mkdir(exist_ok=True)
+    (root / "config" / "tieredStoreMetadata.json").write_text(json.dumps(table))
+
+
+def _local_indexes(folder: Path, wild: Sequence[tuple[int, ...]]) -> None:
+    """Files of the index in the store: chains in circles, counts and slots beyond the file, files of holes."""
+    (folder / "compacting").mkdir(parents=True)
+    heads = [(31, 3), (-1, 0x7FFFFFFF), (0x7FFFFFFF, -1), (3, 3), (0, 60_000_000)]
+    for number, (used, count) in enumerate(heads):
+        path = folder / str(1_700_000_000_000 + number)
+        rows = [LOCAL_TIERED_INDEX_ITEM.struct.pack(*item, previous) for item in wild for previous in (1, -1, 1 << 30)]
+        head = TIERED_INDEX_HEADER.struct.pack(TIERED_INDEX_OPEN, 0, 0, used, count)
+        path.write_bytes(head + struct.pack(">8i", 3, 0, -1, 0, 1 << 30, 0, 0, 0) + b"".join(rows))
+        os.truncate(path, (1 << 31) - 1 if number == len(heads) - 1 else 1000 + path.stat().st_size)
+    holes = folder / "1699999999999"
+    holes.write_bytes(TIERED_INDEX_HEADER.struct.pack(TIERED_INDEX_OPEN, 1, 1, 1, 1))
+    with holes.open("r+b") as file:
+        file.seek((1 << 31) - 40)
+        file.write(b"\x01")
+    for name, size in (("9" * 200, (1 << 31) + 9), ("0", 0), ("1", 27)):
+        (folder / name).touch()
+        os.truncate(folder / name, size)
+    (folder / "2").symlink_to("/dev/zero")
+    (folder / "3").mkdir()

@@ -35,9 +35,10 @@ from rmqctl.network.remoting.codec import FrameDecoder, RemotingCommand, encode_
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.times import parse_span, parse_time
 from rmqctl.store.check.cross import ScrubState, load_state, save_state
+from rmqctl.store.config.tiered_table import TABLE
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.options import ChangeOptions, Events
+from rmqctl.store.options import UNHEARD, ChangeOptions, Events
 from rmqctl.store.pop.records import (
     ACK_TAG,
     BATCH_ACK_TAG,
@@ -50,6 +51,8 @@ from rmqctl.store.pop.records import (
     parsed,
     revive_record,
 )
+from rmqctl.store.read.tiered import tiered_rows, tiered_storage
+from rmqctl.store.read.tiered_index import messages_with_key
 from rmqctl.store.rocksdb.database import Database, batch_entries
 from rmqctl.store.rocksdb.manifest import manifest_edits
 from rmqctl.store.rocksdb.message_storage import index_row
@@ -57,6 +60,7 @@ from rmqctl.store.rocksdb.records import MalformedError, RecordReader
 from rmqctl.store.rocksdb.table import SortedTable, block_pairs
 from rmqctl.store.salvage.salvage import salvage
 from rmqctl.store.store_files import read_checkpoint
+from tests.goldens import log_golden
 from tests.proof import small_store
 from tests.proof.proving import Case
 from tests.rmqctl.looking import run
@@ -140,6 +144,7 @@ def readers(folder: Path) -> Iterator[dict[str, Reader]]:
             "configuration": _in_place(root, messages, root / "config"),
             "timer": _in_place(root, messages, root / "timerlog", root / "config/timercheck", root / "timerwheel"),
             "pop": Reader(_POP_RECORDS, _read_pop, 100),
+            "tiered": _tiered(log_golden("v55-tiered-crash", folder).store),
             "rocksdb": _rocksdb(unpacked(ROCKSDB_STORE, folder)),
             "rocksdb-parts": Reader(_rocksdb_parts(folder / ROCKSDB_STORE), _read_rocksdb_parts, 100),
             "journal": _in_place(root, messages, folder / "store.rmqctl"),
@@ -228,6 +233,35 @@ def _rocksdb(root: Path) -> Reader:
             files[place].write_bytes(sound[place])
 
     looks = range(len(_ROCKSDB_LOOKS))
+    return Reader([bytes((place, how)) + data for place, data in enumerate(sound) for how in looks], read, 10)
+
+
+_TIERED_LOOKS: tuple[Callable[[MessageStore], object], ...] = (
+    lambda store: list(store.check()),
+    lambda store: messages_with_key(tiered_storage(store.files, UNHEARD), "TopicTest", "key1", UNHEARD),
+    lambda store: list(tiered_rows(store.files, None, None, UNHEARD)),
+    lambda store: store.info(walk_log=False),
+    lambda store: store.repair(only=("RMQ-TIER-006", "RMQ-TIER-008"), change=ChangeOptions(dry_run=True)),
+)
+
+
+def _tiered(root: Path) -> Reader:
+    """A file of tiered storage or its table in place; an input's first two bytes say which it is and what reads it."""
+    folders = [root / "tiered_index_file", root / "config" / TABLE, *root.glob("tiered/*/golden/rmq_sys_INDEX")]
+    files = _files(*folders, *root.glob("tiered/*/golden/%DLQ%GroupA"))
+    sound = [path.read_bytes() for path in files]
+
+    def read(data: bytes) -> None:
+        place = int.from_bytes(data[:1]) % len(files)
+        files[place].write_bytes(data[2:])
+        try:
+            with MessageStore.open(root) as store:
+                look = _TIERED_LOOKS[int.from_bytes(data[1:2]) % len(_TIERED_LOOKS)]
+                ours_only(functools.partial(look, store))
+        finally:
+            files[place].write_bytes(sound[place])
+
+    looks = range(len(_TIERED_LOOKS))
     return Reader([bytes((place, how)) + data for place, data in enumerate(sound) for how in looks], read, 10)
 
 

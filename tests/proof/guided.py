@@ -33,6 +33,7 @@ READERS = (
     "configuration",
     "timer",
     "pop",
+    "tiered",
     "rocksdb",
     "rocksdb-parts",
     "journal",

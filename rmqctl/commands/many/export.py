@@ -63,6 +63,7 @@ Parquet and Arrow need pyarrow, which the extra `fast` brings."""
     help="`config`: FILE becomes a directory of topics.json, subscriptionGroup.json and consumerOffset.json.",
 )
 @columns_option
+@click.option("--compacted", is_flag=True, help="As `cat --compacted`, into JSON or CSV.")
 @click.option("--partition", is_flag=True, help="FILE becomes a directory of files by topic and day (UTC).")
 @click.option("--compression", type=click.Choice(["zstd", "lz4", "none"]), help="Of Parquet and Arrow; zstd.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it is there: asks, or needs --yes.")
@@ -77,6 +78,7 @@ def export(
     file_format: Format | Literal["json"] | None,
     what: str,
     columns: str | None,
+    compacted: bool,
     partition: bool,
     compression: Any,
     overwrite: bool,
@@ -90,11 +92,19 @@ def export(
     JSON Lines file. Timestamps are timestamps, bodies are bytes, unpacked; compressed ones are also written as stored.
     """
     if what == "config":
-        others = (partition, compression, columns, overwrite, spark.master, file_format not in (None, "json", "jsonl"))
+        others = (
+            compacted,
+            partition,
+            compression,
+            columns,
+            overwrite,
+            spark.master,
+            file_format not in (None, "json", "jsonl"),
+        )
         if any(others):
             raise click.UsageError("--what config writes JSON files, and goes with no option of messages")
         return _export_config(target, store, output)
-    from rmqctl.exporting import export_here, export_on_spark
+    from rmqctl.exporting import export_compacted, export_here, export_on_spark
     from rmqctl.messages.json import column_list
     from rmqctl.opening import open_store
     from rmqctl.output.outcome import require_agreed_file
@@ -112,6 +122,8 @@ def export(
         raise click.UsageError("--overwrite replaces files, not the directory of a partitioned export or one on Spark")
     if spark.master and not is_table:
         raise click.UsageError(f"--master writes parquet or arrow, not {to.format}")
+    if compacted and (is_table or selection.criteria.topic is None or selection.begin or selection.end is not None):
+        raise click.UsageError("--compacted writes json or csv of one topic (-t), without -o and --to")
     names, named = column_list(columns), as_written(target)
     damage = ToldDamage(output)
     with contextlib.ExitStack() as until_written:
@@ -125,7 +137,9 @@ def export(
         require_target(target, opened.files.layout, overwrite=overwrite, is_directory=is_directory)
         require_agreed_file(target, overwrite, yes)
         try:
-            if spark.master is not None:
+            if compacted:
+                report = export_compacted(opened, selection, names, to, damage)
+            elif spark.master is not None:
                 report = export_on_spark(spark, opened.files, selection, names, to, compression or "zstd", damage)
             else:
                 report = export_here(opened, selection, names, to, compression or "zstd", damage, output)

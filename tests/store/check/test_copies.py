@@ -174,6 +174,8 @@ def test_a_table_that_is_gone(tiered: Path) -> None:
     for name in ("tieredStoreMetadata.json", "tieredStoreMetadata.json.bak"):
         (tiered / "config" / name).unlink()
     assert set(_tiered(tiered)) == {"RMQ-TIER-006"}
+    (tiered / "config" / "tieredStoreMetadata.json").write_text("{{", encoding="ascii")
+    assert set(_tiered(tiered)) == {"RMQ-TIER-006"}
 
 
 def _change_table(store: Path, change: Callable[[dict[str, Any]], None]) -> None:

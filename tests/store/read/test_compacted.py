@@ -123,3 +123,19 @@ def test_a_lost_copy_is_no_absence(store: Path) -> None:
     done = run("cat", "-s", store, "-t", _TOPIC, "--compacted")
     assert done.code == exit_codes.DAMAGE_IN_THE_WAY
     assert f"rmqctl rebuild --compacted -t {_TOPIC}" in done.err
+
+
+def test_it_is_exported_as_it_is_printed(store: Path, tmp_path: Path) -> None:
+    printed = run("cat", "-s", store, "-t", _TOPIC, "--compacted", "--json").objects
+    (done,) = run("export", tmp_path / "a.jsonl", "-s", store, "-t", _TOPIC, "--compacted", "--json").objects
+    rows = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text("utf-8").splitlines()]
+    assert (done["messages"], done["damaged_spans"]) == (len(printed), 0)
+    names = ("queue_id", "queue_offset", "physical_offset", "keys", "store_timestamp")
+    assert [[row[name] for name in names] for row in rows] == [[row[name] for name in names] for row in printed]
+    assert run("export", tmp_path / "b.csv", "-s", store, "-t", _TOPIC, "-q", 1, "--compacted").code == exit_codes.OK
+    assert (tmp_path / "b.csv").read_text("utf-8").count("\n") == 1 + sum(row["queue_id"] == 1 for row in rows)
+    empty = run("export", tmp_path / "c.jsonl", "-s", store, "-t", _TOPIC, "-k", "no such", "--compacted")
+    assert (empty.code, (tmp_path / "c.jsonl").exists()) == (exit_codes.DAMAGE_OR_NOTHING, False)
+    for name, options in (("d.parquet", ["-t", _TOPIC]), ("d.csv", []), ("d.csv", ["-t", _TOPIC, "-o", "1"])):
+        refused = run("export", tmp_path / name, "-s", store, "--compacted", *options)
+        assert refused.code == exit_codes.USAGE
