@@ -38,7 +38,7 @@ def read_segment_table(config: Path) -> SegmentTable | None:
     return found
 
 
-class TopicNumbers(NamedTuple):
+class TieredTopics(NamedTuple):
     """The topics by the numbers that items of the key index have. `last`: the last number that was given out; those
     before it that are not here are of deleted topics."""
 
@@ -50,7 +50,7 @@ class TopicNumbers(NamedTuple):
         return "" if 0 <= number <= self.last else f"no topic has the number {number}"
 
 
-def topic_numbers(config: Path) -> TopicNumbers | None:
+def topic_numbers(config: Path) -> TieredTopics | None:
     """Return the numbers of topics; None without the table, or where it is damaged. UnreadableError."""
     try:
         content = read_config(config / TABLE)
@@ -60,7 +60,7 @@ def topic_numbers(config: Path) -> TopicNumbers | None:
     entries = table.values() if isinstance(table, dict) else ()
     known = [one for one in entries if isinstance(one, dict) and isinstance(one.get("topicId"), int)]
     topics = {one["topicId"]: str(one.get("topic")) for one in known}
-    return TopicNumbers(topics, last if isinstance(last, int) else max(topics, default=-1)) if topics else None
+    return TieredTopics(topics, last if isinstance(last, int) else max(topics, default=-1)) if topics else None
 
 
 def queue_offsets(config: Path) -> dict[tuple[str, int], tuple[int, int]] | None:

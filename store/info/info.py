@@ -21,7 +21,7 @@ from rmqctl.store.dump.recognise import FileKind, Recognised, recognise
 from rmqctl.store.files.io import on_disk_bytes
 from rmqctl.store.files.layout import StoreLayout, is_database, is_file_name
 from rmqctl.store.files.lock import mapped_files, opened_files, processes
-from rmqctl.store.files.reading import exists, is_directory, status_of
+from rmqctl.store.files.reading import exists, status_of
 from rmqctl.store.info import counts as log_numbers
 from rmqctl.store.info.counts import LogCells, LogNumbers, arrays_pay, count_queue, count_topics, new_map
 from rmqctl.store.journal.log import unfinished_change
@@ -31,6 +31,7 @@ from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues
 from rmqctl.store.queues.rocksdb_queues import RocksdbQueues
 from rmqctl.store.read.filter import TopicFilter
 from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.read.tiered_index import local_index_row
 from rmqctl.store.rocksdb.database import Database
 from rmqctl.store.store_files import StoreFiles, unread_copies
 
@@ -78,7 +79,7 @@ def info(files: StoreFiles, *, walk_log: bool = True, events: Events = Events())
             "entries": sum(file.header.index_count - 1 for file in files.index.files),
             "problems": [f"{path.name}: {problem}" for path, problem in files.index.problems],
         },
-        "tiered_index": _tiered_index(files),
+        "tiered_index": local_index_row(files),
         "checkpoint": None if checkpoint is None else dict(checkpoint._asdict()),
         "abort": files.has_abort(),
         "locked": holder is not None,
@@ -106,17 +107,6 @@ def not_read(files: StoreFiles) -> list[str]:
             continue
         found.append(f"{database} (a RocksDB) is used instead of {', '.join(names)}")
     return found
-
-
-def _tiered_index(files: StoreFiles) -> _Row | None:
-    """The files of the key index that wait to go into tiered storage; None where no broker uses that."""
-    from rmqctl.store.read.tiered_index import LOCAL, local_indexes
-
-    if not is_directory(files.layout.root / LOCAL):
-        return None
-    problems: list[str] = []
-    found = list(local_indexes(files, Events(damage=lambda error: problems.append(error.message))))
-    return {"files": len(found), "items": sum(one.items for one in found), "problems": problems}
 
 
 def _dledger_info(files: StoreFiles) -> _Row | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rmqctl.formats.checksums import key_hash
 from rmqctl.formats.errors import CorruptError, UsageError, counted
@@ -24,8 +24,8 @@ from rmqctl.formats.layouts import (
 )
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.properties import KEYS, UNIQUE_KEY
-from rmqctl.store.config.tiered_table import TopicNumbers, topic_numbers
-from rmqctl.store.files.reading import Descriptors, end_of_nonzero, is_file, listed, status_of
+from rmqctl.store.config.tiered_table import TieredTopics, topic_numbers
+from rmqctl.store.files.reading import Descriptors, end_of_nonzero, is_directory, is_file, listed, status_of
 from rmqctl.store.index.index_file import LARGEST_FILE
 from rmqctl.store.options import UNHEARD, Events
 from rmqctl.store.read.tiered import INDEX_TOPIC, SEGMENT, TieredStorage
@@ -171,7 +171,7 @@ def all_items(files: StoreFiles, index: IndexSegment | LocalIndex) -> Iterator[I
 class _Known:
     """The topics and queues that items may lead to."""
 
-    def __init__(self, storage: TieredStorage, numbers: TopicNumbers | None) -> None:
+    def __init__(self, storage: TieredStorage, numbers: TieredTopics | None) -> None:
         self._queues = {(one.topic, one.queue_id): one for one in storage.queues()}
         self._files, self._numbers = storage.files, numbers
 
@@ -298,6 +298,15 @@ def local_indexes(files: StoreFiles, events: Events) -> Iterator[LocalIndex]:
                 yield local_index(folder / name, status.st_size, files.descriptors)
             except CorruptError as error:
                 events.damaged(error)
+
+
+def local_index_row(files: StoreFiles) -> dict[str, Any] | None:
+    """Return what `info` says of the index in the store; None where no broker uses tiered storage. UnreadableError."""
+    if not is_directory(files.layout.root / LOCAL):
+        return None
+    problems: list[str] = []
+    found = list(local_indexes(files, Events(damage=lambda error: problems.append(error.message))))
+    return {"files": len(found), "items": sum(one.items for one in found), "problems": problems}
 
 
 def _chained(files: StoreFiles, index: LocalIndex, wanted: int) -> Iterator[Item]:

@@ -92,38 +92,22 @@ def export(
     JSON Lines file. Timestamps are timestamps, bodies are bytes, unpacked; compressed ones are also written as stored.
     """
     if what == "config":
-        others = (
-            compacted,
-            partition,
-            compression,
-            columns,
-            overwrite,
-            spark.master,
-            file_format not in (None, "json", "jsonl"),
-        )
-        if any(others):
+        others = (compacted, partition, compression, columns, overwrite, spark.master)
+        if any(others) or file_format not in (None, "json", "jsonl"):
             raise click.UsageError("--what config writes JSON files, and goes with no option of messages")
         return _export_config(target, store, output)
     from rmqctl.exporting import export_compacted, export_here, export_on_spark
     from rmqctl.messages.json import column_list
     from rmqctl.opening import open_store
     from rmqctl.output.outcome import require_agreed_file
-    from rmqctl.store.export.export import TABLES, Target, require_target
+    from rmqctl.store.export.export import Target, require_target
     from rmqctl.store.files.remote import address_of, as_written, is_address
 
     chosen_format: Format | None = "jsonl" if file_format == "json" else file_format
     if is_address(target) and (overwrite or spark.master):
         raise click.UsageError("what is at an address is not replaced, and not written by Spark: leave out the flag")
     to = Target(target, _format(target, chosen_format, partition or spark.master is not None), partition, overwrite)
-    is_table = to.format in TABLES
-    if compression is not None and not is_table:
-        raise click.UsageError(f"--compression goes with parquet and arrow, not with {to.format}")
-    if (partition or spark.master) and overwrite:
-        raise click.UsageError("--overwrite replaces files, not the directory of a partitioned export or one on Spark")
-    if spark.master and not is_table:
-        raise click.UsageError(f"--master writes parquet or arrow, not {to.format}")
-    if compacted and (is_table or selection.criteria.topic is None or selection.begin or selection.end is not None):
-        raise click.UsageError("--compacted writes json or csv of one topic (-t), without -o and --to")
+    _check(to, compression, spark, selection if compacted else None)
     names, named = column_list(columns), as_written(target)
     damage = ToldDamage(output)
     with contextlib.ExitStack() as until_written:
@@ -154,6 +138,23 @@ def export(
     _tell(report, to, named, damage, output)
     report_unsearched(selection.criteria, damage)
     return exit_codes.DAMAGE_OR_NOTHING if damage.count else exit_codes.OK
+
+
+def _check(to: Target, compression: Any, spark: SparkChoice, compacted: Selection | None) -> None:
+    """UsageError for options that do not go together. `compacted`: what is chosen of a compacted topic."""
+    from rmqctl.store.export.export import TABLES
+
+    is_table = to.format in TABLES
+    if compression is not None and not is_table:
+        raise click.UsageError(f"--compression goes with parquet and arrow, not with {to.format}")
+    if (to.partition or spark.master) and to.overwrite:
+        raise click.UsageError("--overwrite replaces files, not the directory of a partitioned export or one on Spark")
+    if spark.master and not is_table:
+        raise click.UsageError(f"--master writes parquet or arrow, not {to.format}")
+    if compacted is None:
+        return
+    if is_table or compacted.criteria.topic is None or compacted.begin or compacted.end is not None:
+        raise click.UsageError("--compacted writes json or csv of one topic (-t), without -o and --to")
 
 
 def _export_config(target: Path, store: StoreLocation, output: Output) -> int:
