@@ -136,22 +136,24 @@ def index_items(opened: Opened, at: int) -> Iterator[DumpItem]:
 
 
 class _Slots(NamedTuple):
-    """Slots of a kind of index: `head`: bytes before them; `target`: what they lead to."""
+    """Slots of a kind of index: `head`: bytes before them; `wrong`: what is said of one that leads nowhere."""
 
     kind: str
     schema: Struct
     size: int
     head: int
-    target: str
+    wrong: str
 
 
-_INDEX_SLOTS = _Slots("index slot", index.index_slot, INDEX_SLOT.size, INDEX_HEADER.size, "entry")
+_INDEX_SLOTS = _Slots(
+    "index slot", index.index_slot, INDEX_SLOT.size, INDEX_HEADER.size, "the slot holds no entry's number"
+)
 _LOCAL_SLOTS = _Slots(
     "local tiered index slot",
     index.local_tiered_index_slot,
     LOCAL_TIERED_INDEX_SLOT.size,
     TIERED_INDEX_HEADER.size,
-    "item",
+    "the slot holds no item's number",
 )
 
 
@@ -168,7 +170,7 @@ def _slots(opened: Opened, places: range, count: int, slots: _Slots) -> Iterator
                 item = explained(slots.kind, slots.schema, raw, offset + place)
                 item.position = (offset + place - slots.head) // slots.size
                 if not 0 < item.fields[0].value <= count:
-                    item.damage = f"the slot holds no {slots.target}'s number"
+                    item.damage = slots.wrong
                 yield item
 
 
