@@ -179,11 +179,12 @@ def ownership_of(directory: Path) -> Ownership:
     )
     status = owner = log.stat()
     file_mode = stat.S_IMODE(status.st_mode) & 0o666
-    with os.scandir(log) as entries:
-        names = [entry.name for entry in entries if is_file_name(entry.name) and entry.is_file(follow_symlinks=False)]
-    if names:
-        owner = (log / max(names)).stat()
-        file_mode = stat.S_IMODE(owner.st_mode) & 0o666
+    if log.name != "consumequeue":  # which has folders of topics alone, ten thousand perhaps
+        with os.scandir(log) as entries:
+            files = [one.name for one in entries if is_file_name(one.name) and one.is_file(follow_symlinks=False)]
+        if files:
+            owner = (log / max(files)).stat()
+            file_mode = stat.S_IMODE(owner.st_mode) & 0o666
     return Ownership(owner.st_uid, owner.st_gid, file_mode, stat.S_IMODE(status.st_mode))
 
 
