@@ -15,7 +15,7 @@ from rmqctl.network.broker.broker import WritableBroker
 from rmqctl.network.remoting.codec import RequestCode
 from rmqctl.network.remoting.headers import CheckTransactionState, request
 from rmqctl.store.answers import undispatched as half_topics
-from rmqctl.store.answers.transactions import is_given_up_for_age
+from rmqctl.store.answers.transactions import why_given_up
 from rmqctl.store.answers.undispatched import CHECK_TIMES, GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
 from rmqctl.store.write.put import PutResult
 
@@ -192,7 +192,7 @@ class OpenTransactions:
         settings, properties = self._broker.settings, half.properties()
         times = whole_number(properties.get(half_topics.CHECK_TIMES, "0")) or 0
         age = now - half.born_timestamp
-        if times >= settings.transaction_check_max or is_given_up_for_age(age, self._broker.files.config):
+        if (times and times >= settings.transaction_check_max) or why_given_up(age, None, self._broker.files.config):
             self._broker.create_topic(half_topics.GIVEN_UP_TOPIC, 1)
             return self._is_put(given_up(half)) is not None
         immunity = settings.transaction_time_out

@@ -36,7 +36,7 @@ from rmqctl.store.answers.steps import (
     role_of,
     step_at,
 )
-from rmqctl.store.answers.transactions import is_given_up_for_age
+from rmqctl.store.answers.transactions import why_given_up
 from rmqctl.store.answers.undispatched import (
     CHECK_TIMES,
     OP_TOPIC,
@@ -251,8 +251,9 @@ class HeldBack:
             detail = f"this copy is open although the message was committed: the broker asks again; {asked}"
             return step_at(Stage.HALF, PENDING, detail, half)
         since = self._now - half.born_timestamp
-        if half.topic != ROCKSDB_HALF_TOPIC and is_given_up_for_age(since, self._reader.files.config):
-            asked = f"{asked}; it is older than fileReservedTime, so the next check of a broker gives it up"
+        why = why_given_up(since, checks, self._reader.files.config)
+        if half.topic != ROCKSDB_HALF_TOPIC and why is not None:
+            asked = f"{asked}; {why}: the next check of a broker gives it up"
         return step_at(Stage.HALF, PENDING, f"neither committed nor rolled back for {lasting(since)}: {asked}", half)
 
     def _is_ended(self, half: StoredMessage) -> bool | None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.checksums import parse_long, whole_number
-from rmqctl.formats.errors import CorruptError, NotFoundError
+from rmqctl.formats.errors import CorruptError, NotFoundError, counted
 from rmqctl.formats.layouts import TRANSACTION_MASK
 from rmqctl.formats.message import StoredMessage
 from rmqctl.formats.notebook import as_html
@@ -297,17 +297,21 @@ def _unreadable(ends: _Ends) -> str:
     return f"{ends.unreadable} of the messages that name ends cannot be read" if ends.unreadable else ""
 
 
-def is_given_up_for_age(age_ms: int, config: StoreConfig) -> bool:
-    """Return whether a broker gives up a half message of this age at its next check, and asks no producer
-    (TransactionalMessageServiceImpl#needSkip)."""
-    return age_ms > config.file_reserved_time * 3_600_000
+def why_given_up(age_ms: int, checks: int | None, config: StoreConfig) -> str | None:
+    """Return why a broker gives up a half message of this age at its next check, and asks no producer; None if it does
+    not (TransactionalMessageServiceImpl#needDiscard, #needSkip)."""
+    if checks and checks >= config.transaction_check_max:
+        return f"asked {counted(checks, 'time')}, of at most {config.transaction_check_max} (transactionCheckMax)"
+    if age_ms > config.file_reserved_time * 3_600_000:
+        return f"older than fileReservedTime, {config.file_reserved_time} hours"
+    return None
 
 
 def _as_long_kept(half: HalfMessage, config: StoreConfig) -> HalfMessage:
-    if half.state != PENDING or half.age_ms is None or not is_given_up_for_age(half.age_ms, config):
+    if half.state != PENDING or half.age_ms is None:
         return half
-    detail = f"older than fileReservedTime, {config.file_reserved_time} hours: no producer is asked any more"
-    return half._replace(state=EXPIRED, detail=detail)
+    why = why_given_up(half.age_ms, half.checks, config)
+    return half if why is None else half._replace(state=EXPIRED, detail=f"{why}: no producer is asked any more")
 
 
 def _half(message: StoredMessage, now: int, ends: _Ends) -> HalfMessage:

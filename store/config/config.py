@@ -105,19 +105,20 @@ KEYS = (
     ConfigKey(
         "enableMultiDispatch", WRITING, "false with enableLmq: messages get offsets in light queues, and no slots there"
     ),
-    ConfigKey("timerWheelEnable", WRITING, "messages with a delivery time wait in the timer's topic, else are refused"),
+    ConfigKey("timerWheelEnable", WRITING, "messages with a delivery time wait for it, else are refused"),
     ConfigKey("mappedFileSizeTimerLog", READING, "size of files, else as they are"),
     ConfigKey("compactionMappedFileSize", READING, "size of files, else as they are; with the next one"),
     ConfigKey("compactionCqMappedFileSize", READING, "size of files, else as they are"),
     ConfigKey("timerWheelSnapshotFlush", READING, "the wheel is in snapshots (5.5.0), else as files show"),
     ConfigKey("timerPrecisionMs", WRITING, "other than 1000 is refused: the wheel would be of another kind"),
     ConfigKey("timerRollWindowSlot", WRITING, "seconds after which a broker stores a message that waits once more"),
-    ConfigKey("timerMaxDelaySec", WRITING, "the longest time that such a message may wait"),
+    ConfigKey("timerMaxDelaySec", WRITING, "the longest that it may wait"),
     ConfigKey(
         "brokerRole", WRITING, "SLAVE takes no messages; SYNC_MASTER has puts wait for slaves, with `serve --ha-listen`"
     ),
     ConfigKey("deleteWhen", CLEANING, "hours at which expired files are removed"),
     ConfigKey("fileReservedTime", CLEANING, "hours that commitlog files are kept"),
+    ConfigKey("transactionCheckMax", READING, "times that a broker asks about a half message"),
     ConfigKey("deleteCommitLogFilesInterval", CLEANING, "ms between two removals of commitlog files"),
     ConfigKey("deleteConsumeQueueFilesInterval", CLEANING, "ms after those of a queue's files"),
     ConfigKey("destroyMapedFileIntervalForcibly", CLEANING, "ms that a reader can keep a file from being removed"),
@@ -315,6 +316,7 @@ class StoreConfig(NamedTuple):
     broker_permission: int = 6
     delete_when: str = "04"
     file_reserved_time: int = 72
+    transaction_check_max: int = 15
     delete_commit_log_files_interval: int = 100
     delete_consume_queue_files_interval: int = 100
     destroy_maped_file_interval_forcibly: int = 120_000

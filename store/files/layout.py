@@ -63,8 +63,10 @@ def looks_like_store(directory: Path) -> bool:
 
 
 def holds_log_files(directory: Path, among: int | None = None) -> bool:
-    """Whether files of a commitlog or a consume queue lie directly in `directory`, wherever it is: `among` so many
-    names, or all."""
+    """Whether files of a commitlog or a consume queue lie directly in `directory`, wherever it is.
+
+    `among`: how many names are looked at; all without it.
+    """
     try:
         with os.scandir(directory) as entries:
             return any(is_file_name(entry.name) for entry in islice(entries, among))

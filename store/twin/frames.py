@@ -216,7 +216,7 @@ def rewrite_span(words: Words, data: bytes, *, is_last: bool) -> bytes:
 
 
 def is_whole_frame(data: bytes) -> bool:
-    """Return whether `data` is the frame of a message, whatever its checksums say."""
+    """Return whether `data` is the frame of a message; checksums are not looked at."""
     head = frame_head(data)
     if head is None or not head.is_message or not MINIMUM_FRAME_SIZE <= head.total_size == len(data):
         return False

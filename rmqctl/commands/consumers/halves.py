@@ -35,7 +35,7 @@ Examples:
 \b
 States:
   pending    neither committed nor rolled back: the broker asks a producer of the group again and again
-  expired    the same, but older than fileReservedTime: the next check moves it to TRANS_CHECK_MAX_TIME_TOPIC
+  expired    too old (fileReservedTime) or asked too often (transactionCheckMax): the next check gives it up
   committed  the message is in its topic, but the broker does not know and asks: the producer may commit it twice
   ended      an earlier copy was rolled back, or committed and has expired; the broker asks anyway
   unknown    a message that may show how it ended is damaged

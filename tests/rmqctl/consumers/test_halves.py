@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rmqctl.formats.message import Message
 from rmqctl.output import outcome as exit_codes
 from rmqctl.store import MessageStore
 from rmqctl.store.answers.undispatched import HALF_TOPIC, OP_TOPIC, ended_offsets
@@ -81,6 +82,23 @@ def test_a_broker_gives_up_what_is_older_than_it_keeps_files(tmp_path: Path) -> 
     conf.write_text("fileReservedTime=1000000\n")
     rows = run("halves", "-s", store, "-c", conf, "--json").objects
     assert [row["state"] for row in rows] == ["pending"] * 6
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 4])
+def test_a_broker_gives_up_what_it_asked_for_too_often(most: int, tmp_path: Path) -> None:
+    """TransactionalMessageServiceImpl#needDiscard: a copy that says how often producers were asked, transactionCheckMax
+    times or more."""
+    with MessageStore.open(tmp_path / "s", "rw", create=True) as store:
+        for asked in ("2", "3", None):
+            known = {} if asked is None else {"TRANSACTION_CHECK_TIMES": asked}
+            properties = {"UNIQ_KEY": f"key-{asked}", "REAL_TOPIC": "Paid", "REAL_QID": "0", "PGROUP": "p"} | known
+            store.put(Message(HALF_TOPIC, b"", properties=properties))
+    (tmp_path / "broker.conf").write_text(f"transactionCheckMax={most}\n")
+    rows = run("halves", "-s", tmp_path / "s", "-c", tmp_path / "broker.conf", "--json").objects
+    assert [row["state"] for row in rows] == ["expired" if n >= most else "pending" for n in (2, 3)] + ["pending"]
+    for row in rows[:2]:
+        found = run("where", row["unique_key"], "-s", tmp_path / "s", "-c", tmp_path / "broker.conf").out
+        assert ("transactionCheckMax" in found) == (row["state"] == "expired")
 
 
 @pytest.mark.parametrize("offsets", [(1000, 1000), (1000, 14), (20, 1000), (20, None), (None, 14)])
