@@ -146,6 +146,7 @@ def label_texts() -> dict[str, None]:
     for tree in _trees().values():
         _take_columns(tree, names)
     words = ["yes", "no", "error", "warning", "notice", "over time", "only", "fields", "rest", "unit", "empty", "text"]
+    words += ["log file size", "uncertain", "rolled", "recalls", "created", "unreadable", "key", "hour"]
     words += ["first physical offset", "end physical offset", "physical offset a", "physical offset b"]
     forms = {form for name in names for form in (name.replace("_", " "), title_of(name))}
     return dict.fromkeys([*words, *sorted(forms)])

@@ -39,7 +39,7 @@ Missing parameter: {parameter}
 '{value}' is not a valid integer.
 '{value}' is not a valid integer range.
 '{value}' is not a valid float.
-'{value}' is not in the range {range}.
+{value} is not in the range {range}.
 '{value}' is not one of {choices}.
 '{value}' is not a valid boolean.
 {value} is not {choice}.
@@ -94,6 +94,9 @@ Name or service not known
 Temporary failure in name resolution""".splitlines()
 # put together of parts, which no literal of the sources shows
 COMPOSED = """minute
+is no file of a store by its name or its content
+or add --recover, which does so and then serves it
+`{command_path}` without an action lists.
 hour
 day
 Findings

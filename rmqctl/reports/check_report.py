@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.formats.errors import counted
 from rmqctl.output.output import BAD, DOUBTFUL, GOOD, OF_SEVERITY, print_paragraph
-from rmqctl.output.table import padded, said, said_finding, said_title
+from rmqctl.output.table import padded, said, said_finding, said_title, speech
 from rmqctl.store.check.catalogue import catalogue
 
 if TYPE_CHECKING:
@@ -275,7 +275,8 @@ class CheckReport:
         if finding.physical_offset is not None and finding.code not in _NOWHERE:
             place += " " + said(f"at {finding.physical_offset}")
         message = said(finding.message) + said(_costs(finding))
-        self._text(_INDENT + (f"{place}: {message}" if place else message), _INDENT * 2)
+        colon = ": " if speech() is None else "："
+        self._text(_INDENT + (f"{place}{colon}{message}" if place else message), _INDENT * 2)
 
     def _text(self, line: str, indent: str) -> None:
         print_paragraph(self._output, line, indent)

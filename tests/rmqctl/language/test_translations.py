@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from rmqctl.documents import translations
 from rmqctl.language import catalogue
 from rmqctl.language.catalogue import FILES, PLACEHOLDER, Translation, entries, path_of
 from rmqctl.language.choice import CHINESE
+from rmqctl.language.speech import Translated
 from rmqctl.main import cli, every_action
 from tests.processes import run
 
@@ -88,6 +90,13 @@ def test_every_placeholder_of_a_message_is_in_its_translation() -> None:
     for one in entries(path_of(CHINESE, "messages").read_text(encoding="utf-8")):
         names = [{found[1] for found in PLACEHOLDER.finditer(text)} for text in (one.msgid, one.msgstr)]
         assert one.plural or names[0] == names[1], one.msgid
+
+
+def test_no_pattern_is_of_any_text() -> None:
+    """`{what}, {size}` would take each line with a comma apart."""
+    for pattern in Translated(CHINESE).catalogue("messages").patterns:
+        msgid = pattern._entry.msgid
+        assert "{N " in msgid or re.search(r"[A-Za-z]|^\(.*\)$", PLACEHOLDER.sub("", msgid)), msgid
 
 
 def test_a_file_is_read_as_it_is_written() -> None:
