@@ -16,7 +16,7 @@ from rmqctl.flags.options import StoreLocation, store_options
 from rmqctl.flags.types import SPAN
 from rmqctl.formats.errors import CorruptError, RmqctlError
 from rmqctl.output import outcome as exit_codes
-from rmqctl.output.table import visible
+from rmqctl.output.table import said, visible
 from rmqctl.store.files.remote import is_address
 from rmqctl.store.options import Events
 
@@ -71,7 +71,7 @@ def _written(store: StoreLocation, target: Path, full: bool, as_json: bool) -> i
 
     def failed(part: str, error: RmqctlError) -> None:
         failures.append(error)
-        talk(f"not read: {part}: {error}")
+        talk(said(f"not read: {part}: {error}"))
 
     name = str(store.path)
     code = exit_codes.OK

@@ -18,6 +18,7 @@ from rmqctl.formats.errors import UnreadableError, counted
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.outcome import ToldDamage
 from rmqctl.output.output import Output, note_done, talk
+from rmqctl.output.table import said
 from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def _require_readable(store: StoreLocation, target: Path | None, overwrite: bool
     with open_store(store) as opened:
         lost = opened.files.lost_log()
         if lost is not None:
-            talk(f"damage: {lost}")
+            talk(said(f"damage: {lost}"))
         if target is not None:
             require_new_file(target, overwrite, opened.files.layout)
         if lag is not None:
