@@ -530,11 +530,8 @@ class MessageStore(MessageTables):
     def check_columns(
         self, batch: RecordBatch | BulkRows, *, as_stored: bool = False, accepted: set[str] | None = None
     ) -> dict[int, str]:
-        """The same for the rows of an Arrow batch. UsageError where `put_columns` raises it for the whole batch.
-
-        `accepted`: topics that are known to be taken, for the batches of one append; gets those that are found so.
-        """
-        return self._writing.check_columns(batch, as_stored, set() if accepted is None else accepted)
+        """The same for an Arrow batch; UsageError as `put_columns`. `accepted`: topics known as taken; gets more."""
+        return self._writing.check_columns(batch, as_stored, accepted)
 
     def advance_queue(self, topic: str, queue_id: int, queue_offset: int) -> None:
         """Give the next message of a queue this offset; slots that are left out get units that point nowhere."""

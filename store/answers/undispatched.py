@@ -3,6 +3,7 @@ files are lost."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from rmqctl.store.answers.config_offsets import (
 from rmqctl.store.config.config_files import ROCKSDB_TOPICS
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.lock import is_in_use
+from rmqctl.store.files.reading import has_entries
 from rmqctl.store.log.sampled import END, END_FOR_ONE, ends_seen, is_long
 from rmqctl.store.log.walk import message_if_any, walk
 from rmqctl.store.options import UNHEARD, Events
@@ -259,7 +261,23 @@ def _lost(files: StoreFiles, topics: TopicFilter, queue_id: int | None, *, looks
     if found and files.has_abort():  # what no queue has yet is no queue's loss
         dispatched = _dispatched(files)
         found = [one for one in found if one.physical_offset < dispatched]
+    if found and is_in_use(files.layout):
+        found = _still_without_files(files, found)
     return _Lost(found, set(queues), unsure)
+
+
+_PAUSES_S = (0.1, 0.3, 1.0, 3.0)
+
+
+def _still_without_files(files: StoreFiles, found: list[LostQueue]) -> list[LostQueue]:
+    """Return the queues that lack files after a while, too: a writer makes those of many new queues one by one."""
+    roots = files.layout.consumequeue, files.layout.batchconsumequeue
+    for seconds in (0, *_PAUSES_S):
+        time.sleep(seconds)
+        found = [one for one in found if not any(has_entries(root / one.topic / str(one.queue_id)) for root in roots)]
+        if not found:
+            break
+    return found
 
 
 def _consumed(files: StoreFiles) -> Iterator[tuple[str, str, int, int]]:

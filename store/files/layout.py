@@ -183,7 +183,9 @@ def ownership_of(directory: Path) -> Ownership:
     file_mode = stat.S_IMODE(status.st_mode) & 0o666
     if log.name != "consumequeue":  # which has folders of topics alone, ten thousand perhaps
         with os.scandir(log) as entries:
-            files = [one.name for one in entries if is_file_name(one.name) and one.is_file(follow_symlinks=False)]
+            files = [
+                entry.name for entry in entries if is_file_name(entry.name) and entry.is_file(follow_symlinks=False)
+            ]
         if files:
             owner = (log / max(files)).stat()
             file_mode = stat.S_IMODE(owner.st_mode) & 0o666

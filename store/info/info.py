@@ -20,11 +20,12 @@ from rmqctl.store.config.epoch_file import controller_row
 from rmqctl.store.dump.recognise import FileKind, Recognised, recognise
 from rmqctl.store.files.io import on_disk_bytes
 from rmqctl.store.files.layout import StoreLayout, is_database, is_file_name
-from rmqctl.store.files.lock import mapped_files, opened_files, processes
+from rmqctl.store.files.lock import is_in_use, mapped_files, opened_files, processes
 from rmqctl.store.files.reading import exists, status_of
 from rmqctl.store.info import counts as log_numbers
 from rmqctl.store.info.counts import LogCells, LogNumbers, arrays_pay, count_queue, count_topics, new_map
 from rmqctl.store.journal.log import unfinished_change
+from rmqctl.store.log.survey import settled_end
 from rmqctl.store.options import Events
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues
@@ -39,8 +40,11 @@ _Row = dict[str, Any]
 
 
 def count_log(files: StoreFiles, events: Events = Events()) -> LogNumbers:
-    """Walk the whole log, CRCs checked, and count."""
-    return log_numbers.count_log(files.log, events)
+    """Walk the whole log, CRCs checked, and count. What a writer puts there meanwhile is not judged."""
+    settled = settled_end(files.log) if is_in_use(files.layout) else None
+    numbers = log_numbers.count_log(files.log, events)
+    numbers.damages = [one for one in numbers.damages if settled is None or one.physical_offset < settled]
+    return numbers
 
 
 def info(files: StoreFiles, *, walk_log: bool = True, events: Events = Events()) -> _Row:

@@ -267,10 +267,10 @@ class StoreWriter:
         return refused_messages(range(len(messages)), messages.__getitem__, lambda one: self.check(one, as_stored))
 
     def check_columns(
-        self, batch: pyarrow.RecordBatch | BulkRows, as_stored: bool, accepted: set[str]
+        self, batch: pyarrow.RecordBatch | BulkRows, as_stored: bool, accepted: set[str] | None
     ) -> dict[int, str]:
         """See MessageStore.check_columns."""
-        return self._refused_rows(_rows_of(batch, as_stored), accepted)
+        return self._refused_rows(_rows_of(batch, as_stored), set() if accepted is None else accepted)
 
     def _refused_rows(self, rows: BulkRows, accepted: set[str]) -> dict[int, str]:
         from rmqctl.store.write.bulk.bulk import refused_rows
