@@ -24,6 +24,7 @@ TABLES: dict[str, tuple[str, list[str], tuple[str, ...]]] = {
 """A table -> its store, the command, and columns whose values stand in every line that fits them."""
 
 
+@pytest.mark.late
 @pytest.mark.parametrize("columns", [80, 60])
 @pytest.mark.parametrize("name", sample(TABLES, ["cat", "groups"]))
 def test_lines_fit_and_rows_can_be_told_apart(name: str, columns: int) -> None:
