@@ -111,7 +111,7 @@ KEYS = (
     ConfigKey("compactionCqMappedFileSize", READING, "size of files, else as they are"),
     ConfigKey("timerWheelSnapshotFlush", READING, "the wheel is in snapshots (5.5.0), else as files show"),
     ConfigKey("timerPrecisionMs", WRITING, "other than 1000 is refused: the wheel would be of another kind"),
-    ConfigKey("timerRollWindowSlot", WRITING, "seconds after which a broker stores a message that waits once more"),
+    ConfigKey("timerRollWindowSlot", WRITING, "seconds after which a waiting message is stored again"),
     ConfigKey("timerMaxDelaySec", WRITING, "the longest that it may wait"),
     ConfigKey(
         "brokerRole", WRITING, "SLAVE takes no messages; SYNC_MASTER has puts wait for slaves, with `serve --ha-listen`"
@@ -121,10 +121,10 @@ KEYS = (
     ConfigKey("transactionCheckMax", READING, "times that a broker asks about a half message"),
     ConfigKey("deleteCommitLogFilesInterval", CLEANING, "ms between two removals of commitlog files"),
     ConfigKey("deleteConsumeQueueFilesInterval", CLEANING, "ms after those of a queue's files"),
-    ConfigKey("destroyMapedFileIntervalForcibly", CLEANING, "ms that a reader can keep a file from being removed"),
-    ConfigKey("redeleteHangedFileInterval", CLEANING, "ms after which a first file that was held is tried again"),
+    ConfigKey("destroyMapedFileIntervalForcibly", CLEANING, "ms that a reader can keep a file"),
+    ConfigKey("redeleteHangedFileInterval", CLEANING, "ms after which a held first file is tried again"),
     ConfigKey("deleteFileBatchMax", CLEANING, "commitlog files that are removed in one run"),
-    ConfigKey("cleanFileForciblyEnable", CLEANING, "whether a disk that is nearly full takes young files"),
+    ConfigKey("cleanFileForciblyEnable", CLEANING, "whether a nearly full disk takes young files"),
     ConfigKey("cleanResourceInterval", CLEANING, "ms between two runs"),
     ConfigKey("diskMaxUsedSpaceRatio", CLEANING, "percent from which expired files are removed at any hour"),
     ConfigKey(
