@@ -297,11 +297,17 @@ def _unreadable(ends: _Ends) -> str:
     return f"{ends.unreadable} of the messages that name ends cannot be read" if ends.unreadable else ""
 
 
+_USUAL_CHECKS = 15
+
+
 def why_given_up(age_ms: int, checks: int | None, config: StoreConfig) -> str | None:
     """Return why a broker gives up a half message of this age at its next check, and asks no producer; None if it does
     not (TransactionalMessageServiceImpl#needDiscard, #needSkip)."""
-    if checks and checks >= config.transaction_check_max:
-        return f"asked {counted(checks, 'time')}, of at most {config.transaction_check_max} (transactionCheckMax)"
+    known = config.transaction_check_max
+    transaction_check_max = _USUAL_CHECKS if known is None else known
+    # who has asked more often than is usual has another setting, which is not known here
+    if checks and (checks == transaction_check_max or (known is not None and checks > known)):
+        return f"asked {counted(checks, 'time')}, of at most {transaction_check_max} (transactionCheckMax)"
     if age_ms > config.file_reserved_time * 3_600_000:
         return f"older than fileReservedTime, {config.file_reserved_time} hours"
     return None

@@ -118,7 +118,7 @@ KEYS = (
     ),
     ConfigKey("deleteWhen", CLEANING, "hours at which expired files are removed"),
     ConfigKey("fileReservedTime", CLEANING, "hours that commitlog files are kept"),
-    ConfigKey("transactionCheckMax", READING, "times that a broker asks about a half message"),
+    ConfigKey("transactionCheckMax", READING, "times that a broker asks about a half message, else 15"),
     ConfigKey("deleteCommitLogFilesInterval", CLEANING, "ms between two removals of commitlog files"),
     ConfigKey("deleteConsumeQueueFilesInterval", CLEANING, "ms after those of a queue's files"),
     ConfigKey("destroyMapedFileIntervalForcibly", CLEANING, "ms that a reader can keep a file"),
@@ -316,7 +316,7 @@ class StoreConfig(NamedTuple):
     broker_permission: int = 6
     delete_when: str = "04"
     file_reserved_time: int = 72
-    transaction_check_max: int = 15
+    transaction_check_max: int | None = None
     delete_commit_log_files_interval: int = 100
     delete_consume_queue_files_interval: int = 100
     destroy_maped_file_interval_forcibly: int = 120_000

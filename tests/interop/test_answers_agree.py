@@ -258,9 +258,11 @@ def test_delays(told: Told) -> None:
     assert all(now < row["first_due_timestamp"] <= now + _SECONDS * 1000 for row in timed)
 
 
-def test_halves(told: Told) -> None:
+def test_halves(told: Told, tmp_path: Path) -> None:
     """Only those that nobody has answered for; the broker has asked for them in vain."""
-    rows = _rows(told, "halves")
+    settings = tmp_path / "broker.conf"
+    settings.write_text("".join(f"{name}={value}\n" for name, value in SETTINGS.items()))
+    rows = _rows(told, "halves", "-c", str(settings))
     pending = [row for row in rows if row["state"] == "pending"]
     assert {row["unique_key"] for row in pending} == told.unique("open")
     assert {(row["producer_group"], row["target_topic"]) for row in pending} == {("opens", PLAIN)}

@@ -101,6 +101,15 @@ def test_a_broker_gives_up_what_it_asked_for_too_often(most: int, tmp_path: Path
         assert ("transactionCheckMax" in found) == (row["state"] == "expired")
 
 
+def test_who_has_asked_more_often_than_is_usual_has_another_limit(tmp_path: Path) -> None:
+    with MessageStore.open(tmp_path / "s", "rw", create=True) as store:
+        for asked in ("14", "15", "16"):
+            properties = {"UNIQ_KEY": asked, "REAL_TOPIC": "Paid", "REAL_QID": "0", "PGROUP": "p"}
+            store.put(Message(HALF_TOPIC, b"", properties=properties | {"TRANSACTION_CHECK_TIMES": asked}))
+    rows = run("halves", "-s", tmp_path / "s", "--json").objects
+    assert [(row["checks"], row["state"]) for row in rows] == [(14, "pending"), (15, "expired"), (16, "pending")]
+
+
 @pytest.mark.parametrize("offsets", [(1000, 1000), (1000, 14), (20, 1000), (20, None), (None, 14)])
 def test_offsets_that_cannot_be_hide_nothing(golden_store: GoldenStore, offsets: tuple[int | None, int | None]) -> None:
     """One of them alone says nothing either: what ended the half messages looked at may stand before the other."""
