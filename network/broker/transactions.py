@@ -192,7 +192,9 @@ class OpenTransactions:
         settings, properties = self._broker.settings, half.properties()
         times = whole_number(properties.get(half_topics.CHECK_TIMES, "0")) or 0
         age = now - half.born_timestamp
-        if (times and times >= settings.transaction_check_max) or why_given_up(age, None, self._broker.files.config):
+        # the setting may be changed while the broker runs
+        config = self._broker.files.config._replace(transaction_check_max=settings.transaction_check_max)
+        if why_given_up(age, times, config) is not None:
             self._broker.create_topic(half_topics.GIVEN_UP_TOPIC, 1)
             return self._is_put(given_up(half)) is not None
         immunity = settings.transaction_time_out

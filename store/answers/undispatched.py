@@ -24,7 +24,7 @@ from rmqctl.store.answers.config_offsets import (
 )
 from rmqctl.store.config.config_files import ROCKSDB_TOPICS
 from rmqctl.store.files.layout import is_safe_topic
-from rmqctl.store.files.lock import is_in_use
+from rmqctl.store.files.lock import FILES_COME_IN, is_in_use
 from rmqctl.store.files.reading import has_entries
 from rmqctl.store.log.sampled import END, END_FOR_ONE, ends_seen, is_long
 from rmqctl.store.log.walk import message_if_any, walk
@@ -266,13 +266,10 @@ def _lost(files: StoreFiles, topics: TopicFilter, queue_id: int | None, *, looks
     return _Lost(found, set(queues), unsure)
 
 
-_PAUSES_S = (0.1, 0.3, 1.0, 3.0)
-
-
 def _still_without_files(files: StoreFiles, found: list[LostQueue]) -> list[LostQueue]:
     """Return the queues that lack files after a while, too: a writer makes those of many new queues one by one."""
     roots = files.layout.consumequeue, files.layout.batchconsumequeue
-    for seconds in (0, *_PAUSES_S):
+    for seconds in (0, *FILES_COME_IN):
         time.sleep(seconds)
         found = [one for one in found if not any(has_entries(root / one.topic / str(one.queue_id)) for root in roots)]
         if not found:

@@ -47,7 +47,7 @@ from rmqctl.store.check.state import (
 from rmqctl.store.check.tiered import tiered_findings
 from rmqctl.store.compare.index import IndexSurvey
 from rmqctl.store.config.epoch_file import broker_epochs
-from rmqctl.store.files.lock import is_in_use
+from rmqctl.store.files.lock import FILES_COME_IN, is_in_use
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.reading import exists, removed_error, status_of
 from rmqctl.store.log.implied import Digest
@@ -110,8 +110,6 @@ def cross_checks(
 
 # One pass over a store: every look in its order, the log walked once for all of them.
 
-_LIVE_FILES_PAUSES_S = (0.1, 0.3, 1.0, 3.0)
-"""Between looks at files that a writer may be creating: it may wait between opening one and giving it its size."""
 _PAUSES_FOR_ALL = 2
 _NEW_S = 60
 
@@ -211,7 +209,7 @@ class Pass:
         reported then."""
         told: list[Finding] = []
         known: set[tuple[str, Path | None]] | None = None
-        for attempt, pause in enumerate((*_LIVE_FILES_PAUSES_S, None)):
+        for attempt, pause in enumerate((*FILES_COME_IN, None)):
             of_log = log_file_findings(self._files, AffectedMessages(self._files))
             told = [*self._guarded(of_log), *self._guarded(queue_file_findings(self._files))]
             told = [one for one in told if known is None or not one.severity.is_alarm or (one.code, one.file) in known]

@@ -230,6 +230,11 @@ def take_lock(layout: StoreLayout) -> StoreLock:
     return StoreLock(layout.lock)
 
 
+FILES_COME_IN = (0.1, 0.3, 1.0, 3.0)
+"""Seconds between looks at files that a writer may be making: it may wait between opening one and giving it its size,
+and makes those of many new queues one by one."""
+
+
 def is_in_use(layout: StoreLayout) -> bool:
     """Whether a broker or another writer has the store open, as far as its lock and /proc tell."""
     return lock_holder(layout.lock) is not None or bool(users_of(layout, writing=True))

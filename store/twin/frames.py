@@ -198,18 +198,15 @@ _JSON_VALUE = re.compile(rb'(:\s*")((?:[^"\\]|\\.)*)(")|("(?:[^"\\]|\\.)*"\s*(?=
 
 
 def rewrite_span(words: Words, data: bytes, *, is_last: bool) -> bytes:
-    """Return the twin of the beginning of `data`, which a log has at one place: of a frame, zeros or what is neither.
+    """Return the twin of the beginning of `data`, which a log has at one place: zeros, a damaged frame or other bytes.
 
-    A frame that fits into its file must be in `data` as a whole. `is_last`: the file ends with `data`.
+    A damaged frame that fits into its file must be in `data` as a whole. `is_last`: the file ends with `data`.
     """
     zeros = len(data) - len(data.lstrip(b"\0"))
     if zeros == len(data):
         return data if is_last else data[:-_BEGUN]
     if zeros > _SIZE_AND_MAGIC * 2:
         return data[: zeros - 3]  # a size begins with up to three zeros
-    head = frame_head(data)
-    if head is not None and head.total_size <= len(data) and is_whole_frame(data[: head.total_size]):
-        return rewrite_frame(words, data[: head.total_size])
     found = _MAGICS.search(data, _SIZE_AND_MAGIC + 1)
     end = found.start() - 4 if found is not None else len(data) if is_last else max(len(data) - _BEGUN, _SIZE_AND_MAGIC)
     return _rewrite_damaged(words, data[:end])

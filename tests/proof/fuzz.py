@@ -216,10 +216,8 @@ _ROCKSDB_LOOKS: tuple[Callable[[MessageStore], object], ...] = (
 )
 
 
-def _rocksdb(root: Path) -> Reader:
-    """A file of `rocksdbstore/` in its place; an input's first two bytes say which it is and what reads it."""
-    shutil.rmtree(root / "index")  # its keys are in the RocksDB alone
-    files = _files(root / "rocksdbstore")
+def _one_of(root: Path, files: list[Path], looks: tuple[Callable[[MessageStore], object], ...]) -> Reader:
+    """One of some files of a store in its place; an input's first two bytes say which it is and what reads it."""
     sound = [path.read_bytes() for path in files]
 
     def read(data: bytes) -> None:
@@ -227,13 +225,20 @@ def _rocksdb(root: Path) -> Reader:
         files[place].write_bytes(data[2:])
         try:
             with MessageStore.open(root) as store:
-                look = _ROCKSDB_LOOKS[int.from_bytes(data[1:2]) % len(_ROCKSDB_LOOKS)]
+                look = looks[int.from_bytes(data[1:2]) % len(looks)]
                 ours_only(functools.partial(look, store))
         finally:
             files[place].write_bytes(sound[place])
 
-    looks = range(len(_ROCKSDB_LOOKS))
-    return Reader([bytes((place, how)) + data for place, data in enumerate(sound) for how in looks], read, 10)
+    inputs = [bytes((place, how)) + data for place, data in enumerate(sound) for how in range(len(looks))]
+    return Reader(inputs, read, 10)
+
+
+def _rocksdb(root: Path) -> Reader:
+    """A file of `rocksdbstore/` in its place."""
+    shutil.rmtree(root / "index")  # its keys are in the RocksDB alone
+    files = _files(root / "rocksdbstore")
+    return _one_of(root, files, _ROCKSDB_LOOKS)
 
 
 _TIERED_LOOKS: tuple[Callable[[MessageStore], object], ...] = (
@@ -246,23 +251,10 @@ _TIERED_LOOKS: tuple[Callable[[MessageStore], object], ...] = (
 
 
 def _tiered(root: Path) -> Reader:
-    """A file of tiered storage or its table in place; an input's first two bytes say which it is and what reads it."""
+    """A file of tiered storage, or its table, in its place."""
     folders = [root / "tiered_index_file", root / "config" / TABLE, *root.glob("tiered/*/golden/rmq_sys_INDEX")]
     files = _files(*folders, *root.glob("tiered/*/golden/%DLQ%GroupA"))
-    sound = [path.read_bytes() for path in files]
-
-    def read(data: bytes) -> None:
-        place = int.from_bytes(data[:1]) % len(files)
-        files[place].write_bytes(data[2:])
-        try:
-            with MessageStore.open(root) as store:
-                look = _TIERED_LOOKS[int.from_bytes(data[1:2]) % len(_TIERED_LOOKS)]
-                ours_only(functools.partial(look, store))
-        finally:
-            files[place].write_bytes(sound[place])
-
-    looks = range(len(_TIERED_LOOKS))
-    return Reader([bytes((place, how)) + data for place, data in enumerate(sound) for how in looks], read, 10)
+    return _one_of(root, files, _TIERED_LOOKS)
 
 
 def _rocksdb_parts(root: Path) -> list[bytes]:
