@@ -19,6 +19,7 @@ from rmqctl.store.index import index_file
 from rmqctl.store.journal import journal
 from rmqctl.store.journal import journal as roll_back
 from rmqctl.store.journal import kept as moving
+from rmqctl.store.journal.plan import Entry
 from rmqctl.store.log import append as log_flush
 from rmqctl.store.log.append import FlushService
 from rmqctl.store.queues import queue_table as queue_flush
@@ -235,7 +236,11 @@ def the_index_is_not_flushed(patch: Patch) -> None:
 
 
 def operations_are_undone_in_forward_order(patch: Patch) -> None:
-    patch.setattr(roll_back, "reversed", iter, raising=False)
+    def forward(items: Any) -> Iterator[Any]:
+        """Of entries alone: the operations of a plan are still carried out in their order."""
+        return iter(items) if all(isinstance(item, Entry) for item in items) else reversed(items)
+
+    patch.setattr(roll_back, "reversed", forward, raising=False)
 
 
 def an_undo_is_not_flushed(patch: Patch) -> None:
