@@ -208,4 +208,4 @@ def soon_after(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """Golden stores are looked at soon after they were written: no message of the timer is due for more than 7 days.
     Not so where real brokers look, too, and in tests that are marked `late`."""
     if not any(request.node.get_closest_marker(name) for name in ("late", "interop")):
-        monkeypatch.setattr("rmqctl.store.timer.pending.WHEEL_MS", 1 << 60)
+        monkeypatch.setattr("rmqctl.store.timer.pending.wheel_ms", lambda _: 1 << 60)

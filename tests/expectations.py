@@ -101,7 +101,7 @@ def _check(store: Path) -> Answer:
 
 def _predict(store: Path, broker: str) -> Answer:
     # a start soon after the store was written: later ones pass over what was due
-    with mock.patch("rmqctl.store.timer.pending.WHEEL_MS", 1 << 60):
+    with mock.patch("rmqctl.store.timer.pending.wheel_ms", return_value=1 << 60):
         code, rows = _asked(store, "predict", "--broker", broker)
     if not rows:
         return {"exit": code}

@@ -273,15 +273,15 @@ def _row_of(row: DelayLevel, pending: PendingTimer, rows: TimedRows, now: int, *
         to_enqueue=int(np.count_nonzero(rows["to_enqueue"])),
     )
     if is_lost:
-        return row._replace(state=NOT_DELIVERED, detail=why_lost(on_wheel=bool(rows["on_wheel"][0])))
+        return row._replace(state=NOT_DELIVERED, detail=why_lost(pending, on_wheel=bool(rows["on_wheel"][0])))
     return with_lateness(row, int(np.count_nonzero(rows["out"] <= now)), now)
 
 
-def why_lost(*, on_wheel: bool) -> str:
+def why_lost(pending: PendingTimer, *, on_wheel: bool) -> str:
     """Return why no broker delivers a message that waits in the timer."""
     if on_wheel:
         passes = "a broker that starts now passes over it; `rmqctl rebuild --timer` makes it due at once"
-        return f"due more than 7 days ago: {passes}"
+        return f"due more than {lasting(pending.reach_ms)} ago: {passes}"
     return f"no slot of the wheel leads to it, and the timer has passed it: no broker delivers it; {_MENDED_BY}"
 
 

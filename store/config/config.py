@@ -110,7 +110,7 @@ KEYS = (
     ConfigKey("compactionMappedFileSize", READING, "size of files, else as they are; with the next one"),
     ConfigKey("compactionCqMappedFileSize", READING, "size of files, else as they are"),
     ConfigKey("timerWheelSnapshotFlush", READING, "the wheel is in snapshots (5.5.0), else as files show"),
-    ConfigKey("timerPrecisionMs", WRITING, "other than 1000 is refused: the wheel would be of another kind"),
+    ConfigKey("timerPrecisionMs", WRITING, "else as the wheel shows; to append, other than 1000 is refused"),
     ConfigKey("timerRollWindowSlot", WRITING, "seconds after which a waiting message is stored again"),
     ConfigKey("timerMaxDelaySec", WRITING, "the longest that it may wait"),
     ConfigKey(
@@ -307,7 +307,7 @@ class StoreConfig(NamedTuple):
     """None: of a version without a timer, which takes delivery times for properties like others."""
     timer_max_delay_sec: int = 259_200
     timer_roll_window_slot: int = 172_800
-    timer_precision_ms: int = 1000
+    timer_precision_ms: int | None = None
     mapped_file_size_timer_log: int | None = None
     compaction_mapped_file_size: int | None = None
     compaction_cq_mapped_file_size: int | None = None

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmqctl.formats.errors import CorruptError, UnreadableError, counted
+from rmqctl.formats.errors import CorruptError, UnreadableError, counted, lasting
 from rmqctl.store.config.releases import Release
 from rmqctl.store.options import UNHEARD
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
@@ -20,8 +20,8 @@ from rmqctl.store.timer.wheel import timer_counts
 
 class TimerOutcome(NamedTuple):
     """What the timer does after a start. `stuck`: messages that are never delivered; `passed_over`: those of them that
-    are due for more than 7 days; `repeated`: those that are delivered again or twice. `is_reset`: how far the timer was
-    is lost, and it begins at the start of its queue."""
+    are due for longer than the wheel reaches, 7 days by default; `repeated`: those that are delivered again or twice.
+    `is_reset`: how far the timer was is lost, and it begins at the start of its queue."""
 
     stuck: int = 0
     repeated: int = 0
@@ -67,7 +67,8 @@ def timer_outcome(files: StoreFiles, release: Release) -> TimerOutcome:
     now = time.time_ns() // 1_000_000
     old = int(np.count_nonzero(pending.is_passed(now))) - lost
     if old:
-        never = f"{counted(old, 'message')} of the timer are never delivered: due more than 7 days before this start"
+        why = f"due more than {lasting(pending.reach_ms)} before this start"
+        never = f"{counted(old, 'message')} of the timer are never delivered: {why}"
         said.append(f"{never}; `rmqctl rebuild --timer` makes them due at once")
     if pending.again:
         said.append(f"{counted(pending.again, 'message')} that the timer has delivered are delivered again")

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from rmqctl.store.journal.journal import PlannedChange
 from rmqctl.store.journal.plan import ClearRange, MoveAway, Plan, Staging, WriteRange, install_config
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.timer.recovered import timer_precision
 from rmqctl.store.timer.wheel import (
     CHECKPOINT_FILE,
     KEPT,
@@ -188,7 +189,8 @@ def plan_timer_end(files: StoreFiles, plan: Plan, staging: Staging, log_end: int
         checkpoint = read_timer_checkpoint(files.layout.config)
     except CorruptError:
         return
-    units = _units(files, logs)
+    precision = timer_precision(files)
+    units = _units(files, logs, precision)
     past = np.flatnonzero(units["physical_offset"] >= log_end)
     next_offset = queue_end
     flushed = checkpoint.last_timer_log_flush_pos
@@ -197,7 +199,7 @@ def plan_timer_end(files: StoreFiles, plan: Plan, staging: Staging, log_end: int
         before, going = units[: past[0]], units[past[0] :]
         next_offset = min(queue_end, _first_left_out(files, before, going, log_end, queue_end))
         _end_log(files, plan, logs, position)
-        _end_wheels(files, plan, before, going, position)
+        _end_wheels(files, plan, _Going(before, going, position, precision))
         _end_counts(files, plan, staging, going[going["out"] >= checkpoint.last_read_time_ms])
         flushed = min(flushed, position)
     wanted = checkpoint._replace(
@@ -210,8 +212,8 @@ def plan_timer_end(files: StoreFiles, plan: Plan, staging: Staging, log_end: int
         plan.add(WriteRange(path, 0, TIMER_CHECKPOINT.struct.pack(*wanted)))
 
 
-def _units(files: StoreFiles, logs: list[TimerLogFile]) -> TimerUnits:
-    found = [piece.units for piece in pieces(logs, files.descriptors)]
+def _units(files: StoreFiles, logs: list[TimerLogFile], precision: int) -> TimerUnits:
+    found = [piece.units for piece in pieces(logs, files.descriptors, precision)]
     return np.concatenate(found) if found else np.empty(0, KEPT)
 
 
@@ -239,25 +241,33 @@ def _end_log(files: StoreFiles, plan: Plan, logs: list[TimerLogFile], position: 
                 plan.add(ClearRange(file.path, begin, stop - begin))
 
 
-def _end_wheels(files: StoreFiles, plan: Plan, before: TimerUnits, going: TimerUnits, position: int) -> None:
-    last_of = dict(zip(before["out"].tolist(), before["position"].tolist(), strict=True))
-    takes_back = (going["magic"] & MAGIC_DELETE) != 0
+class _Going(NamedTuple):
+    """Units that stay and those that go, which begin at `position` of the timer log; `precision` (ms) of the wheel."""
+
+    before: TimerUnits
+    going: TimerUnits
+    position: int
+    precision: int
+
+
+def _end_wheels(files: StoreFiles, plan: Plan, units: _Going) -> None:
+    last_of = dict(zip(units.before["out"].tolist(), units.before["position"].tolist(), strict=True))
+    takes_back = (units.going["magic"] & MAGIC_DELETE) != 0
     counted: Counter[int] = Counter()
-    for out, number in zip(going["out"].tolist(), np.where(takes_back, -1, 1).tolist(), strict=True):
+    for out, number in zip(units.going["out"].tolist(), np.where(takes_back, -1, 1).tolist(), strict=True):
         counted[out] += number
     for wheel in wheel_files(files.layout):
         if not is_file(wheel.path) or wheel.path.stat().st_size != WHEEL_SIZE:
             continue
-        for slot in slots_from(wheel.path, files.descriptors, position):
+        for slot in slots_from(wheel.path, files.descriptors, units.position, units.precision):
             last = last_of.get(slot.time)
             place = slot.number * SLOT_SIZE
             if last is None:
                 plan.add(ClearRange(wheel.path, place, SLOT_SIZE))
                 continue
             num = max(0, slot.num - counted[slot.time])
-            plan.add(
-                WriteRange(wheel.path, place, slot._replace(first=min(slot.first, last), last=last, num=num).packed())
-            )
+            shorter = slot._replace(first=min(slot.first, last), last=last, num=num)
+            plan.add(WriteRange(wheel.path, place, shorter.packed(units.precision)))
 
 
 def _end_counts(files: StoreFiles, plan: Plan, staging: Staging, units: TimerUnits) -> None:

@@ -52,7 +52,7 @@ from rmqctl.store.timer.pending import (
     taken_back,
     timed_columns,
 )
-from rmqctl.store.timer.recovered import joined, refuse_waiting_in_rocksdb
+from rmqctl.store.timer.recovered import joined, refuse_waiting_in_rocksdb, timer_precision
 from rmqctl.store.timer.wheel import (
     CHECKPOINT_FILE,
     LOG_FOLDER,
@@ -110,20 +110,27 @@ class NewTimer:
     """
 
     def __init__(
-        self, waiting: WaitingRows, last: QueueUnit | None, read_time: int, file_size: int, roll_window: int
+        self,
+        waiting: WaitingRows,
+        last: QueueUnit | None,
+        read_time: int,
+        file_size: int,
+        roll_window: int,
+        precision: int = PRECISION_MS,
     ) -> None:
-        read_time = -(-read_time // PRECISION_MS) * PRECISION_MS
+        read_time = -(-read_time // precision) * precision
+        self._precision = precision
         rows = waiting.copy()
         rows["out"] = np.maximum(rows["out"], read_time)
         if last is not None and (not len(rows) or int(rows["physical_offset"][-1]) != last.physical_offset):
-            ending = np.array([(read_time - PRECISION_MS, last.physical_offset, last.size, 0)], WAITING)
+            ending = np.array([(read_time - precision, last.physical_offset, last.size, 0)], WAITING)
             rows = np.concatenate([rows, ending])
         self.file_size = file_size
         per_file = max((file_size - _BLANK_SIZE) // UNIT_SIZE, 1)
         number = np.arange(len(rows), dtype=np.int64)
         self._positions = number // per_file * file_size + number % per_file * UNIT_SIZE
         self._per_file = per_file
-        self._units = _units(rows, self._positions, read_time, roll_window)
+        self._units = _units(rows, self._positions, read_time, roll_window, precision)
 
     @property
     def log_end(self) -> int:
@@ -150,7 +157,7 @@ class NewTimer:
         """Write the wheel that leads to the units; it has holes where no message waits."""
         slots = np.zeros(TIMER_WHEEL_SLOTS, _SLOT)
         is_live = self._units["delay"] >= 0
-        times = (self._units["write_time"] + self._units["delay"])[is_live] // PRECISION_MS
+        times = (self._units["write_time"] + self._units["delay"])[is_live] // self._precision
         positions = self._positions[is_live]
         seconds, first, counts = np.unique(times, return_index=True, return_counts=True)
         index = seconds % TIMER_WHEEL_SLOTS
@@ -165,13 +172,13 @@ class NewTimer:
                 io.write_range(path, begin * SLOT_SIZE, piece.tobytes())
 
 
-def _units(rows: WaitingRows, positions: Positions, read_time: int, roll_window: int) -> WaitingRows:
+def _units(rows: WaitingRows, positions: Positions, read_time: int, roll_window: int, precision: int) -> WaitingRows:
     late = rows["out"] - read_time
     is_rolled = late >= roll_window
-    slots = roll_window // PRECISION_MS
-    window = np.where(late - roll_window < slots // 3 * PRECISION_MS, slots // 2 * PRECISION_MS, roll_window)
+    slots = roll_window // precision
+    window = np.where(late - roll_window < slots // 3 * precision, slots // 2 * precision, roll_window)
     delay = np.where(is_rolled, window, late)
-    delay -= delay % PRECISION_MS
+    delay -= delay % precision
     units = np.zeros(len(rows), _UNIT)
     units["size"], units["write_time"], units["delay"] = UNIT_SIZE, read_time, delay
     units["magic"] = np.where(is_rolled, MAGIC_DEFAULT | MAGIC_ROLL, MAGIC_DEFAULT)
@@ -352,10 +359,12 @@ def rebuild_timer(files: StoreFiles, change: ChangeOptions, *, now: int) -> Time
         last = last_unit(queue)
         report = TimerReport(dry_run=planned.is_dry)
         waiting = _read(store, queue, now, report, change.events)
-        read_time = now - now % PRECISION_MS
+        precision = timer_precision(store)
+        read_time = now - now % precision
         report.log_file_size = log_file_size(store.layout, store.config)
         report.is_size_assumed = known_log_file_size(store.layout, store.config) is None
-        new = NewTimer(waiting, last, read_time, report.log_file_size, roll_window_ms(store.config))
+        window = roll_window_ms(store.config, precision)
+        new = NewTimer(waiting, last, read_time, report.log_file_size, window, precision)
         checkpoint = _known(store)._replace(
             last_read_time_ms=read_time,
             last_timer_queue_offset=queue.max_offset,

@@ -56,7 +56,8 @@ def mend_timer(files: StoreFiles, plan: Plan, staging: Staging) -> None:
     wanted = timer.checkpoint._replace(
         last_timer_queue_offset=timer.queue_end, master_timer_queue_offset=timer.queue_end
     )
-    new = NewTimer(waiting, last_unit(queue), read_time, size, roll_window_ms(files.config))
+    window = roll_window_ms(files.config, timer.precision)
+    new = NewTimer(waiting, last_unit(queue), read_time, size, window, timer.precision)
     plan_timer(files.layout, plan, staging, new, wanted, pending.by_topic())
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from rmqctl.formats import properties as names
 from rmqctl.formats.checksums import whole_number
 from rmqctl.formats.errors import CorruptError, NotFoundError
-from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT
+from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT, TIMER_WHEEL_SLOTS
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.log import columns
 from rmqctl.store.log.column_walk import columns_at
@@ -26,7 +26,7 @@ from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.timer.recovered import RecoveredTimer, due_time, joined
-from rmqctl.store.timer.wheel import TimerUnits
+from rmqctl.store.timer.wheel import PRECISION_MS, TimerUnits, wheel_ms
 
 # What messages of the timer's queue say of themselves, as columns: when they are due, for whom, and which of them are
 # taken back. The one rule for what waits and for a timer that is built again (recover/timer.py).
@@ -297,8 +297,6 @@ def _numbers(
     return numbers, numbers >= 0
 
 
-# TimerMessageStore.TIMER_WHEEL_TTL_DAY, less TIMER_BLANK_SLOTS: a broker that was down for longer does not look back
-WHEEL_MS = (7 * 86_400 - 60) * 1000
 # how far the delivery of a broker may be behind the clock when it stops
 _DELIVERED_AT_ONCE_MS = 60_000
 _ROWS = 16_384
@@ -335,7 +333,7 @@ class PendingTimer:
     `recalls`: how many messages take others back; `recalled`: how many are taken back so; `old_recalls`: those of them
     in the form of 5.3.3, which a broker 5.5.0 ignores. `again`: messages that were delivered and are put on the wheel
     once more. `damaged`: messages that cannot be read; `foreign`: units and slots that lead to something else than a
-    message of the timer.
+    message of the timer. `precision` (ms): of the wheel.
     """
 
     rows: TimedRows = field(default_factory=no_rows)
@@ -346,9 +344,15 @@ class PendingTimer:
     again: int = 0
     damaged: int = 0
     foreign: int = 0
+    precision: int = PRECISION_MS
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def reach_ms(self) -> int:
+        """How long a message may be overdue that a broker still delivers when it starts, but for a minute."""
+        return TIMER_WHEEL_SLOTS // 2 * self.precision
 
     @property
     def lost(self) -> TimedRows:
@@ -379,7 +383,7 @@ class PendingTimer:
     def is_passed(self, now: int, rows: TimedRows | None = None) -> Flags:
         """Return which of these rows, of all for None, no broker that starts at `now` (ms) delivers."""
         rows = self.rows if rows is None else rows
-        is_old = rows["slot_time"] < now - WHEEL_MS
+        is_old = rows["slot_time"] < now - wheel_ms(self.precision)
         passed: Flags = ~(rows["to_enqueue"] | rows["in_rocksdb"]) & (~rows["on_wheel"] | is_old)
         return passed
 
@@ -405,7 +409,8 @@ class _Pending:
 
     def read(self) -> PendingTimer:
         """Read every message that may wait."""
-        timer, found, read = self._timer, PendingTimer(), self._read
+        timer, read = self._timer, self._read
+        found = PendingTimer(precision=timer.precision)
         for rows in read.at(*timer.places(linked=True)):
             rows["on_wheel"] = True
             self._parts.append(rows)

@@ -27,6 +27,7 @@ from rmqctl.store.timer.wheel import (
     KEPT,
     LIVE_SLOT,
     METRICS_FILE,
+    PRECISION_MS,
     UNIT_SIZE,
     TimerCheckpoint,
     TimerUnits,
@@ -35,7 +36,9 @@ from rmqctl.store.timer.wheel import (
     live_slots,
     log_files,
     pieces,
+    precision_of,
     read_timer_checkpoint,
+    used_slots,
     wheel_files,
 )
 
@@ -57,7 +60,7 @@ class RecoveredTimer:
     `ahead`: slots whose last unit is at the end of the log or after it. `damage`: of wheel or log, each of which a
     broker takes as far as it is good. `storage`: the RocksDB that has the messages since timerRocksDBEnable was on, of
     which those due before `delivered_ms` are delivered. `due`: of every unit, only where `is_read_ahead`.
-    `has_metrics`: timermetrics or its backup is there.
+    `has_metrics`: timermetrics or its backup is there. `precision`: what a slot of the wheel is wide.
     """
 
     checkpoint: TimerCheckpoint
@@ -82,6 +85,12 @@ class RecoveredTimer:
     delivered_ms: int = 0
     due: np.ndarray[tuple[int], np.dtype[np.int64]] = field(default_factory=lambda: np.empty(0, np.int64))
     has_metrics: bool = False
+    precision: int = PRECISION_MS
+
+    @property
+    def read_slot(self) -> int:
+        """The time of the slot that the timer reads next."""
+        return self.checkpoint.last_read_time_ms // self.precision * self.precision
 
     @property
     def has_run(self) -> bool:
@@ -129,6 +138,7 @@ def recover_timer(
     """Recover the timer of the store that `reader` reads, as a broker does when it starts. `queue`: the timer's.
 
     `reads_snapshots`: whether that reads snapshots of the wheel; None: as its configuration, else the files, say.
+    Its timerPrecisionMs is that of the configuration, else that of the broker that used the wheel last.
     `reads_rocksdb`: whether that knows a timer in RocksDB, which it has on where it was on, if no configuration says.
     Only the time between the last checkpoint and seven days ago is left out here: that depends on when a broker starts.
     CorruptError for a damaged checkpoint; UnreadableError.
@@ -140,6 +150,7 @@ def recover_timer(
     begin = 0 if queue is None else queue.min_offset(files.log.min_offset)
     end = 0 if queue is None else queue.max_offset
     timer = RecoveredTimer(checkpoint, found is not None and found.st_size > 0, end, begin, end)
+    timer.precision = files.config.timer_precision_ms or PRECISION_MS
     if found is not None:
         # the clock of a file system may be far behind the broker's; none that starts from now on reads an earlier time
         timer.checkpoint_written_ms = found.st_mtime_ns // 1_000_000
@@ -168,11 +179,15 @@ def _read_wheel(reader: StoreReader, timer: RecoveredTimer, reads_snapshots: boo
     if not is_file(found[0].path):
         timer.damage.append(CorruptError("not a regular file: no broker starts with it", file=found[0].path))
         return np.empty(0, LIVE_SLOT)
+    read_time = timer.checkpoint.last_read_time_ms
     try:
-        return live_slots(found[0].path, reader.files.descriptors, timer.checkpoint.last_read_time_ms)
+        used = used_slots(found[0].path, reader.files.descriptors, read_time)
     except CorruptError as error:
         timer.damage.append(error)
         return np.empty(0, LIVE_SLOT)
+    if reader.files.config.timer_precision_ms is None:
+        timer.precision = precision_of(used, read_time or timer.latest_ms or 0)
+    return live_slots(used, read_time, timer.precision)
 
 
 def _read_log(reader: StoreReader, timer: RecoveredTimer, flushed: int) -> int:
@@ -188,8 +203,8 @@ def _read_log(reader: StoreReader, timer: RecoveredTimer, flushed: int) -> int:
     scanned_from = max(0, flushed - files[-1].size)
     begins = [file.begin for file in files if file.begin <= scanned_from]
     live, known, sizes, due = [], [], [], []
-    for piece in pieces(files, reader.files.descriptors):
-        live.append(piece.units[piece.units["out"] >= timer.checkpoint.last_read_time_ms])
+    for piece in pieces(files, reader.files.descriptors, timer.precision):
+        live.append(piece.units[piece.units["out"] >= timer.read_slot])
         known.append(piece.units["physical_offset"].copy())
         sizes.append(piece.units["size"].copy())
         if timer.is_read_ahead:
@@ -284,6 +299,22 @@ def _take_in_rocksdb(reader: StoreReader, timer: RecoveredTimer) -> None:
         return
     timer.storage = storage
     timer.queue_offset = min(max(timer.queue_offset, scanned or 0), timer.queue_end)
+
+
+def timer_precision(files: StoreFiles) -> int:
+    """Return timerPrecisionMs as configured, else as the broker had it that used the wheel last; the default where
+    neither says. UnreadableError."""
+    if files.config.timer_precision_ms is not None:
+        return files.config.timer_precision_ms
+    try:
+        read_time = read_timer_checkpoint(files.layout.config, empty_as_missing=True).last_read_time_ms
+        found = [one.path for one in wheel_files(files.layout, files.config.timer_wheel_snapshot_flush)]
+        if not found or not is_file(found[0]):
+            return PRECISION_MS
+        near = read_time or time.time_ns() // 1_000_000
+        return precision_of(used_slots(found[0], files.descriptors, read_time), near)
+    except CorruptError:
+        return PRECISION_MS
 
 
 def refuse_waiting_in_rocksdb(files: StoreFiles) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rmqctl.formats.errors import CorruptError, refuse_exhausted
+from rmqctl.formats.errors import CorruptError, RefusedError, refuse_exhausted
 from rmqctl.formats.layouts import (
     BLANK_MAGIC,
     TIMER_CHECKPOINT,
@@ -26,17 +26,23 @@ from rmqctl.store.files.reading import Descriptors, is_directory, is_file, is_th
 WHEEL_FILE = "timerwheel"
 SLOT_SIZE = TIMER_WHEEL_SLOT.size
 WHEEL_SIZE = TIMER_WHEEL_SLOTS * SLOT_SIZE
-# timerPrecisionMs
+# timerPrecisionMs by default, and others that a broker takes
 PRECISION_MS = 1000
+PRECISIONS = (1000, 500, 200, 100)
 _BLANK_SLOTS = 60
 _SLOT = TIMER_WHEEL_SLOT.dtype()
 _CHUNK = SLOT_SIZE * 65_536
 
 
-def roll_window_ms(config: StoreConfig) -> int:
+def roll_window_ms(config: StoreConfig, precision: int = PRECISION_MS) -> int:
     """Return how long a message waits before a broker stores it once more (ms, timerRollWindowSlot)."""
     slots, most = config.timer_roll_window_slot, TIMER_WHEEL_SLOTS // 2 - _BLANK_SLOTS
-    return (slots if 2 <= slots <= most else most) * PRECISION_MS
+    return (slots if 2 <= slots <= most else most) * precision
+
+
+def wheel_ms(precision: int) -> int:
+    """Return how far the wheel reaches (ms): a broker that was down for longer does not look back."""
+    return (TIMER_WHEEL_SLOTS // 2 - _BLANK_SLOTS) * precision
 
 
 WheelSlots = np.ndarray[Any, np.dtype[np.void]]
@@ -81,9 +87,9 @@ def _modified(path: Path) -> int:
     return 0 if status is None else status.st_mtime_ns
 
 
-def live_slots(path: Path, descriptors: Descriptors, read_time: int) -> WheelSlots:
-    """Return the slots of the wheel file `path` that a broker still looks at, those of `read_time` (ms) and later, by
-    time. CorruptError for a file of a wrong length: a broker does not start with it. UnreadableError."""
+def used_slots(path: Path, descriptors: Descriptors, read_time: int) -> WheelSlots:
+    """Return the slots of the wheel file `path` that may be those of `read_time` (ms) or later; their times are as they
+    are stored. CorruptError for a file of a wrong length: a broker does not start with it. UnreadableError."""
     with named(path):
         size = path.stat().st_size
     if size not in (0, WHEEL_SIZE):
@@ -101,10 +107,34 @@ def live_slots(path: Path, descriptors: Descriptors, read_time: int) -> WheelSlo
         is_live = (times >= read_time // PRECISION_MS) & (times % TIMER_WHEEL_SLOTS == index)
         if is_live.any():
             live = np.empty(int(np.count_nonzero(is_live)), LIVE_SLOT)
-            live["index"], live["time"] = index[is_live], times[is_live] * PRECISION_MS
+            live["index"], live["time"] = index[is_live], times[is_live]
             live["first"], live["last"] = slots["first_pos"][is_live], slots["last_pos"][is_live]
             found.append(live)
-    slots = np.concatenate(found) if found else np.empty(0, LIVE_SLOT)
+    return np.concatenate(found) if found else np.empty(0, LIVE_SLOT)
+
+
+def refuse_precision(precision: int, root: Path) -> None:
+    """Raise RefusedError for a timer of another precision than the default."""
+    if precision != PRECISION_MS:
+        raise RefusedError("timerPrecisionMs is not 1000: such a timer wheel cannot be written", file=root)
+
+
+def precision_of(used: WheelSlots, near: int) -> int:
+    """Return the timerPrecisionMs of the broker that put the last message on the wheel, whose time is not far from
+    `near` (ms); the default where that does not show."""
+    times = used["time"][used["last"] == used["last"].max()] if len(used) else used["time"]
+    latest = {int(times.min()), int(times.max())} if len(times) else set()
+    fitting = [one for one in PRECISIONS if any(abs(time * one - near) < near // 3 for time in latest)]
+    return next((one for one in fitting if near % one == 0), next(iter(fitting), PRECISION_MS))
+
+
+def live_slots(used: WheelSlots, read_time: int, precision: int) -> WheelSlots:
+    """Return the slots that a broker of this precision still looks at, by time (ms). What another precision has left is
+    none of them: its times are long past, or never come."""
+    first = read_time // precision
+    is_live = (used["time"] >= first) & ((first <= 0) | (used["time"] < first + TIMER_WHEEL_SLOTS))
+    slots = used[is_live]
+    slots["time"] *= precision
     return slots[np.argsort(slots["time"], kind="stable")]
 
 
@@ -118,13 +148,13 @@ class SlotAt(NamedTuple):
     num: int
     magic: int
 
-    def packed(self) -> bytes:
+    def packed(self, precision: int = PRECISION_MS) -> bytes:
         """Return its bytes in the wheel."""
-        time = self.time // PRECISION_MS
+        time = self.time // precision
         return TIMER_WHEEL_SLOT.struct.pack(time, self.first, self.last, self.num, self.magic)
 
 
-def slots_from(path: Path, descriptors: Descriptors, position: int) -> list[SlotAt]:
+def slots_from(path: Path, descriptors: Descriptors, position: int, precision: int = PRECISION_MS) -> list[SlotAt]:
     """Return the slots whose last unit is at `position` of the timer log or after it. UnreadableError."""
     with named(path):
         size = path.stat().st_size
@@ -134,7 +164,7 @@ def slots_from(path: Path, descriptors: Descriptors, position: int) -> list[Slot
         slots = np.frombuffer(data, _SLOT, len(data) // SLOT_SIZE)
         for number in np.flatnonzero((slots["last_pos"] >= position) & (slots["time"] > 0)).tolist():
             time, first, last, num, magic = slots[number].tolist()
-            found.append(SlotAt(begin // SLOT_SIZE + number, time * PRECISION_MS, first, last, num, magic))
+            found.append(SlotAt(begin // SLOT_SIZE + number, time * precision, first, last, num, magic))
     return found
 
 
@@ -291,7 +321,7 @@ def log_files(layout: StoreLayout) -> list[TimerLogFile]:
     return files
 
 
-def pieces(files: list[TimerLogFile], descriptors: Descriptors) -> Iterator[UnitPiece]:
+def pieces(files: list[TimerLogFile], descriptors: Descriptors, precision: int = PRECISION_MS) -> Iterator[UnitPiece]:
     """Yield the units of the log, a piece at a time, up to the place where a broker stops (#recoverAndRevise)."""
     for file in files:
         step = _CHUNK_UNITS * UNIT_SIZE
@@ -301,7 +331,7 @@ def pieces(files: list[TimerLogFile], descriptors: Descriptors) -> Iterator[Unit
             is_unit = (units["size"] == UNIT_SIZE) & ((units["magic"] & ~np.int32(_MAGIC_BITS)) == 0)
             count = len(units) if is_unit.all() else int(np.argmin(is_unit))
             end = file.begin + begin + count * UNIT_SIZE
-            kept = _kept(units[:count], file.begin + begin)
+            kept = _kept(units[:count], file.begin + begin, precision)
             if count < len(units) or len(units) * UNIT_SIZE < len(data):
                 rest = data[count * UNIT_SIZE : count * UNIT_SIZE + UNIT_SIZE]
                 is_full = len(rest) >= 16 and int.from_bytes(rest[12:16], "big", signed=True) == _SIGNED_BLANK
@@ -313,11 +343,11 @@ def pieces(files: list[TimerLogFile], descriptors: Descriptors) -> Iterator[Unit
             yield UnitPiece(file, kept, end, file is files[-1] and begin + step >= file.size)
 
 
-def _kept(units: TimerUnits, position: int) -> TimerUnits:
+def _kept(units: TimerUnits, position: int, precision: int) -> TimerUnits:
     kept = np.empty(len(units), KEPT)
     kept["position"] = position + np.arange(len(units), dtype=np.int64) * UNIT_SIZE
     kept["previous"] = units["previous_pos"]
-    kept["out"] = units["write_time"] + units["delay"].astype(np.int64)
+    kept["out"] = (units["write_time"] + units["delay"].astype(np.int64)) // precision * precision
     for name in ("physical_offset", "magic", "topic_hash"):
         kept[name] = units[name]
     kept["size"] = units["message_size"]

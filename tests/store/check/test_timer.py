@@ -23,9 +23,9 @@ from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.recover.recover import truncate
 from rmqctl.store.repair.repair import mend_of, repair
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.timer.pending import WHEEL_MS, PendingTimer, pending_messages
+from rmqctl.store.timer.pending import PendingTimer, pending_messages
 from rmqctl.store.timer.recovered import RecoveredTimer, recover_timer
-from rmqctl.store.timer.wheel import MAGIC_ROLL, read_timer_checkpoint
+from rmqctl.store.timer.wheel import MAGIC_ROLL, PRECISION_MS, read_timer_checkpoint, wheel_ms
 from tests.features import feature_store
 from tests.goldens import GoldenStore, tree_state
 
@@ -147,7 +147,7 @@ def test_a_message_in_a_slot_that_the_timer_has_passed(
 def test_a_fix_puts_what_is_due_very_late_on_the_wheel_twice(golden_store: GoldenStore) -> None:
     store = golden_store("broker-real")
     read_time = read_timer_checkpoint(store / "config").last_read_time_ms
-    due = read_time + 5 * WHEEL_MS
+    due = read_time + 5 * wheel_ms(PRECISION_MS)
     with MessageStore.open(store, "rw") as opened:
         timed = {"TIMER_OUT_MS": str(due), "REAL_TOPIC": "Later", "REAL_QID": "0", "UNIQ_KEY": "late"}
         opened.put(Message(TIMER_TOPIC, b"x", queue_id=0, properties=timed))

@@ -1,0 +1,124 @@
+"""Timers whose slots are not a second wide (timerPrecisionMs): stores of 5.5.0 that were killed, and what it delivered
+from them when it was started again.
+
+`timer-precision-100` always had 100 ms. `timer-precision-changed` had 1000 ms, then 100, then 1000 again: two slots
+became one at the last start, and what was in the first of them was not delivered.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqctl.formats.errors import RefusedError
+from rmqctl.network.broker.delays import TimerService
+from rmqctl.store.check.check import check
+from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.message_store import MessageStore
+from rmqctl.store.predict import predict
+from rmqctl.store.queues.dispatch import TIMER_TOPIC
+from rmqctl.store.read.reader import StoreReader
+from rmqctl.store.repair.repair import repair
+from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.timer.pending import PendingTimer, pending_messages
+from rmqctl.store.timer.recovered import RecoveredTimer, recover_timer
+from tests.features import feature_store
+
+FINE, CHANGED = "timer-precision-100", "timer-precision-changed"
+
+
+def _timer(store: Path, precision: int | None = None) -> tuple[RecoveredTimer, PendingTimer]:
+    with StoreFiles(store, StoreConfig(timer_precision_ms=precision)) as files:
+        reader = StoreReader(files)
+        queue = files.queues.find(TIMER_TOPIC, 0)
+        timer = recover_timer(reader, queue)
+        return timer, pending_messages(reader, queue, timer)
+
+
+def _codes(store: Path) -> set[str]:
+    with StoreFiles(store) as files:
+        return {finding.code for finding in check(files) if finding.code.startswith("RMQ-TMR")}
+
+
+@pytest.mark.parametrize("precision", [None, 100])
+def test_slots_of_a_tenth_of_a_second_lead_to_all_that_waits(precision: int | None, tmp_path: Path) -> None:
+    timer, pending = _timer(feature_store(FINE, tmp_path), precision)
+    assert (timer.precision, timer.broken, len(timer.damage)) == (100, [], 0)
+    # 5.5.0 delivered 30 to B and 18 to A: three of those were on the wheel, and not yet in its count of the queue
+    assert pending.by_topic() == {"B": 30, "A": 15}
+    assert (len(pending.lost), len(pending.twice)) == (0, 3)
+    assert _codes(tmp_path / FINE) == {"RMQ-TMR-005", "RMQ-TMR-052"}
+
+
+@pytest.mark.late
+def test_the_finer_wheel_reaches_less_far(tmp_path: Path) -> None:
+    _, pending = _timer(feature_store(FINE, tmp_path))
+    last = int(pending.rows["out"].max())
+    # started a day later 5.5.0 passed over what was on the wheel, and put there what was not
+    assert int(pending.is_passed(last + 12 * 3_600_000).sum()) == 0
+    assert int(pending.is_passed(last + 86_400_000).sum()) == 40
+    assert pending.reach_ms == 7 * 86_400_000 // 10
+
+
+def test_what_another_precision_has_left_on_the_wheel_is_no_damage(tmp_path: Path) -> None:
+    store = feature_store(CHANGED, tmp_path)
+    timer, pending = _timer(store)
+    # 5.5.0 delivered 38 of the 40 to B
+    assert (timer.precision, timer.broken, pending.by_topic()) == (1000, [], {"B": 40, "A": 15})
+    assert [message.topic for message in pending.messages(pending.lost)] == ["B", "B"]
+    assert _codes(store) == {"RMQ-TMR-003", "RMQ-TMR-005", "RMQ-TMR-052"}
+    with StoreFiles(store) as files:
+        assert predict(files, "5.5.0").messages_stuck == 2
+
+
+def test_a_coarser_precision_loses_what_shares_a_slot_then(tmp_path: Path) -> None:
+    store = feature_store(FINE, tmp_path)
+    assert len(_timer(store)[1].lost) == 0
+    assert len(_timer(store, 1000)[1].lost) > 0
+
+
+@pytest.mark.parametrize("how", ["repair", "rebuild"])
+def test_what_is_written_has_the_precision_of_the_store(how: str, tmp_path: Path) -> None:
+    store = feature_store(FINE, tmp_path)
+    (store / "abort").unlink()
+    found, before = _timer(store)
+    if how == "repair":
+        with StoreFiles(store) as files:
+            repair(files, only=["RMQ-TMR-005"])
+    else:
+        with MessageStore.open(store) as opened:
+            opened.rebuild_timer(now=found.checkpoint.last_read_time_ms)
+    timer, after = _timer(store, 100)
+    assert (len(after.lost), len(after.twice), after.by_topic()) == (0, 0, before.by_topic())
+    # in the slot of their own tenth of a second, no earlier
+    assert after.rows["slot_time"].tolist() == after.rows["out"].tolist()
+    assert timer.broken == []
+
+
+def test_a_cut_clears_the_slots_of_what_goes(tmp_path: Path) -> None:
+    store = feature_store(FINE, tmp_path)
+    (store / "abort").unlink()
+    with StoreFiles(store) as files:
+        queue = files.queues.find(TIMER_TOPIC, 0)
+        assert queue is not None
+        unit = queue.unit(50)
+    assert unit is not None
+    with MessageStore.open(store) as opened:
+        opened.truncate(unit.physical_offset)
+    timer, pending = _timer(store)
+    assert (timer.ahead, timer.broken, timer.queue_end) == (0, [], 50)
+    assert len(pending.lost) == 0
+
+
+def test_serve_does_not_take_such_a_timer_over(tmp_path: Path) -> None:
+    store = feature_store(FINE, tmp_path)
+    kept = shutil.copytree(store / "timerlog", tmp_path / "kept")
+
+    class Broker:
+        files = StoreFiles(store)
+
+    with Broker.files, pytest.raises(RefusedError, match="timerPrecisionMs"):
+        TimerService(Broker, lambda _: None)  # type: ignore[arg-type]
+    assert {path.name for path in kept.iterdir()} == {path.name for path in (store / "timerlog").iterdir()}
