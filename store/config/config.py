@@ -38,7 +38,7 @@ KEYS = (
     ConfigKey("storePathCommitLog", READING, "directories of the commitlog, separated by commas"),
     ConfigKey("readOnlyCommitLogStorePaths", READING, "further ones, which are read; writing and cleaning refuse them"),
     ConfigKey("tieredStoreFilePath", READING, "folder of tiered storage, else the one in the store that looks like it"),
-    ConfigKey("storeType", WRITING, "defaultRocksDB: queues and tables are read from RocksDB, and never written"),
+    ConfigKey("storeType", WRITING, "defaultRocksDB: queues and tables are read from RocksDB, never written"),
     ConfigKey("mappedFileSizeCommitLog", READING, "size of files, else as they are"),
     ConfigKey("mappedFileSizeConsumeQueue", READING, "size of files, else as they are"),
     ConfigKey("mapperFileSizeBatchConsumeQueue", READING, "size of files, else as they are"),
@@ -81,12 +81,14 @@ KEYS = (
     ConfigKey("autoMessageVersionOnTopicLen", WRITING, "long topics get frames of version 2"),
     ConfigKey("enabledAppendPropCRC", WRITING, "frames end with a CRC over all of them"),
     ConfigKey("forceVerifyPropCRC", WRITING, "true: for recover and a start a frame without such a CRC is damaged"),
-    ConfigKey("checkCRCOnRecover", WRITING, "false: recover and a start take messages with a wrong CRC for good ones"),
+    ConfigKey("checkCRCOnRecover", WRITING, "false: recover and a start accept wrong CRCs"),
     ConfigKey("checkCommitLogOffsetOnRecover", PREDICT, "a recovery does so", "false"),
     ConfigKey("commitLogRecoverMaxNum", PREDICT, "a recovery reads all it has to", "10"),
     ConfigKey("enableAcceleratedRecovery", PREDICT, "a recovery reads whole files", "false"),
     ConfigKey("indexRocksDBEnable", PREDICT, "read where it has keys, never written", "false"),
     ConfigKey("transRocksDBEnable", PREDICT, "read where it has half messages, never written", "false"),
+    ConfigKey("rocksdbCQDoubleWriteEnable", PREDICT, "files are written", "false"),
+    ConfigKey("combineCQUseRocksdbForLmq", PREDICT, "never written", "false"),
     ConfigKey("timerRocksDBEnable", READING, "false: what a RocksDB has of the timer is not delivered"),
     ConfigKey("messageDelayLevel", WRITING, "delays of levels 1, 2, ...; also to read delayed messages"),
     ConfigKey("osPageCacheBusyTimeOutMills", WRITING, "ms after which a put behind a slow one is refused"),
@@ -98,20 +100,18 @@ KEYS = (
     ConfigKey("maxFilterMessageSize", READING, "bytes of queue units that one with tags looks through"),
     ConfigKey("brokerPermission", READING, "`info` says whether a broker takes messages with it"),
     ConfigKey("duplicationEnable", WRITING, "lets a slave's store take messages"),
-    ConfigKey("enableDLegerCommitLog", WRITING, "true is refused: the broker would write a log of another kind"),
-    ConfigKey("enableControllerMode", WRITING, "true: a slave's store has a transient pool, too"),
+    ConfigKey("enableDLegerCommitLog", WRITING, "true is refused: the log is of another kind"),
+    ConfigKey("enableControllerMode", WRITING, "true: a slave has a transient pool, too"),
     ConfigKey("enableLmq", WRITING, "messages for several queues get an offset in each"),
     ConfigKey("enableRetryTopicV2", READING, "retry topics of POP are %RETRY%group+topic; without it as the store has"),
-    ConfigKey(
-        "enableMultiDispatch", WRITING, "false with enableLmq: messages get offsets in light queues, and no slots there"
-    ),
+    ConfigKey("enableMultiDispatch", WRITING, "false with enableLmq: offsets in light queues, no slots there"),
     ConfigKey("timerWheelEnable", WRITING, "messages with a delivery time wait for it, else are refused"),
     ConfigKey("mappedFileSizeTimerLog", READING, "size of files, else as they are"),
     ConfigKey("compactionMappedFileSize", READING, "size of files, else as they are; with the next one"),
     ConfigKey("compactionCqMappedFileSize", READING, "size of files, else as they are"),
     ConfigKey("timerWheelSnapshotFlush", READING, "the wheel is in snapshots (5.5.0), else as files show"),
-    ConfigKey("timerPrecisionMs", WRITING, "else as the wheel shows; to append, other than 1000 is refused"),
-    ConfigKey("timerRollWindowSlot", WRITING, "seconds after which a waiting message is stored again"),
+    ConfigKey("timerPrecisionMs", WRITING, "else as the wheel shows; written is 1000 alone"),
+    ConfigKey("timerRollWindowSlot", WRITING, "slots after which a waiting message is stored again"),
     ConfigKey("timerMaxDelaySec", WRITING, "the longest that it may wait"),
     ConfigKey(
         "brokerRole", WRITING, "SLAVE takes no messages; SYNC_MASTER has puts wait for slaves, with `serve --ha-listen`"
@@ -295,6 +295,8 @@ class StoreConfig(NamedTuple):
     index_rocksdb_enable: bool = False
     trans_rocksdb_enable: bool = False
     timer_rocksdb_enable: bool | None = None
+    rocksdb_cq_double_write_enable: bool = False
+    combine_cq_use_rocksdb_for_lmq: bool = False
     message_delay_level: str = DEFAULT_DELAY_LEVELS
     os_page_cache_busy_time_out_mills: int = 1000
     duplication_enable: bool = False

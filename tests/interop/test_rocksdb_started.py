@@ -103,3 +103,23 @@ def test_a_broker_goes_on_with_the_json_files(name: str, tmp_path: Path) -> None
     offsets = loaded["offsets"].get("offsetTable", loaded["offsets"])
     there = {key: {str(queue): at for queue, at in row.items()} for key, row in answered["consumerOffset.json"].items()}
     assert {key: there.get(key) for key in offsets} == offsets
+
+
+@pytest.mark.parametrize("light", [False, True])
+def test_both_kinds_of_queues(light: bool, tmp_path: Path) -> None:
+    """A broker that has both does not come up without light queues in the RocksDB."""
+    store = goldens.golden("v55-clean", tmp_path)
+    settings = SETTINGS | {"rocksdbCQDoubleWriteEnable": "true", "combineCQUseRocksdbForLmq": str(light).lower()}
+    conf = tmp_path / "broker.conf"
+    conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    [said] = rmqctl("predict", "-s", str(store), "-c", str(conf), "--broker", "5.5.0", code=None)
+    assert said["loads"] is light
+    if light:
+        with real_broker("5.5.0", tmp_path / "broker", store, settings):
+            pass
+    else:
+        with (
+            pytest.raises(AssertionError, match="does not initialize"),
+            real_broker("5.5.0", tmp_path / "broker", store, settings),
+        ):
+            pass

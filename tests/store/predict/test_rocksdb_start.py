@@ -73,6 +73,24 @@ def test_light_queues_in_rocksdb_beside_files_are_not_left_out(tmp_path: Path) -
     assert (row["messages_unqueued"], row["queues_changed"]) == (0, [])
 
 
+def test_both_kinds_of_queues_need_light_queues_in_rocksdb(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """As 5.5.0 itself: "unexpected, rocksdbCQ is not ready for LMQ", and it does not initialize."""
+    store = golden_store("v55-clean")
+    double, light = "rocksdbCQDoubleWriteEnable=true", "combineCQUseRocksdbForLmq=true"
+    for version, lines, comes_up in (
+        ("5.5.0", (double,), False),
+        ("5.5.0", (double, light), True),
+        ("5.5.0", (light,), True),
+        ("5.3.3", (double,), True),
+        ("4.9.8", (double,), True),
+    ):
+        [row] = run(
+            "predict", "-s", store, "-c", _conf(tmp_path, "default", *lines), "--broker", version, "--json"
+        ).objects
+        assert row["loads"] is comes_up
+        assert any("combineCQUseRocksdbForLmq" in text for text in row["warnings"]) is not comes_up
+
+
 def test_what_stops_a_start(tmp_path: Path) -> None:
     store = unpacked(ONLY, tmp_path)
     shutil.copytree(store / "consumequeue", store / "consumequeue_rocksdb")
