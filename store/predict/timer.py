@@ -15,7 +15,7 @@ from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.timer.pending import pending_messages
 from rmqctl.store.timer.recovered import RecoveredTimer, recover_timer
-from rmqctl.store.timer.wheel import timer_counts
+from rmqctl.store.timer.wheel import PRECISION_MS, timer_counts
 
 
 class TimerOutcome(NamedTuple):
@@ -55,6 +55,9 @@ def timer_outcome(files: StoreFiles, release: Release) -> TimerOutcome:
         said.append("timercheck is missing or empty: the timer begins again at the start of its queue")
     if timer.storage is not None:
         said.append("the timer is in rocksdbstore/: a broker needs timerRocksDBEnable=true to deliver from there")
+    if files.config.timer_precision_ms is None and timer.precision != PRECISION_MS:
+        wide = f"the wheel has slots of {timer.precision} ms"
+        said.append(f"{wide}: a broker without timerPrecisionMs={timer.precision} never delivers some of its messages")
     taken = timer.taken
     if taken > timer.queue_end:
         past = counted(taken - timer.queue_end, "message")

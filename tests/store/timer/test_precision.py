@@ -77,6 +77,10 @@ def test_a_coarser_precision_loses_what_shares_a_slot_then(tmp_path: Path) -> No
     store = feature_store(FINE, tmp_path)
     assert len(_timer(store)[1].lost) == 0
     assert len(_timer(store, 1000)[1].lost) > 0
+    for precision, is_said in ((None, True), (100, False)):
+        with StoreFiles(store, StoreConfig(timer_precision_ms=precision)) as files:
+            warnings = predict(files, "5.5.0").warnings
+        assert any("without timerPrecisionMs=100" in text for text in warnings) is is_said
 
 
 @pytest.mark.parametrize("how", ["repair", "rebuild"])
