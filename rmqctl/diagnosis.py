@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from rmqctl.store.check.catalogue import Finding
     from rmqctl.store.check.cross import CheckSummary
     from rmqctl.store.message_store import MessageStore
-    from rmqctl.store.predict import Prediction
+    from rmqctl.store.predict import Prediction, WalkedLog
 
 
 class NextStart(NamedTuple):
-    """The next start of a broker: what it does, or `why` nothing is said of it."""
+    """The next start of a broker: what it does, or `why` nothing is said of it. `walked`: for those of others."""
 
     found: Prediction | None
     why: str | None
+    walked: WalkedLog | None = None
 
 
 class Openings(NamedTuple):
@@ -105,12 +106,14 @@ def _checked(
 
 def _start(opened: MessageStore, broker: str | None, is_open: bool) -> NextStart:
     from rmqctl.output.terminal import progress
+    from rmqctl.store.predict import WalkedLog
 
     if is_open:
         return NextStart(None, "a process has the store open")
     try:
         with progress("predicting", log_bytes(opened.files), "bytes") as bar:
-            return NextStart(opened.predict(broker, events=Events(bar.advance)), None)
+            walked = WalkedLog()
+            return NextStart(opened.predict(broker, walked=walked, events=Events(bar.advance)), None, walked)
     except UnsupportedError as error:
         return NextStart(None, error.message)
 
@@ -150,13 +153,17 @@ def _judged(row: dict[str, Any], summary: CheckSummary, start: NextStart, said: 
     return ("loses", said.start) if start.found.is_harmful else ("healthy", both)
 
 
-def predicted_versions(opened: MessageStore, known: Prediction | None = None) -> list[dict[str, Any]]:
+def predicted_versions(opened: MessageStore, known: NextStart | None = None) -> list[dict[str, Any]]:
     """Return what a start of each version does, as rows of `rmqctl predict --broker all --json`; `known`: one of them
     that was made before. UnreadableError."""
+    from rmqctl.store.predict import WalkedLog
+
+    first = None if known is None else known.found
+    walked = (None if known is None else known.walked) or WalkedLog()
     rows: list[dict[str, Any]] = []
     for version in VERSIONS:
         try:
-            found = known if known is not None and known.broker == version else opened.predict(version)
+            found = first if first and first.broker == version else opened.predict(version, walked=walked)
         except UnsupportedError as error:
             unknown = {"is_harmful": None, "sentence": None, "why": error.message}
             rows.append({"broker": version, "loads": None, **unknown, "warnings": []})

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from rmqctl.store.offsets.change import Decision, OffsetsReport, Preference, ResetTo
     from rmqctl.store.offsets.show import KeptOffset, OffsetProblem
     from rmqctl.store.pop.state import PopState
-    from rmqctl.store.predict import Prediction
+    from rmqctl.store.predict import Prediction, WalkedLog
     from rmqctl.store.predict.compatibility import VersionDifference
     from rmqctl.store.queues.consumequeue import Boundary, QueueKey
     from rmqctl.store.read.filter import Criteria
@@ -94,8 +94,7 @@ class MessageStore(MessageTables):
     @classmethod
     def open(
         cls, path: PathLike, mode: Literal["r", "rw"] = "r", config: StoreConfig | None = None,
-        **options: Unpack[WriteOptions],
-    ) -> Self:  # fmt: skip
+        **options: Unpack[WriteOptions]) -> Self:  # fmt: skip
         """The store at `path`. NotAStoreError, UnreadableError. `options` are for `rw`: opening never repairs."""
         root = reachable(path)
         if mode == "r":
@@ -146,8 +145,7 @@ class MessageStore(MessageTables):
 
     def messages(
         self, criteria: Criteria | None = None, begin: int = 0, end: int | None = None, *, order: Order = "log",
-        events: Events = Events(),
-    ) -> Iterator[StoredMessage]:  # fmt: skip
+        events: Events = Events()) -> Iterator[StoredMessage]:  # fmt: skip
         """Messages one by one, in order of the log or queue by queue. `begin` and `end` are physical offsets in order
         of the log, queue offsets in order of the queues. Of messages that a cleaner removes before they are read the
         logger `rmqctl.store` warns, unless `events` has a `note`. NotFoundError for an unknown topic or queue."""
@@ -155,8 +153,7 @@ class MessageStore(MessageTables):
 
     def last_messages(
         self, count: int, criteria: Criteria | None = None, begin: int = 0, end: int | None = None, *,
-        order: Order = "log", events: Events = Events(),
-    ) -> list[StoredMessage]:  # fmt: skip
+        order: Order = "log", events: Events = Events()) -> list[StoredMessage]:  # fmt: skip
         """Return the last `count` of `messages`, in the same order; only the end of the log or queues is read."""
         wanted = lazy.Selection(criteria or lazy.Criteria(), begin, end)
         return self.reader.telling(events).last_messages(wanted, count, order)
@@ -278,9 +275,12 @@ class MessageStore(MessageTables):
             fail_fast=fail_fast, events=events,
         )  # fmt: skip
 
-    def predict(self, broker: str | None = None, *, events: Events = Events()) -> Prediction:
-        """What the next start of that broker, by default the `probable_version`, would do to the store."""
-        return lazy.predict(self._files_at_rest(), broker or self.probable_version(), events=events)
+    def predict(
+        self, broker: str | None = None, *, walked: WalkedLog | None = None, events: Events = Events(),
+    ) -> Prediction:  # fmt: skip
+        """What the next start of that broker, by default the `probable_version`, would do to the store. One `walked`
+        given for several versions: the log is walked once."""
+        return lazy.predict(self._files_at_rest(), broker or self.probable_version(), walked=walked, events=events)
 
     def preflight(self, target: PathLike, properties: Mapping[str, str] | None = None) -> Preflight:
         """What a copy to the new directory `target` takes and what prevents it; `properties` of broker.conf."""

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.diagnosis import diagnose, predicted_versions
+from rmqctl.diagnosis import NextStart, diagnose, predicted_versions
 from rmqctl.formats.errors import CorruptError, RmqctlError
 from rmqctl.opening import StoreLocation, log_bytes, open_store
 from rmqctl.output.table import shortened
@@ -22,7 +22,6 @@ from rmqctl.store.options import Events
 if TYPE_CHECKING:
     from rmqctl.store.check.catalogue import Finding
     from rmqctl.store.message_store import MessageStore
-    from rmqctl.store.predict import Prediction
 
 Numbers = dict[str, Any]
 
@@ -98,9 +97,9 @@ def numbers_of(store: StoreLocation, wanted: ReportScope) -> Numbers:
         row: Numbers = {"path": str(opened.files.root), "is_well": found.is_well, **found.record}
         # said again, with the other versions, below
         del row["predict"]
-        known, is_open = found.start.found, row["info"]["locked"]
+        start, is_open = found.start, row["info"]["locked"]
         row["details"] = findings.row()
-        row["versions"] = None if is_open else parts.read("predict", lambda _: _versions(opened, known))
+        row["versions"] = None if is_open else parts.read("predict", lambda _: _versions(opened, start))
         usage = parts.read("du", lambda events: opened.disk_usage(quick=wanted.quick, events=events).row())
         row["usage"] = None if usage is None else {**usage, "topics": cut(usage["topics"])}
         names = len(usage["topics"]) if usage else 0
@@ -154,7 +153,7 @@ class _Findings:
         return {"rows": rows, "more": self._counts.total() - len(rows)}
 
 
-def _versions(opened: MessageStore, known: Prediction | None) -> list[Numbers]:
+def _versions(opened: MessageStore, known: NextStart) -> list[Numbers]:
     rows = predicted_versions(opened, known)
     return [
         {name: row.get(name) for name in _VERSION_COLUMNS} | {"warnings": cut(row["warnings"], _OF_A_CODE)}

@@ -8,5 +8,6 @@ from __future__ import annotations
 
 from rmqctl.store.predict.predicting import predict
 from rmqctl.store.predict.prediction import Prediction
+from rmqctl.store.predict.walked import WalkedLog
 
-__all__ = ["Prediction", "predict"]
+__all__ = ["Prediction", "WalkedLog", "predict"]

@@ -36,12 +36,11 @@ from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors, is_file
 from rmqctl.store.index.index_service import IndexService
-from rmqctl.store.log.columns import ColumnRecord, MessageColumns
-from rmqctl.store.log.implied import Digest, Run, RunRecord, may_be_refused
-from rmqctl.store.log.parallel import walk_parallel
+from rmqctl.store.log.implied import Run, RunRecord
 from rmqctl.store.log.search import MAXIMUM_FRAME_SIZE
 from rmqctl.store.log.walk import Blank, unreadable_number
 from rmqctl.store.options import Events
+from rmqctl.store.predict.walked import WalkedLog
 from rmqctl.store.store_files import Checkpoint
 
 # How a broker judges the bytes at a place of the log: laxer than law 3 (CommitLog#checkMessageAndReturnSize).
@@ -120,10 +119,6 @@ def judge(
     return FrameVerdict(why=why) if why else FrameVerdict(message=message, size=size)
 
 
-_PIECE = 32 * 1024 * 1024
-_LONGEST_V1_TOPIC = 127
-
-
 class LogPlace(NamedTuple):
     """A byte of the log: the number of a file, and the position in it."""
 
@@ -141,13 +136,6 @@ class Taker(Protocol):
         """One that only the broker takes."""
 
 
-class _Part(NamedTuple):
-    """What a piece of a file holds, up to a message (at `refused`) that is good and that the broker does not take."""
-
-    records: list[RunRecord]
-    refused: int | None
-
-
 class BrokerReading:
     """Reads `log`, whose files are those that the broker loaded."""
 
@@ -155,7 +143,7 @@ class BrokerReading:
         self,
         log: MappedFileQueue,
         release: Release,
-        digest: Digest,
+        walked: WalkedLog,
         events: Events,
         *,
         checks_crc: bool = True,
@@ -166,7 +154,7 @@ class BrokerReading:
         self._checks_place = checks_place
         self._log = log
         self._release = release
-        self._digest = digest
+        self._walked = walked
         self._events = events
         self.why_it_ended = ""
 
@@ -252,61 +240,16 @@ class BrokerReading:
 
     def _records(self, file: MappedFile, position: int) -> Iterator[RunRecord | None]:
         """Records of one file; None at a good message that the broker does not take."""
-        log = MappedFileQueue(self._log.directories, self._log.file_size, self._log.descriptors)
-        log.is_shared = False
-        log.files = [file]
-        digest = self._digest
-        begin = file.start_offset + position
-        parts = walk_parallel(
-            log,
-            self._part,
-            begin,
-            columns=digest.columns,
-            topics=digest.topics,
-            progress=self._events.progress,
-            piece=_PIECE,
-        )
-        reached = begin
-        for part in parts:
-            if part.refused is None:
+        reached = file.start_offset + position
+        for part in self._walked.alone(self._log, file, position, self._events.progress):
+            refused = part.refused_by(self._release)
+            if refused is None:
                 yield from part.records
                 reached = part.records[-1].end if part.records else reached
                 continue
-            before = walk_parallel(
-                log, digest.runs, reached, part.refused, columns=digest.columns, topics=digest.topics, piece=_PIECE
-            )
-            for records in before:
-                yield from records
+            yield from self._walked.up_to(self._log, file, reached, refused)
             yield None
             return
-
-    def _part(self, records: Iterator[ColumnRecord]) -> _Part:
-        refused: list[int] = []
-
-        def passed() -> Iterator[ColumnRecord]:
-            for record in records:
-                if isinstance(record, MessageColumns) and not refused:
-                    first = self._first_refused(record)
-                    refused.extend([] if first is None else [first])
-                yield record
-
-        made = self._digest.runs(passed())
-        return _Part([], refused[0]) if refused else _Part(made, None)
-
-    def _first_refused(self, batch: MessageColumns) -> int | None:
-        """Physical offset of the first good message that ends the log for the broker."""
-        names = self._digest.topics.names
-        refused = [
-            message.physical_offset
-            for _, message in may_be_refused(batch)
-            if unreadable_number(message, knows_batches=self._release.knows_batches)
-        ]
-        if not self._release.reads_v2:
-            # only a V2 frame has room for a longer topic
-            long = [number for number, name in enumerate(names) if len(name.encode()) > _LONGEST_V1_TOPIC]
-            rows = np.flatnonzero(np.isin(batch.topic_id, long))
-            refused += [int(batch.physical_offset[rows[0]])] if len(rows) else []
-        return min(refused, default=None)
 
 
 # With which file a recovery begins.

@@ -32,6 +32,8 @@ from rmqctl.store.store_files import StoreFiles
 
 UnitArray = NDArray[np.void]
 _RECOVERED_FILES = 3
+_SMALL = 8192
+"""Bytes of a file that is read once: a start asks each of many queues five times."""
 
 
 class _Added(NamedTuple):
@@ -76,6 +78,7 @@ class SimulatedQueue:
         self.filler = (0, 0)
         self.lowest_end: int | None = None
         self._descriptors = descriptors
+        self._small: dict[Path, UnitArray] = {}
 
     def path_of(self, place: int) -> Path:
         """Where the file that begins at this place is made."""
@@ -96,7 +99,10 @@ class SimulatedQueue:
         """Units [low, high) of a file: for questions about a few of them."""
         start, path = self.files[number]
         units = np.zeros(high - low, self.dtype)
-        if path is not None:
+        if path is not None and path in self._small:
+            known = self._small[path][low:high]
+            units[: len(known)] = known
+        elif path is not None:
             data = self._descriptors.read(path, low * self.dtype.itemsize, (high - low) * self.dtype.itemsize)
             known = np.frombuffer(data, self.dtype, len(data) // self.dtype.itemsize)
             units[: len(known)] = known
@@ -117,14 +123,22 @@ class SimulatedQueue:
     def _on_disk(self, path: Path | None) -> UnitArray:
         if path is None:
             return np.zeros(0, self.dtype)
+        if path in self._small:
+            return self._small[path]
         size = self.per_file * self.dtype.itemsize
-        end = 0
+        end, has_hole = 0, False
         for begin, stop in data_extents(path, 0, size):
             if begin > end:
+                has_hole = True
                 break
             end = stop
         data = self._descriptors.read(path, 0, end)
-        return np.frombuffer(data, self.dtype, len(data) // self.dtype.itemsize)
+        units = np.frombuffer(data, self.dtype, len(data) // self.dtype.itemsize)
+        if len(data) <= _SMALL and not has_hole:
+            # zeros at its end tell no more than what was never written
+            used = -(-len(data.rstrip(b"\0")) // self.dtype.itemsize)
+            units = self._small[path] = units[:used].copy()
+        return units
 
     def _valid(self, units: UnitArray) -> Flags:
         valid: Flags = (units["physical_offset"] >= 0) & (units["size"] > 0)

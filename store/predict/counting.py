@@ -12,17 +12,17 @@ from rmqctl.formats.message import Reason
 from rmqctl.store.answers.config_offsets import KnownNames
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.log.columns import ColumnRecord, Int64s, MessageColumns
-from rmqctl.store.log.implied import Digest, QueueRun, Run, route
+from rmqctl.store.log.implied import QueueRun, Run, route
 from rmqctl.store.log.parallel import walk_parallel
 from rmqctl.store.log.walk import Damage, message_if_any
 from rmqctl.store.native.tables import Columns
 from rmqctl.store.predict.broker_queues import SimulatedDispatch, SimulatedQueue, SimulatedQueues
+from rmqctl.store.predict.walked import WalkedLog
 from rmqctl.store.queues.consumequeue import QueueUnit
 from rmqctl.store.queues.dispatch import FurtherSlots, QueueSlot
 from rmqctl.store.queues.queue_table import beginning, is_in_rocksdb_alone
 
 _OF_FILES = (Reason.GAP, Reason.SHORT_FILE)
-_PIECE = 32 * 1024 * 1024
 _ROWS_AT_ONCE = 1 << 18
 """The number of units compared with their queues together: a log with damage or many queues has few in each run."""
 
@@ -59,7 +59,7 @@ def count_unqueued(
     log: MappedFileQueue,
     queues: SimulatedQueues,
     dispatch: SimulatedDispatch,
-    digest: Digest,
+    walked: WalkedLog,
     levels: tuple[int, ...],
     names: KnownNames,
 ) -> Unqueued:
@@ -70,8 +70,8 @@ def count_unqueued(
     counter = _Unqueued(queues, dispatch, names)
     further = FurtherSlots(names.files.queues.find)
     damaged: list[int] = []
-    for records in walk_parallel(log, digest.runs, columns=digest.columns, topics=digest.topics, piece=_PIECE):
-        for record in records:
+    for part in walked.all(log):
+        for record in part.records:
             if isinstance(record, Run):
                 route(record, log, levels, counter, further=further)
             elif isinstance(record, Damage) and record.reason not in _OF_FILES:

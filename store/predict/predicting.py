@@ -21,6 +21,7 @@ from rmqctl.store.predict.counting import count_behind
 from rmqctl.store.predict.prediction import Prediction, Start
 from rmqctl.store.predict.rules import has_queues_in_rocksdb, light_queues_stop_it, refuse_what_is_not_followed
 from rmqctl.store.predict.surroundings import ConfigStart
+from rmqctl.store.predict.walked import WalkedLog
 from rmqctl.store.queues.dispatch import FurtherSlots, QueueSlot
 from rmqctl.store.queues.queue_table import list_queues, rocksdb_folder
 from rmqctl.store.queues.rocksdb_queues import RocksdbQueues
@@ -87,7 +88,7 @@ class RocksdbStart(Start):
         first = log.files[begin.file]
         result.start_file, result.start_offset = first.path.name, first.start_offset
         reading = BrokerReading(
-            log, self.release, self.digest, self._events, checks_crc=config.check_crc_on_recover, checks_place=False
+            log, self.release, self.walked, self._events, checks_crc=config.check_crc_on_recover, checks_place=False
         )
         # after a clean stop the message that begins where the queues end is left out (CommitLog#recoverNormally)
         leaves_one_out = result.was_clean and start.dispatched_to(reached) == reached
@@ -168,12 +169,18 @@ _RESTARTS = 3
 
 
 def predict(
-    files: StoreFiles, broker: str, *, batch_topics: Iterable[str] | None = None, events: Events = Events()
+    files: StoreFiles,
+    broker: str,
+    *,
+    batch_topics: Iterable[str] | None = None,
+    walked: WalkedLog | None = None,
+    events: Events = Events(),
 ) -> Prediction:
     """What the next start of that version ("4.9.8", "5.3.3", "5.5.0") will do to the store, which is not touched.
 
     The configuration of `files` is taken for the broker's; sizes it does not name are those of the files.
-    `batch_topics`: topics with queue.type=BatchCQ; by default those of config/topics.json. UsageError for another
+    `batch_topics`: topics with queue.type=BatchCQ; by default those of config/topics.json. `walked`: one for the starts
+    of all versions saves each of them a walk of the log. UsageError for another
     version, UnsupportedError for settings with which a start goes by other rules.
     """
     release = RELEASES.get(broker)
@@ -183,16 +190,18 @@ def predict(
     if files.config.dropped:
         files = StoreFiles(files.root, as_a_broker_starts(files.config))
     kind = RocksdbStart if has_queues_in_rocksdb(files.layout, files.config, release) else Start
+    walked = walked or WalkedLog()
     for _ in range(_RESTARTS):
         if kind is Start and is_database(rocksdb_folder(files.layout)):
             files = StoreFiles(files.root, files.config)
             files.use_queue_files()
-        found = _of_what_is_there(files, kind(files, release, batch_topics, events).run)
+        found = _of_what_is_there(files, kind(files, release, batch_topics, events, walked).run)
         if found is not None:
             return _with_homes(found, files, release)
         # files went away meanwhile: it is another store now
         files = StoreFiles(files.root, files.config)
-    return kind(files, release, batch_topics, events).run()
+        walked.clear()
+    return kind(files, release, batch_topics, events, walked).run()
 
 
 def _with_homes(found: Prediction, files: StoreFiles, release: Release) -> Prediction:

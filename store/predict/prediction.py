@@ -22,7 +22,6 @@ from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import is_file
 from rmqctl.store.index.index_service import holds_rocksdb_data, is_of_5_4_or_later
-from rmqctl.store.log.implied import Digest
 from rmqctl.store.options import Events
 from rmqctl.store.predict.broker_log import (
     BrokerReading,
@@ -50,6 +49,7 @@ from rmqctl.store.predict.surroundings import (
     start_of_config,
 )
 from rmqctl.store.predict.timer import timer_off, timer_outcome
+from rmqctl.store.predict.walked import WalkedLog
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC, FurtherSlots
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.rocksdb.message_storage import MessageStorage
@@ -125,14 +125,23 @@ class Prediction:
 class Start:
     """One start, in memory: `queues` are the broker's after `run`."""
 
-    def __init__(self, files: StoreFiles, release: Release, batch_topics: Iterable[str] | None, events: Events) -> None:
+    def __init__(
+        self,
+        files: StoreFiles,
+        release: Release,
+        batch_topics: Iterable[str] | None,
+        events: Events,
+        walked: WalkedLog | None = None,
+    ) -> None:
+        """`walked`: of this store, for the starts of other versions."""
         self.files = files
         self.release = release
         self._events = events
         self.loading = QueueLoading(files, release, batch_topics)
         self.names = KnownNames.of(files)
         self.levels = files.config.delay_levels()
-        self.digest = Digest(self.levels, keys=False, refuses=False)
+        self.walked = walked or WalkedLog()
+        self.walked.use(self.levels)
         table = files.queues
         sizes = table.consumequeue_file_size(), table.batch_file_size()
         self.queues = SimulatedQueues(files.layout, sizes, files.descriptors)
@@ -293,7 +302,7 @@ class Start:
         reading = BrokerReading(
             log,
             release,
-            self.digest,
+            self.walked,
             self._events,
             checks_crc=config.check_crc_on_recover,
             checks_place=release.starts_by_frames
@@ -338,7 +347,7 @@ class Start:
                 + ": a broker that cannot make such a queue tries for 30 seconds, and takes no message any more; one "
                 "that can makes it elsewhere"
             )
-        unqueued = count_unqueued(log, self.queues, dispatch, self.digest, self.levels, self.names)
+        unqueued = count_unqueued(log, self.queues, dispatch, self.walked, self.levels, self.names)
         result.messages_unqueued, result.unqueued = unqueued.messages, unqueued.queues
         if unqueued.messages and limit is not None:
             result.warnings.append(limit)

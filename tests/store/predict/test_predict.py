@@ -333,7 +333,7 @@ def test_the_dispatcher_of_the_older_broker_goes_on_behind_a_size_it_believes(go
         start = Start(files, RELEASES["4.9.8"], None, Events())
         log = start._load_log()
         seen: list[int] = []
-        reading = BrokerReading(log, start.release, start.digest, Events())
+        reading = BrokerReading(log, start.release, start.walked, Events())
         assert reading.catch_up(262144 * 6, _Seen(seen)) == log.max_offset
     assert [at for at in seen if at >= broken.physical_offset][:1] == [further.physical_offset]
     assert seen[0] < broken.physical_offset

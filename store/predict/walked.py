@@ -1,0 +1,206 @@
+"""What the files of a log hold, as runs: a start asks twice, starts of several versions again, and one walk serves."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from rmqctl.store.config.releases import Release
+from rmqctl.store.files.mapped_file import MappedFile
+from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.log.columns import ColumnRecord, MessageColumns
+from rmqctl.store.log.implied import Digest, Run, RunRecord, may_be_refused
+from rmqctl.store.log.parallel import walk_parallel
+from rmqctl.store.log.walk import Blank, Empty, Progress, unreadable_number
+
+PIECE = 32 * 1024 * 1024
+_LONGEST_V1_TOPIC = 127
+_ROOM = 256 * 1024 * 1024
+"""Bytes of runs that are kept, about."""
+_UNIT_BYTES, _QUEUE_BYTES = 28, 800
+_AFTER_END = 16
+
+
+class Refused(NamedTuple):
+    """Physical offsets of the first good messages that end the log for a broker: one that knows batches, one that does
+    not, and one that reads V1 frames alone."""
+
+    with_batches: int | None = None
+    without: int | None = None
+    for_v1: int | None = None
+
+
+class Part(NamedTuple):
+    """What a piece of a file holds."""
+
+    records: list[RunRecord]
+    refused: Refused = Refused()
+
+    def refused_by(self, release: Release) -> int | None:
+        """Physical offset of the first good message that ends the log for a broker."""
+        first = self.refused.with_batches if release.knows_batches else self.refused.without
+        return _first([first, None if release.reads_v2 else self.refused.for_v1])
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes, about."""
+        queues = [queue for run in self.records if isinstance(run, Run) for queue in run.queues]
+        return sum(_QUEUE_BYTES + _UNIT_BYTES * len(queue.slots) for queue in queues)
+
+
+class _Kept(NamedTuple):
+    """A file from some position on: good messages up to `end`, a position, and zeros from there to `walked`."""
+
+    parts: list[Part]
+    end: int
+    walked: int
+
+
+@dataclass
+class WalkedLog:
+    """Runs of the files of one log. Those of files without damage are kept, up to _ROOM bytes."""
+
+    _digest: Digest | None = None
+    _kept: dict[tuple[Path, int], _Kept] = field(default_factory=dict)
+    _room: int = _ROOM
+
+    def clear(self) -> None:
+        """Forget what was walked."""
+        self._kept, self._room = {}, _ROOM
+
+    def use(self, levels: tuple[int, ...]) -> None:
+        """Make runs as a broker with these delay levels, in ms; those made with others are forgotten."""
+        if self._digest is None or self._digest.delay_levels != levels:
+            self.clear()
+            self._digest = Digest(levels, keys=False, refuses=False)
+
+    def alone(self, log: MappedFileQueue, file: MappedFile, position: int, progress: Progress | None) -> Iterator[Part]:
+        """A file from `position` on as if it were the only one, in pieces."""
+        kept = self._known(file, position)
+        if kept is None:
+            yield from self._walked(_log_of(log, file), file, position, progress)
+            return
+        if progress is not None:
+            progress(file.committed_position - position)
+        yield from kept.parts
+        if kept.end < file.committed_position:
+            start = file.start_offset
+            yield Part([Empty(start + kept.end, start + file.committed_position)])
+
+    def up_to(self, log: MappedFileQueue, file: MappedFile, begin: int, end: int) -> Iterator[RunRecord]:
+        """Records of physical offsets [begin, end) of a file as if it were the only one."""
+        assert self._digest is not None
+        columns, topics = self._digest.columns, self._digest.topics
+        for records in walk_parallel(
+            _log_of(log, file), self._digest.runs, begin, end, columns=columns, topics=topics, piece=PIECE
+        ):
+            yield from records
+
+    def all(self, log: MappedFileQueue) -> Iterator[Part]:
+        """All files of the log, in pieces; zeros at the end of it may be left out."""
+        for file, following in itertools.zip_longest(log.files, log.files[1:]):
+            kept = self._known(file, 0)
+            # zeros before another file, and bytes that this one has, too, are damage to the walk of a whole log
+            goes_on = following is None or file.end_offset <= following.start_offset
+            if kept is None or not goes_on or (kept.end < file.committed_position and following is not None):
+                yield from self._walked(log, file, 0, None)
+            else:
+                yield from kept.parts
+
+    def _walked(
+        self, log: MappedFileQueue, file: MappedFile, position: int, progress: Progress | None
+    ) -> Iterator[Part]:
+        """Walk the file, and keep what is found. A caller that takes the last part may stop there: the walk is over."""
+        assert self._digest is not None
+        begin, end = file.start_offset + position, file.start_offset + file.committed_position
+        digest = self._digest
+        room, made, last = self._room, list[Part](), None
+        for part in walk_parallel(
+            log, self._part, begin, end, columns=digest.columns, topics=digest.topics, progress=progress, piece=PIECE
+        ):
+            if last is not None:
+                yield last
+            last = part
+            room -= part.size
+            made = [*made, part] if room >= 0 else []
+        kept = _of_parts(made, file, position) if room >= 0 else None
+        if kept is not None:
+            self._kept[file.path, position], self._room = kept, room
+        if last is not None:
+            yield last
+
+    def _known(self, file: MappedFile, position: int) -> _Kept | None:
+        """What the file holds up to the position that counts now; None where that is not known."""
+        kept = self._kept.get((file.path, position))
+        if kept is None or not kept.end <= file.committed_position <= kept.walked:
+            return None
+        # a broker may have written on meanwhile
+        behind = file.read(kept.end, min(_AFTER_END, file.committed_position - kept.end))
+        return kept if not any(behind) else None
+
+    def _part(self, records: Iterator[ColumnRecord]) -> Part:
+        assert self._digest is not None
+        refused: list[Refused] = []
+
+        def passed() -> Iterator[ColumnRecord]:
+            for record in records:
+                if isinstance(record, MessageColumns):
+                    refused.append(self._refused(record))
+                yield record
+
+        made = self._digest.runs(passed())
+        return Part(
+            made,
+            Refused(
+                _first(one.with_batches for one in refused),
+                _first(one.without for one in refused),
+                _first(one.for_v1 for one in refused),
+            ),
+        )
+
+    def _refused(self, batch: MessageColumns) -> Refused:
+        assert self._digest is not None
+        doubtful = [message for _, message in may_be_refused(batch)]
+        with_batches, without = (
+            _first(one.physical_offset for one in doubtful if unreadable_number(one, knows_batches=knows))
+            for knows in (True, False)
+        )
+        # only a V2 frame has room for a longer topic; four bytes are the most that a character takes
+        names = enumerate(self._digest.topics.names)
+        long = [n for n, name in names if len(name) > _LONGEST_V1_TOPIC // 4 and len(name.encode()) > _LONGEST_V1_TOPIC]
+        for_v1 = batch.physical_offset[np.isin(batch.topic_id, long)] if long else batch.physical_offset[:0]
+        return Refused(with_batches, without, int(for_v1[0]) if len(for_v1) else None)
+
+
+def _log_of(log: MappedFileQueue, file: MappedFile) -> MappedFileQueue:
+    """One file of a log as a log of its own."""
+    one = MappedFileQueue(log.directories, log.file_size, log.descriptors)
+    one.is_shared = False
+    one.files = [file]
+    return one
+
+
+def _first(offsets: Iterable[int | None]) -> int | None:
+    return min((offset for offset in offsets if offset is not None), default=None)
+
+
+def _of_parts(parts: list[Part], file: MappedFile, position: int) -> _Kept | None:
+    """What was found, where it is messages without a gap, and nothing or zeros behind them."""
+    records = [record for part in parts for record in part.records]
+    zeros = records.pop() if records and isinstance(records[-1], Empty) else None
+    reached = file.start_offset + position
+    for record in records:
+        if not isinstance(record, Run | Blank) or record.physical_offset != reached:
+            return None
+        reached = record.end
+    walked = reached if zeros is None else zeros.end
+    if walked != file.start_offset + file.committed_position:
+        return None
+    # a caller that asks for less of the file than was walked gets less of the zeros
+    without = [Part([one for one in part.records if not isinstance(one, Empty)], part.refused) for part in parts]
+    return _Kept(without, reached - file.start_offset, walked - file.start_offset)

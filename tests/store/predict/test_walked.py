@@ -1,0 +1,79 @@
+"""One walk of the log serves the starts of several versions, and never stands for bytes that have changed since."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqctl.formats.message import Message
+from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.config.releases import VERSIONS
+from rmqctl.store.log.parallel import WalkPiece
+from rmqctl.store.message_store import MessageStore
+from rmqctl.store.predict import WalkedLog, predict, walked
+from rmqctl.store.store_files import StoreFiles
+from tests.goldens import GOLDENS, OF_5_5
+from tests.opened import store_path
+from tests.quick import goldens_of
+
+# the starts of these are not predicted
+_REFUSED = ("rocksdb", "v55-controller")
+
+
+def _starts(root: Path, shared: WalkedLog | None) -> list[dict[str, Any]]:
+    with StoreFiles(root) as files:
+        return [asdict(predict(files, version, walked=shared)) for version in VERSIONS]
+
+
+@pytest.mark.parametrize("name", goldens_of([name for name in (*GOLDENS, *OF_5_5) if name not in _REFUSED]))
+def test_versions_that_share_a_walk_find_what_each_finds_alone(name: str) -> None:
+    alone = _starts(store_path(name), None)
+    shared = WalkedLog()
+    assert _starts(store_path(name), shared) == alone
+    # and nobody who comes later finds it altered
+    assert _starts(store_path(name), shared) == alone
+
+
+def test_a_file_without_damage_is_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces: list[int] = []
+    records = WalkPiece.records
+
+    def noted(self: WalkPiece, request: Any) -> Any:
+        pieces.append(self.file.start_offset)
+        return records(self, request)
+
+    monkeypatch.setattr(WalkPiece, "records", noted)
+    shared = WalkedLog()
+    with StoreFiles(store_path("clean")) as files:
+        predict(files, "5.3.3", walked=shared)
+        walks = len(pieces)
+        assert walks >= len(files.log.files)
+        predict(files, "5.5.0", walked=shared)
+    # what lies behind the log's end is looked at by each
+    assert len(pieces) - walks <= 1
+
+
+def test_nothing_is_kept_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = _starts(store_path("clean"), None)
+    monkeypatch.setattr(walked, "_ROOM", 1000)
+    assert _starts(store_path("clean"), WalkedLog()) == alone
+
+
+def test_what_was_written_meanwhile_is_walked(tmp_path: Path) -> None:
+    root, config = tmp_path / "s", StoreConfig(mapped_file_size_commit_log=1 << 20)
+    with MessageStore.open(root, "rw", config, create=True) as store:
+        store.put(Message("T", b"body"))
+    shared = WalkedLog()
+    with MessageStore.open(root, "r", config) as store:
+        before = store.predict("5.5.0", walked=shared)
+    with MessageStore.open(root, "rw", config) as store:
+        store.put(Message("T", b"body"))
+        end = store.files.log.max_offset
+    with MessageStore.open(root, "r", config) as store:
+        after = store.predict("5.5.0", walked=shared)
+        assert (after.end_offset, after.messages_unqueued) == (end, 0)
+    assert before.end_offset is not None
+    assert before.end_offset < end
