@@ -226,7 +226,9 @@ def take_lock(layout: StoreLayout) -> StoreLock:
     users = users_of(layout)
     if users:
         process, file = users[0]
-        raise StoreInUseError(f"process {process} has this file open", file=file, hint=_HINT)
+        who = None if users_of(layout, writing=True) else holder_name(process)
+        hint = _HINT if who is None else f"{who} only reads: wait until it ends, or stop it; then run the command again"
+        raise StoreInUseError(f"process {process} has this file open", file=file, hint=hint)
     return StoreLock(layout.lock)
 
 

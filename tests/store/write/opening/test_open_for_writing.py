@@ -247,6 +247,21 @@ def test_a_second_writer_is_shut_out(tmp_path: Path) -> None:
     MessageStore.open(store, "rw", SMALL).close()
 
 
+def test_who_only_reads_is_waited_for_and_is_no_broker(tmp_path: Path) -> None:
+    store = new_store(tmp_path)
+    for mode, told in (("rb", "only reads: wait until it ends"), ("r+b", "stop the broker first")):
+        script = f"import sys, time; f = open(sys.argv[1] + '/commitlog/' + '0' * 20, {mode!r})"
+        program = run_python(script + "\nprint('ready', flush=True)\ntime.sleep(60)", store)
+        try:
+            assert next(lines_of(program)) == "ready"
+            with pytest.raises(StoreInUseError) as refused:
+                MessageStore.open(store, "rw", SMALL)
+            assert told in str(refused.value.hint)
+        finally:
+            program.kill()
+            program.communicate()
+
+
 def test_another_process_s_lock_and_open_files(tmp_path: Path) -> None:
     store = new_store(tmp_path)
     for script in (
