@@ -16,14 +16,14 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.log.columns import ColumnRecord, MessageColumns
 from rmqctl.store.log.implied import Digest, Run, RunRecord, may_be_refused
 from rmqctl.store.log.parallel import walk_parallel
-from rmqctl.store.log.walk import Blank, Empty, Progress, unreadable_number
+from rmqctl.store.log.walk import Damage, Empty, Progress, unreadable_number
 
 PIECE = 32 * 1024 * 1024
 _LONGEST_V1_TOPIC = 127
 _ROOM = 256 * 1024 * 1024
 """Bytes of runs that are kept, about."""
 _UNIT_BYTES, _QUEUE_BYTES = 28, 800
-_AFTER_END = 16
+_AT_ENDS = 4096
 
 
 class Refused(NamedTuple):
@@ -54,16 +54,23 @@ class Part(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """A file from some position on: good messages up to `end`, a position, and zeros from there to `walked`."""
+    """A file from some position on: records up to `end`, a position, and zeros from there to `walked`. `damage`: the
+    position of bytes that are damaged up to `end`, and the first of these."""
 
     parts: list[Part]
     end: int
     walked: int
+    damage: tuple[int, bytes] | None
+
+    def is_full(self, file: MappedFile, following: MappedFile) -> bool:
+        """Whether good records go on to the end of the file, where the following one begins or behind it."""
+        is_whole = self.damage is None and self.end == file.committed_position == file.size
+        return is_whole and file.end_offset <= following.start_offset
 
 
 @dataclass
 class WalkedLog:
-    """Runs of the files of one log. Those of files without damage are kept, up to _ROOM bytes."""
+    """Runs of the files of one log. They are kept, up to _ROOM bytes."""
 
     _digest: Digest | None = None
     _kept: dict[tuple[Path, int], _Kept] = field(default_factory=dict)
@@ -105,9 +112,8 @@ class WalkedLog:
         """All files of the log, in pieces; zeros at the end of it may be left out."""
         for file, following in itertools.zip_longest(log.files, log.files[1:]):
             kept = self._known(file, 0)
-            # zeros before another file, and bytes that this one has, too, are damage to the walk of a whole log
-            goes_on = following is None or file.end_offset <= following.start_offset
-            if kept is None or not goes_on or (kept.end < file.committed_position and following is not None):
+            # what ends a file that another one follows, or overlaps, may be other damage in a walk of the whole log
+            if kept is None or not (following is None or kept.is_full(file, following)):
                 yield from self._walked(log, file, 0, None)
             else:
                 yield from kept.parts
@@ -140,8 +146,9 @@ class WalkedLog:
         if kept is None or not kept.end <= file.committed_position <= kept.walked:
             return None
         # a broker may have written on meanwhile
-        behind = file.read(kept.end, min(_AFTER_END, file.committed_position - kept.end))
-        return kept if not any(behind) else None
+        behind = file.read(kept.end, min(_AT_ENDS, file.committed_position - kept.end))
+        at, damaged = kept.damage or (kept.end, b"")
+        return kept if not any(behind) and file.read(at, len(damaged)) == damaged else None
 
     def _part(self, records: Iterator[ColumnRecord]) -> Part:
         assert self._digest is not None
@@ -190,17 +197,21 @@ def _first(offsets: Iterable[int | None]) -> int | None:
 
 
 def _of_parts(parts: list[Part], file: MappedFile, position: int) -> _Kept | None:
-    """What was found, where it is messages without a gap, and nothing or zeros behind them."""
+    """What was found, where it is all of the file from `position` on."""
     records = [record for part in parts for record in part.records]
     zeros = records.pop() if records and isinstance(records[-1], Empty) else None
     reached = file.start_offset + position
     for record in records:
-        if not isinstance(record, Run | Blank) or record.physical_offset != reached:
+        if record.physical_offset != reached:
             return None
         reached = record.end
     walked = reached if zeros is None else zeros.end
-    if walked != file.start_offset + file.committed_position:
+    if walked != file.start_offset + file.committed_position or (zeros and zeros.physical_offset != reached):
         return None
+    damage = None
+    if records and isinstance(records[-1], Damage):
+        at = records[-1].physical_offset - file.start_offset
+        damage = at, file.read(at, min(_AT_ENDS, reached - file.start_offset - at))
     # a caller that asks for less of the file than was walked gets less of the zeros
     without = [Part([one for one in part.records if not isinstance(one, Empty)], part.refused) for part in parts]
-    return _Kept(without, reached - file.start_offset, walked - file.start_offset)
+    return _Kept(without, reached - file.start_offset, walked - file.start_offset, damage)

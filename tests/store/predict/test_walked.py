@@ -37,7 +37,7 @@ def test_versions_that_share_a_walk_find_what_each_finds_alone(name: str) -> Non
     assert _starts(store_path(name), shared) == alone
 
 
-def test_a_file_without_damage_is_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     pieces: list[int] = []
     records = WalkPiece.records
 
