@@ -14,6 +14,12 @@ Problems
 default
 required
 env
+Name
+Synopsis
+Description
+Exit status
+See also
+inspect, check and repair Apache RocketMQ stores offline
 Show this message and exit.
 Print the version and exit.""".splitlines()
 CLICK = """Missing option {option}.

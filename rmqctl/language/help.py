@@ -46,17 +46,18 @@ class TranslatedHelp(click.HelpFormatter):
 
     speech: Translated
 
-    def _said(self, text: str) -> str:
+    def said(self, text: str) -> str:
+        """A text of the help; as it is where it is not translated."""
         return self.speech.catalogue("help").texts.get(text, text)
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
         """The line of usage."""
-        before = f"{self._said('Usage') if prefix is None else prefix.rstrip(': ')}：{prog} "
+        before = f"{self.said('Usage') if prefix is None else prefix.rstrip(': ')}：{prog} "
         self.write("\n".join(wrap(args, self.width, " " * width_of(before), before)) + "\n")
 
     def write_heading(self, heading: str) -> None:
         """The heading of a section."""
-        self.write(f"{'':>{self.current_indent}}{self._said(heading)}：\n")
+        self.write(f"{'':>{self.current_indent}}{self.said(heading)}：\n")
 
     def write_text(self, text: str) -> None:
         """Paragraphs."""
@@ -64,9 +65,9 @@ class TranslatedHelp(click.HelpFormatter):
         written = []
         for as_it_is, part in paragraphs(text):
             if as_it_is:
-                written.append("\n".join(indent + self._line(line) for line in part.strip("\n").splitlines()))
+                written.append("\n".join(indent + self.line(line) for line in part.strip("\n").splitlines()))
             else:
-                written.append("\n".join(wrap(self._said(part), self.width, indent, indent)))
+                written.append("\n".join(wrap(self.said(part), self.width, indent, indent)))
         self.write("\n\n".join(written) + "\n")
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
@@ -82,24 +83,25 @@ class TranslatedHelp(click.HelpFormatter):
             if width_of(first) > column - col_spacing:
                 self.write(start.rstrip() + "\n")
                 start = indent
-            self.write("\n".join(wrap(self._option(second), self.width, indent, start)) + "\n")
+            self.write("\n".join(wrap(self.option(second), self.width, indent, start)) + "\n")
 
-    def _option(self, text: str) -> str:
+    def option(self, text: str) -> str:
+        """The help of an option, with what click adds to it."""
         found = _EXTRA.fullmatch(" ".join(text.split()))
         if found is None:
-            return self._said(text)
+            return self.said(text)
         extras = [part for inner in re.findall(r"\[([^\]]*)\]", found["extra"]) for part in inner.split("; ")]
         told = []
         for one in extras:
             name, colon, value = one.partition(": ")
-            told.append(f"{self._said(name)}：{self._said(value)}" if colon else self._said(one))
-        return f"{self._said(found['text'])} [{'；'.join(told)}]".lstrip() if told else self._said(found["text"])
+            told.append(f"{self.said(name)}：{self.said(value)}" if colon else self.said(one))
+        return f"{self.said(found['text'])} [{'；'.join(told)}]".lstrip() if told else self.said(found["text"])
 
-    def _line(self, line: str) -> str:
+    def line(self, line: str) -> str:
         """A line that is kept, with its texts translated, each where it was or further to the right."""
         said = ""
         for column, cell, is_text in cells(line):
-            text = self._said(cell) if is_text else cell
+            text = self.said(cell) if is_text else cell
             at = column if width_of(said) <= column else width_of(said) + 2
             said = padded(said, at, right=False) + (self._heading(cell) if is_text and text == cell else text)
         return said
@@ -107,7 +109,7 @@ class TranslatedHelp(click.HelpFormatter):
     def _heading(self, text: str) -> str:
         """`Examples:` and the like."""
         name = text.removesuffix(":")
-        found = self._said(name)
+        found = self.said(name)
         return text if found == name else f"{found}："
 
 

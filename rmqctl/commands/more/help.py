@@ -36,7 +36,7 @@ def help(context: click.Context, verb: str | None, folder: Path | None) -> int:
     if folder is not None:
         if verb is not None:
             raise click.UsageError("--man writes the pages of all verbs: leave out the verb")
-        from rmqctl.documents.document import write_manual
+        from rmqctl.documents.manual import write_manual
 
         click.echo(said(f"{counted(write_manual(folder), 'manual page')} in {folder}"), err=True)
         return exit_codes.OK

@@ -44,6 +44,18 @@ def test_help_is_chinese_and_fits(verb: str) -> None:
     assert ("示例：" in said) == ("Examples:" in english or "Example:" in english)
 
 
+def test_manual_pages_are_chinese(tmp_path: Path) -> None:
+    assert _rmqctl("help", "--man", tmp_path).returncode == 0
+    page = re.sub(r"\\\[u([0-9A-F]{4})\]", lambda found: chr(int(found[1], 16)), (tmp_path / "rmqctl-du.1").read_text())
+    assert ".SH 名称\nrmqctl\\-du \\- 按主题、日志、队列和索引显示磁盘占用\n" in page
+    assert "主题名或通配模式" in page
+    assert "最大的主题在前" in page
+    # only what is the same in every language is left
+    for line in page.replace("\\-", "-").splitlines():
+        is_ours = not line.startswith((".TH", ".B", ".ad", "\\fB", "rmqctl")) and not re.search("[一-鿿]", line)
+        assert not (is_ours and len(re.findall("[a-z]{2,}", line)) > 3), line
+
+
 def test_help_on_a_terminal() -> None:
     shown = on_a_terminal(["env", "RMQCTL_LANG=zh", sys.executable, "-m", "rmqctl", "du", "-h"], columns=80)
     assert shown.code == 0
