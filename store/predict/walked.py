@@ -35,7 +35,7 @@ class Refused(NamedTuple):
     for_v1: int | None = None
 
 
-class Part(NamedTuple):
+class WalkedPart(NamedTuple):
     """What a piece of a file holds."""
 
     records: list[RunRecord]
@@ -57,7 +57,7 @@ class _Kept(NamedTuple):
     """A file from some position on: records up to `end`, a position, and zeros from there to `walked`. `damage`: the
     position of bytes that are damaged up to `end`, and the first of these."""
 
-    parts: list[Part]
+    parts: list[WalkedPart]
     end: int
     walked: int
     damage: tuple[int, bytes] | None
@@ -86,7 +86,9 @@ class WalkedLog:
             self.clear()
             self._digest = Digest(levels, keys=False, refuses=False)
 
-    def alone(self, log: MappedFileQueue, file: MappedFile, position: int, progress: Progress | None) -> Iterator[Part]:
+    def alone(
+        self, log: MappedFileQueue, file: MappedFile, position: int, progress: Progress | None
+    ) -> Iterator[WalkedPart]:
         """A file from `position` on as if it were the only one, in pieces."""
         kept = self._known(file, position)
         if kept is None:
@@ -97,7 +99,7 @@ class WalkedLog:
         yield from kept.parts
         if kept.end < file.committed_position:
             start = file.start_offset
-            yield Part([Empty(start + kept.end, start + file.committed_position)])
+            yield WalkedPart([Empty(start + kept.end, start + file.committed_position)])
 
     def up_to(self, log: MappedFileQueue, file: MappedFile, begin: int, end: int) -> Iterator[RunRecord]:
         """Records of physical offsets [begin, end) of a file as if it were the only one."""
@@ -108,7 +110,7 @@ class WalkedLog:
         ):
             yield from records
 
-    def all(self, log: MappedFileQueue) -> Iterator[Part]:
+    def all(self, log: MappedFileQueue) -> Iterator[WalkedPart]:
         """All files of the log, in pieces; zeros at the end of it may be left out."""
         for file, following in itertools.zip_longest(log.files, log.files[1:]):
             kept = self._known(file, 0)
@@ -120,12 +122,12 @@ class WalkedLog:
 
     def _walked(
         self, log: MappedFileQueue, file: MappedFile, position: int, progress: Progress | None
-    ) -> Iterator[Part]:
+    ) -> Iterator[WalkedPart]:
         """Walk the file, and keep what is found. A caller that takes the last part may stop there: the walk is over."""
         assert self._digest is not None
         begin, end = file.start_offset + position, file.start_offset + file.committed_position
         digest = self._digest
-        room, made, last = self._room, list[Part](), None
+        room, made, last = self._room, list[WalkedPart](), None
         for part in walk_parallel(
             log, self._part, begin, end, columns=digest.columns, topics=digest.topics, progress=progress, piece=PIECE
         ):
@@ -150,7 +152,7 @@ class WalkedLog:
         at, damaged = kept.damage or (kept.end, b"")
         return kept if not any(behind) and file.read(at, len(damaged)) == damaged else None
 
-    def _part(self, records: Iterator[ColumnRecord]) -> Part:
+    def _part(self, records: Iterator[ColumnRecord]) -> WalkedPart:
         assert self._digest is not None
         refused: list[Refused] = []
 
@@ -161,7 +163,7 @@ class WalkedLog:
                 yield record
 
         made = self._digest.runs(passed())
-        return Part(
+        return WalkedPart(
             made,
             Refused(
                 _first(one.with_batches for one in refused),
@@ -196,7 +198,7 @@ def _first(offsets: Iterable[int | None]) -> int | None:
     return min((offset for offset in offsets if offset is not None), default=None)
 
 
-def _of_parts(parts: list[Part], file: MappedFile, position: int) -> _Kept | None:
+def _of_parts(parts: list[WalkedPart], file: MappedFile, position: int) -> _Kept | None:
     """What was found, where it is all of the file from `position` on."""
     records = [record for part in parts for record in part.records]
     zeros = records.pop() if records and isinstance(records[-1], Empty) else None
@@ -213,5 +215,5 @@ def _of_parts(parts: list[Part], file: MappedFile, position: int) -> _Kept | Non
         at = records[-1].physical_offset - file.start_offset
         damage = at, file.read(at, min(_AT_ENDS, reached - file.start_offset - at))
     # a caller that asks for less of the file than was walked gets less of the zeros
-    without = [Part([one for one in part.records if not isinstance(one, Empty)], part.refused) for part in parts]
+    without = [WalkedPart([one for one in part.records if not isinstance(one, Empty)], part.refused) for part in parts]
     return _Kept(without, reached - file.start_offset, walked - file.start_offset, damage)
