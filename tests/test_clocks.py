@@ -42,6 +42,7 @@ DATES = {
     "store/repair/repair.py": "the date up to which the mtime of a file may be set",
     "store/snapshot/snapshot.py": "the date of a snapshot in its manifest",
     "store/timer/recovered.py": "times up to which a timer cannot have delivered yet",
+    "store/timer/wheel.py": "near which time the slots of a wheel are whose broker has read none yet",
     "store/native/put.py": "store timestamps",
     "store/write/writer.py": "store timestamps",
 }

@@ -27,7 +27,7 @@ from rmqctl.store.files.reading import exists, is_directory, is_file
 from rmqctl.store.queues.consumequeue import QueueUnit
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.read.get import QueueView, units_ahead
-from rmqctl.store.timer.recovered import WaitingMessages, first_to_read, refuse_waiting_in_rocksdb, timer_precision
+from rmqctl.store.timer.recovered import WaitingMessages, first_to_read, refuse_waiting_in_rocksdb
 from rmqctl.store.timer.wheel import (
     CHECKPOINT_FILE,
     LOG_FOLDER,
@@ -38,6 +38,7 @@ from rmqctl.store.timer.wheel import (
     read_timer_checkpoint,
     refuse_precision,
     roll_window_ms,
+    timer_precision,
 )
 
 # A message whose time has come: put into its topic, or told why that cannot be yet.
@@ -283,7 +284,8 @@ class TimerService:
         messages wait in a RocksDB. `found_waiting` gets each message that waits since before the broker began."""
         refuse_waiting_in_rocksdb(broker.files)
         if broker.files.config.timer_precision_ms is None:  # what is configured the opening has judged
-            refuse_precision(timer_precision(broker.files), broker.files.root)
+            files = broker.files
+            refuse_precision(timer_precision(files.layout, files.config, files.descriptors), files.root)
         self._broker = broker
         self._found_waiting = found_waiting
         layout = broker.files.layout

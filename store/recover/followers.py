@@ -21,7 +21,6 @@ from rmqctl.store.journal.journal import PlannedChange
 from rmqctl.store.journal.plan import ClearRange, MoveAway, Plan, Staging, WriteRange, install_config
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.timer.recovered import timer_precision
 from rmqctl.store.timer.wheel import (
     CHECKPOINT_FILE,
     KEPT,
@@ -35,6 +34,7 @@ from rmqctl.store.timer.wheel import (
     pieces,
     read_timer_checkpoint,
     slots_from,
+    timer_precision,
     wheel_files,
 )
 
@@ -189,7 +189,7 @@ def plan_timer_end(files: StoreFiles, plan: Plan, staging: Staging, log_end: int
         checkpoint = read_timer_checkpoint(files.layout.config)
     except CorruptError:
         return
-    precision = timer_precision(files)
+    precision = timer_precision(files.layout, files.config, files.descriptors)
     units = _units(files, logs, precision)
     past = np.flatnonzero(units["physical_offset"] >= log_end)
     next_offset = queue_end

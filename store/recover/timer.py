@@ -52,7 +52,7 @@ from rmqctl.store.timer.pending import (
     taken_back,
     timed_columns,
 )
-from rmqctl.store.timer.recovered import joined, refuse_waiting_in_rocksdb, timer_precision
+from rmqctl.store.timer.recovered import joined, refuse_waiting_in_rocksdb
 from rmqctl.store.timer.wheel import (
     CHECKPOINT_FILE,
     LOG_FOLDER,
@@ -69,6 +69,7 @@ from rmqctl.store.timer.wheel import (
     log_file_size,
     read_timer_checkpoint,
     roll_window_ms,
+    timer_precision,
     wheel_files,
 )
 
@@ -359,7 +360,7 @@ def rebuild_timer(files: StoreFiles, change: ChangeOptions, *, now: int) -> Time
         last = last_unit(queue)
         report = TimerReport(dry_run=planned.is_dry)
         waiting = _read(store, queue, now, report, change.events)
-        precision = timer_precision(store)
+        precision = timer_precision(store.layout, store.config, store.descriptors)
         read_time = now - now % precision
         report.log_file_size = log_file_size(store.layout, store.config)
         report.is_size_assumed = known_log_file_size(store.layout, store.config) is None

@@ -301,22 +301,6 @@ def _take_in_rocksdb(reader: StoreReader, timer: RecoveredTimer) -> None:
     timer.queue_offset = min(max(timer.queue_offset, scanned or 0), timer.queue_end)
 
 
-def timer_precision(files: StoreFiles) -> int:
-    """Return timerPrecisionMs as configured, else as the broker had it that used the wheel last; the default where
-    neither says. UnreadableError."""
-    if files.config.timer_precision_ms is not None:
-        return files.config.timer_precision_ms
-    try:
-        read_time = read_timer_checkpoint(files.layout.config, empty_as_missing=True).last_read_time_ms
-        found = [one.path for one in wheel_files(files.layout, files.config.timer_wheel_snapshot_flush)]
-        if not found or not is_file(found[0]):
-            return PRECISION_MS
-        near = read_time or time.time_ns() // 1_000_000
-        return precision_of(used_slots(found[0], files.descriptors, read_time), near)
-    except CorruptError:
-        return PRECISION_MS
-
-
 def refuse_waiting_in_rocksdb(files: StoreFiles) -> None:
     """Raise RefusedError where the timer of 5.5.0 has what waits in RocksDB (timerRocksDBEnable): it delivers these,
     and would deliver what is on a wheel as well. CorruptError where that cannot be read."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -352,3 +353,19 @@ def _kept(units: TimerUnits, position: int, precision: int) -> TimerUnits:
         kept[name] = units[name]
     kept["size"] = units["message_size"]
     return kept
+
+
+def timer_precision(layout: StoreLayout, config: StoreConfig, descriptors: Descriptors) -> int:
+    """Return timerPrecisionMs as configured, else as the broker had it that used the wheel last; the default where
+    neither says. UnreadableError."""
+    if config.timer_precision_ms is not None:
+        return config.timer_precision_ms
+    try:
+        read_time = read_timer_checkpoint(layout.config, empty_as_missing=True).last_read_time_ms
+        found = [one.path for one in wheel_files(layout, config.timer_wheel_snapshot_flush)]
+        if not found or not is_file(found[0]):
+            return PRECISION_MS
+        near = read_time or time.time_ns() // 1_000_000
+        return precision_of(used_slots(found[0], descriptors, read_time), near)
+    except CorruptError:
+        return PRECISION_MS

@@ -30,7 +30,7 @@ from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue, QueueUnit
 from rmqctl.store.queues.dispatch import FurtherSlots, QueueSlot, highest_plausible, may_lack_further_slots, queue_slots
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues, rocksdb_error, superseding
 from rmqctl.store.store_files import StoreFiles, refuse_dledger
-from rmqctl.store.timer.wheel import PRECISION_MS, refuse_precision
+from rmqctl.store.timer.wheel import refuse_precision
 
 # Whether the queues agree with the messages at the end of the log.
 
@@ -394,7 +394,8 @@ def _check(files: StoreFiles, is_full: bool, events: Events) -> LogEnd:
         raise error
     if files.config.enable_dleger_commit_log:
         raise RefusedError("enableDLegerCommitLog=true: logs of DLedger cannot be written", file=files.root)
-    refuse_precision(files.config.timer_precision_ms or PRECISION_MS, files.root)
+    if files.config.timer_precision_ms is not None:
+        refuse_precision(files.config.timer_precision_ms, files.root)
     if (files.config.store_type or "").startswith("defaultRocksDB"):
         raise RefusedError("storeType=defaultRocksDB: the queues of such a store cannot be written", file=files.root)
     if not files.log.file_size:
