@@ -287,12 +287,14 @@ def _check_index(files: StoreFiles, end: LogEnd) -> None:
         return
     index = files.index
     used = [file for file in index.files if file.header.index_count > 1]
-    indexed_to = used[-1].header.end_physical_offset if used else -1
+    # a file is named by the clock: where that went back, the newest file is not the last one
+    newest = max(used, key=lambda file: file.header.end_physical_offset, default=None)
+    indexed_to = -1 if newest is None else newest.header.end_physical_offset
     is_whole = True
-    if used:
-        last = used[-1].entry(used[-1].header.index_count - 1)
+    if newest is not None:
+        last = newest.entry(newest.header.index_count - 1)
         # the newest entry is the head of its chain
-        is_whole = used[-1].slot(last.key_hash) == last.number
+        is_whole = newest.slot(last.key_hash) == last.number
     if (
         indexed_to >= end.end_offset
         or not is_whole

@@ -105,6 +105,27 @@ def test_a_record_behind_zeros_is_told(tmp_path: Path) -> None:
 # ---- the index
 
 
+def test_the_newest_index_file_need_not_be_the_last_by_name(tmp_path: Path) -> None:
+    """A broker whose clock went back names it before the one that was full, and `recover` has nothing to change."""
+    config = small(max_index_num=4)
+    with MessageStore.open(tmp_path / "s", "rw", config, create=True) as store:
+        for _ in range(4):
+            store.put(message(properties=KEYED))
+    older, newest = sorted((tmp_path / "s" / "index").iterdir())
+    newest = newest.rename(newest.with_name("20200101000000000"))
+    assert refusal_of(tmp_path / "s", config) is None
+    with MessageStore.open(tmp_path / "s", "rw", config) as store:
+        store.put(message(properties=KEYED))
+    assert sorted((tmp_path / "s" / "index").iterdir())[:2] == [newest, older]
+    assert refusal_of(tmp_path / "s", config) is None
+    newest.unlink()
+    assert refusal_of(tmp_path / "s", config) is None
+    sorted((tmp_path / "s" / "index").iterdir())[-1].unlink()
+    error = refusal_of(tmp_path / "s", config)
+    assert error is not None
+    assert error.message == LAGS
+
+
 @pytest.mark.parametrize("keyed", [(True,), (True, True), (True, False), (False, True), (False,), ()], ids=str)
 def test_the_last_keys_have_to_be_in_the_index(keyed: tuple[bool, ...], tmp_path: Path) -> None:
     """Those of a message at the very beginning of the log, too; without any, none is needed."""
