@@ -17,6 +17,7 @@ from rmqctl.store.files.layout import file_name
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.log.search import MAXIMUM_FRAME_SIZE, FrameSearch, blank_size, entry_head_size
+from rmqctl.store.log.short_hosts import short_host_detail
 from rmqctl.store.options import Events, say
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 
@@ -281,7 +282,10 @@ def _damage(
         stop = max(search.nonzero_end, position + 1)
         if is_left_over(file, position, stop):
             return Empty(start + position, start + end)
-    return Damage(start + position, start + stop, damage.reason, damage.detail, str(file.path))
+    detail = damage.detail
+    if damage.reason is Reason.LENGTHS:
+        detail = short_host_detail(search, (position, stop), end, start) or detail
+    return Damage(start + position, start + stop, damage.reason, detail, str(file.path))
 
 
 _SIZE_IS_LIKELY = (
