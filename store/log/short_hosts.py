@@ -21,6 +21,7 @@ _UNUSED = 12
 # larger ones are not read again
 _LARGEST = 16 * 1024 * 1024
 _NAMED = 3
+_LONGEST_NAME = 80
 _SIDES = {
     SYS_FLAG_STORE_HOST_V6: "store host",
     SYS_FLAG_BORN_HOST_V6: "born host",
@@ -85,4 +86,9 @@ def _named(message: StoredMessage) -> str:
     properties = message.properties()
     topic = properties.get(names.REAL_TOPIC, message.topic)
     key = properties.get(names.UNIQUE_KEY) or properties.get(names.KEYS)
-    return f"topic {topic}, key {key}" if key else f"topic {topic}"
+    return f"topic {_plain(topic)}, key {_plain(key)}" if key else f"topic {_plain(topic)}"
+
+
+def _plain(text: str) -> str:
+    """Text of the store as one may print it."""
+    return "".join(one if one.isprintable() else "?" for one in text[:_LONGEST_NAME])

@@ -98,7 +98,7 @@ class Empty(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Bytes [physical_offset, end) that are no good record. `detail` is for people; may hold no text of the store."""
+    """Bytes [physical_offset, end) that are no good record. `detail` is for people; what it has of the store prints."""
 
     physical_offset: int
     end: int

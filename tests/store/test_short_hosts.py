@@ -127,3 +127,9 @@ def test_another_damage_is_not_called_so(at: int, tmp_path: Path) -> None:
     log = log_of(tmp_path, (data + frame(len(data))).ljust(SIZE, b"\0"))
     (damage,) = [record for record in walk(log) if isinstance(record, Damage)]
     assert "flagged" not in damage.detail
+
+
+def test_names_of_the_store_do_no_harm_where_they_are_printed(tmp_path: Path) -> None:
+    wild = made(0, SYS_FLAG_STORE_HOST_V6, unused=b"0" * 12).replace(b"UNIQ_KEY\1U1", b"UNIQ_KEY\1\x1bc")
+    (damage,) = [record for record in walk(log_of(tmp_path, wild.ljust(SIZE, b"\0"))) if isinstance(record, Damage)]
+    assert damage.detail.endswith("key ?c")
