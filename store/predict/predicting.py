@@ -180,8 +180,8 @@ def predict(
 
     The configuration of `files` is taken for the broker's; sizes it does not name are those of the files.
     `batch_topics`: topics with queue.type=BatchCQ; by default those of config/topics.json. `walked`: one for the starts
-    of all versions saves each of them a walk of the log. UsageError for another
-    version, UnsupportedError for settings with which a start goes by other rules.
+    of all versions saves each of them a walk of the log. UsageError for another version, UnsupportedError for settings
+    with which a start goes by other rules.
     """
     release = RELEASES.get(broker)
     if release is None:

@@ -22,7 +22,7 @@ PIECE = 32 * 1024 * 1024
 _LONGEST_V1_TOPIC = 127
 _ROOM = 256 * 1024 * 1024
 """Bytes of runs that are kept, about."""
-_UNIT_BYTES, _QUEUE_BYTES = 28, 800
+_UNIT_BYTES, _QUEUE_BYTES, _MESSAGE_BYTES = 28, 800, 800
 _AT_ENDS = 4096
 
 
@@ -49,8 +49,11 @@ class WalkedPart(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes that it takes, about."""
-        queues = [queue for run in self.records if isinstance(run, Run) for queue in run.queues]
-        return sum(_QUEUE_BYTES + _UNIT_BYTES * len(queue.slots) for queue in queues)
+        runs = [run for run in self.records if isinstance(run, Run)]
+        units = sum(_QUEUE_BYTES + _UNIT_BYTES * len(queue.slots) for run in runs for queue in run.queues)
+        # these are whole messages
+        special = [message for run in runs for _, message in run.special]
+        return units + sum(_MESSAGE_BYTES + len(one.body) + len(one.property_bytes) for one in special)
 
 
 class _Kept(NamedTuple):
@@ -135,7 +138,9 @@ class WalkedLog:
                 yield last
             last = part
             room -= part.size
-            made = [*made, part] if room >= 0 else []
+            made.append(part)
+            if room < 0:
+                made.clear()
         kept = _of_parts(made, file, position) if room >= 0 else None
         if kept is not None:
             self._kept[file.path, position], self._room = kept, room

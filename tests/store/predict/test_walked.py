@@ -11,6 +11,7 @@ import pytest
 from rmqctl.formats.message import Message
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.config.releases import VERSIONS
+from rmqctl.store.log.implied import Run
 from rmqctl.store.log.parallel import WalkPiece
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.predict import WalkedLog, predict, walked
@@ -60,6 +61,18 @@ def test_nothing_is_kept_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch)
     alone = _starts(store_path("clean"), None)
     monkeypatch.setattr(walked, "_ROOM", 1000)
     assert _starts(store_path("clean"), WalkedLog()) == alone
+
+
+def test_messages_that_are_held_whole_count_with_their_bodies() -> None:
+    shared = WalkedLog()
+    with StoreFiles(store_path("lmq")) as files:
+        shared.use(files.config.delay_levels())
+        for part in shared.all(files.log):
+            runs = [record for record in part.records if isinstance(record, Run)]
+            held = sum(len(message.body) + len(message.property_bytes) for run in runs for _, message in run.special)
+            units = sum(len(queue.slots) for run in runs for queue in run.queues)
+            assert held > 1000
+            assert part.size > held + units * 20
 
 
 def test_what_was_written_meanwhile_is_walked(tmp_path: Path) -> None:
