@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqctl.formats.errors import RmqctlError
 from rmqctl.output.output import refuse_place, talk
 
 if TYPE_CHECKING:
@@ -37,6 +40,21 @@ def locate_store(store_path: Path | None, config_path: Path | None) -> StoreLoca
         configured = read_broker_conf(config_path).store_path_root_dir
         store_path = Path(configured) if configured else None
     return StoreLocation(store_path or Path.home() / "store", config_path)
+
+
+_ON_A_STORE = re.compile(r"`(rmqctl [a-z]+ [^`]*-s [^`]+)`")
+
+
+@contextlib.contextmanager
+def naming_config(config_path: Path | None) -> Iterator[None]:
+    """Commands that hints of errors name go by the same broker.conf: without it they may see another store."""
+    try:
+        yield
+    except RmqctlError as error:
+        if config_path is not None and error.hint is not None:
+            given = f" -c {shlex.quote(str(config_path))}"
+            error.hint = _ON_A_STORE.sub(lambda found: f"`{found[1]}{'' if ' -c ' in found[1] else given}`", error.hint)
+        raise
 
 
 # Totals of progress bars: functions, because a bar that never shows costs no look at the log's end.

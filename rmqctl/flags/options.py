@@ -31,7 +31,7 @@ from rmqctl.flags.types import (
     keep_zone,
 )
 from rmqctl.formats.errors import UsageError
-from rmqctl.opening import STORE_VARIABLE, StoreLocation, locate_store
+from rmqctl.opening import STORE_VARIABLE, StoreLocation, locate_store, naming_config
 from rmqctl.output.output import FORMATS, Output
 from rmqctl.output.terminal import NO_PAGER
 from rmqctl.store.config.releases import VERSIONS
@@ -294,7 +294,8 @@ def store_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def resolved(*args: Any, store_path: Path | None, config_path: Path | None, **options: Any) -> Any:
-        return command(*args, store=locate_store(store_path, config_path), **options)
+        with naming_config(config_path):
+            return command(*args, store=locate_store(store_path, config_path), **options)
 
     return _store_option(config_option(resolved))  # type: ignore[return-value]
 

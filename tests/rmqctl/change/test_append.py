@@ -300,3 +300,13 @@ def test_a_new_store_is_only_made_when_asked(capsys: pytest.CaptureFixture[str],
         code, _, err = run(capsys, "append", "-s", store, "-t", "T", "--body", "x")
         assert (code, "to make a new one there, say --create" in err) == (3, True)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_command_that_a_hint_names_goes_by_the_same_configuration(
+    golden_store: GoldenStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, conf = golden_store("crash"), tmp_path / "broker 1.conf"
+    conf.write_text("mappedFileSizeConsumeQueue=2000\n")
+    call = ("append", "-s", store, "-t", "T", "--body", "x", "--json")
+    assert f"`rmqctl recover -s {store} -c '{conf}'`" in json.loads(run(capsys, *call, "-c", conf)[2])["hint"]
+    assert f"`rmqctl recover -s {store}`" in json.loads(run(capsys, *call)[2])["hint"]

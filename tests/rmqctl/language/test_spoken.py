@@ -139,6 +139,14 @@ def test_errors_and_their_hints(golden_store: GoldenStore) -> None:
     )
 
 
+def test_a_hint_with_a_configuration(golden_store: GoldenStore, tmp_path: Path) -> None:
+    store, conf = golden_store("crash"), tmp_path / "b.conf"
+    conf.write_text("mappedFileSizeConsumeQueue=2000\n")
+    said = _rmqctl("append", "-s", store, "-t", "T", "--body", "x", "-c", conf).stderr
+    assert f"`rmqctl recover -s {store} -c {conf}`" in said
+    assert english_in(said.replace(str(store), "").replace(str(conf), "")) == []
+
+
 def test_a_message_is_traced(golden_store: GoldenStore) -> None:
     said = _rmqctl("where", "-s", golden_store("broker-real"), "evt-2", "-g", "g-retry")
     assert "Events 4 0 已存储，并在其队列中；g-retry 已放弃它（%DLQ%g-retry 0 9）。" in said.stdout
