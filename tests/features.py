@@ -10,6 +10,8 @@ import lzma
 from pathlib import Path
 from typing import Any
 
+from rmqctl.store.check.check import check
+from rmqctl.store.store_files import StoreFiles
 from tests.goldens import unpack
 
 FOLDER = Path(__file__).parent / "golden" / "features"
@@ -25,3 +27,9 @@ def feature_truth(name: str, kind: str) -> list[dict[str, Any]]:
     """Return the lines of one kind of what Java sees."""
     with lzma.open(FOLDER / f"{name}.truth.jsonl.xz", "rt", encoding="utf-8") as file:
         return [row for row in map(json.loads, file) if row["kind"] == kind]
+
+
+def timer_codes(store: Path) -> set[str]:
+    """Codes of what `check` finds in the timer of a store."""
+    with StoreFiles(store) as files:
+        return {finding.code for finding in check(files) if finding.code.startswith("RMQ-TMR")}

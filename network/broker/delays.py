@@ -283,7 +283,7 @@ class TimerService:
         """Goes on where the checkpoint says. CorruptError and UnreadableError for a damaged one; RefusedError where the
         messages wait in a RocksDB. `found_waiting` gets each message that waits since before the broker began."""
         refuse_waiting_in_rocksdb(broker.files)
-        if broker.files.config.timer_precision_ms is None:  # what is configured the opening has judged
+        if broker.files.config.timer_precision_ms is None:  # a configured one was checked when the store was opened
             files = broker.files
             refuse_precision(timer_precision(files.layout, files.config, files.descriptors), files.root)
         self._broker = broker

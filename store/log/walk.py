@@ -98,7 +98,7 @@ class Empty(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """Bytes [physical_offset, end) that are no good record. `detail` is for people; what it has of the store prints."""
+    """Bytes [physical_offset, end) that are no good record. `detail` is for people; store text in it is printable."""
 
     physical_offset: int
     end: int

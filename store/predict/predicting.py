@@ -19,7 +19,7 @@ from rmqctl.store.predict.broker_log import BrokerReading, LogPlace, RecoverySta
 from rmqctl.store.predict.broker_queues import SimulatedDispatch
 from rmqctl.store.predict.counting import count_behind
 from rmqctl.store.predict.prediction import Prediction, Start
-from rmqctl.store.predict.rules import has_queues_in_rocksdb, light_queues_stop_it, refuse_what_is_not_followed
+from rmqctl.store.predict.rules import has_queues_in_rocksdb, refuse_what_is_not_followed
 from rmqctl.store.predict.surroundings import ConfigStart
 from rmqctl.store.predict.walked import WalkedLog
 from rmqctl.store.queues.dispatch import FurtherSlots, QueueSlot
@@ -207,9 +207,6 @@ def predict(
 def _with_homes(found: Prediction, files: StoreFiles, release: Release) -> Prediction:
     """Return the prediction with what is to be said where a broker of storeType=default finds RocksDB."""
     layout, config = files.layout, files.config
-    if found.loads and light_queues_stop_it(layout, config, release):
-        found.loads, found.error = False, "unexpected, rocksdbCQ is not ready for LMQ."
-        found.warnings.append("with rocksdbCQDoubleWriteEnable=true 5.5.0 needs combineCQUseRocksdbForLmq=true")
     if not has_queues_in_rocksdb(layout, config, release):
         if is_database(rocksdb_folder(layout)) and (config.store_type or release.is_of_4):
             found.warnings.append(

@@ -34,7 +34,7 @@ from rmqctl.store.predict.broker_log import (
 )
 from rmqctl.store.predict.broker_queues import QueueLoading, SimulatedDispatch, SimulatedQueue, SimulatedQueues
 from rmqctl.store.predict.counting import count_behind, count_unqueued
-from rmqctl.store.predict.rules import not_predicted
+from rmqctl.store.predict.rules import light_queues_stop_it, not_predicted
 from rmqctl.store.predict.surroundings import (
     SETTING,
     ConfigStart,
@@ -487,6 +487,9 @@ class Start:
             error = "Lock failed,MQ already started"
             who = holder_name(holder)
             result.warnings.append(f"{who} holds the lock; a broker takes it last, after all of the above")
+        if error is None and light_queues_stop_it(self.files.layout, self.files.config, self.release):
+            error = "unexpected, rocksdbCQ is not ready for LMQ."
+            result.warnings.append("with rocksdbCQDoubleWriteEnable=true 5.5.0 needs combineCQUseRocksdbForLmq=true")
         result.error, result.loads = error, error is None
         result.files_deleted = sorted(self._relative(path) for path in dict.fromkeys(self.deleted))
         return result

@@ -75,7 +75,7 @@ class _Kept(NamedTuple):
 class WalkedLog:
     """Runs of the files of one log. They are kept, up to _ROOM bytes."""
 
-    _digest: Digest | None = None
+    _digest: Digest = field(default_factory=lambda: _digest_of(()))
     _kept: dict[tuple[Path, int], _Kept] = field(default_factory=dict)
     _room: int = _ROOM
 
@@ -85,9 +85,9 @@ class WalkedLog:
 
     def use(self, levels: tuple[int, ...]) -> None:
         """Make runs as a broker with these delay levels, in ms; those made with others are forgotten."""
-        if self._digest is None or self._digest.delay_levels != levels:
+        if self._digest.delay_levels != levels:
             self.clear()
-            self._digest = Digest(levels, keys=False, refuses=False)
+            self._digest = _digest_of(levels)
 
     def alone(
         self, log: MappedFileQueue, file: MappedFile, position: int, progress: Progress | None
@@ -106,7 +106,6 @@ class WalkedLog:
 
     def up_to(self, log: MappedFileQueue, file: MappedFile, begin: int, end: int) -> Iterator[RunRecord]:
         """Records of physical offsets [begin, end) of a file as if it were the only one."""
-        assert self._digest is not None
         columns, topics = self._digest.columns, self._digest.topics
         for records in walk_parallel(
             _log_of(log, file), self._digest.runs, begin, end, columns=columns, topics=topics, piece=PIECE
@@ -127,7 +126,6 @@ class WalkedLog:
         self, log: MappedFileQueue, file: MappedFile, position: int, progress: Progress | None
     ) -> Iterator[WalkedPart]:
         """Walk the file, and keep what is found. A caller that takes the last part may stop there: the walk is over."""
-        assert self._digest is not None
         begin, end = file.start_offset + position, file.start_offset + file.committed_position
         digest = self._digest
         room, made, last = self._room, list[WalkedPart](), None
@@ -158,7 +156,6 @@ class WalkedLog:
         return kept if not any(behind) and file.read(at, len(damaged)) == damaged else None
 
     def _part(self, records: Iterator[ColumnRecord]) -> WalkedPart:
-        assert self._digest is not None
         refused: list[Refused] = []
 
         def passed() -> Iterator[ColumnRecord]:
@@ -178,7 +175,6 @@ class WalkedLog:
         )
 
     def _refused(self, batch: MessageColumns) -> Refused:
-        assert self._digest is not None
         doubtful = [message for _, message in may_be_refused(batch)]
         with_batches, without = (
             _first(one.physical_offset for one in doubtful if unreadable_number(one, knows_batches=knows))
@@ -189,6 +185,10 @@ class WalkedLog:
         long = [n for n, name in names if len(name) > _LONGEST_V1_TOPIC // 4 and len(name.encode()) > _LONGEST_V1_TOPIC]
         for_v1 = batch.physical_offset[np.isin(batch.topic_id, long)] if long else batch.physical_offset[:0]
         return Refused(with_batches, without, int(for_v1[0]) if len(for_v1) else None)
+
+
+def _digest_of(levels: tuple[int, ...]) -> Digest:
+    return Digest(levels, keys=False, refuses=False)
 
 
 def _log_of(log: MappedFileQueue, file: MappedFile) -> MappedFileQueue:

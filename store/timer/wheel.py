@@ -42,7 +42,8 @@ def roll_window_ms(config: StoreConfig, precision: int = PRECISION_MS) -> int:
 
 
 def wheel_ms(precision: int) -> int:
-    """Return how far the wheel reaches (ms): a broker that was down for longer does not look back."""
+    """Return how far the wheel reaches (ms): a broker that was down for longer does not look back
+    (TimerMessageStore.TIMER_WHEEL_TTL_DAY, less TIMER_BLANK_SLOTS)."""
     return (TIMER_WHEEL_SLOTS // 2 - _BLANK_SLOTS) * precision
 
 

@@ -14,7 +14,6 @@ import pytest
 
 from rmqctl.formats.errors import RefusedError
 from rmqctl.network.broker.delays import TimerService
-from rmqctl.store.check.check import check
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.predict import predict
@@ -24,7 +23,7 @@ from rmqctl.store.repair.repair import repair
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.timer.pending import PendingTimer, pending_messages
 from rmqctl.store.timer.recovered import RecoveredTimer, recover_timer
-from tests.features import feature_store
+from tests.features import feature_store, timer_codes
 
 FINE, CHANGED = "timer-precision-100", "timer-precision-changed"
 
@@ -37,11 +36,6 @@ def _timer(store: Path, precision: int | None = None) -> tuple[RecoveredTimer, P
         return timer, pending_messages(reader, queue, timer)
 
 
-def _codes(store: Path) -> set[str]:
-    with StoreFiles(store) as files:
-        return {finding.code for finding in check(files) if finding.code.startswith("RMQ-TMR")}
-
-
 @pytest.mark.parametrize("precision", [None, 100])
 def test_slots_of_a_tenth_of_a_second_lead_to_all_that_waits(precision: int | None, tmp_path: Path) -> None:
     timer, pending = _timer(feature_store(FINE, tmp_path), precision)
@@ -49,7 +43,7 @@ def test_slots_of_a_tenth_of_a_second_lead_to_all_that_waits(precision: int | No
     # 5.5.0 delivered 30 to B and 18 to A: three of those were on the wheel, and not yet in its count of the queue
     assert pending.by_topic() == {"B": 30, "A": 15}
     assert (len(pending.lost), len(pending.twice)) == (0, 3)
-    assert _codes(tmp_path / FINE) == {"RMQ-TMR-005", "RMQ-TMR-052"}
+    assert timer_codes(tmp_path / FINE) == {"RMQ-TMR-005", "RMQ-TMR-052"}
 
 
 @pytest.mark.late
@@ -68,7 +62,7 @@ def test_what_another_precision_has_left_on_the_wheel_is_no_damage(tmp_path: Pat
     # 5.5.0 delivered 38 of the 40 to B
     assert (timer.precision, timer.broken, pending.by_topic()) == (1000, [], {"B": 40, "A": 15})
     assert [message.topic for message in pending.messages(pending.lost)] == ["B", "B"]
-    assert _codes(store) == {"RMQ-TMR-003", "RMQ-TMR-005", "RMQ-TMR-052"}
+    assert timer_codes(store) == {"RMQ-TMR-003", "RMQ-TMR-005", "RMQ-TMR-052"}
     with StoreFiles(store) as files:
         assert predict(files, "5.5.0").messages_stuck == 2
 

@@ -22,7 +22,7 @@ from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.timer.pending import PendingTimer, pending_messages
 from rmqctl.store.timer.recovered import RecoveredTimer, recover_timer
 from rmqctl.store.timer.wheel import read_timer_checkpoint
-from tests.features import feature_store, feature_truth
+from tests.features import feature_store, feature_truth, timer_codes
 from tests.goldens import GoldenStore, tree_state
 from tests.rmqctl.looking import run
 from tests.store.files.crashing import crashed, recorded
@@ -42,11 +42,6 @@ def _recovered(store: Path) -> tuple[RecoveredTimer, PendingTimer]:
         queue = files.queues.find(TIMER_TOPIC, 0)
         timer = recover_timer(reader, queue)
         return timer, pending_messages(reader, queue, timer)
-
-
-def _codes(store: Path) -> set[str]:
-    with MessageStore.open(store) as opened:
-        return {finding.code for finding in opened.check() if finding.code.startswith("RMQ-TMR")}
 
 
 def _waiting_for_java(name: str) -> list[int]:
@@ -75,7 +70,7 @@ def test_what_waits_is_what_waits_for_java(name: str, lost: tuple[str, ...], tmp
     assert sorted(one.physical_offset for one in pending.messages()) == _waiting_for_java(name)
     assert all(one.on_wheel for one in pending.messages())
     assert (timer.queue_offset, timer.broken, timer.ahead, len(pending.twice), pending.again) == (207, [], 0, 0, 0)
-    assert _codes(store) == set()
+    assert timer_codes(store) == set()
     with MessageStore.open(store) as opened:
         opened.undo()
     assert tree_state(store) == before
@@ -120,12 +115,12 @@ def test_without_its_checkpoint_nothing_that_was_delivered_comes_again(tmp_path:
     store = feature_store("timer-clean-533", tmp_path)
     now = _stopped(store)
     (store / "config" / "timercheck").unlink()
-    assert "RMQ-TMR-004" in _codes(store)
+    assert "RMQ-TMR-004" in timer_codes(store)
     with MessageStore.open(store) as opened:
         report = opened.rebuild_timer(now=now)
         copies = [one for one in opened.messages() if one.topic != TIMER_TOPIC and "TIMER_OUT_MS" in one.properties()]
     assert (report.delivered, report.recalled, report.recalls, report.waiting) == (len(copies), 7, 7, 163)
-    assert _codes(store) == set()
+    assert timer_codes(store) == set()
 
 
 def _put(store: Path, key: str, out: int, topic: str = TIMER_TOPIC, **properties: str) -> int:

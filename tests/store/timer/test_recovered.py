@@ -23,7 +23,7 @@ from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.timer.pending import PendingTimer, pending_messages
 from rmqctl.store.timer.recovered import RecoveredTimer, recover_timer
 from rmqctl.store.timer.wheel import timer_counts
-from tests.features import feature_store, feature_truth
+from tests.features import feature_store, feature_truth, timer_codes
 
 _NAMES = ("timer-crash", "timer-clean-533")
 _SEVEN_DAYS = 7 * 86_400_000
@@ -45,11 +45,6 @@ def _recovered(store: Path) -> tuple[RecoveredTimer, PendingTimer]:
         return timer, pending_messages(reader, queue, timer)
 
 
-def _codes(store: Path) -> set[str]:
-    with StoreFiles(store) as files:
-        return {finding.code for finding in check(files) if finding.code.startswith("RMQ-TMR")}
-
-
 @pytest.mark.parametrize("name", _NAMES)
 def test_the_wheel_is_what_java_has(name: str, tmp_path: Path) -> None:
     store = feature_store(name, tmp_path)
@@ -69,14 +64,14 @@ def test_a_crash_delivers_the_last_second_twice(tmp_path: Path) -> None:
     store = feature_store("timer-crash", tmp_path)
     _, pending = _recovered(store)
     assert (len(pending), len(pending.twice)) == (168, 20)
-    assert _codes(store) == {"RMQ-TMR-005"}
+    assert timer_codes(store) == {"RMQ-TMR-005"}
 
 
 def test_recalls_of_533_are_known_and_said(tmp_path: Path) -> None:
     store = feature_store("timer-clean-533", tmp_path)
     _, pending = _recovered(store)
     assert (len(pending), pending.recalled, pending.old_recalls) == (163, 6, 6)
-    assert _codes(store) == {"RMQ-TMR-006"}
+    assert timer_codes(store) == {"RMQ-TMR-006"}
 
 
 @pytest.mark.late
@@ -162,7 +157,7 @@ def _with_snapshots(tmp_path: Path) -> Path:
 
 def test_the_newest_snapshot_of_the_wheel_counts_for_5_5_0_alone(tmp_path: Path) -> None:
     store = _with_snapshots(tmp_path)
-    assert _codes(store) == {"RMQ-TMR-005"}
+    assert timer_codes(store) == {"RMQ-TMR-005"}
     assert [_predicted(store, version).messages_stuck for version in ("5.5.0", "5.3.3")] == [0, 29]
     assert _predicted(store, "5.5.0", timer_wheel_snapshot_flush=False).messages_stuck == 29
     # the one before is enough, as the log behind it is read again; without any the plain wheel is read
@@ -173,7 +168,7 @@ def test_the_newest_snapshot_of_the_wheel_counts_for_5_5_0_alone(tmp_path: Path)
     torn = _predicted(store, "5.5.0")
     assert (torn.loads, "Timer wheel length:1000" in str(torn.error)) == (False, True)
     assert _predicted(store, "5.3.3").loads
-    assert "RMQ-TMR-004" in _codes(store)
+    assert "RMQ-TMR-004" in timer_codes(store)
     (store / "timerwheel.7268").unlink()
     assert _predicted(store, "5.5.0").messages_stuck == 29
 
@@ -182,14 +177,14 @@ def test_counts_by_topic_are_held_against_what_waits(tmp_path: Path) -> None:
     store = feature_store("timer-clean-533", tmp_path)
     path = store / "config" / "timermetrics"
     text = path.read_text(encoding="ascii")
-    assert _codes(store) == {"RMQ-TMR-006"}
+    assert timer_codes(store) == {"RMQ-TMR-006"}
     path.write_text(text.replace('"count":37', '"count":36'), encoding="ascii")
     with StoreFiles(store) as files:
         (found,) = [finding for finding in check(files) if finding.code == "RMQ-TMR-052"]
     assert (found.message, found.severity) == ("waiting by it: Reminders 36 instead of 37", Severity.NOTICE)
     # torn: the backup has them; without both a broker counts from 0
     path.write_text(text[:60], encoding="ascii")
-    assert "RMQ-TMR-052" not in _codes(store)
+    assert "RMQ-TMR-052" not in timer_codes(store)
     warning = "the timer's counts by topic begin at 0"
     assert not any(warning in said for said in _predicted(store, "5.5.0").warnings)
     path.with_name("timermetrics.bak").unlink()
@@ -197,7 +192,7 @@ def test_counts_by_topic_are_held_against_what_waits(tmp_path: Path) -> None:
     with MessageStore.open(store) as opened:
         opened.rebuild_timer(now=1_795_653_660_000)
     assert timer_counts(store / "config") == {"Later": 126, "Reminders": 37}
-    assert _codes(store) == set()
+    assert timer_codes(store) == set()
 
 
 def test_without_any_file_of_the_timer_its_queue_is_delivered_again(tmp_path: Path) -> None:
@@ -205,7 +200,7 @@ def test_without_any_file_of_the_timer_its_queue_is_delivered_again(tmp_path: Pa
     for name in ("timerwheel", "config/timercheck"):
         (store / name).unlink()
     shutil.rmtree(store / "timerlog")
-    assert "RMQ-TMR-004" in _codes(store)
+    assert "RMQ-TMR-004" in timer_codes(store)
     assert _predicted(store, "5.5.0").timer_reset
 
 
@@ -215,5 +210,5 @@ def test_a_timed_message_before_any_timer_is_sound(tmp_path: Path) -> None:
     for name in ("timerwheel", "config/timercheck", "config/timermetrics", "config/timermetrics.bak"):
         (store / name).unlink(missing_ok=True)
     shutil.rmtree(store / "timerlog")
-    assert not any(code.startswith("RMQ-TMR") for code in _codes(store))
+    assert not any(code.startswith("RMQ-TMR") for code in timer_codes(store))
     assert not _predicted(store, "5.5.0").timer_reset
