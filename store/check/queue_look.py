@@ -207,6 +207,8 @@ class UnitLook:
     def look(self, queue: AnyConsumeQueue, live: LiveTally) -> QueueLook:
         """Everything in the queue's files that the comparison with the log has not accounted for."""
         result, tally = QueueLook(), live.tally
+        if _is_accounted_for(queue, tally) and not live.twice:
+            return result
         self._left_of_queue = _READ_OF_A_QUEUE
         told = told_slots(tally)
         # from here on no unit may point at what has expired
@@ -327,6 +329,15 @@ class UnitLook:
         if any(one.queue_offset == unit.queue_offset for one in own):
             return UnitVerdict.TAKEN, None
         return UnitVerdict.OTHER_SLOT, f"slot {own[0].queue_offset}"
+
+
+def _is_accounted_for(queue: AnyConsumeQueue, tally: QueueTally) -> bool:
+    """Whether one stretch of messages of the log has all units of the queue, as of nearly all of many queues."""
+    matched = tally.of(SlotState.MATCHED)
+    if isinstance(queue, BatchConsumeQueue) or len(matched) != 1 or len(tally.of(SlotState.ELSEWHERE)):
+        return False
+    [only] = matched
+    return only.slot_begin <= queue.first_slot and queue.max_offset <= only.slot_end
 
 
 def _unaccounted(queue: AnyConsumeQueue, told: Slots) -> Iterator[tuple[Int64s, Units]]:

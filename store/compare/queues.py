@@ -6,7 +6,7 @@ import enum
 import itertools
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -295,7 +295,7 @@ def has_batch_slot(unit: QueueUnit, next_offset: int, rows: Stretches | None = N
 
 
 # bytes of units that wait to be compared; what a unit takes, and what a run of a queue does besides
-_WAITING = 12 << 20
+_WAITING = 48 << 20
 _UNIT_BYTES, _RUN_BYTES = 28, 400
 # stretches that are made objects of at a time
 _AT_ONCE = 4096
@@ -373,15 +373,13 @@ class QueuesComparison:
         if not waiting:
             return
         keys = list(waiting)
-        runs = list(itertools.chain.from_iterable(waiting.values()))
-        slots, units = np.concatenate([run.slots for run in runs]), joined_units([run.units for run in runs])
-        numbers = np.repeat(np.arange(len(keys)), [sum(len(run.slots) for run in waiting[key]) for key in keys])
+        numbers, slots, units = joined_runs(waiting.values())
         highest = highest_plausible(units["physical_offset"].astype(np.int64), self._per_file)
         possible = (slots >= 0) & (slots <= highest)
         if not possible.all():
             self._tally_implausible(keys, numbers[~possible], slots[~possible], units[~possible])
             numbers, slots, units = numbers[possible], slots[possible], units[possible]
-        for number, begin, stretch in _stretches(numbers, slots, units):
+        for number, begin, stretch in stretches_of(numbers, slots, units):
             end = begin + stretch.units
             self._compare(keys[number], stretch, slots[begin:end], units[begin:end])
 
@@ -471,7 +469,17 @@ def _runs_of(numbers: Int64s) -> Iterator[tuple[int, int]]:
     return zip(begins.tolist(), [*begins[1:].tolist(), len(numbers)], strict=True)
 
 
-def _stretches(numbers: Int64s, slots: Int64s, units: Units) -> Iterator[tuple[int, int, Stretch]]:
+def joined_runs(queues: Collection[Sequence[QueueRun]]) -> tuple[Int64s, Int64s, Units]:
+    """The units of many queues as one: for each unit the number of its queue, its slot, and itself."""
+    runs = [run for of_queue in queues for run in of_queue]
+    if not runs:
+        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, UNIT)
+    slots, units = np.concatenate([run.slots for run in runs]), joined_units([run.units for run in runs])
+    numbers = np.repeat(np.arange(len(queues)), [sum(len(run.slots) for run in of_queue) for of_queue in queues])
+    return numbers, slots, units
+
+
+def stretches_of(numbers: Int64s, slots: Int64s, units: Units) -> Iterator[tuple[int, int, Stretch]]:
     """Units of consecutive slots of one queue as one stretch: the number of the queue, the place of the first unit, and
     what they are together."""
     if not len(slots):

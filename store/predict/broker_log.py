@@ -404,16 +404,14 @@ class Loaded:
 
 def load_files(directories: Iterable[Path], file_size: int, release: Release) -> Loaded:
     """What loading the files of one queue comes to; `file_size` is the configured one. Nothing is changed."""
-    found: list[Path] = []
+    found: list[tuple[str, Path]] = []
     for directory in directories:
-        try:
-            found += [directory / name for name in os.listdir(directory)]
-        except OSError as error:
-            refuse_exhausted(error, directory)
-            continue  # File#listFiles gives null: nothing to load
-    found.sort(key=lambda path: path.name)
+        # File#listFiles gives null for one that cannot be listed: nothing to load
+        found += [(name, directory) for name in list_in_order(directory)]
+    found.sort(key=lambda one: one[0])
     loaded = Loaded()
-    for number, path in enumerate(found, start=1):
+    for number, (name, directory) in enumerate(found, start=1):
+        path = directory / name
         length, is_directory = _length(path)
         if release.tidies_listing and is_directory:
             continue
@@ -423,9 +421,9 @@ def load_files(directories: Iterable[Path], file_size: int, release: Release) ->
         if length != file_size:
             loaded.error = f"{path}\t{length} length not matched message store config value, please check it manually"
             return loaded
-        start = parse_long(path.name)
+        start = parse_long(name)
         if start is None:
-            loaded.error = number_format(path.name)
+            loaded.error = number_format(name)
             return loaded
         loaded.files.append((start, path))
     return loaded

@@ -90,6 +90,8 @@ class SimulatedQueue:
         """Units of a file up to its first hole on disk, with what was added over them; never less than one."""
         start, path = self.files[number]
         known = self._on_disk(path)
+        if len(known) and not self.added and not self.filler[1]:
+            return known
         top = max([len(known), 1, *(min(one.end - start, self.per_file) for one in self.added)])
         units = np.zeros(max(top, min(self.filler[1] - start, self.per_file)), self.dtype)
         units[: len(known)] = known
@@ -127,7 +129,7 @@ class SimulatedQueue:
             return self._small[path]
         size = self.per_file * self.dtype.itemsize
         end, has_hole = 0, False
-        for begin, stop in data_extents(path, 0, size):
+        for begin, stop in data_extents(path, 0, size, self._descriptors):
             if begin > end:
                 has_hole = True
                 break
@@ -166,6 +168,14 @@ class SimulatedQueue:
                 units = self._part_of(number, low, int(wanted.max()) + 1)[wanted - low]
                 found[inside] = np.where(units["size"] == PLACEHOLDER_SIZE, -1, units["physical_offset"])
         return found
+
+    def holds(self, slot: int, units: UnitArray) -> bool:
+        """Whether the queue has these units from `slot` on, all in one file; no filler is among them."""
+        for number, (start, _) in enumerate(self.files):
+            low = slot - start
+            if low >= 0 and slot + len(units) <= min(self.end, start + self.per_file):
+                return self._part_of(number, low, low + len(units)).tobytes() == units.tobytes()
+        return False
 
     def all_offsets(self) -> Int64s:
         """Physical offsets of all units, in order."""
@@ -355,10 +365,10 @@ class SimulatedQueues:
         self._descriptors = descriptors
         self.by_key: dict[_Key, SimulatedQueue] = {}
 
-    def add(self, topic: str, queue_id: int, is_batch: bool, files: list[tuple[int, Path]] | None) -> SimulatedQueue:
+    def add(
+        self, topic: str, queue_id: int, is_batch: bool, directory: Path, files: list[tuple[int, Path]] | None
+    ) -> SimulatedQueue:
         """A queue with these files, or without any."""
-        root = self._layout.batchconsumequeue if is_batch else self._layout.consumequeue
-        directory = topic_directory(root, topic) / str(queue_id)
         queue = SimulatedQueue(
             topic, queue_id, directory, self._sizes[is_batch], self._descriptors, is_batch=is_batch, files=files
         )
@@ -367,7 +377,11 @@ class SimulatedQueues:
 
     def find_or_add(self, topic: str, queue_id: int, is_batch: bool) -> SimulatedQueue:
         """Return the queue, creating it if necessary."""
-        return self.by_key.get((topic, queue_id, is_batch)) or self.add(topic, queue_id, is_batch, None)
+        known = self.by_key.get((topic, queue_id, is_batch))
+        if known is not None:
+            return known
+        root = self._layout.batchconsumequeue if is_batch else self._layout.consumequeue
+        return self.add(topic, queue_id, is_batch, topic_directory(root, topic) / str(queue_id), None)
 
     def max_physical(self) -> int:
         """The end of the log by the queues; -1 without units (ConsumeQueueStore#getMaxPhyOffsetInConsumeQueue)."""
@@ -497,18 +511,20 @@ class QueueLoading:
         table = self._files.queues
         size = table.batch_file_size() if is_batch else table.consumequeue_file_size()
         for topic in list_in_order(root):
-            for name in list_in_order(root / topic):
+            of_topic = root / topic
+            for name in list_in_order(of_topic):
                 queue_id = parse_int(name)
                 if queue_id is None:
                     continue
                 error = self._wrong_type(topic, is_batch)
                 if error is not None:
                     return error
-                loaded = load_files([root / topic / name], size, self._release)
+                directory = of_topic / name
+                loaded = load_files([directory], size, self._release)
                 deleted += loaded.deleted
                 if loaded.error is not None:
                     return loaded.error
-                queues.add(topic, queue_id, is_batch, loaded.files)
+                queues.add(topic, queue_id, is_batch, directory, loaded.files)
         return None
 
     def _wrong_type(self, topic: str, is_batch: bool) -> str | None:

@@ -10,9 +10,10 @@ import numpy as np
 
 from rmqctl.formats.message import Reason
 from rmqctl.store.answers.config_offsets import KnownNames
+from rmqctl.store.compare.queues import joined_runs, stretches_of
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.log.columns import ColumnRecord, Int64s, MessageColumns
-from rmqctl.store.log.implied import QueueRun, Run, route
+from rmqctl.store.log.implied import QueueRun, Run, Units, route
 from rmqctl.store.log.parallel import walk_parallel
 from rmqctl.store.log.walk import Damage, message_if_any
 from rmqctl.store.native.tables import Columns
@@ -92,7 +93,7 @@ class _Unqueued:
         self._is_earlier = names.earlier_life()
         self._beginning = functools.cache(self._find_beginning)
         self._is_in_rocksdb = functools.cache(functools.partial(is_in_rocksdb_alone, self._files.layout))
-        self._waiting: dict[SimulatedQueue, list[tuple[Int64s, Int64s]]] = {}
+        self._waiting: dict[SimulatedQueue, list[QueueRun]] = {}
         self._waiting_rows = 0
         self.rows: dict[tuple[str, int], dict[str, Any]] = {}
 
@@ -118,22 +119,25 @@ class _Unqueued:
     def add_units(self, run: QueueRun) -> None:
         """Slots of one queue, those before its minimum included: they are not served."""
         queue = self._queues.by_key.get((run.topic, run.queue_id, False))
-        offsets = run.units["physical_offset"].astype(np.int64)
         if queue is None:
+            offsets = _offsets(run.units)
             # a run is in the order of the log: where its last message belongs to an earlier life, all do
             if not self._is_earlier(run.topic, int(offsets[-1])):
                 self._note(run.topic, run.queue_id, run.slots, offsets)
             return
-        self._waiting.setdefault(queue, []).append((run.slots, offsets))
-        self._waiting_rows += len(offsets)
+        self._waiting.setdefault(queue, []).append(run)
+        self._waiting_rows += len(run.slots)
         if self._waiting_rows >= _ROWS_AT_ONCE:
             self.finish()
 
     def finish(self) -> None:
         """Compare what waits."""
-        for queue, parts in self._waiting.items():
-            slots, offsets = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-            self._count_wrong(queue, slots, offsets)
+        queues = list(self._waiting)
+        numbers, slots, units = joined_runs(self._waiting.values())
+        for number, begin, stretch in stretches_of(numbers, slots, units):
+            queue, part = queues[number], units[begin : begin + stretch.units]
+            if not queue.holds(stretch.slot_begin, part):
+                self._count_wrong(queue, slots[begin : begin + stretch.units], _offsets(part))
         self._waiting.clear()
         self._waiting_rows = 0
 
@@ -170,3 +174,7 @@ class _Unqueued:
         """Return the first unit of the queue as it is before the start."""
         queue = self._files.queues.find(topic, queue_id)
         return None if queue is None else beginning(queue, functools.partial(message_if_any, self._files.log))
+
+
+def _offsets(units: Units) -> Int64s:
+    return units["physical_offset"].astype(np.int64)

@@ -117,13 +117,16 @@ def refused_by_timer(layout: StoreLayout, config: StoreConfig, release: Release)
     return load_files([layout.root / "timerlog"], log_file_size(layout, config), release).error
 
 
+_Entry = Path | os.DirEntry[str]
+
+
 class Owner(NamedTuple):
     """Who will run the broker, as far as is known: the owner of the store's folder."""
 
     user: int
     group: int
 
-    def may(self, path: Path, wanted: int) -> bool:
+    def may(self, path: _Entry, wanted: int) -> bool:
         """Whether they may use an existing `path` so; true where that cannot be known."""
         try:
             status = path.stat()
@@ -143,9 +146,10 @@ def permission_problems(layout: StoreLayout) -> tuple[str | None, list[str]]:
         return None, []
     owner = Owner(status.st_uid, status.st_gid)
     error: str | None = None
-    denied: list[Path] = []
-    for path, is_needed in _mapped(layout):
-        if not owner.may(path, _READ | _WRITE):
+    denied: list[str] = []
+    for entry, is_needed in _mapped(layout):
+        if not owner.may(entry, _READ | _WRITE):
+            path = os.fspath(entry)
             denied.append(path)
             if is_needed and error is None:
                 error = f"java.io.FileNotFoundException: {path} (Permission denied)"
@@ -159,40 +163,41 @@ def permission_problems(layout: StoreLayout) -> tuple[str | None, list[str]]:
             does = (
                 does or "cannot make files in it: a broker stops when it needs the next one, or does not keep offsets"
             )
-            warnings.append(f"{directory}: user {owner.user}, who owns the store, {does}")
+            warnings.append(f"{os.fspath(directory)}: user {owner.user}, who owns the store, {does}")
     return error, warnings
 
 
-def _mapped(layout: StoreLayout) -> Iterator[tuple[Path, bool]]:
+def _mapped(layout: StoreLayout) -> Iterator[tuple[_Entry, bool]]:
     """Files that a start opens for reading and writing, and whether it ends where it cannot."""
     for path in (layout.lock, layout.checkpoint, layout.root / "timerwheel", layout.config / CHECKPOINT_FILE):
         yield path, True
     for directory in layout.commitlog:
-        for path in _entries(directory):
-            yield path, True
+        for entry in _entries(directory):
+            yield entry, True
     for root in (layout.consumequeue, layout.batchconsumequeue, layout.consumequeue_ext):
         for topic in _entries(root):
             for queue in _entries(topic):
-                for path in _entries(queue):
-                    yield path, True
-    for path in _entries(layout.index):
-        yield path, True
-    for path in _entries(layout.config):
-        yield path, False
+                for entry in _entries(queue):
+                    yield entry, True
+    for entry in _entries(layout.index):
+        yield entry, True
+    for entry in _entries(layout.config):
+        yield entry, False
 
 
-def _folders(layout: StoreLayout) -> Iterator[Path]:
+def _folders(layout: StoreLayout) -> Iterator[_Entry]:
     yield layout.root
     yield from (directory for directory in layout.commitlog)
     yield from (layout.consumequeue, layout.index, layout.config)
     for topic in _entries(layout.consumequeue):
         yield topic
-        yield from (queue for queue in _entries(topic) if is_directory(queue))
+        yield from (queue for queue in _entries(topic) if queue.is_dir())
 
 
-def _entries(directory: Path) -> list[Path]:
+def _entries(directory: _Entry) -> list[os.DirEntry[str]]:
     try:
-        return sorted(directory / name for name in os.listdir(directory))
+        with os.scandir(directory) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
     except OSError as error:
         refuse_exhausted(error, directory)
         return []
