@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rmqctl.store.compare.queues import joined_runs
 from rmqctl.store.config.releases import Release
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.log.columns import ColumnRecord, MessageColumns
-from rmqctl.store.log.implied import Digest, Run, RunRecord, may_be_refused
+from rmqctl.store.log.implied import Digest, QueueRun, Run, RunRecord, may_be_refused
 from rmqctl.store.log.parallel import walk_parallel
 from rmqctl.store.log.walk import Damage, Empty, Progress, unreadable_number
 
@@ -135,10 +136,17 @@ class WalkedLog:
             if last is not None:
                 yield last
             last = part
+            if room < 0:
+                continue
             room -= part.size
             made.append(part)
             if room < 0:
-                made.clear()
+                made = _joined(made)
+                room = self._room - sum(one.size for one in made)
+                # to join them again and again would take longer than another walk
+                room = room if room > self._room // 2 else -1
+        made = _joined(made) if room >= 0 else []
+        room = self._room - sum(one.size for one in made) if room >= 0 else room
         kept = _of_parts(made, file, position) if room >= 0 else None
         if kept is not None:
             self._kept[file.path, position], self._room = kept, room
@@ -201,6 +209,51 @@ def _log_of(log: MappedFileQueue, file: MappedFile) -> MappedFileQueue:
 
 def _first(offsets: Iterable[int | None]) -> int | None:
     return min((offset for offset in offsets if offset is not None), default=None)
+
+
+def _joined(parts: list[WalkedPart]) -> list[WalkedPart]:
+    """The same with neighbours as one: of many queues each part has few units, and a run of each queue costs more than
+    its units."""
+    joined: list[WalkedPart] = []
+    for is_plain, group in itertools.groupby(parts, _is_plain):
+        if is_plain:
+            runs = [run for part in group for run in part.records if isinstance(run, Run)]
+            joined.append(WalkedPart([_one_of(runs)]))
+        else:
+            joined += group
+    return joined
+
+
+def _is_plain(part: WalkedPart) -> bool:
+    """Whether a part is a run of messages that no version refuses and that all take the fast way."""
+    if part.refused != Refused() or len(part.records) != 1:
+        return False
+    [record] = part.records
+    return isinstance(record, Run) and not record.special
+
+
+def _one_of(runs: list[Run]) -> Run:
+    """Runs that follow one another as one."""
+    by_queue: dict[tuple[str, int], list[QueueRun]] = {}
+    for run in runs:
+        for queue in run.queues:
+            by_queue.setdefault((queue.topic, queue.queue_id), []).append(queue)
+    numbers, slots, units = joined_runs(by_queue.values())
+    ends = np.searchsorted(numbers, np.arange(len(by_queue)), side="right").tolist()
+    queues = [
+        QueueRun(*key, slots[begin:end], units[begin:end], None)
+        for key, begin, end in zip(by_queue, [0, *ends], ends, strict=False)
+    ]
+    last = runs[-1]
+    return Run(
+        runs[0].physical_offset,
+        last.end,
+        sum(run.messages for run in runs),
+        last.last_message_offset,
+        last.last_store_timestamp,
+        sum(run.unplaceable for run in runs),
+        queues,
+    )
 
 
 def _of_parts(parts: list[WalkedPart], file: MappedFile, position: int) -> _Kept | None:

@@ -63,6 +63,37 @@ def test_nothing_is_kept_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch)
     assert _starts(store_path("clean"), WalkedLog()) == alone
 
 
+@pytest.mark.parametrize("name", ["clean", "crash", "lmq", "innerbatch", "v55-clean"])
+def test_pieces_of_a_file_are_kept_as_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Held apart they would not fit: of many queues each piece has few units."""
+    root = store_path(name)
+    alone = _starts(root, None)
+    monkeypatch.setattr(walked, "PIECE", 16_384)
+    shared = WalkedLog()
+    with StoreFiles(root) as files:
+        shared.use(files.config.delay_levels())
+        apart = [part for file in files.log.files for part in shared.alone(files.log, file, 0, None)]
+        together = list(shared.all(files.log))
+        runs = [_units(parts) for parts in (apart, together)]
+    assert runs[0] == runs[1]
+    assert _starts(root, shared) == alone
+    if name != "lmq":  # whose messages are held whole
+        assert len(together) < len(apart)
+    monkeypatch.setattr(walked, "_ROOM", 2 * sum(part.size for part in together) + 1)
+    pressed = WalkedLog()
+    assert _starts(root, pressed) == alone
+
+
+def _units(parts: list[walked.WalkedPart]) -> tuple[int, dict[tuple[str, int], list[tuple[int, ...]]]]:
+    """Messages, and the slots and units of each queue."""
+    runs = [record for part in parts for record in part.records if isinstance(record, Run)]
+    found: dict[tuple[str, int], list[tuple[int, ...]]] = {}
+    for queue in (queue for run in runs for queue in run.queues):
+        rows = zip(queue.slots.tolist(), queue.units.tolist(), strict=True)
+        found.setdefault((queue.topic, queue.queue_id), []).extend((slot, *unit) for slot, unit in rows)
+    return sum(run.messages for run in runs), found
+
+
 def test_messages_that_are_held_whole_count_with_their_bodies() -> None:
     shared = WalkedLog()
     with StoreFiles(store_path("lmq")) as files:
