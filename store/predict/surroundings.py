@@ -191,7 +191,7 @@ def _folders(layout: StoreLayout) -> Iterator[_Entry]:
     yield from (layout.consumequeue, layout.index, layout.config)
     for topic in _entries(layout.consumequeue):
         yield topic
-        yield from (queue for queue in _entries(topic) if queue.is_dir())
+        yield from (queue for queue in _entries(topic) if is_directory(queue))
 
 
 def _entries(directory: _Entry) -> list[os.DirEntry[str]]:
