@@ -150,9 +150,9 @@ lint: dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m rmqctl.formats.generate --check
-	$(BIN)/python -m rmqctl.documents.document --check
-	$(BIN)/python -m rmqctl.documents.translations --check
+	$(BIN)/python -m tests.generated.layouts --check
+	$(BIN)/python -m tests.generated.documents --check
+	$(BIN)/python -m tests.generated.translations --check
 	$(BIN)/python -m tests.vocabulary
 
 # they wait for brokers half of their time
@@ -171,12 +171,12 @@ bench: dev
 	$(BIN)/python -m bench $(ARGS)
 
 docs: dev
-	$(BIN)/python -m rmqctl.formats.generate
-	$(BIN)/python -m rmqctl.documents.document
+	$(BIN)/python -m tests.generated.layouts
+	$(BIN)/python -m tests.generated.documents
 
 # texts to translate, into rmqctl/locale; what is translated stays
 messages: dev
-	$(BIN)/python -m rmqctl.documents.translations
+	$(BIN)/python -m tests.generated.translations
 
 # JSON Schemas of what --json prints; tests say when it is time
 schemas: dev

@@ -1,4 +1,4 @@
-"""Fixed layouts. Generated from formats/schemas.py by `python -m rmqctl.formats.generate`: do not edit."""
+"""Fixed layouts. Generated from formats/schemas.py by `python -m tests.generated.layouts`: do not edit."""
 
 from rmqctl.formats.layout import Layout
 

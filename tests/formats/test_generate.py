@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.formats import generate
+from tests.generated import layouts as generate
 
 GENERATED = ("formats/layouts.py", "docs/formats.md")
 
@@ -21,7 +21,7 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_it_writes_what_the_repository_has(copy: Path) -> None:
-    root = Path(generate.__file__).resolve().parent.parent
+    root = Path(generate.__file__).resolve().parents[2]
     assert generate.main([]) == 0
     found = {path.relative_to(copy).as_posix(): path.read_bytes() for path in copy.rglob("*") if path.is_file()}
     assert found == {name: (root / name).read_bytes() for name in GENERATED}
@@ -48,7 +48,7 @@ def test_a_look_names_what_is_stale_and_writes_nothing(copy: Path, capsys: pytes
 def test_it_is_a_command_that_ends_with_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """As `make lint` runs it, on the repository itself."""
     monkeypatch.setattr(sys, "argv", ["generate", "--check"])
-    monkeypatch.delitem(sys.modules, "rmqctl.formats.generate")
+    monkeypatch.delitem(sys.modules, "tests.generated.layouts")
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(generate.__file__, run_name="__main__")
     assert ended.value.code == 0

@@ -11,15 +11,25 @@ import numpy
 import pytest
 from construct import Bytes, Construct, Int8sb, Int16ub, Int32sb, Struct, this
 
-from rmqctl.formats import generate, layouts, schemas
+from rmqctl.formats import layouts
 from rmqctl.formats import schemas as checkpoint
 from rmqctl.formats import schemas as consumequeue
 from rmqctl.formats import schemas as index
 from rmqctl.formats import schemas as message
-from rmqctl.formats.generate import FIXED, LENGTHS, ROOT, formats_document, layouts_source, main
 from rmqctl.formats.layout import Layout
 from rmqctl.formats.message import FrameHead, frame_head
-from rmqctl.formats.schemas import derive_field, derive_layout, explain
+from rmqctl.formats.schemas import explain
+from tests.generated import layouts as generate
+from tests.generated.layouts import (
+    FIXED,
+    LENGTHS,
+    ROOT,
+    derive_field,
+    derive_layout,
+    formats_document,
+    layouts_source,
+    main,
+)
 
 # name of the layout -> (field, byte offset) of every field, and the size of the whole
 EXPECTED: dict[str, tuple[dict[str, int], int]] = {
@@ -311,9 +321,9 @@ def test_generated_files_are_up_to_date() -> None:
 
 def test_a_layout_that_is_not_as_large_as_its_schema_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     schema = Struct("number" / Int32sb)
-    [field] = schemas.schema_fields(schema, None)
+    [field] = generate.schema_fields(schema, None)
     assert derive_layout("number", schema).size == 4
-    monkeypatch.setattr(schemas, "schema_fields", lambda *_: [field._replace(size=5)])
+    monkeypatch.setattr(generate, "schema_fields", lambda *_: [field._replace(size=5)])
     with pytest.raises(AssertionError, match="struct says 4 bytes, the schema 5"):
         derive_layout("number", schema)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.documents.manual import manual_pages
+from rmqctl.commands.more.help import manual_pages
 from rmqctl.main import VERBS
 from rmqctl.output import outcome as exit_codes
 from tests import processes

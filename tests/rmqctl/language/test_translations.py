@@ -9,12 +9,12 @@ from pathlib import Path
 import click
 import pytest
 
-from rmqctl.documents import translations
 from rmqctl.language import catalogue
 from rmqctl.language.catalogue import FILES, PLACEHOLDER, Translation, entries, path_of
 from rmqctl.language.choice import CHINESE
 from rmqctl.language.speech import Translated
 from rmqctl.main import cli, every_action
+from tests.generated import translations
 from tests.processes import run
 
 
@@ -105,7 +105,7 @@ def test_a_file_is_read_as_it_is_written() -> None:
 
 
 def test_check_is_quiet_where_all_is_well() -> None:
-    ended = run([sys.executable, "-m", "rmqctl.documents.translations", "--check"])
+    ended = run([sys.executable, "-m", "tests.generated.translations", "--check"])
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 

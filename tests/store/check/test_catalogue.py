@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.documents.document import findings_document
 from rmqctl.main import VERBS
 from rmqctl.store.check.catalogue import FAMILIES, Finding, Kind, Severity, catalogue
+from tests.generated.documents import findings_document
 
 ROOT = Path(__file__).parents[3]
 

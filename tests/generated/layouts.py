@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
-from construct import Construct
+from construct import Bytes, Construct, FormatField, IfThenElse, Renamed, Struct
 
 from rmqctl.formats import schemas
 from rmqctl.formats.layout import Layout
-from rmqctl.formats.schemas import derive_field, derive_layout, schema_fields
 
 _HOSTS = ("born_host", "store_host")
 
@@ -94,13 +95,110 @@ JSON bodies in `rmq_sys_REVIVE_LOG_<cluster>`, and until they are due in the tim
 | `ack`, `bAck` | `t`, `c`, `q`, `so`, `pt` of the checkpoint; `ao` offset, `aol` offsets |
 """
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
+
+
+# Layouts and descriptions of fields, derived from the construct schemas.
+
+
+class SchemaField(NamedTuple):
+    """One field of a schema, flattened: `code` is a struct code, or None where the size is not fixed."""
+
+    name: str
+    code: str | None
+    size: int | None
+    type_name: str
+    doc: str
+
+
+# construct's own format characters are native-size dependent (`>l` is 4 bytes for struct but 8 for numpy), so the
+# code is taken from signedness and size.
+_SIGNED = {1: "b", 2: "h", 4: "i", 8: "q"}
+
+
+def _integer_code(field: FormatField) -> str:
+    code = _SIGNED[field.sizeof()]
+    return code if field.fmtstr[-1].islower() else code.upper()
+
+
+def schema_fields(schema: Construct, choices: Mapping[str, bool] | None = None) -> Iterator[SchemaField]:
+    """Fields of `schema`, all of which have names, in order; nested structures are flattened with `_`.
+
+    `choices` answers the schema's conditions by field name (`{"born_host": True}` takes the first branch); a field
+    with a condition that is not answered has neither code nor size.
+    """
+    for member in schema.subcons:
+        yield from _flatten(member.name, member, _doc(member), choices or {})
+
+
+def _doc(member: Construct) -> str:
+    return str(getattr(member, "docs", "") or "")
+
+
+def _flatten(name: str, member: Construct, doc: str, choices: Mapping[str, bool]) -> Iterator[SchemaField]:
+    member = _bare(member)
+    if isinstance(member, IfThenElse):
+        if name not in choices:
+            yield SchemaField(name, None, None, _variants(member), doc)
+            return
+        yield from _flatten(name, member.thensubcon if choices[name] else member.elsesubcon, doc, choices)
+    elif isinstance(member, FormatField):
+        yield SchemaField(name, _integer_code(member), member.sizeof(), f"i{member.sizeof() * 8}", doc)
+    elif isinstance(member, Struct):
+        for inner in member.subcons:
+            yield from _flatten(f"{name}_{inner.name}", inner, f"{doc}: {_doc(inner)}", choices)
+    elif isinstance(member, Bytes) and not callable(member.length):
+        yield SchemaField(name, f"{member.length}s", member.length, f"{member.length} bytes", doc)
+    else:
+        yield SchemaField(name, None, None, "bytes", doc)
+
+
+def _variants(member: IfThenElse) -> str:
+    sizes = sorted({member.thensubcon.sizeof(), member.elsesubcon.sizeof()})
+    return " or ".join(str(size) for size in sizes) + " bytes"
+
+
+def derive_layout(name: str, schema: Construct, choices: Mapping[str, bool] | None = None) -> Layout:
+    """The longest fixed prefix of `schema` as a Layout; asserts that construct agrees about its size."""
+    fields: list[tuple[str, str, int, int]] = []
+    offset = 0
+    for field in schema_fields(schema, choices):
+        if field.code is None or field.size is None:
+            break
+        fields.append((field.name, field.code, offset, field.size))
+        offset += field.size
+    layout = Layout(name, tuple(fields), _order(schema))
+    assert layout.size == offset, f"layout {name}: struct says {layout.size} bytes, the schema {offset}"
+    return layout
+
+
+def _bare(member: Construct) -> Construct:
+    """Return a member without its name and description."""
+    while isinstance(member, Renamed):
+        member = member.subcon
+    return member
+
+
+def _order(schema: Construct) -> str:
+    """Return the byte order of a schema's integers, "<" or ">": all of them have the same."""
+    integers = map(_bare, schema.subcons)
+    orders = {one.fmtstr[0] for one in integers if isinstance(one, FormatField) and one.sizeof() > 1}
+    assert len(orders) <= 1, "integers of a schema differ in their byte order"
+    return orders.pop() if orders else ">"
+
+
+def derive_field(name: str, schema: Construct, field: str, choices: Mapping[str, bool] | None = None) -> Layout:
+    """Return the Layout of one field that follows bytes of variable length."""
+    for found in schema_fields(schema, choices):
+        if found.name == field and found.code is not None and found.size is not None:
+            return Layout(name, ((field, found.code, 0, found.size),))
+    raise KeyError(field)
 
 
 def layouts_source() -> str:
     """The text of formats/layouts.py."""
     lines = [
-        '"""Fixed layouts. Generated from formats/schemas.py by `python -m rmqctl.formats.generate`: do not edit."""',
+        '"""Fixed layouts. Generated from formats/schemas.py by `python -m tests.generated.layouts`: do not edit."""',
         "",
         "from rmqctl.formats.layout import Layout",
         "",

@@ -1,4 +1,4 @@
-"""What there is to translate, and whether it is: `python -m rmqctl.documents.translations` writes the PO files of
+"""What there is to translate, and whether it is: `python -m tests.generated.translations` writes the PO files of
 rmqctl/locale, keeping what is translated; `--check` names what is missing, stale, fuzzy or does not fit its original.
 
 Help, findings and labels are whole: all that click, findings.toml and the schemas hold. Of messages those of the
@@ -18,7 +18,6 @@ from pathlib import Path
 
 import click
 
-from rmqctl.documents.unwritten import CLICK, COMPOSED, COUNTED, HELP, SYSTEM
 from rmqctl.language.catalogue import FILES, LOCALES, PLACEHOLDER, Translation, entries, path_of
 from rmqctl.language.help import cells, option_text, paragraphs
 from rmqctl.main import GROUPS, VERBS, VerbGroup, cli, every_action
@@ -26,6 +25,7 @@ from rmqctl.output.outcome import MEANINGS
 from rmqctl.output.table import title_of
 from rmqctl.store.check.catalogue import catalogue
 from rmqctl.store.files.outputs import new_file
+from tests.generated.unwritten import CLICK, COMPOSED, COUNTED, HELP, SYSTEM
 
 ROOT = Path(__file__).resolve().parents[2]
 _TOPS = ("formats", "store", "network", "pipeline", "rmqctl")
@@ -218,11 +218,10 @@ def _short() -> Iterator[str]:
 def _trees() -> dict[str, list[ast.AST]]:
     """All nodes of each module."""
     paths = [path for top in _TOPS for path in sorted((ROOT / top).rglob("*.py"))]
-    left_out = ROOT / "rmqctl/language", ROOT / "rmqctl/documents"
     return {
         path.relative_to(ROOT).as_posix(): list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
         for path in paths
-        if not any(path.is_relative_to(one) for one in left_out)
+        if not path.is_relative_to(ROOT / "rmqctl/language")
     }
 
 

@@ -1,1 +1,0 @@
-"""Generated documents: command reference, findings, error codes, manual pages."""

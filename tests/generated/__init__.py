@@ -1,0 +1,1 @@
+"""What `make docs` and `make messages` write: layouts, documents, texts to translate."""
