@@ -26,7 +26,7 @@ from rmqctl.store.read.filter import BySql
 
 if TYPE_CHECKING:
     from rmqctl.formats.message import Message
-    from rmqctl.network.clients.signing import Credentials
+    from rmqctl.network.clients.channel import Credentials
 
 _LOG = "rocketmq.v5.log"
 _SECONDS = 5

@@ -239,6 +239,9 @@ journal_option = Flag(
     metavar="DIR",
     help="Keep undo data below DIR, for example on another disk.",
 )
+below_confirm_option = Flag(
+    "--below-confirm", is_flag=True, help="Under a controller: also cut what in-sync replicas have confirmed."
+)
 plot_option = Flag("--plot", "is_plot", is_flag=True, help="Draw the table as bars, with a time as a line.")
 dry_run_option = Flag("--dry-run", is_flag=True, help="Print the plan and change nothing.")
 
@@ -347,6 +350,12 @@ def change_options(*flags: Flag, unread: str = "that the group has not read") ->
     return added
 
 
+def rebuild_options(command: Command) -> Command:
+    """Add what a change takes that may write queues and index: the sizes of new files, and `change_options`."""
+    changing = change_options(no_journal_option, journal_option)(command)
+    return queue_file_size_option(index_size_option(changing))
+
+
 def tls_options(command: Command) -> Command:
     """Add --tls, --tls-ca, --tls-check-name and --credentials; the command gets `dial`, the way to reach servers
     (rmqctl.network.clients.channel)."""
@@ -367,7 +376,7 @@ def tls_options(command: Command) -> Command:
         encrypted = dial_encrypted(client_context(tls_ca, check_name=tls_check_name)) if is_encrypted else None
         dial = encrypted or SocketChannel
         if credentials is not None:
-            from rmqctl.network.clients.signing import dial_signed, read_credentials
+            from rmqctl.network.clients.channel import dial_signed, read_credentials
 
             dial = dial_signed(dial, read_credentials(credentials))
         return command(*args, dial=dial, **options)

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from rmqctl.language.speech import Translated
-from rmqctl.language.wrapping import wrap
+from rmqctl.language.speech import Translated, wrap
 from rmqctl.output.table import padded, speech, width_of
 
 _GAP = re.compile(r" {2,}")

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from rmqctl.network.clients.channel import SocketChannel
+from rmqctl.network.clients.channel import Credentials, SocketChannel, dial_signed
 from rmqctl.network.clients.client import Client
-from rmqctl.network.clients.signing import Credentials, dial_signed
 from rmqctl.network.remoting.codec import RemotingCommand, RequestCode
 from tests.interop.brokers import real_proxy
 from tests.network.grpc import signing

@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.flags.options import (
-    StoreLocation,
-    change_options,
-    index_size_option,
-    journal_option,
-    no_journal_option,
-    output_options,
-    queue_file_size_option,
-    store_options,
-    topic_option,
-)
+from rmqctl.flags.options import StoreLocation, output_options, rebuild_options, store_options, topic_option
 from rmqctl.flags.spark_options import SparkChoice, job_engine, spark_options
 from rmqctl.formats.errors import counted
 from rmqctl.output import outcome as exit_codes
@@ -65,9 +55,7 @@ terminal it needs --yes."""
     multiple=True, help="Only the queues of this topic; may be repeated. Implies --queues, without --compacted."
 )
 @spark_options
-@queue_file_size_option
-@index_size_option
-@change_options(no_journal_option, journal_option)
+@rebuild_options
 @output_options
 def rebuild(
     store: StoreLocation,

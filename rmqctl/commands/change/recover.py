@@ -6,16 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.flags.options import (
-    StoreLocation,
-    change_options,
-    index_size_option,
-    journal_option,
-    no_journal_option,
-    output_options,
-    queue_file_size_option,
-    store_options,
-)
+from rmqctl.flags.options import StoreLocation, below_confirm_option, output_options, rebuild_options, store_options
 from rmqctl.formats.errors import UsageError
 from rmqctl.output.output import note_change
 
@@ -40,12 +31,8 @@ is needed, or an earlier change was interrupted; nothing was changed. --cut prom
 @click.option("--bridge", is_flag=True, help="Replace damage anywhere by filler messages and keep all later messages.")
 @click.option("--cut", is_flag=True, help="End the log at damage, even if valid messages follow.")
 @click.option("--full", is_flag=True, help="Treat damage in any file, not only in those a broker checks.")
-@click.option(
-    "--below-confirm", is_flag=True, help="Under a controller: also cut what in-sync replicas have confirmed."
-)
-@queue_file_size_option
-@index_size_option
-@change_options(no_journal_option, journal_option)
+@below_confirm_option
+@rebuild_options
 @output_options
 def recover(
     store: StoreLocation,

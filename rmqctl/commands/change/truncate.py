@@ -6,16 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqctl.flags.options import (
-    StoreLocation,
-    change_options,
-    index_size_option,
-    journal_option,
-    no_journal_option,
-    output_options,
-    queue_file_size_option,
-    store_options,
-)
+from rmqctl.flags.options import StoreLocation, below_confirm_option, output_options, rebuild_options, store_options
 from rmqctl.flags.types import OFFSET, decide_sizes, tell_index_size
 from rmqctl.output.output import note_change
 
@@ -37,12 +28,8 @@ there is neither --yes nor a terminal."""
 )
 @store_options
 @click.option("--at", type=OFFSET, required=True, metavar="OFFSET", help="Physical offset of the new end of the log.")
-@click.option(
-    "--below-confirm", is_flag=True, help="Under a controller: also cut what in-sync replicas have confirmed."
-)
-@queue_file_size_option
-@index_size_option
-@change_options(no_journal_option, journal_option)
+@below_confirm_option
+@rebuild_options
 @output_options
 def truncate(
     store: StoreLocation,

@@ -45,8 +45,8 @@ def grpc_option(*allowed: str) -> Callable[[Command], Command]:
                     raise click.MissingParameter(param_hint="'-n' / '--namesrv'", param_type="option")
                 return command(*args, grpc=None, namesrv=namesrv, tls_ca=tls_ca, credentials=credentials, **more)
             _refuse_others(allowed)
+            from rmqctl.network.clients.channel import read_credentials
             from rmqctl.network.clients.proxied import ProxyAddress
-            from rmqctl.network.clients.signing import read_credentials
 
             host, port = grpc
             address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.language.choice import CHINESE, wanted
-from rmqctl.language.wrapping import wrap
+from rmqctl.language.speech import wrap
 from rmqctl.output.table import width_of
 from tests.processes import run, start
 
