@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.messages.json import ALL_COLUMNS, EXACT_COLUMNS, JSON_ORDER, known_columns, message_json
 from rmqctl.store.export.export import TABLES, export_records
@@ -27,40 +27,34 @@ if TYPE_CHECKING:
     from rmqctl.store.store_files import StoreFiles
 
 
-def export_here(
-    store: MessageStore,
-    selection: Selection,
-    names: list[str] | None,
-    target: Target,
-    compression: Compression,
-    damage: ToldDamage,
-    output: Output,
-) -> ExportReport:
-    """Write what is selected, of it the columns of these names (None: all). Lines of text are written message by
-    message where there is no pyarrow, and of so few messages that loading it takes longer. UsageError for names that
-    are none, else as `rmqctl.store.export.export`."""
-    is_large = walked_bytes(store.files.log, selection) > PLAIN_BYTES
-    if target.format == "jsonl":
-        return (_as_batches if is_compiled() else _plain_lines)(store, selection, names, target, damage)
-    if is_large and target.format not in TABLES and not has_arrow():
+class Exporting(NamedTuple):
+    """Which messages are written where, of them the columns of these names (None: all)."""
+
+    selection: Selection
+    names: list[str] | None
+    target: Target
+    compression: Compression
+    damage: ToldDamage
+
+
+def export_here(store: MessageStore, wanted: Exporting, output: Output) -> ExportReport:
+    """Write what is wanted. Lines of text are written message by message where there is no pyarrow, and of so few
+    messages that loading it takes longer. UsageError for unknown names, else as `rmqctl.store.export.export`."""
+    is_large = walked_bytes(store.files.log, wanted.selection) > PLAIN_BYTES
+    is_table = wanted.target.format in TABLES
+    if wanted.target.format == "jsonl":
+        return (_as_batches if is_compiled() else _plain_lines)(store, wanted)
+    if is_large and not is_table and not has_arrow():
         output.talk(f"messages are written one by one because pyarrow is not installed: {FAST}")
         is_large = False
-    if target.format in TABLES or is_large:
-        return _as_batches(store, selection, names, target, damage, compression)
-    return _plain_lines(store, selection, names, target, damage)
+    return (_as_batches if is_table or is_large else _plain_lines)(store, wanted)
 
 
-def _as_batches(
-    store: MessageStore,
-    selection: Selection,
-    names: list[str] | None,
-    target: Target,
-    damage: ToldDamage,
-    compression: Compression = "zstd",
-) -> ExportReport:
+def _as_batches(store: MessageStore, wanted: Exporting) -> ExportReport:
     from rmqctl.opening import selected_bytes
     from rmqctl.output.terminal import progress
 
+    selection, names, target, compression, damage = wanted
     lines: JsonColumns | MessageLines | None = None
     if target.format == "jsonl":
         from rmqctl.messages import json_columns
@@ -83,39 +77,33 @@ def _as_batches(
         )
 
 
-def _plain_lines(
-    store: MessageStore, selection: Selection, names: list[str] | None, target: Target, damage: ToldDamage
-) -> ExportReport:
+def _plain_lines(store: MessageStore, wanted: Exporting) -> ExportReport:
     from rmqctl.opening import selected_bytes
     from rmqctl.output.terminal import progress
 
-    criteria, begin, end = selection.criteria, selection.begin, selection.end
-    with progress("exporting", selected_bytes(store.files, selection), "bytes") as bar:
-        found = store.messages(criteria, begin, end, events=Events(progress=bar.advance, damage=damage))
-        return _lines_of(found, names, target, damage)
+    criteria, begin, end = wanted.selection
+    with progress("exporting", selected_bytes(store.files, wanted.selection), "bytes") as bar:
+        found = store.messages(criteria, begin, end, events=Events(progress=bar.advance, damage=wanted.damage))
+        return _lines_of(found, wanted)
 
 
-def export_compacted(
-    store: MessageStore, selection: Selection, names: list[str] | None, target: Target, damage: ToldDamage
-) -> ExportReport:
+def export_compacted(store: MessageStore, wanted: Exporting) -> ExportReport:
     """Write the newest message of each key of a compacted topic as lines of text. Errors as for `newest_messages`, and
     UsageError for names that are none."""
     from rmqctl.store.read.compacted import newest_messages
 
-    criteria = selection.criteria
+    criteria = wanted.selection.criteria
     assert criteria.topic is not None
-    newest = newest_messages(store.files, criteria.topic, criteria.queue_id, Events(damage=damage))
-    return _lines_of(filter(criteria.matches, newest), names, target, damage)
+    newest = newest_messages(store.files, criteria.topic, criteria.queue_id, Events(damage=wanted.damage))
+    return _lines_of(filter(criteria.matches, newest), wanted)
 
 
-def _lines_of(
-    found: Iterator[StoredMessage], names: list[str] | None, target: Target, damage: ToldDamage
-) -> ExportReport:
+def _lines_of(found: Iterator[StoredMessage], wanted: Exporting) -> ExportReport:
     from rmqctl.formats.layouts import SYS_FLAG_COMPRESSED
     from rmqctl.formats.message import unread_body_error
     from rmqctl.output.output import csv_lines, json_line
 
-    names = known_columns(names)
+    target, names = wanted.target, known_columns(wanted.names)
     shows_bodies = names is None or any(name.startswith("body") for name in names)
     bad = 0
 
@@ -125,7 +113,7 @@ def _lines_of(
             error = unread_body_error(message) if shows_bodies and message.sys_flag & SYS_FLAG_COMPRESSED else None
             if error is not None:
                 bad += 1
-                damage(error)
+                wanted.damage(error)
             record = message_json(message, stored_body=True)
             if names is not None:
                 record = {name: record[name] for name in names if name in record}
@@ -140,22 +128,15 @@ def _lines_of(
     return report
 
 
-def export_on_spark(
-    spark: SparkChoice,
-    files: StoreFiles,
-    selection: Selection,
-    names: list[str] | None,
-    target: Target,
-    compression: Any,
-    damage: ToldDamage,
-) -> ExportReport:
-    """Write what is selected as tasks of Spark, into a directory of files."""
+def export_on_spark(spark: SparkChoice, files: StoreFiles, wanted: Exporting) -> ExportReport:
+    """Write what is wanted as tasks of Spark, into a directory of files."""
     from rmqctl.flags.spark_options import job_engine
     from rmqctl.opening import selected_bytes
     from rmqctl.output.terminal import progress
     from rmqctl.pipeline.jobs.export import export_with
 
     require_pyarrow()
+    selection, names, target, compression, damage = wanted
     total = selected_bytes(files, selection)
     with job_engine(spark) as engine, progress("exporting", total, "bytes") as bar:
         return export_with(engine, files, target, selection, Events(bar.advance, damage), names, compression)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -139,17 +139,17 @@ def cat(
         raise click.UsageError("--compacted takes one topic (-t), and neither -o, --to nor --follow")
     if tiered and (selection.criteria.topic is None or follow or compacted):
         raise click.UsageError("--tiered takes one topic (-t), and neither --compacted nor --follow")
+    wanted = _Wanted(selection, limit, listing, template, damage)
     with open_store(store) as opened:
         if compacted:
-            return _compacted(opened, selection, limit, listing, template, damage)
+            return _compacted(opened, wanted)
         if tiered:
-            found = _tiered(opened, selection, damage, is_whole=limit is None)
-            return _from_copies(found, selection, limit, listing, template, damage)
+            return _from_copies(_tiered(opened, selection, damage, is_whole=limit is None), wanted)
         if follow:
-            _follow(opened, selection, limit, listing, template, damage)
+            _follow(opened, wanted)
             return _exit_code(damage)
         try:
-            printed = _print(opened, selection, limit, order, listing, template, damage)
+            printed = _print(opened, wanted, order)
         except NotFoundError as error:
             criteria = selection.criteria
             raise next(iter(queues_behind(opened.files, criteria.topic_filter, criteria.queue_id)), error) from None
@@ -165,18 +165,29 @@ def cat(
     return _exit_code(damage)
 
 
-def _compacted(
-    store: MessageStore,
-    selection: Selection,
-    limit: int | None,
-    listing: Listing,
-    template: FormatString | None,
-    damage: ToldDamage,
-) -> int:
+class _Wanted(NamedTuple):
+    """Which messages are printed, and how."""
+
+    selection: Selection
+    limit: int | None
+    listing: Listing
+    template: FormatString | None
+    damage: ToldDamage
+
+    def print(self, messages: Iterator[StoredMessage], events: Events) -> int:
+        """Print messages as they come; how many there were."""
+        from rmqctl.messages.listing import in_batches, print_formatted, print_messages
+
+        if self.template is not None:
+            return print_formatted(self.listing.output, self.template, in_batches(messages), events)
+        return print_messages(self.listing, messages, events)
+
+
+def _compacted(store: MessageStore, wanted: _Wanted) -> int:
     """Print the newest message of each key of a compacted topic."""
     from rmqctl.store.read.compacted import newest_messages
 
-    events, criteria = Events(damage=damage), selection.criteria
+    events, criteria = Events(damage=wanted.damage), wanted.selection.criteria
     assert criteria.topic is not None
     newest = newest_messages(store.files, criteria.topic, criteria.queue_id, events)
     deleted = 0
@@ -188,9 +199,9 @@ def _compacted(
                 deleted += not message.body
                 yield message
 
-    code = _from_copies(matching(), selection, limit, listing, template, damage)
+    code = _from_copies(matching(), wanted)
     if deleted:
-        listing.output.talk(f"the key of {counted(deleted, 'message')} without a body is deleted")
+        wanted.listing.output.talk(f"the key of {counted(deleted, 'message')} without a body is deleted")
     return code
 
 
@@ -208,24 +219,12 @@ def _tiered(
         raise hidden_by_damage(damage.count, error) if damage.count else error from None
 
 
-def _from_copies(
-    found: Iterator[StoredMessage],
-    selection: Selection,
-    limit: int | None,
-    listing: Listing,
-    template: FormatString | None,
-    damage: ToldDamage,
-) -> int:
+def _from_copies(found: Iterator[StoredMessage], wanted: _Wanted) -> int:
     """Print messages that other files than the commitlog have, too."""
-    from rmqctl.messages.listing import in_batches, print_formatted, print_messages
-
-    events = Events(damage=damage)
-    wanted = iter(deque(found, -limit)) if limit is not None and limit < 0 else itertools.islice(found, limit)
-    if template is not None:
-        count = print_formatted(listing.output, template, in_batches(wanted), events)
-    else:
-        count = print_messages(listing, wanted, events)
-    report_unsearched(selection.criteria, damage)
+    limit, damage = wanted.limit, wanted.damage
+    some = iter(deque(found, -limit)) if limit is not None and limit < 0 else itertools.islice(found, limit)
+    count = wanted.print(some, Events(damage=damage))
+    report_unsearched(wanted.selection.criteria, damage)
     if not count:
         matched = NotFoundError("no message matched")
         raise hidden_by_damage(max(damage.count, 1), matched) if damage.count or damage.is_uncertain else matched
@@ -256,30 +255,20 @@ def _check(selection: Selection, limit: int | None, order: Order, follow: bool) 
         raise click.UsageError("--follow has no end: leave out --to and -e")
 
 
-def _print(
-    store: MessageStore,
-    selection: Selection,
-    limit: int | None,
-    order: Order,
-    listing: Listing,
-    template: FormatString | None,
-    damage: ToldDamage,
-) -> int:
+def _print(store: MessageStore, wanted: _Wanted, order: Order) -> int:
     """Print what is there; how many messages there were."""
-    from rmqctl.messages.listing import in_batches, print_formatted, print_log, print_messages
+    from rmqctl.messages.listing import print_log
     from rmqctl.opening import log_bytes
     from rmqctl.output.terminal import progress
 
+    selection, limit, listing = wanted.selection, wanted.limit, wanted.listing
     # lines that follow one another on a terminal show that it goes on
     is_seen = listing.output.is_terminal and not selection.criteria.needs_content
     with contextlib.nullcontext() if is_seen else progress("searching", log_bytes(store.files), "bytes") as bar:
-        events = Events(None if bar is None else bar.advance, damage)
-        if order == "log" and template is None and (limit is None or limit > 0):
+        events = Events(None if bar is None else bar.advance, wanted.damage)
+        if order == "log" and wanted.template is None and (limit is None or limit > 0):
             return print_log(listing, store, selection, limit, events)
-        messages = _first_or_last(store, selection, limit, order, events)
-        if template is not None:
-            return print_formatted(listing.output, template, in_batches(messages), events)
-        return print_messages(listing, messages, events)
+        return wanted.print(_first_or_last(store, selection, limit, order, events), events)
 
 
 def _first_or_last(
@@ -292,42 +281,34 @@ def _first_or_last(
     return itertools.islice(found, limit)
 
 
-def _follow(
-    store: MessageStore,
-    selection: Selection,
-    limit: int | None,
-    listing: Listing,
-    template: FormatString | None,
-    damage: ToldDamage,
-) -> None:
+def _follow(store: MessageStore, wanted: _Wanted) -> None:
     """Print what is there, and then what comes, until it is enough or Ctrl-C."""
-
     from rmqctl.messages.listing import in_batches, print_batches, print_formatted
     from rmqctl.store.log.survey import end_of_messages
 
+    selection, limit, listing = wanted.selection, wanted.limit, wanted.listing
     log, criteria = store.files.log, selection.criteria
     end = end_of_messages(log, max(selection.begin, log.min_offset, 0))
-
-    events = Events(damage=damage)
+    events = Events(damage=wanted.damage)
 
     def batches() -> Iterator[list[StoredMessage]]:
         if limit != 0:
             yield from in_batches(_first_or_last(store, selection._replace(end=end), limit, "log", events))
         yield from store.follow(criteria, end, events=events._replace(note=listing.output.talk))
 
-    wanted = _at_most(batches(), limit if limit is not None and limit > 0 else None)
+    some = _at_most(batches(), limit if limit is not None and limit > 0 else None)
     try:
-        if template is not None:
-            print_formatted(listing.output, template, wanted, events)
+        if wanted.template is not None:
+            print_formatted(listing.output, wanted.template, some, events)
         else:
-            print_batches(listing, wanted, events)
+            print_batches(listing, some, events)
     except Terminated:
         raise
     except KeyboardInterrupt:
         return  # there is no other end
     finally:
         # of what was there before; the follower reports what comes
-        report_unsearched(criteria, damage)
+        report_unsearched(criteria, wanted.damage)
 
 
 def _at_most(batches: Iterator[list[StoredMessage]], count: int | None) -> Iterator[list[StoredMessage]]:

@@ -96,7 +96,7 @@ def export(
         if any(others) or file_format not in (None, "json", "jsonl"):
             raise click.UsageError("--what config writes JSON files, and goes with no option of messages")
         return _export_config(target, store, output)
-    from rmqctl.exporting import export_compacted, export_here, export_on_spark
+    from rmqctl.exporting import Exporting, export_compacted, export_here, export_on_spark
     from rmqctl.messages.json import column_list
     from rmqctl.opening import open_store
     from rmqctl.output.outcome import require_agreed_file
@@ -120,13 +120,14 @@ def export(
         is_directory = partition or spark.master is not None
         require_target(target, opened.files.layout, overwrite=overwrite, is_directory=is_directory)
         require_agreed_file(target, overwrite, yes)
+        wanted = Exporting(selection, names, to, compression or "zstd", damage)
         try:
             if compacted:
-                report = export_compacted(opened, selection, names, to, damage)
+                report = export_compacted(opened, wanted)
             elif spark.master is not None:
-                report = export_on_spark(spark, opened.files, selection, names, to, compression or "zstd", damage)
+                report = export_on_spark(spark, opened.files, wanted)
             else:
-                report = export_here(opened, selection, names, to, compression or "zstd", damage, output)
+                report = export_here(opened, wanted, output)
         except NotFoundError as error:
             report_unsearched(selection.criteria, damage)
             lost = opened.files.lost_log()
