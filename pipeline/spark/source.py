@@ -119,25 +119,38 @@ class TablePartition(InputPartition):
         self.part = part
 
 
-class MessageReader(DataSourceReader):
-    """Reads messages, all splits of the log."""
+class _StoreReader(DataSourceReader):
+    """A reader of the stores that are asked for, one after the other."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._wanted = subscribed(options)
         self._comparisons: Sequence[Comparison] = ()
 
     @sentence_first
     def partitions(self) -> Sequence[InputPartition]:
-        """A task for each part of a log that may hold something wanted."""
+        """A task for each part of a store that may hold something wanted."""
         tasks: list[InputPartition] = []
         for options in asked_stores(self._options, self._comparisons):
             list_anew(options.path)
             with StoreFiles(Path(options.path), options.store_config()) as files:
-                planned = plan_tasks(files, options, self._wanted, *_asked_for(options, files))
-            tasks += [SplitPartition(task, options.labels) for task in planned]
+                tasks += self._parts(options, files)
         return tasks or [InputPartition(None)]
+
+    def _parts(self, options: SourceOptions, files: StoreFiles) -> Iterable[InputPartition]:
+        raise NotImplementedError
+
+
+class MessageReader(_StoreReader):
+    """Reads messages, all splits of the log."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._wanted = subscribed(options)
+
+    def _parts(self, options: SourceOptions, files: StoreFiles) -> Iterable[InputPartition]:
+        planned = plan_tasks(files, options, self._wanted, *_asked_for(options, files))
+        return [SplitPartition(task, options.labels) for task in planned]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Batches of the schema."""
@@ -168,25 +181,13 @@ def _asked_for(options: SourceOptions, files: StoreFiles) -> tuple[int | None, i
     return (begin if isinstance(begin, int) else None), options.ending_offset
 
 
-class TableSourceReader(DataSourceReader):
+class TableSourceReader(_StoreReader):
     """Reads any other view."""
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        self._options = options
-        self._schema = schema
-        self._comparisons: Sequence[Comparison] = ()
-
-    @sentence_first
-    def partitions(self) -> Sequence[InputPartition]:
-        """A task for each part."""
+    def _parts(self, options: SourceOptions, files: StoreFiles) -> Iterable[InputPartition]:
         from rmqctl.pipeline.spark.readers import READERS
 
-        tasks: list[InputPartition] = []
-        for options in asked_stores(self._options, self._comparisons):
-            list_anew(options.path)
-            with StoreFiles(Path(options.path), options.store_config()) as files:
-                tasks += [TablePartition(options, files, part) for part in READERS[options.view].parts(files)]
-        return tasks or [InputPartition(None)]
+        return [TablePartition(options, files, part) for part in READERS[options.view].parts(files)]
 
     @sentence_first
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain, groupby
 from pathlib import Path
@@ -161,35 +161,30 @@ def deleted_topics(files: StoreFiles, found: list[tuple[QueueKey, Stretches]]) -
 
 def removed_topics(files: StoreFiles, tally: QueuesTally, removed: frozenset[QueueKey]) -> Iterator[Finding]:
     """Return a finding for each removed topic that the log still holds messages of."""
-    by_topic: dict[str, list[Stretches]] = {}
-    for key in sorted(removed):
-        by_topic.setdefault(key[0], []).append(tally.queues[key].of(SlotState.IMPLIED))
-    for topic, several in by_topic.items():
+    for topic, several in _implied_by_topic(tally, removed):
         messages = sum(stretches.units for stretches in several)
         begin = min((stretch.first_offset for stretches in several for stretch in stretches), default=None)
         text = f"the log still holds {counted(messages, 'message')} of {topic}, which has no queue and no configuration"
         file = None if begin is None else files.log.find(begin)
-        yield Finding(
-            "RMQ-CFG-043",
-            text,
-            None if file is None else file.path,
-            begin,
-            topic,
-            bytes=sum(stretches.bytes for stretches in several),
-            messages=messages,
-        )
+        path, size = None if file is None else file.path, sum(stretches.bytes for stretches in several)
+        yield Finding("RMQ-CFG-043", text, path, begin, topic, bytes=size, messages=messages)
 
 
 def earlier_messages(files: StoreFiles, tally: QueuesTally, earlier: frozenset[QueueKey]) -> Iterator[Finding]:
     """Return a finding for each configured topic whose messages may be from before it was created again."""
-    by_topic: dict[str, list[Stretches]] = {}
-    for key in sorted(earlier):
-        by_topic.setdefault(key[0], []).append(tally.queues[key].of(SlotState.IMPLIED))
-    for topic, several in by_topic.items():
+    for topic, several in _implied_by_topic(tally, earlier):
         messages = sum(stretches.units for stretches in several)
         begin = min(stretch.first_offset for stretches in several for stretch in stretches)
         found = _earlier(files, topic, len(several), begin, counted(messages, "message"))
         yield replace(found, bytes=sum(stretches.bytes for stretches in several), messages=messages)
+
+
+def _implied_by_topic(tally: QueuesTally, keys: frozenset[QueueKey]) -> Iterable[tuple[str, list[Stretches]]]:
+    """Return by topic what the log implies for each of these queues."""
+    by_topic: dict[str, list[Stretches]] = {}
+    for key in sorted(keys):
+        by_topic.setdefault(key[0], []).append(tally.queues[key].of(SlotState.IMPLIED))
+    return by_topic.items()
 
 
 def _earlier(files: StoreFiles, topic: str, queues: int, begin: int, messages: str = "messages") -> Finding:
