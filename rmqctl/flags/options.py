@@ -321,7 +321,10 @@ def as_recovered_option(command: Command) -> Command:
     return flag(viewing)  # type: ignore[return-value]
 
 
-def change_options(*flags: Flag, unread: str = "that the group has not read") -> Callable[[Command], Command]:
+UNREAD = "that the group has not read"
+
+
+def change_options(*flags: Flag, unread: str = UNREAD) -> Callable[[Command], Command]:
     """Add --dry-run, `flags` (--no-journal, --journal) and -y/--yes; the command gets `change: ChangeOptions`. `unread`
     describes the messages that the change passes over, where it asks."""
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from rmqctl.flags.options import (
+    UNREAD,
     StoreLocation,
     change_options,
     group_option,
@@ -54,9 +56,42 @@ _OF_LEVELS = _Words("never delivered", "delivered again", None)
 new_group_option = click.option("--new-group", is_flag=True, help="Allow an unknown group.")
 
 
-def _change_options(command: Callable[..., int]) -> Callable[..., int]:
-    """What every change of the offsets of groups takes."""
-    return change_options(journal_option)(output_options(command))
+class _Change(NamedTuple):
+    """A change of offsets: of which store, how, and where it is printed."""
+
+    store: StoreLocation
+    output: Output
+    options: ChangeOptions
+
+    def make(
+        self,
+        change: Callable[[MessageStore, ChangeOptions], OffsetsReport],
+        live: str | None = None,
+        words: _Words = _OF_GROUPS,
+    ) -> int:
+        """Make the change, and print it. `live`: what does the same where a broker has the store."""
+        from rmqctl.opening import open_store, tell_if_open
+
+        with _naming_live(live), open_store(self.store) as opened:
+            if self.options.dry_run:
+                tell_if_open(opened)
+            report = change(opened, self.options)
+        note_change(report, "the offsets were changed")
+        _print(report, self.output, self.store, words)
+        return exit_codes.OK
+
+
+def _change_options(unread: str = UNREAD) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Add what every change of offsets takes; the command gets `change: _Change`."""
+
+    def added(command: Callable[..., int]) -> Callable[..., int]:
+        @functools.wraps(command)
+        def changing(*args: Any, store: StoreLocation, output: Output, change: ChangeOptions, **options: Any) -> int:
+            return command(*args, change=_Change(store, output, change), **options)
+
+        return change_options(journal_option, unread=unread)(output_options(changing))
+
+    return added
 
 
 @click.command(
@@ -76,30 +111,17 @@ While the broker runs:
 @offset_option.but(required=True, help="The next message that the group is to get.")
 @click.option("--anywhere", is_flag=True, help="Allow an offset outside the queue, or a queue without files.")
 @new_group_option
-@_change_options
+@_change_options()
 def set_one(
-    store: StoreLocation,
-    output: Output,
-    *,
-    group: str,
-    topic: str,
-    queue_id: int,
-    offset: int,
-    anywhere: bool,
-    new_group: bool,
-    change: ChangeOptions,
+    change: _Change, *, group: str, topic: str, queue_id: int, offset: int, anywhere: bool, new_group: bool
 ) -> int:
     """Set a group to an offset in one queue."""
     live = f"mqadmin resetOffsetByTime -g {group} -t {topic} -b BROKER -q {queue_id} -o {offset} -s now"
-    return _changed(
-        store,
-        output,
-        live,
-        lambda opened: opened.set_offset(
-            group, topic, queue_id, offset, new_group=new_group, anywhere=anywhere, change=change
-        ),
-        change,
-    )
+
+    def placed(opened: MessageStore, options: ChangeOptions) -> OffsetsReport:
+        return opened.set_offset(group, topic, queue_id, offset, new_group=new_group, anywhere=anywhere, change=options)
+
+    return change.make(placed, live)
 
 
 @click.command(
@@ -116,23 +138,16 @@ Stop the broker first: it writes config/delayOffset.json every 10 s.""",
 @click.option("--level", type=COUNT, required=True, metavar="N", help="The delay level, from 1.")
 @offset_option.but(required=True, help="The next message that the broker delivers.")
 @click.option("--anywhere", is_flag=True, help="Accept an offset outside of the queue, or an unknown level.")
-@change_options(journal_option, unread="that the broker has not delivered")
-@output_options
-def set_delay(
-    store: StoreLocation, output: Output, *, level: int, offset: int, anywhere: bool, change: ChangeOptions
-) -> int:
+@_change_options("that the broker has not delivered")
+def set_delay(change: _Change, *, level: int, offset: int, anywhere: bool) -> int:
     """Set the offset of a delay level in config/delayOffset.json.
 
     The broker delivers the messages of the level from this offset on. A smaller offset delivers messages again; with a
     larger one messages are never delivered, and the command prompts. Level N is queue N - 1 of SCHEDULE_TOPIC_XXXX.
     """
-    return _changed(
-        store,
-        output,
-        None,
-        lambda opened: opened.set_delay_offset(level, offset, anywhere=anywhere, change=change),
-        change,
-        _OF_LEVELS,
+    return change.make(
+        lambda opened, options: opened.set_delay_offset(level, offset, anywhere=anywhere, change=options),
+        words=_OF_LEVELS,
     )
 
 
@@ -162,29 +177,16 @@ While the broker runs:
 )
 @zone_option
 @new_group_option
-@_change_options
-def reset(
-    store: StoreLocation,
-    output: Output,
-    *,
-    group: str,
-    topic: str,
-    queue_id: int | None,
-    to: ResetTo,
-    new_group: bool,
-    change: ChangeOptions,
-) -> int:
+@_change_options()
+def reset(change: _Change, *, group: str, topic: str, queue_id: int | None, to: ResetTo, new_group: bool) -> int:
     """Set a group in all queues of a topic, or in one, to a time, an offset, or either end.
 
     A time means the first message stored at or after it, as for `rmqctl query --at`. If the group skips unread
     messages, the command prints their number and prompts. The group's retry topic does not change.
     """
-    return _changed(
-        store,
-        output,
+    return change.make(
+        lambda opened, options: opened.reset_offsets(group, topic, to, queue_id, new_group=new_group, change=options),
         _live_reset(group, topic, to),
-        lambda opened: opened.reset_offsets(group, topic, to, queue_id, new_group=new_group, change=change),
-        change,
     )
 
 
@@ -203,24 +205,12 @@ While the broker runs:
 @click.option("--to", "target", required=True, metavar="OTHER", help="The group that gets them.")
 @topic_option
 @new_group_option
-@_change_options
-def copy(
-    store: StoreLocation,
-    output: Output,
-    *,
-    group: str,
-    target: str,
-    topic: str | None,
-    new_group: bool,
-    change: ChangeOptions,
-) -> int:
+@_change_options()
+def copy(change: _Change, *, group: str, target: str, topic: str | None, new_group: bool) -> int:
     """Give a group the offsets of another one, in all of its topics or in one. Its retry topic is left out."""
-    return _changed(
-        store,
-        output,
+    return change.make(
+        lambda opened, options: opened.copy_offsets(group, target, topic, new_group=new_group, change=options),
         f"mqadmin cloneGroupOffset -s {group} -d {target} -t {topic or 'TOPIC'}",
-        lambda opened: opened.copy_offsets(group, target, topic, new_group=new_group, change=change),
-        change,
     )
 
 
@@ -241,24 +231,13 @@ Examples:
 )
 @group_option
 @topic_option
-@_change_options
-def merge(
-    store: StoreLocation,
-    output: Output,
-    *,
-    file: Path,
-    prefer: Preference | None,
-    group: str | None,
-    topic: str | None,
-    change: ChangeOptions,
-) -> int:
+@_change_options()
+def merge(change: _Change, *, file: Path, prefer: Preference | None, group: str | None, topic: str | None) -> int:
     """Merge the offsets of FILE, another consumerOffset.json: missing ones, and differing ones by --take.
 
     Offsets that only this store has stay. The column `detail` shows both values of a conflict.
     """
-    return _changed(
-        store, output, None, lambda opened: opened.merge_offsets(file, prefer, group, topic, change=change), change
-    )
+    return change.make(lambda opened, options: opened.merge_offsets(file, prefer, group, topic, change=options))
 
 
 @click.command(
@@ -278,17 +257,8 @@ While the broker runs:
 @topic_option.but(help="Only its offsets in this topic.")
 @queue_option.but(help="Only that of this queue; goes with -t.")
 @click.option("--orphans", is_flag=True, help="Those of groups and topics that the configuration does not name.")
-@_change_options
-def delete(
-    store: StoreLocation,
-    output: Output,
-    *,
-    group: str | None,
-    topic: str | None,
-    queue_id: int | None,
-    orphans: bool,
-    change: ChangeOptions,
-) -> int:
+@_change_options()
+def delete(change: _Change, *, group: str | None, topic: str | None, queue_id: int | None, orphans: bool) -> int:
     """Remove the offsets of a group, or those of all orphans.
 
     Afterwards the group begins where its clients choose (ConsumeFromWhere). Stop the clients first: they commit their
@@ -299,12 +269,9 @@ def delete(
         raise click.UsageError("name one group with -g, or --orphans alone")
     if queue_id is not None and topic is None:
         raise click.UsageError("-q goes with -t")
-    return _changed(
-        store,
-        output,
+    return change.make(
+        lambda opened, options: opened.delete_offsets(group, topic, queue_id, change=options),
         f"mqadmin deleteSubGroup -b BROKER -g {group} -r true" if group is not None and topic is None else None,
-        lambda opened: opened.delete_offsets(group, topic, queue_id, change=change),
-        change,
     )
 
 
@@ -325,26 +292,6 @@ def _naming_live(live: str | None) -> Iterator[None]:
         through = f"`{live}` does it through the broker" if live else "no command of mqadmin does it through the broker"
         error.hint = "; ".join(filter(None, [error.hint, through]))
         raise
-
-
-def _changed(
-    store: StoreLocation,
-    output: Output,
-    live: str | None,
-    make: Callable[[MessageStore], OffsetsReport],
-    change: ChangeOptions,
-    words: _Words = _OF_GROUPS,
-) -> int:
-    """Make a change, and print it."""
-    from rmqctl.opening import open_store, tell_if_open
-
-    with _naming_live(live), open_store(store) as opened:
-        if change.dry_run:
-            tell_if_open(opened)
-        report = make(opened)
-    note_change(report, "the offsets were changed")
-    _print(report, output, store, words)
-    return exit_codes.OK
 
 
 def _print(report: OffsetsReport, output: Output, store: StoreLocation, words: _Words) -> None:
@@ -391,12 +338,10 @@ Exit code 5: {}."""
 @group_option.but(required=True, help="The consumer group.")
 @topic_option
 @queue_option
-@_change_options
-def pop_release(
-    store: StoreLocation, output: Output, *, group: str, topic: str | None, queue_id: int | None, change: ChangeOptions
-) -> int:
+@_change_options()
+def pop_release(change: _Change, *, group: str, topic: str | None, queue_id: int | None) -> int:
     """Unlock queues of an ordered pop: the next pop hands the messages out again."""
-    return _changed(store, output, None, lambda opened: opened.end_pops(group, topic, queue_id, change=change), change)
+    return change.make(lambda opened, options: opened.end_pops(group, topic, queue_id, change=options))
 
 
 @click.command("pop-finish", epilog=_POP_EXAMPLES.format("finish", "pops that are kept in kvStore/"))
@@ -404,17 +349,11 @@ def pop_release(
 @group_option.but(required=True, help="The consumer group.")
 @topic_option
 @queue_option
-@_change_options
-def pop_finish(
-    store: StoreLocation, output: Output, *, group: str, topic: str | None, queue_id: int | None, change: ChangeOptions
-) -> int:
+@_change_options()
+def pop_finish(change: _Change, *, group: str, topic: str | None, queue_id: int | None) -> int:
     """Mark messages handed out by POP as consumed: an ordered pop unlocks its queue, and checkpoints of
     others get the bits of all their messages."""
-
-    def finished(opened: MessageStore) -> OffsetsReport:
-        return opened.end_pops(group, topic, queue_id, finish=True, change=change)
-
-    return _changed(store, output, None, finished, change)
+    return change.make(lambda opened, options: opened.end_pops(group, topic, queue_id, finish=True, change=options))
 
 
 # `rmqctl offsets salvage-client`: a sound offsets.json from the damaged one of a broadcasting client.
