@@ -56,7 +56,7 @@ def main() -> int:
     _buffer_output()
     _be_somewhere()
     if any("zh" in os.environ.get(name, "").lower() for name in ("RMQCTL_LANG", "LC_ALL", "LC_MESSAGES", "LANG")):
-        from rmqctl.language.choice import speak
+        from rmqctl.language.speech import speak
 
         speak(os.environ)
     guard_imports()

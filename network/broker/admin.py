@@ -56,7 +56,6 @@ from rmqctl.store.config.releases import DEFAULT_RELEASE
 from rmqctl.store.pop.records import pop_retry_topics
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 
-_DEFAULT_QUEUES = 16
 _MOST_PERM = 7
 _MIXED = "MIXED"
 _FOR_ALL_QUEUES = -1

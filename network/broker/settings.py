@@ -259,7 +259,6 @@ _MOST_ITEMS = 100_000
 _SAMPLINGS = ((10 * _SECOND, 7), (10 * _MINUTE, 7), (60 * _MINUTE, 25))
 _RATE_SAMPLES = 660
 _RATES = (10, 60, 600)
-_DAY = 24 * 60 * _MINUTE
 # upper ends (ms) of what putMessageDistributeTime counts; the last one has none
 TIME_NAMES = (
     "[<=0ms]", "[0~10ms]", "[10~50ms]", "[50~100ms]", "[100~200ms]", "[200~500ms]", "[500ms~1s]", "[1~2s]", "[2~3s]",

@@ -27,7 +27,6 @@ from rmqctl.store.config.config_files import (
     write_config,
 )
 from rmqctl.store.config.releases import DEFAULT_RELEASE, Release
-from rmqctl.store.pop.records import RETRY_PREFIX
 from rmqctl.store.queues.dispatch import LMQ_PREFIX
 from rmqctl.store.queues.queue_table import is_of_deleted
 from rmqctl.store.store_files import StoreFiles
@@ -185,12 +184,7 @@ def is_system_topic(name: str, cluster: str, broker_name: str) -> bool:
     return is_brokers_own(name) or name in own
 
 
-def is_retry_topic(name: str) -> bool:
-    """Whether it belongs to one group's retries."""
-    return name.startswith(RETRY_PREFIX)
-
-
-__all__ = ["DEFAULT_TOPIC", "PERM_READ", "TopicTable", "is_retry_topic", "is_system_topic"]
+__all__ = ["DEFAULT_TOPIC", "PERM_READ", "TopicTable", "is_system_topic"]
 
 
 # The consumer groups of a store: those configured, and any other as a broker would create it.

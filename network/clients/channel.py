@@ -267,8 +267,6 @@ def messages_of(body: bytes) -> list[StoredMessage]:
 
 _CONNECT_SECONDS = 3.0
 _LARGEST_PORT = 65535
-# a server that takes nothing for so long is gone
-_SEND_SECONDS = 30.0
 
 
 class SocketChannel:

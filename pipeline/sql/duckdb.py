@@ -189,7 +189,6 @@ class EmbeddedSql:
 
     def __init__(self, connection: Any, schemas: Mapping[str, SourceOptions], reading: Reading) -> None:
         self._connection = connection
-        self._schemas = schemas
         self._reading = reading
         connection.execute("set TimeZone = 'UTC'")
         for schema, options in schemas.items():

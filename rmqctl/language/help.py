@@ -11,7 +11,6 @@ import click
 from rmqctl.language.speech import Translated, wrap
 from rmqctl.output.table import padded, speech, width_of
 
-_GAP = re.compile(r" {2,}")
 # what click adds to the help of an option, by itself or from the option: `[default: 10; x>=1]`, `[required]`
 _EXTRA = re.compile(r"(?P<text>.*?)(?P<extra>(?: *\[(?:default: |required|env: |-?[\d.]*<?=?x[<>])[^\]]*\])*)", re.S)
 # lines of an example, which are the same in every language

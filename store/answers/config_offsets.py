@@ -238,11 +238,6 @@ def why_hidden(entry: object, queue_id: int) -> str | None:
     return None
 
 
-def known_topics(layout: StoreLayout) -> dict[str, int]:
-    """Return the read queues of the topics that topics.json names. CorruptError, UnreadableError."""
-    return _read_queues(read_config(layout.config / TOPICS))
-
-
 def _read_queues(content: Any) -> dict[str, int]:
     table = content.get("topicConfigTable") if isinstance(content, dict) else None
     found: dict[str, int] = {}

@@ -51,7 +51,6 @@ UNKNOWN = "unknown"
 KEPT = "kept"
 DUE = "due"
 LAST = "last-file"
-EXPIRED = "expired"
 _HOUR_MS = 3_600_000
 
 

@@ -325,7 +325,6 @@ class EntryReader:
 
 
 _SAMPLES = 8
-_SECOND = 1000
 NEVER = 1 << 62
 """A physical offset behind every log."""
 

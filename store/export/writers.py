@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Literal
 
@@ -217,11 +217,6 @@ class TextWriter(TableWriter):
 
     def _end(self) -> None:
         """Nothing is left."""
-
-
-def with_metadata(schema: pa.Schema, metadata: Mapping[str, str]) -> pa.Schema:
-    """The schema with key-value metadata, which every file of the export carries."""
-    return schema.with_metadata({key.encode("utf-8"): value.encode("utf-8") for key, value in metadata.items()})
 
 
 def only(batch: pa.RecordBatch, names: Sequence[str]) -> Any:

@@ -204,8 +204,6 @@ def _to_path(text: object, reach: Reach, *, is_directory: bool = False, is_moved
 
 # The messages that rmqctl itself stored: lines of `stored.jsonl`, for `rmqctl log`. None of it can be undone.
 
-STORED = "stored"
-"""State of such a line in `rmqctl log`."""
 _FILE = "stored.jsonl"
 _LARGEST = 1 << 20
 """Bytes from which on the older half of the lines is dropped."""

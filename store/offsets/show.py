@@ -262,7 +262,6 @@ class _Lint:
         self.problems: list[OffsetProblem] = []
         self._files = files
         self._now = now
-        self._events = events
         self._behind = undispatched(files, events)
         self._lost = {(one.topic, one.queue_id) for one in lost_queues(files).found}
         # each group of a topic asks for the same queues

@@ -368,7 +368,6 @@ class _Twin:
 
     def __init__(self, files: StoreFiles, target: Path, events: Events) -> None:
         self._root, self._target = files.root, target
-        self._files = files
         self._events = events
         self._words = Words()
         self._hashes = Hashes(self._words, files.log)

@@ -28,7 +28,7 @@ from rmqctl.network.remoting.requests import Service, WhenReadOnly
 from rmqctl.network.remoting.server import Limits
 from rmqctl.output.outcome import MEANINGS, exit_code_of
 from rmqctl.store.check.catalogue import FAMILIES, Severity, catalogue
-from rmqctl.store.config.config import CLEANING, KEYS, OTHERS, PREDICT, READING, WRITING
+from rmqctl.store.config.config import CLEANING, KEYS, PREDICT, READING, WRITING
 from rmqctl.store.config.releases import RELEASES
 
 # docs/network.md, from the tables of services of `serve`.
@@ -242,6 +242,55 @@ def _spelling(names: str) -> str:
 
 
 # docs/config.md, from the table of keys.
+
+OTHERS = (
+    (
+        "nothing (no class of RocketMQ reads them)",
+        "cleanOff* *Swap* dispatch* *AsyncReput *CleanExpiredOffset *OffsetHistory* highSpeed* maxBatch* maxDelay* "
+        "maxRec* maxSlave* maxTopicL* pullBatch* putMessageTimeout putMsg* *Backlog *InterceptDelay* filterServer*",
+    ),
+    (
+        "threads, their queues, locks, sockets of a JVM",
+        "*Thread* *Capacity waitTime* *Fast* server* client* *Epoll* *WaterMark connect* socks* *Callback* *Netty* "
+        "useTLS *NetWork* *Gracefully shutdown* *GoAway maxAsync* *Lock* asyncS* transferMsg* *WithoutMmap "
+        "*BufferNum *ByFileChannel *Concurrently *cheduleAsync* searchBcq* *BatchPush timerEnableD* timerWarm* "
+        "timerReput*PoolSize travel*",
+    ),
+    (
+        "work that rmqctl does at once and a broker delays or batches",
+        "correct* transactionOp* append[AC]* timerEnableR* timerSkip* timerWheelSnapshotI* splitReg* *SplitReg* "
+        "compressedReg* *SingleTopicReg* forceReg* *UpdateVersionStep recheck*",
+    ),
+    (
+        "metrics and logs",
+        "*[mM]etric* *Stats* commercial* print* *Repeatedly* *Detail* estimate* sample* isolate* *QueueScan "
+        "useStatic* timerProgress*",
+    ),
+    (
+        "cold data and read-ahead, which spare the page cache and change no answer; compaction of a served store",
+        "*[cC]old* *HotRatio dataRead* *ompaction* *OffsetMap*",
+    ),
+    (
+        "RocksDB",
+        "*[rR]ocks[dD][bB]* combine* *QueueStore memTable* *Incrementally *Half* configM* timerRecall* indexFileRead*",
+    ),
+    (
+        "controllers, DLedger, acting masters, containers, static topics, plug-ins",
+        "*[cC]ontroller* *SyncState* *InSyncReplicas *Escape *Acting* *Container asyncL* syncBroker* brokerE* brokerH* "
+        "brokerN* sendH* *Replicas replicas* skipPre* compatible* syncFrom* syncMaster* haMaxTime* *Checksum* "
+        "*StrictMode readUn* *RunningFlags* forwardT* *PlugIn",
+    ),
+    (
+        "buffers of POP, off in RocketMQ by default, and its revive threads, which are one step here; lite topics, "
+        "quotas of light queues; broadcast offsets, which only the clients of a remoting proxy keep in a broker",
+        "*[pP]op* revive* *LiteT* *LiteS* *LiteE* lite[ELST]* *ClientEvent* skipWhen* *LmqQuota maxLmq* "
+        "*roadcastOffset*",
+    ),
+    ("authentication", "auth* acl* user* stateful* migrateAuth*"),
+    ("bit maps of filters, which save their evaluation and change no result", "*itMap* filterSupport*"),
+    ("discovery of name servers", "fetch* *ServerAddr* isScan* *SplitM* split* *Poll* channelN*"),
+)
+"""Keys of RocketMQ's brokers that are no setting here, and why: patterns, the first that fits counts."""
 
 
 def config_document() -> str:

@@ -18,8 +18,9 @@ from rmqctl.network.remoting.codec import RemotingCommand
 from rmqctl.network.remoting.codec import RequestCode as Request
 from rmqctl.network.remoting.codec import ResponseCode as Response
 from rmqctl.network.topic_config import TopicConfig
-from rmqctl.store.config.config import KEYS, OTHERS, StoreConfig
+from rmqctl.store.config.config import KEYS, StoreConfig
 from rmqctl.store.config.releases import RELEASES
+from tests.generated.documents import OTHERS
 from tests.network.callers import Peer, Writing, heartbeat, pulling
 from tests.network.serving import serving_here
 

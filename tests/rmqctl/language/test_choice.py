@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.language.choice import CHINESE, wanted
-from rmqctl.language.speech import wrap
+from rmqctl.language.speech import CHINESE, wanted, wrap
 from rmqctl.output.table import width_of
 from tests.processes import run, start
 

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.language.catalogue import PLACEHOLDER, english_in
-from rmqctl.language.choice import CHINESE
-from rmqctl.language.speech import Translated, joined
+from rmqctl.language.speech import CHINESE, Translated, joined
 from rmqctl.main import VERBS
 from rmqctl.output.table import width_of
 from tests.goldens import GoldenStore
@@ -285,7 +284,7 @@ def test_answers_of_sql_are_data(golden_store: GoldenStore) -> None:
 _BROWSE = """
 import os, sys, asyncio
 from pathlib import Path
-from rmqctl.language.choice import speak
+from rmqctl.language.speech import speak
 speak(os.environ)
 from tests.rmqctl.look.test_browse import Browsed, browsed
 

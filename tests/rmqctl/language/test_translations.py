@@ -11,8 +11,7 @@ import pytest
 
 from rmqctl.language import catalogue
 from rmqctl.language.catalogue import FILES, PLACEHOLDER, Translation, entries, path_of
-from rmqctl.language.choice import CHINESE
-from rmqctl.language.speech import Translated
+from rmqctl.language.speech import CHINESE, Translated
 from rmqctl.main import cli, every_action
 from tests.generated import translations
 from tests.processes import run
