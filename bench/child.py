@@ -82,7 +82,7 @@ def _timed(work: Callable[[], int]) -> Outcome:
 
 
 def _check(store: Path) -> Outcome:
-    from bench.checked_log import check_log
+    from rmqctl.store.log.parallel import check_log
     from rmqctl.store.store_files import StoreFiles
 
     with StoreFiles(store) as files:

@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from bench import rocketmq
-from bench.checked_log import check_log
 from bench.measure import Measurement, in_turns, rates
 from bench.stores import GIGABYTE, BenchStore
+from rmqctl.store.log.parallel import check_log
 from rmqctl.store.store_files import StoreFiles
 
 _CHUNK = 32 << 20

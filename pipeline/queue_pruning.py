@@ -35,7 +35,7 @@ from rmqctl.store.read.frames import frame_at, store_time_at
 from rmqctl.store.read.query import damage_error
 from rmqctl.store.read.select import changed_error
 from rmqctl.store.scan.batches import BatchMaker
-from rmqctl.store.scan.scan import SCAN_ROWS, SCAN_WINDOW, Chooser
+from rmqctl.store.scan.chosen import SCAN_ROWS, SCAN_WINDOW, Chooser
 from rmqctl.store.scan.schema import needed
 from rmqctl.store.store_files import StoreFiles
 

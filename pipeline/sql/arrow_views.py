@@ -33,7 +33,7 @@ from rmqctl.store.native.tables import Columns
 from rmqctl.store.options import UNHEARD, Events
 from rmqctl.store.read.select import OnDamage
 from rmqctl.store.scan.batches import BatchMaker
-from rmqctl.store.scan.scan import SCAN_ROWS, SCAN_WINDOW, LogRange, Maker, scanned
+from rmqctl.store.scan.chosen import SCAN_ROWS, SCAN_WINDOW, LogRange, Maker, scanned
 from rmqctl.store.scan.schema import COLUMNS, arrow_schema, needed
 from rmqctl.store.store_files import StoreFiles
 

@@ -21,7 +21,7 @@ from rmqctl.store.native.json_out import DONE, FULL, IN_WINDOW, LEFT, NUMBER, NU
 from rmqctl.store.native.properties import FOUND_ROWS, MOST_PROPERTIES
 from rmqctl.store.native.tables import Columns
 from rmqctl.store.native.uncompiled import views
-from rmqctl.store.scan.scan import Bodies, unpacked_parts
+from rmqctl.store.scan.chosen import Bodies, unpacked_parts
 
 # Bodies are unpacked until they are this many bytes, then other lines begin: a bomb fills no memory.
 _UNPACKED_BYTES = 32 * 1024 * 1024

@@ -168,7 +168,7 @@ def print_log(listing: Listing, store: MessageStore, selection: Selection, limit
 
 def _print_json(listing: Listing, store: MessageStore, selection: Selection, limit: int | None, events: Events) -> int:
     from rmqctl.messages.json_columns import JsonColumns
-    from rmqctl.store.scan.scan import scan_made
+    from rmqctl.store.scan.chosen import scan_made
 
     log, count = store.files.log, 0
 

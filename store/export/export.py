@@ -335,7 +335,7 @@ def _export_walked(
 ) -> ExportReport:
     """Write lines that are made while the log is walked."""
     from rmqctl.store.export.partitions import PartedLines, TextFile
-    from rmqctl.store.scan.scan import scan_made
+    from rmqctl.store.scan.chosen import scan_made
 
     report = ExportReport()
     maker = PartedLines(lines, target.partition)

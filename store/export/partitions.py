@@ -19,7 +19,7 @@ from rmqctl.store.files import io
 from rmqctl.store.files.outputs import OutputFile
 from rmqctl.store.log.columns import MessageColumns
 from rmqctl.store.native.tables import Columns
-from rmqctl.store.scan.scan import Maker
+from rmqctl.store.scan.chosen import Maker
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,9 +16,10 @@ from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import data_extents, removed_error
 from rmqctl.store.log.column_walk import FileWalk, Request, WalkOptions, request_of
-from rmqctl.store.log.columns import ColumnRecord
+from rmqctl.store.log.columns import ColumnRecord, MessageColumns
 from rmqctl.store.log.search import ENTRY_HEAD_SIZE, FrameSearch
-from rmqctl.store.log.walk import Damage, Empty, Progress, missing_file, walk_files
+from rmqctl.store.log.walk import Blank, Damage, Empty, Progress, missing_file, walk_files
+from rmqctl.store.native.tables import Columns
 
 # The log cut into pieces that can be walked at the same time, and whether the walks of neighbours fit together.
 
@@ -155,6 +156,15 @@ _Result = TypeVar("_Result")
 _PATIENCE = 0.1
 
 
+@dataclass(slots=True)
+class LogCount:
+    """Result of a check of the log: counts of good messages, and every other record, in order."""
+
+    messages: int = 0
+    message_bytes: int = 0
+    others: list[Blank | Empty | Damage] = field(default_factory=list)
+
+
 class _Told:
     """Report the progress of one piece: all of its bytes but zeros in the end, however far its walk went."""
 
@@ -246,6 +256,27 @@ def _result(future: Future[_Result]) -> _Result:
     while not future.done():
         wait([future], _PATIENCE)
     return future.result()
+
+
+def check_log(log: MappedFileQueue, threads: int = 2, progress: Progress | None = None) -> LogCount:
+    """Every check of law 3 for the whole log."""
+    check = LogCount()
+    for part in walk_parallel(log, _count, threads=threads, columns=Columns.NONE, progress=progress):
+        check.messages += part.messages
+        check.message_bytes += part.message_bytes
+        check.others += part.others
+    return check
+
+
+def _count(records: Iterator[ColumnRecord]) -> LogCount:
+    check = LogCount()
+    for record in records:
+        if isinstance(record, MessageColumns):
+            check.messages += record.rows
+            check.message_bytes += record.end - record.begin
+        else:
+            check.others.append(record)
+    return check
 
 
 def give_back_memory() -> None:

@@ -39,7 +39,7 @@ from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.filter import Criteria, TopicFilter, is_pattern
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.read.select import Selection
-from rmqctl.store.scan.scan import scan_made
+from rmqctl.store.scan.chosen import scan_made
 from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.timer.pending import (
     ODD,

@@ -24,7 +24,7 @@ from rmqctl.formats.properties import TRANSACTION_NAMES, compression_name
 from rmqctl.store.log.columns import Bytes, Flags, Int32s, Int64s, MessageColumns, TopicIds
 from rmqctl.store.log.property_columns import PropertyColumns, PropertyParts, Texts, property_columns
 from rmqctl.store.read.select import OnDamage
-from rmqctl.store.scan.scan import Bodies, is_compressed, not_unpacked, unpacked_parts, unread_bodies
+from rmqctl.store.scan.chosen import Bodies, is_compressed, not_unpacked, unpacked_parts, unread_bodies
 from rmqctl.store.scan.schema import COLUMNS, arrow_schema
 
 # Arrow arrays from numpy arrays, without a copy if possible; and from hosts and message ids.

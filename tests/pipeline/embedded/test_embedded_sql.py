@@ -17,7 +17,7 @@ from rmqctl.pipeline.sql.duckdb import EmbeddedSql, embedded_sql
 from rmqctl.pipeline.sql.stores import QueryError
 from rmqctl.pipeline.views import TABLES
 from rmqctl.store.log.walk import Progress
-from rmqctl.store.scan import scan as chosen
+from rmqctl.store.scan import chosen
 from rmqctl.store.scan.batches import BatchMaker
 from tests.goldens import GoldenStore, tree_state, truth
 from tests.opened import store_path

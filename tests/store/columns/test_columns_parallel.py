@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.checked_log import check_log
 from rmqctl.formats.message import Reason
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.log.column_walk import Request, walk_columns
 from rmqctl.store.log.columns import ColumnRecord, MessageColumns, TopicIds
-from rmqctl.store.log.parallel import pieces, walk_parallel
+from rmqctl.store.log.parallel import check_log, pieces, walk_parallel
 from rmqctl.store.log.walk import Blank, Damage, Empty, walk
 from rmqctl.store.native.tables import Columns
 from tests.goldens import GOLDENS

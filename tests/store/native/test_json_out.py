@@ -23,7 +23,7 @@ from rmqctl.store.options import UNHEARD
 from rmqctl.store.read.filter import Criteria
 from rmqctl.store.read.row_filter import RowChooser
 from rmqctl.store.read.select import Selection, in_log_order
-from rmqctl.store.scan.scan import LogRange, scanned
+from rmqctl.store.scan.chosen import LogRange, scanned
 from tests.formats.frames import HOSTS, MESSAGES, frame_of
 from tests.goldens import GOLDENS
 from tests.opened import reader
