@@ -305,6 +305,12 @@ class RecoveryStart:
         return next((number for number in range(len(self.log.files) - 1, 0, -1) if self._is_matched(number)), 0)
 
     @property
+    def goes_by_a_time(self) -> bool:
+        """Whether 5.5 leaves out files after a crash because of a time alone, which may be ahead of the queues."""
+        has_only_times = self.queues_end is None and self.checkpoint.logics_physical_offset <= 0
+        return self.release.starts_by_frames and has_only_times and self.matching_file > 0
+
+    @property
     def said_of_limit(self) -> str | None:
         """What is to be said where messages are in no queue because `most_files` is too small; None where it is not."""
         files, matching = len(self.log.files), self.matching_file

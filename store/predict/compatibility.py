@@ -20,11 +20,12 @@ from rmqctl.store.files.reading import exists, has_entries
 from rmqctl.store.index.index_service import has_tag_entries, holds_rocksdb_data
 from rmqctl.store.log.walk import message_if_any
 from rmqctl.store.options import UNHEARD
+from rmqctl.store.predict.broker_log import RecoveryStart
 from rmqctl.store.predict.surroundings import start_of_config
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_beside_files, has_rocksdb_queues
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.store_files import StoreFiles, unread_copies
+from rmqctl.store.store_files import Checkpoint, StoreFiles, unread_copies
 from rmqctl.store.timer.pending import PendingTimer, pending_messages
 from rmqctl.store.timer.recovered import recover_timer
 
@@ -244,12 +245,13 @@ def _index_tags(store: _Store, release: Release) -> Iterator[VersionDifference]:
 
 
 def _recovery(store: _Store, release: Release) -> Iterator[VersionDifference]:
-    checkpoint = store.files.readable_checkpoint()
-    logics = 0 if checkpoint is None else checkpoint.logics_physical_offset
+    checkpoint = store.files.readable_checkpoint() or Checkpoint()
+    logics = checkpoint.logics_physical_offset
     if not release.starts_by_frames and logics > 0:
         text = f"the sixth long (logicsPhysicalOffset {logics}) stays as it is, and is too low when 5.5.0 comes back"
         yield VersionDifference(UNUSED, "checkpoint", text)
-    if release.starts_by_frames and logics <= 0 and store.files.has_abort():
+    start = RecoveryStart(store.files.log, release, store.files.config, checkpoint, queues_end=None)
+    if start.goes_by_a_time and store.files.has_abort():
         text = (
             "the store was not closed cleanly, and the checkpoint has no logicsPhysicalOffset: 5.5.0 goes by a time "
             "that can be ahead of the queues. Start it once by its own version, or run `rmqctl recover` first"

@@ -57,8 +57,8 @@ from rmqctl.store.store_files import Checkpoint, StoreFiles
 
 NO_LOGICS_OFFSET = (
     "the store was not closed cleanly, and the checkpoint has no logicsPhysicalOffset: 5.5.0 goes by a time that can "
-    "be ahead of the queues, without the 3 seconds that older versions keep from it. Start it once with the old "
-    "version first, or run `rmqctl recover`"
+    "be ahead of the queues, without the 3 seconds that older versions keep from it. Run `rmqctl recover` first, or, "
+    "if an older version wrote the store, start it once with that"
 )
 
 
@@ -371,9 +371,11 @@ class Start:
         queues_end = self.queues.max_physical() if self.result.was_clean else None
         if self.release.makes_rocksdb_store:
             self.result.warnings += self._of_rocksdb_store()
-        if self.release.starts_by_frames and queues_end is None and checkpoint.logics_physical_offset <= 0:
+        in_rocksdb = self._reached_in_rocksdb()
+        start = RecoveryStart(log, self.release, self.files.config, checkpoint, queues_end, in_rocksdb)
+        if start.goes_by_a_time:
             self.result.warnings.append(NO_LOGICS_OFFSET)
-        return RecoveryStart(log, self.release, self.files.config, checkpoint, queues_end, self._reached_in_rocksdb())
+        return start
 
     def _reached_in_rocksdb(self) -> tuple[int | None, ...]:
         """Return the last message that index and transactions have in `rocksdbstore/`, of those that are switched on.

@@ -12,8 +12,9 @@ from rmqctl.output import outcome
 from rmqctl.store.config.config import StoreConfig, config_from_properties
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.predict import Prediction, predict
+from rmqctl.store.predict.compatibility import differences
 from rmqctl.store.predict.prediction import NO_LOGICS_OFFSET
-from rmqctl.store.store_files import StoreFiles, write_checkpoint
+from rmqctl.store.store_files import Checkpoint, StoreFiles, write_checkpoint
 from tests.goldens import GoldenStore
 from tests.rmqctl.looking import run
 
@@ -99,6 +100,15 @@ def test_a_crashed_store_of_an_older_version_is_to_be_started_by_it_first(golden
     assert NO_LOGICS_OFFSET in _predicted(golden_store("v55-of-533-crash")).warnings
     for name in ("v55-crash", "v55-of-533-clean"):
         assert NO_LOGICS_OFFSET not in _predicted(golden_store(name)).warnings
+
+
+def test_nothing_is_said_of_a_time_that_leaves_out_no_file(golden_store: GoldenStore) -> None:
+    """A young store of 5.5.0: its queues were never flushed whole, so all of the log is read."""
+    store = golden_store("v55-crash")
+    write_checkpoint(store / "checkpoint", Checkpoint())
+    assert NO_LOGICS_OFFSET not in _predicted(store).warnings
+    with StoreFiles(store) as files:
+        assert "checkpoint" not in {row.part for row in differences(files, "5.5.0")}
 
 
 def test_the_rocksdb_that_it_makes_is_told(golden_store: GoldenStore) -> None:
