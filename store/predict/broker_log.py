@@ -496,8 +496,9 @@ def start_index(
     return start
 
 
-def lost_entries(service: IndexService, deleted: list[Path], start_offset: int) -> int:
-    """Count entries of `deleted` files that are not written again, because recovery begins after their messages."""
+def lost_entries(service: IndexService, deleted: list[Path], begin: int, start_offset: int) -> int:
+    """Count entries of `deleted` files that are not written again, because recovery begins after their messages. Those
+    of messages before `begin`, where the log begins, led nowhere."""
     lost = 0
     for file in service.files:
         if file.path not in deleted:
@@ -505,5 +506,6 @@ def lost_entries(service: IndexService, deleted: list[Path], start_offset: int) 
         for number in range(1, file.header.index_count, _CHUNK):
             data = file.read_entries(number, min(_CHUNK, file.header.index_count - number))
             entries = np.frombuffer(data, INDEX_ENTRY.dtype(), len(data) // INDEX_ENTRY.size)
-            lost += int(np.count_nonzero(entries["physical_offset"] < start_offset))
+            offsets = entries["physical_offset"]
+            lost += int(np.count_nonzero((begin <= offsets) & (offsets < start_offset)))
     return lost

@@ -73,7 +73,7 @@ class SimulatedQueue:
         self.deleted: list[Path] = []
         self.wrote = self.per_file
         self.max_physical = -1
-        self.min_place = 0
+        self.min_place = self.min_of_batches = 0
         self.added: list[_Added] = []
         self.filler = (0, 0)
         self.lowest_end: int | None = None
@@ -282,6 +282,9 @@ class SimulatedQueue:
 
     def correct_min(self, log_min_offset: int, from_known: bool) -> None:
         """Find the first unit whose message the log still has. `from_known`: as 5.x does it, from the minimum known."""
+        if self.is_batch:
+            self.min_of_batches = self._first_of_batches(log_min_offset)
+            return
         if not self.files or (from_known and self.min_place >= self.end):
             return
         start = self.files[0][0]
@@ -306,6 +309,19 @@ class SimulatedQueue:
             found = np.flatnonzero(offsets[low : high + 1] >= log_min_offset)
             self.min_place = start + skipped + low + int(found[0]) if len(found) else self.min_place
 
+    def _first_of_batches(self, log_min_offset: int) -> int:
+        """Return the first queue offset of the first batch that the log still has, of the first file alone; where that
+        file ends without one."""
+        if not self.files:
+            return 0
+        units = self.units_of(0)
+        units = units[: self.wrote] if len(self.files) == 1 else units
+        units = units[self._valid(units)]
+        found = np.flatnonzero(units["physical_offset"] >= log_min_offset)
+        if len(found):
+            return int(units[found[0]]["base_queue_offset"])
+        return int(units[-1]["base_queue_offset"]) + int(units[-1]["batch_size"]) if len(units) else 0
+
     # ---- what came of it
 
     @property
@@ -319,7 +335,7 @@ class SimulatedQueue:
     @property
     def min_offset(self) -> int:
         """Queue offset of the first message that is served."""
-        return int(self.units_of(0)[0]["base_queue_offset"]) if self.is_batch and self.files else self.min_place
+        return self.min_of_batches if self.is_batch else self.min_place
 
     @property
     def units_added(self) -> int:

@@ -475,8 +475,9 @@ class Start:
     def _note_index(self, index: IndexStart) -> None:
         result = self.result
         result.index_files_deleted = [self._relative(path) for path in index.deleted]
-        start = self.files.log.max_offset if result.start_offset is None else result.start_offset
-        result.index_entries_lost = lost_entries(self.files.index, index.deleted, start)
+        log = self.files.log
+        start = log.max_offset if result.start_offset is None else result.start_offset
+        result.index_entries_lost = lost_entries(self.files.index, index.deleted, log.min_offset, start)
         result.warnings += [
             f"{self._relative(path)} has not the configured length: it is extended, its keys are not found any more"
             for path in index.resized

@@ -321,6 +321,16 @@ def test_duplication_cuts_the_log_where_recovery_begins(tmp_path: Path) -> None:
         assert found.end_offset == found.start_offset
 
 
+@pytest.mark.parametrize("version", ["5.3.3", NEWEST])
+def test_batch_queues_whose_messages_were_cleaned_away(version: str, tmp_path: Path) -> None:
+    store = goldens.golden("innerbatch", tmp_path)
+    (store / "commitlog" / f"{_LOG:020d}").write_bytes(bytes(_LOG))
+    _log(store, 0).unlink()
+    start, found = _predicted(store, tmp_path, "innerbatch", version)
+    view = harness.open_store(version, store, properties("innerbatch"))
+    assert differences(start, found, view) == []
+
+
 def test_an_index_in_rocksdb_decides_where_recovery_begins(tmp_path: Path) -> None:
     indexed = {"store.indexRocksDBEnable": "true"}
     filled = goldens.golden("clean", tmp_path)
