@@ -159,7 +159,7 @@ class Pass:
         layout = self._files.layout
         self._seen.is_live = self._is_in_use()
         checkpoint, has_abort = self._files.readable_checkpoint(), self._files.has_abort()
-        configs = ConfigFiles(layout.config)
+        configs = ConfigFiles(layout.config, is_slave=self._files.config.is_slave)
         files, wrong_geometry = without_wrong_geometry(self._files)
         self._files = files
         yield from wrong_geometry

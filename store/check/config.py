@@ -89,8 +89,8 @@ def _checked_size(text: str, end: int) -> int | None:
 class ConfigFiles:
     """All config files of a store with their backups, read once."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, *, is_slave: bool = False) -> None:
+        self._directory, self._is_slave = directory, is_slave
         self.files: dict[str, ConfigPair] = {name: look_at_pair(directory / name) for name in _names(directory)}
         self._of_databases: dict[str, Any] = {}
         self._of_damaged: list[Finding] = []
@@ -139,7 +139,7 @@ class ConfigFiles:
 
         A folder with one of them alone was not left by a broker: a library that wrote the store needs no other.
         """
-        gone = surely_gone(self._directory.parent, self._directory)
+        gone = surely_gone(self._directory.parent, self._directory, is_slave=self._is_slave)
         present = [name for name in OWN_TABLES if name in self.files and not self._is_record_alone(name)]
         for name in OWN_TABLES:
             if len(present) > 1 and name not in present and not self._is_elsewhere(name):

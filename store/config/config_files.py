@@ -44,14 +44,15 @@ _FILTERS = "consumerFilter.json"
 _WHAT = {TOPICS: "topics", GROUPS: "consumer groups", OFFSETS: "consumer offsets", LMQ_OFFSETS: "consumer offsets"}
 
 
-def surely_gone(root: Path, config: Path) -> list[str]:
+def surely_gone(root: Path, config: Path, *, is_slave: bool = False) -> list[str]:
     """Return which files a broker saved that are gone, and their backups: of a store at `root`.
 
     A broker saves offsets every 5 to 10 seconds. So the backup of its filters, which its second save makes and nothing
     else, shows that there were the others; that of delays counts where there are messages to be delivered. Where
-    nothing is left of config/, the wheel of its timer shows that there was a broker.
+    nothing is left of config/, the wheel of its timer shows that there was a broker. A slave delivers nothing, and gets
+    the file of delays from its master, a minute after its start at the soonest.
     """
-    delays = [DELAYS] if has_entries(root / "consumequeue" / "SCHEDULE_TOPIC_XXXX") else []
+    delays = [DELAYS] if not is_slave and has_entries(root / "consumequeue" / "SCHEDULE_TOPIC_XXXX") else []
     if not has_entries(config):
         return [*OWN_TABLES, *delays] if is_there(root / "timerwheel") else []
     if not is_there(backup_of(config / _FILTERS)):

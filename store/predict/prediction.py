@@ -223,8 +223,8 @@ class Start:
         return None if is_delay_table(levels) else f"parseDelayLevel exception; levelString String = {levels}"
 
     def _count_stuck(self, offsets: dict[int, int]) -> None:
-        """A broker looks at the queues of levels that it has, and at no other."""
-        if not is_delay_table(self.files.config.message_delay_level):
+        """A broker looks at the queues of levels that it has, and at no other; a slave at none."""
+        if self.files.config.is_slave or not is_delay_table(self.files.config.message_delay_level):
             return
         for (topic, queue_id, _), queue in sorted(self.queues.by_key.items()):
             if topic == SCHEDULE_TOPIC and queue_id >= len(self.levels):
@@ -238,7 +238,10 @@ class Start:
                     )
 
     def _count_repeated(self, offsets: dict[int, int]) -> None:
-        """A level without an offset begins at its first message, though a broker delivered some before."""
+        """A level without an offset begins at its first message, though a broker delivered some before. A slave
+        delivers nothing."""
+        if self.files.config.is_slave:
+            return
         now = time.time_ns() // 1_000_000
         begins: dict[int, int] = {}
         for (topic, queue_id, _), queue in sorted(self.queues.by_key.items()):
@@ -262,7 +265,10 @@ class Start:
                 )
 
     def _note_timer(self) -> None:
-        """What the timer does, where the start leaves the log and the timer's queue as they are."""
+        """What the timer does, where the start leaves the log and the timer's queue as they are. On a slave it delivers
+        nothing, and how far it is comes from the master."""
+        if self.files.config.is_slave:
+            return
         result = self.result
         changed = result.messages_lost or any(row["topic"] == TIMER_TOPIC for row in result.queues_changed)
         if self.files.log.files and not changed:

@@ -268,7 +268,7 @@ def start_of_config(layout: StoreLayout, config: StoreConfig, version: str) -> C
             found.error = waits or _error(pair)
             return found
     nameless, misnamed = _misnamed(layout, version)
-    found.steps += [*misnamed, *_gone(layout), *_in_the_way(layout, config, version)]
+    found.steps += [*misnamed, *_gone(layout, is_slave=config.is_slave), *_in_the_way(layout, config, version)]
     found.error_after = next(filter(None, _waits_for_metrics(layout, config, version)), None)
     if not RELEASES[version].is_of_4:
         modes = look_at_pair(layout.config / MODES)
@@ -326,9 +326,9 @@ def _in_the_way(layout: StoreLayout, config: StoreConfig, version: str) -> Itera
                 yield ConfigStep(one.name, "nothing", True, f"{one.name} is not a regular file: {said}")
 
 
-def _gone(layout: StoreLayout) -> Iterator[ConfigStep]:
+def _gone(layout: StoreLayout, *, is_slave: bool) -> Iterator[ConfigStep]:
     """Yield tables that a broker keeps from its first start on, where the others are there and one is not."""
-    gone = surely_gone(layout.root, layout.config)
+    gone = surely_gone(layout.root, layout.config, is_slave=is_slave)
     for name in gone:
         text = f"{name} and its backup are missing, though a broker saved it: {_EMPTY_MEANS[name]}"
         yield ConfigStep(name, "nothing", True, text)

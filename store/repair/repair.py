@@ -406,7 +406,8 @@ def repair(files: StoreFiles, change: ChangeOptions = ChangeOptions(), *, only: 
     report.journal = planned.kept_in
     if report.queues_changed and not change.dry_run and any(finding.code == "RMQ-OFF-030" for finding in findings):
         with StoreFiles(files.root, files.config) as now:
-            offsets = OffsetCheck(now, ConfigFiles(now.layout.config)).findings()
+            configs = ConfigFiles(now.layout.config, is_slave=now.config.is_slave)
+            offsets = OffsetCheck(now, configs).findings()
             report.left += [finding.row() for finding in offsets if finding.severity.is_alarm]
     return report
 

@@ -1,0 +1,30 @@
+"""Stores of slaves: they deliver nothing, and get what they know of deliveries from their master a minute later."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.goldens import GoldenStore
+from tests.rmqctl.looking import run
+
+
+@pytest.mark.parametrize("role", ["SLAVE", "ASYNC_MASTER"])
+@pytest.mark.parametrize("broker", ["4.9.8", "5.3.3", "5.5.0"])
+def test_offsets_of_delays_that_the_master_has(
+    golden_store: GoldenStore, tmp_path: Path, role: str, broker: str
+) -> None:
+    store, is_slave = golden_store("broker-real"), role == "SLAVE"
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"brokerRole={role}\nmessageDelayLevel=1s 5s\n")
+    (store / "config/delayOffset.json").unlink()
+    (store / "config/delayOffset.json.bak").unlink()
+    checked = run("check", "-s", store, "-c", conf, "--json").objects
+    assert any(row["code"] == "RMQ-CFG-050" for row in checked) is not is_slave
+    start = run("predict", "-s", store, "-c", conf, "--broker", broker, "--json").objects[0]
+    assert any(row["file"] == "delayOffset.json" for row in start["config"]) is not is_slave
+    assert (start["messages_stuck"] > 0) is not is_slave
+    (store / "config/delayOffset.json").write_text('{"offsetTable":{}}')
+    start = run("predict", "-s", store, "-c", conf, "--broker", broker, "--json").objects[0]
+    assert start["messages_repeated"] == (0 if is_slave else 71)
