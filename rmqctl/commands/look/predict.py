@@ -106,9 +106,9 @@ def predict(
     these, the longest log. Each other one is cut at the end of the newest epoch that both have with the same start.
     Exit code 1: a replica loses messages by that.
 
-    Of broker.conf the sizes and paths, messageDelayLevel, messageIndexEnable, messageIndexSafe and checkCRCOnRecover
-    count, and for 5.5.0 commitLogRecoverMaxNum, enableAcceleratedRecovery and checkCommitLogOffsetOnRecover.
-    With duplicationEnable, 5.x ends the log at the first message without DUP_INFO. storeType says where queues are,
+    Of broker.conf the sizes and paths, brokerRole, messageDelayLevel, messageIndexEnable, messageIndexSafe and
+    checkCRCOnRecover count, and for 5.5.0 commitLogRecoverMaxNum, enableAcceleratedRecovery and
+    checkCommitLogOffsetOnRecover. With duplicationEnable, 5.x ends the log at the first message without DUP_INFO. storeType says where queues are,
     else the store does. Not predicted: enableDLegerCommitLog, enableControllerMode, forceVerifyPropCRC,
     indexRocksDBEnable, transRocksDBEnable, duplicationEnable of 4.9.8 and of messages with DUP_INFO.
     """
