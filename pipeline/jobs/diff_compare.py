@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import blake2b
@@ -316,20 +316,8 @@ class Sums:
 
     __slots__ = ("count", "in_order", "of_all")
 
-    def __init__(self) -> None:
-        self.count = 0
-        self.of_all = (0, 0)
-        self.in_order = (0, 0)
-
-    def add(self, digests: Digests) -> None:
-        """More digests, in their order."""
-        more = Sums()
-        more.count = len(digests)
-        first, second = (int(one) for one in digests.sum(axis=0, dtype=np.uint64))
-        more.of_all = first, second
-        placed = [digests[:, lane] * _powers(lane, len(digests))[::-1] for lane in (0, 1)]
-        more.in_order = int(placed[0].sum(dtype=np.uint64)), int(placed[1].sum(dtype=np.uint64))
-        self.join(more)
+    def __init__(self, count: int = 0, of_all: tuple[int, int] = (0, 0), in_order: tuple[int, int] = (0, 0)) -> None:
+        self.count, self.of_all, self.in_order = count, of_all, in_order
 
     def join(self, later: Sums) -> None:
         """What a later stretch summed up."""
@@ -344,18 +332,31 @@ class Sums:
 
     def marked(self, number: int) -> Sums:
         """The same, with another order-dependent digest for each number."""
-        copy = Sums()
-        copy.count, copy.of_all = self.count, self.of_all
         marks = [(number + 1) * factor for factor in reversed(_FACTORS)]
         first, second = (one * (mark | 1) & _MASK for one, mark in zip(self.in_order, marks, strict=True))
-        copy.in_order = first, second
-        return copy
+        return Sums(self.count, self.of_all, (first, second))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sums) and all(getattr(self, name) == getattr(other, name) for name in Sums.__slots__)
 
     def __hash__(self) -> int:
         return hash((self.count, self.of_all, self.in_order))
+
+
+def sums_by_code(codes: Int64s, digests: Digests) -> Iterator[tuple[int, Sums]]:
+    """The sums of the digests of each code, in their order. At least one digest."""
+    order = np.argsort(codes, kind="stable")
+    codes, digests = codes[order], digests[order]
+    begins = np.append(0, np.flatnonzero(codes[1:] != codes[:-1]) + 1)
+    ends = np.append(begins[1:], len(codes))
+    counts = ends - begins
+    behind = np.repeat(ends, counts) - 1 - np.arange(len(codes))
+    powers = [_powers(lane, int(counts.max()))[behind] for lane in (0, 1)]
+    of_all = np.add.reduceat(digests, begins, axis=0)
+    in_order = np.add.reduceat(digests * np.stack(powers, axis=1), begins, axis=0)
+    columns = (codes[begins], counts, of_all, in_order)
+    for code, count, all_of_them, ordered in zip(*(column.tolist() for column in columns), strict=True):
+        yield code, Sums(count, tuple(all_of_them), tuple(ordered))
 
 
 def _powers(lane: int, count: int) -> NDArray[np.uint64]:

@@ -7,7 +7,6 @@ that the other store has at another place of the same topic was moved, not lost.
 from __future__ import annotations
 
 import heapq
-import itertools
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from rmqctl.pipeline.jobs.diff_compare import (
     content_digests,
     frame_digests,
     name_digests,
+    sums_by_code,
     text_digests,
 )
 from rmqctl.pipeline.splits import Split, open_split, split_columns
@@ -63,6 +63,7 @@ _KNOWN = {
     "queues": ("side", "topic", "queue_id", "first", "last"),
 }
 _OF_PLACE_ONLY = ("high", "low", "size")
+_ROWS_AT_ONCE = 1 << 18
 
 
 class Likeness(NamedTuple):
@@ -121,36 +122,33 @@ def _by_topic(ids: Int32s, topics: list[str]) -> dict[str, int]:
 def _sums_only(
     plan: Likeness, split: Split | None, topics: TopicIds
 ) -> tuple[dict[QueueKey, Sums], dict[str, int], int]:
-    sums: dict[QueueKey, Sums] = {}
-    counts: Counter[str] = Counter()
-    again = 0
+    summing, counts, again = _Summing(plan, topics), Counter[str](), 0
     if split is None:
-        return sums, counts, again
+        return {}, counts, again
     with open_split(split) as files:
         wanted = Columns.HEAD | Columns.TOPIC | Columns.BYTES
         for batch in split_columns(files, split, columns=wanted, topics=topics):
             if not isinstance(batch, MessageColumns):
                 continue
-            _add_sums(plan, sums, batch, _digests(plan, batch))
+            summing.add(batch, _digests(plan, batch))
             counts.update(_by_topic(batch.topic_id, topics.names))
             again += _behind(plan, batch.physical_offset)
-    return sums, counts, again
+    return summing.sums(), counts, again
 
 
 def _rows(plan: Likeness, split: Split | None, side: int, topics: TopicIds) -> tuple[Rows, dict[QueueKey, Sums]]:
-    sums: dict[QueueKey, Sums] = {}
-    parts = [np.empty(0, ROW)]
+    summing, parts = _Summing(plan, topics), [np.empty(0, ROW)]
     if split is None:
-        return parts[0], sums
+        return parts[0], {}
     with open_split(split) as files:
         wanted = Columns.HEAD | Columns.TOPIC | Columns.BYTES
         for batch in split_columns(files, split, columns=wanted, topics=topics):
             if not isinstance(batch, MessageColumns):
                 continue
             digests = _digests(plan, batch)
-            _add_sums(plan, sums, batch, digests)
+            summing.add(batch, digests)
             parts.append(_batch_rows(batch, digests, side))
-    return np.concatenate(parts), sums
+    return np.concatenate(parts), summing.sums()
 
 
 def _batch_rows(batch: MessageColumns, digests: Digests, side: int) -> Rows:
@@ -167,20 +165,41 @@ def _batch_rows(batch: MessageColumns, digests: Digests, side: int) -> Rows:
     return rows
 
 
-def _add_sums(plan: Likeness, sums: dict[QueueKey, Sums], batch: MessageColumns, digests: Digests) -> None:
-    """Add up the digests of a batch, queue by queue, each in the order of the log."""
-    places = batch.physical_offset
-    chosen = np.flatnonzero((places >= plan.common_begin) & (places < plan.common_end))
-    if not len(chosen):
-        return
-    codes = (batch.topic_id[chosen].astype(np.int64) << 32) | (batch.queue_id[chosen].astype(np.int64) & 0xFFFFFFFF)
-    order = np.argsort(codes, kind="stable")
-    codes, digests = codes[order], digests[chosen[order]]
-    edges = [0, *(np.flatnonzero(codes[1:] != codes[:-1]) + 1).tolist(), len(codes)]
-    for begin, end in itertools.pairwise(edges):
-        row = int(chosen[order[begin]])
-        queue = batch.topic(row), int(batch.queue_id[row])
-        sums.setdefault(queue, Sums()).add(digests[begin:end])
+class _Summing:
+    """Adds up the digests of the messages that both logs cover, queue by queue, each in the order of the log.
+
+    Those of several batches wait, because of many queues each batch has few messages."""
+
+    def __init__(self, plan: Likeness, topics: TopicIds) -> None:
+        self._plan = plan
+        self._topics = topics
+        self._sums: dict[QueueKey, Sums] = {}
+        self._waiting: list[tuple[Int64s, Digests]] = []
+        self._rows = 0
+
+    def add(self, batch: MessageColumns, digests: Digests) -> None:
+        """The messages that follow."""
+        places = batch.physical_offset
+        chosen = np.flatnonzero((places >= self._plan.common_begin) & (places < self._plan.common_end))
+        if len(chosen):
+            queue_ids = batch.queue_id[chosen].astype(np.int64) & 0xFFFFFFFF
+            self._waiting.append((batch.topic_id[chosen].astype(np.int64) << 32 | queue_ids, digests[chosen]))
+            self._rows += len(chosen)
+        if self._rows >= _ROWS_AT_ONCE:
+            self._settle()
+
+    def sums(self) -> dict[QueueKey, Sums]:
+        """Those of all messages so far."""
+        self._settle()
+        return self._sums
+
+    def _settle(self) -> None:
+        if self._waiting:
+            codes, digests = (np.concatenate(parts) for parts in zip(*self._waiting, strict=True))
+            for code, more in sums_by_code(codes, digests):
+                queue = self._topics.names[code >> 32], (code & 0xFFFFFFFF ^ 0x80000000) - 0x80000000
+                self._sums.setdefault(queue, Sums()).join(more)
+        self._waiting, self._rows = [], 0
 
 
 def _without_pairs(a: Rows, b: Rows) -> tuple[Rows, Rows]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rmqctl.formats.message import StoredMessage
 from rmqctl.pipeline.jobs import diff_match as diff_rows
 from rmqctl.pipeline.jobs.diff import Diff
-from rmqctl.pipeline.jobs.diff_compare import Sums, hexadecimal
+from rmqctl.pipeline.jobs.diff_compare import Sums, hexadecimal, sums_by_code
 from rmqctl.pipeline.jobs.diff_match import Facts, Knowledge, Matched, match
 from rmqctl.store.log.walk import Damage, Empty, walk
 from rmqctl.store.read.frames import span_of
@@ -133,9 +133,17 @@ DIGEST = st.tuples(st.integers(0, (1 << 64) - 1), st.integers(0, (1 << 64) - 1))
 
 
 def sums_of(digests: list[tuple[int, int]]) -> Sums:
-    sums = Sums()
-    sums.add(np.array(digests, np.uint64).reshape(-1, 2))
+    if not digests:
+        return Sums()
+    [(_, sums)] = sums_by_code(np.zeros(len(digests), np.int64), np.array(digests, np.uint64))
     return sums
+
+
+@given(st.lists(st.tuples(st.integers(-2, 3), DIGEST), min_size=1, max_size=30))
+def test_queues_are_summed_up_as_if_each_were_alone(rows: list[tuple[int, tuple[int, int]]]) -> None:
+    codes, digests = np.array([code for code, _ in rows], np.int64), np.array([one for _, one in rows], np.uint64)
+    alone = {code: sums_of([one for other, one in rows if other == code]) for code, _ in rows}
+    assert dict(sums_by_code(codes, digests)) == alone
 
 
 @given(st.lists(DIGEST, max_size=30), st.integers(0, 30), st.randoms())
