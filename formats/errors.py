@@ -225,6 +225,7 @@ EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 # how the dynamic loader says so, inside an ImportError
+_NO_FOLDER = "something else stands where a folder belongs: look what it is, and move it elsewhere"
 _SIGNS_OF_LOADING = ("failed to map segment", "annot allocate memory", "oo many open files")
 
 
@@ -280,4 +281,6 @@ def unreadable(
         "listed": f"cannot be listed: {error.strerror}",
         "opened": f"cannot be opened: {error.strerror}",
     }
+    if what == "listed" and error.errno == errno.ENOTDIR:
+        hint = hint or _NO_FOLDER
     return UnreadableError(texts[what], file=file, hint=hint)

@@ -37,7 +37,13 @@ from rmqctl.store.journal.log import DAMAGED, changes
 from rmqctl.store.log.survey import start_after_crash
 from rmqctl.store.log.walk import walk
 from rmqctl.store.queues.consumequeue import UNIT_SIZE
-from rmqctl.store.queues.queue_table import has_rocksdb_beside_files, has_rocksdb_queues, list_queues, rocksdb_folder
+from rmqctl.store.queues.queue_table import (
+    has_rocksdb_beside_files,
+    has_rocksdb_queues,
+    list_queues,
+    rocksdb_folder,
+    sampled_queues,
+)
 from rmqctl.store.read.frames import store_time_at
 from rmqctl.store.store_files import Checkpoint, StoreFiles
 from rmqctl.store.timer.wheel import CHECKPOINT_FILE
@@ -297,7 +303,6 @@ def unfinished_changes(layout: StoreLayout) -> Iterator[Finding]:
 
 # The geometry that a broker.conf says against that of the files; where they differ the check goes by the files.
 
-_SAMPLED = 64
 _AGREEING = 2
 
 
@@ -335,7 +340,7 @@ def _found(files: StoreFiles) -> Iterator[tuple[str, Counter[int]]]:
         ("mapper_file_size_batch_consume_queue", layout.batchconsumequeue),
         ("mapped_file_size_consume_queue_ext", layout.consumequeue_ext),
     ):
-        yield setting, _sizes(directory for _, _, directory in list_queues(root)[:_SAMPLED])
+        yield setting, _sizes(sampled_queues(root))
 
 
 def _place(files: StoreFiles, setting: str) -> Path:

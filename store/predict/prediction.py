@@ -147,6 +147,7 @@ class Start:
         self.queues = SimulatedQueues(files.layout, sizes, files.descriptors)
         self.result = Prediction(release.name, was_clean=not files.has_abort())
         self.deleted: list[Path] = []
+        self._queue_files = 0
         # what a broker logs that comes to no end of its start
         self._waits: str | None = None
 
@@ -179,6 +180,7 @@ class Start:
         if error is not None:
             return self._finished(error)
         queues = self.queues.by_key.values()
+        self._queue_files = sum(len(queue.files) for queue in queues)
         before = {key: _max_before(queue) for key, queue in self.queues.by_key.items()}
         for queue in queues:
             queue.recover()
@@ -367,8 +369,7 @@ class Start:
     def _note_recovery(self, log: MappedFileQueue, begin: LogPlace, end: LogPlace) -> None:
         """Note what is read from `begin` to `end`, and that queue files are opened before."""
         whole = sum(file.size for file in log.files[begin.file : end.file]) - begin.position
-        queue_files = sum(len(queue.files.files) for queue in self.files.queues.all())
-        work = recovery_work(whole + end.position, end.file - begin.file + 1, queue_files)
+        work = recovery_work(whole + end.position, end.file - begin.file + 1, self._queue_files)
         self.result.recovery = work._asdict()
 
     def _start_of_recovery(self, log: MappedFileQueue) -> RecoveryStart:

@@ -115,10 +115,16 @@ def _directories(directory: Path) -> list[str]:
         raise unreadable(error, directory, "listed") from error
 
 
+def sampled_queues(root: Path) -> list[Path]:
+    """Directories of the first queues below `root`; none where a file stands, which is said where all are listed."""
+    found = itertools.islice(_queues_below(root), _SAMPLED_QUEUES) if is_directory(root) else ()
+    return [directory for _, _, directory in found]
+
+
 def _usual_size(root: Path) -> int:
     """Size of most files among the first queues below `root`; 0 if there are no files."""
     sizes: Counter[int] = Counter()
-    for _, _, directory in itertools.islice(_queues_below(root), _SAMPLED_QUEUES):
+    for directory in sampled_queues(root):
         # a file that was removed since it was listed does not count
         with contextlib.suppress(FileNotFoundError), os.scandir(directory) as entries:
             for entry in entries:

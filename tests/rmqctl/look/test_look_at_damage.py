@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,27 @@ def test_a_wild_base_offset_in_a_batch_queue(golden_store: GoldenStore) -> None:
     done = run("ls", "-s", store, "--queues", "-t", "InnerBatchTopic", "--json")
     assert done.code == exit_codes.OK
     assert done.objects[0]["last_store_timestamp"] is not None
+
+
+@pytest.mark.parametrize("folder", ["consumequeue", "index", "commitlog"])
+def test_a_file_where_a_folder_belongs_is_named_with_what_to_do(folder: str, golden_store: GoldenStore) -> None:
+    store = golden_store("clean")
+    shutil.rmtree(store / folder)
+    (store / folder).write_bytes(b"x")
+    outcome = run("info", "-s", store)
+    assert (outcome.code, folder in outcome.err, "move it elsewhere" in outcome.err) == (3, True, True)
+    if folder != "commitlog":
+        found = run("check", "-s", store, "--json")
+        assert [(row["code"], row["file"]) for row in found.objects] == [("RMQ-FILE-006", folder)]
+        assert (found.code, "checked 2500 messages" in found.err) == (1, True)
+
+
+@pytest.mark.parametrize("broker", ["4.9.8", "5.3.3", "5.5.0"])
+def test_a_start_without_a_folder_for_queues_is_no_good_start(broker: str, golden_store: GoldenStore) -> None:
+    """The real ones log "[BUG]consume queue can not write" for 30 seconds, and take no message any more."""
+    store = golden_store("clean")
+    shutil.rmtree(store / "consumequeue")
+    (store / "consumequeue").write_bytes(b"x")
+    outcome = run("predict", "-s", store, "--broker", broker, "--json")
+    assert (outcome.code, outcome.objects[0]["loads"]) == (1, False)
+    assert "can not write" in outcome.objects[0]["error"]
