@@ -225,7 +225,7 @@ EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 # how the dynamic loader says so, inside an ImportError
-_NO_FOLDER = "something else stands where a folder belongs: look what it is, and move it elsewhere"
+_NO_FOLDER = "something else is where a folder belongs: look what it is, and move it elsewhere"
 _SIGNS_OF_LOADING = ("failed to map segment", "annot allocate memory", "oo many open files")
 
 

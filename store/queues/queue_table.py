@@ -116,7 +116,8 @@ def _directories(directory: Path) -> list[str]:
 
 
 def sampled_queues(root: Path) -> list[Path]:
-    """Directories of the first queues below `root`; none where a file stands, which is said where all are listed."""
+    """Directories of the first queues below `root`; none where it is no folder, which is said where all are
+    listed."""
     found = itertools.islice(_queues_below(root), _SAMPLED_QUEUES) if is_directory(root) else ()
     return [directory for _, _, directory in found]
 
