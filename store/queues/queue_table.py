@@ -13,7 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqctl.formats.errors import CorruptError, ExhaustedError, UnsupportedError, WriteFailedError, unreadable
+from rmqctl.formats.errors import (
+    CorruptError,
+    ExhaustedError,
+    UnreadableError,
+    UnsupportedError,
+    WriteFailedError,
+    unreadable,
+)
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
@@ -118,8 +125,12 @@ def _directories(directory: Path) -> list[str]:
 def sampled_queues(root: Path) -> list[Path]:
     """Directories of the first queues below `root`; none where it is no folder, which is said where all are
     listed."""
-    found = itertools.islice(_queues_below(root), _SAMPLED_QUEUES) if is_directory(root) else ()
-    return [directory for _, _, directory in found]
+    try:
+        return [directory for _, _, directory in itertools.islice(_queues_below(root), _SAMPLED_QUEUES)]
+    except UnreadableError as error:
+        if isinstance(error.__cause__, NotADirectoryError):
+            return []
+        raise
 
 
 def _usual_size(root: Path) -> int:
