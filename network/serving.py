@@ -19,7 +19,7 @@ from rmqctl.network.broker.broker import Broker, WritableBroker, wall_clock
 from rmqctl.network.broker.master_broker import MasterBroker
 from rmqctl.network.broker.services import known_to, services_of
 from rmqctl.network.broker.settings import BrokerIdentity
-from rmqctl.network.clients.channel import Answers
+from rmqctl.network.clients.channel import SEND_SECONDS, Answers
 from rmqctl.network.ha.master import LogSource, MasterServer, SlaveLimits
 from rmqctl.network.nameserver import SERVICES as NAME_SERVER_SERVICES
 from rmqctl.network.nameserver import NameServer
@@ -510,8 +510,8 @@ class LocalChannel:
         self._session = Session(shared, loop, self.caller, answers.received)
         self.is_open = True
 
-    def send(self, command: RemotingCommand) -> None:
-        """See Channel."""
+    def send(self, command: RemotingCommand, seconds: float = SEND_SECONDS) -> None:
+        """See Channel. Nothing is waited for."""
         if not self.is_open:
             raise RemoteError("the broker in this process has ended")
         if command.is_response:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import select
 import socket
 import ssl
 import threading
@@ -32,6 +34,8 @@ OnRequest = Callable[[RemotingCommand], Answered]
 answers."""
 
 LANGUAGE = "PYTHON"
+SEND_SECONDS = 3.0
+"""A server that takes nothing for so long counts as gone (sendMsgTimeout)."""
 
 
 class AddressError(RemoteError):
@@ -45,8 +49,8 @@ class Channel(Protocol):
     def is_open(self) -> bool:
         """Whether requests can be sent."""
 
-    def send(self, command: RemotingCommand) -> None:
-        """Send a command as it is. RemoteError if the server is gone."""
+    def send(self, command: RemotingCommand, seconds: float = SEND_SECONDS) -> None:
+        """Send a command as it is. RemoteError if the server is gone, or takes nothing for `seconds`."""
 
     def close(self) -> None:
         """End it; pending requests get a RemoteError."""
@@ -141,11 +145,11 @@ class Connection:
         """Whether requests can be sent."""
         return self._channel.is_open
 
-    def submit(self, command: RemotingCommand) -> Future[RemotingCommand]:
-        """Send a request; its answer comes with the future. RemoteError if the server is gone already."""
+    def submit(self, command: RemotingCommand, seconds: float = SEND_SECONDS) -> Future[RemotingCommand]:
+        """Send a request; its answer comes with the future. RemoteError as for `Channel.send`."""
         numbered, future = self._answers.expect(command)
         try:
-            self._channel.send(numbered)
+            self._channel.send(numbered, seconds)
         except RemoteError:
             self._answers.forget(numbered.opaque)
             raise
@@ -156,10 +160,11 @@ class Connection:
         self._answers.forget_future(future)
 
     def request(self, command: RemotingCommand, seconds: float) -> RemotingCommand:
-        """Send a request and wait for its answer. RemoteError if none comes in `seconds`."""
+        """Send a request and wait for its answer. RemoteError if none comes in `seconds`, or the server takes nothing
+        of the request for so long."""
         numbered, future = self._answers.expect(command)
         try:
-            self._channel.send(numbered)
+            self._channel.send(numbered, seconds)
             return future.result(seconds)
         except FutureTimeoutError:
             raise RemoteError(
@@ -230,12 +235,12 @@ class EncryptedSocket:
             with self._lock:
                 self._came.write(data)
 
-    def sendall(self, data: bytes) -> None:
-        """Send all of `data`."""
+    def send_all(self, data: bytes, seconds: float) -> None:
+        """See `send_all`."""
         with self._lock:
             self._tls.write(data)
             encrypted = self._goes.read()
-        self._plain.sendall(encrypted)
+        send_all(self._plain, encrypted, seconds)
 
     def shutdown(self, how: int) -> None:
         """End the connection."""
@@ -265,8 +270,26 @@ def messages_of(body: bytes) -> list[StoredMessage]:
 
 # Channels over TCP: a socket, and a thread that reads what comes.
 
+
+def send_all(plain: socket.socket, data: bytes, seconds: float) -> None:
+    """Send all of `data`, however slowly it is taken. TimeoutError where nothing is taken for `seconds`: for a frozen
+    server a socket would wait without end."""
+    left = memoryview(data)
+    while left:
+        try:
+            left = left[plain.send(left, socket.MSG_DONTWAIT) :]
+        except BlockingIOError:
+            ready = select.poll()
+            ready.register(plain, select.POLLOUT)
+            if not ready.poll(seconds * 1000):
+                raise TimeoutError(f"nothing is taken for {seconds:.3g} s") from None
+
+
 _CONNECT_SECONDS = 3.0
 _LARGEST_PORT = 65535
+
+
+SendAll = Callable[[bytes, float], None]
 
 
 class SocketChannel:
@@ -288,7 +311,9 @@ class SocketChannel:
             ) from error
         try:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._socket = plain if tls is None else EncryptedSocket(plain, tls, host)
+            encrypted = None if tls is None else EncryptedSocket(plain, tls, host)
+            self._socket = encrypted or plain
+            self._send_all: SendAll = functools.partial(send_all, plain) if encrypted is None else encrypted.send_all
             plain.settimeout(None)
         except OSError as error:
             plain.close()
@@ -299,12 +324,12 @@ class SocketChannel:
             ) from error
         threading.Thread(target=self._read, name=f"rmqctl-read-{address}", daemon=True).start()
 
-    def send(self, command: RemotingCommand) -> None:
+    def send(self, command: RemotingCommand, seconds: float = SEND_SECONDS) -> None:
         """See Channel."""
         frame = encode_frame(command)
         try:
             with self._sending:
-                self._socket.sendall(frame)
+                self._send_all(frame, seconds)
         except OSError as error:
             self._lose(f"the connection is lost: {error}")
             raise RemoteError(f"{self._address}: the connection is lost: {error}") from error
@@ -398,13 +423,13 @@ class _SignedChannel:
         """See Channel."""
         return self._channel.is_open
 
-    def send(self, command: RemotingCommand) -> None:
+    def send(self, command: RemotingCommand, seconds: float = SEND_SECONDS) -> None:
         """See Channel. Answers are sent unsigned."""
         if not command.is_response:
             fields = {**command.fields, **self._user}
             fields[SIGNATURE] = signature(fields, bytes(command.body), self._secret)
             command = command._replace(fields=fields)
-        self._channel.send(command)
+        self._channel.send(command, seconds)
 
     def close(self) -> None:
         """See Channel."""

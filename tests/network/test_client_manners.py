@@ -367,7 +367,7 @@ class _Starting:
         self.answers = answers
         return self
 
-    def send(self, command: RemotingCommand) -> None:
+    def send(self, command: RemotingCommand, seconds: float = 0) -> None:
         self.asked += 1
         code, remark = (1, self.remark) if self.asked <= self.times else (0, None)
         self.answers.received(RemotingCommand(code, {}, b"{}", remark, command.opaque, RESPONSE_FLAG))

@@ -60,7 +60,7 @@ class Channel:
     def close(self) -> None:
         """See Channel."""
 
-    def send(self, command: RemotingCommand) -> None:
+    def send(self, command: RemotingCommand, seconds: float = 0) -> None:
         """See Channel."""
         if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
             self._answer(command, ResponseCode.SUCCESS, body=fastjson(_ROUTE))

@@ -329,7 +329,8 @@ class _Soon:
             if self._context is None:
                 self._context = sender._hooks.begin(self._outgoing, queue, address, ASYNC)
             connection = sender._client.connection(address)
-            future = connection.submit(sender._requests.request(self._outgoing, queue))
+            made = sender._requests.request(self._outgoing, queue)
+            future = connection.submit(made, max(self._until - started, 0.0))
         except RemoteError as error:
             self._fail(queue, started, error, is_reachable=False)
             return
@@ -339,7 +340,7 @@ class _Soon:
             error = RemoteError(f"{address}: request {self._outgoing.code} is not answered in time")
             self._fail(queue, started, error, is_reachable=True)
 
-        number = sender._deadlines.add(max(self._until - started, 0.0), late)
+        number = sender._deadlines.add(max(self._until - time.monotonic(), 0.0), late)
 
         def answered(done: Future[RemotingCommand]) -> None:
             if sender._deadlines.drop(number):
