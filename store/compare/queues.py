@@ -295,7 +295,7 @@ def has_batch_slot(unit: QueueUnit, next_offset: int, rows: Stretches | None = N
 
 
 # bytes of units that wait to be compared; what a unit takes, and what a run of a queue does besides
-_WAITING = 48 << 20
+_WAITING = 24 << 20
 _UNIT_BYTES, _RUN_BYTES = 28, 400
 # stretches that are made objects of at a time
 _AT_ONCE = 4096
