@@ -279,8 +279,11 @@ def send_all(plain: socket.socket, data: bytes, seconds: float) -> None:
         try:
             left = left[plain.send(left, socket.MSG_DONTWAIT) :]
         except BlockingIOError:
+            number = plain.fileno()
+            if number < 0:  # another thread has closed it meanwhile
+                raise ConnectionAbortedError("it is closed") from None
             ready = select.poll()
-            ready.register(plain, select.POLLOUT)
+            ready.register(number, select.POLLOUT)
             if not ready.poll(seconds * 1000):
                 raise TimeoutError(f"nothing is taken for {seconds:.3g} s") from None
 

@@ -9,11 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from rmqctl.formats.errors import RemoteError
-from rmqctl.network.clients.channel import Connection, Dial, SocketChannel, dial_encrypted
+from rmqctl.network.clients.channel import Connection, Dial, SocketChannel, dial_encrypted, send_all
 from rmqctl.network.remoting.codec import FrameDecoder, RemotingCommand, encode_frame
 from tests.network.certificates import certificate
 
@@ -113,6 +114,14 @@ def test_over_tls(tmp_path: Path) -> None:
         to = connection(address, dial_encrypted(client))
         with pytest.raises(RemoteError, match="nothing is taken"):
             to.request(RemotingCommand(10, body=BODY), SECONDS)
+
+
+def test_a_socket_that_is_closed_meanwhile_is_a_lost_connection() -> None:
+    full = Mock(spec=socket.socket)
+    full.send.side_effect = BlockingIOError
+    full.fileno.return_value = -1
+    with pytest.raises(OSError, match="it is closed"):
+        send_all(full, b"some", SECONDS)
 
 
 def test_a_slow_server_gets_all_of_it() -> None:
