@@ -167,16 +167,26 @@ def _add_topics(batch: MessageColumns, sums: dict[int, tuple[int, int]]) -> None
 
 
 def _add_bounds(batch: MessageColumns, bounds: dict[tuple[int, int], tuple[int, int]]) -> None:
-    queues = (batch.topic_id.astype(np.int64) << 32) | (batch.queue_id.astype(np.int64) & 0xFFFFFFFF)
-    codes, inverse = np.unique(queues, return_inverse=True)
+    codes, inverse = np.unique(queue_codes(batch), return_inverse=True)
     lows = np.full(len(codes), np.iinfo(np.int64).max)
     highs = np.full(len(codes), np.iinfo(np.int64).min)
     np.minimum.at(lows, inverse, batch.queue_offset)
     np.maximum.at(highs, inverse, batch.queue_offset)
     for code, low, high in zip(codes.tolist(), lows.tolist(), highs.tolist(), strict=True):
-        queue = code >> 32, (code & 0xFFFFFFFF ^ 0x80000000) - 0x80000000
+        queue = queue_of(code)
         known = bounds.get(queue, (low, high))
         bounds[queue] = min(known[0], low), max(known[1], high)
+
+
+def queue_codes(batch: MessageColumns) -> Int64s:
+    """A number for the queue of each message, by the id of its topic and its queue id."""
+    codes: Int64s = (batch.topic_id.astype(np.int64) << 32) | (batch.queue_id.astype(np.int64) & 0xFFFFFFFF)
+    return codes
+
+
+def queue_of(code: int) -> tuple[int, int]:
+    """The id of the topic and the queue id, which may be negative, of such a number."""
+    return code >> 32, (code & 0xFFFFFFFF ^ 0x80000000) - 0x80000000
 
 
 def first_difference(a: MappedFileQueue, b: MappedFileQueue, begin: int, end: int) -> int | None:

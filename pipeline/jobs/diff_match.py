@@ -21,6 +21,8 @@ from rmqctl.pipeline.jobs.diff_compare import (
     content_digests,
     frame_digests,
     name_digests,
+    queue_codes,
+    queue_of,
     sums_by_code,
     text_digests,
 )
@@ -182,8 +184,7 @@ class _Summing:
         places = batch.physical_offset
         chosen = np.flatnonzero((places >= self._plan.common_begin) & (places < self._plan.common_end))
         if len(chosen):
-            queue_ids = batch.queue_id[chosen].astype(np.int64) & 0xFFFFFFFF
-            self._waiting.append((batch.topic_id[chosen].astype(np.int64) << 32 | queue_ids, digests[chosen]))
+            self._waiting.append((queue_codes(batch)[chosen], digests[chosen]))
             self._rows += len(chosen)
         if self._rows >= _ROWS_AT_ONCE:
             self._settle()
@@ -197,8 +198,8 @@ class _Summing:
         if self._waiting:
             codes, digests = (np.concatenate(parts) for parts in zip(*self._waiting, strict=True))
             for code, more in sums_by_code(codes, digests):
-                queue = self._topics.names[code >> 32], (code & 0xFFFFFFFF ^ 0x80000000) - 0x80000000
-                self._sums.setdefault(queue, Sums()).join(more)
+                topic_id, queue_id = queue_of(code)
+                self._sums.setdefault((self._topics.names[topic_id], queue_id), Sums()).join(more)
         self._waiting, self._rows = [], 0
 
 

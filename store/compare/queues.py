@@ -6,7 +6,7 @@ import enum
 import itertools
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -17,7 +17,7 @@ from rmqctl.formats.message import MINIMUM_FRAME_SIZE
 from rmqctl.store.compare.lives import Stretch, Stretches, stretch_of
 from rmqctl.store.files.layout import topic_directory
 from rmqctl.store.log.columns import Flags, Int64s
-from rmqctl.store.log.implied import UNIT, QueueRun, Run, Units, consecutive, joined_units, read_units, route
+from rmqctl.store.log.implied import UNIT, QueueRun, Run, Units, consecutive, joined_runs, read_units, route
 from rmqctl.store.queues.consumequeue import (
     LARGEST_BATCH,
     MAXIMUM_EXT_ADDRESS,
@@ -467,16 +467,6 @@ def _runs_of(numbers: Int64s) -> Iterator[tuple[int, int]]:
     """[begin, end) of the rows that have the same number."""
     begins = np.flatnonzero(np.diff(numbers, prepend=-1))
     return zip(begins.tolist(), [*begins[1:].tolist(), len(numbers)], strict=True)
-
-
-def joined_runs(queues: Collection[Sequence[QueueRun]]) -> tuple[Int64s, Int64s, Units]:
-    """The units of many queues as one: for each unit the number of its queue, its slot, and itself."""
-    runs = [run for of_queue in queues for run in of_queue]
-    if not runs:
-        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, UNIT)
-    slots, units = np.concatenate([run.slots for run in runs]), joined_units([run.units for run in runs])
-    numbers = np.repeat(np.arange(len(queues)), [sum(len(run.slots) for run in of_queue) for of_queue in queues])
-    return numbers, slots, units
 
 
 def stretches_of(numbers: Int64s, slots: Int64s, units: Units) -> Iterator[tuple[int, int, Stretch]]:

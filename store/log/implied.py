@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -190,6 +190,16 @@ class QueueRun(NamedTuple):
     def unit(self, number: int) -> QueueUnit:
         """One of the units."""
         return QueueUnit(int(self.slots[number]), *self.units[number].item())
+
+
+def joined_runs(queues: Collection[Sequence[QueueRun]]) -> tuple[Int64s, Int64s, Units]:
+    """The units of many queues as one: for each unit the number of its queue, its slot, and itself."""
+    runs = [run for of_queue in queues for run in of_queue]
+    if not runs:
+        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, UNIT)
+    slots, units = np.concatenate([run.slots for run in runs]), joined_units([run.units for run in runs])
+    numbers = np.repeat(np.arange(len(queues)), [sum(len(run.slots) for run in of_queue) for of_queue in queues])
+    return numbers, slots, units
 
 
 @dataclass(slots=True)

@@ -10,10 +10,10 @@ import numpy as np
 
 from rmqctl.formats.message import Reason
 from rmqctl.store.answers.config_offsets import KnownNames
-from rmqctl.store.compare.queues import joined_runs, stretches_of
+from rmqctl.store.compare.queues import stretches_of
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.log.columns import ColumnRecord, Int64s, MessageColumns
-from rmqctl.store.log.implied import QueueRun, Run, Units, route
+from rmqctl.store.log.implied import QueueRun, Run, Units, joined_runs, route
 from rmqctl.store.log.parallel import walk_parallel
 from rmqctl.store.log.walk import Damage, message_if_any
 from rmqctl.store.native.tables import Columns

@@ -10,12 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmqctl.store.compare.queues import joined_runs
 from rmqctl.store.config.releases import Release
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.log.columns import ColumnRecord, MessageColumns
-from rmqctl.store.log.implied import Digest, QueueRun, Run, RunRecord, may_be_refused
+from rmqctl.store.log.implied import Digest, QueueRun, Run, RunRecord, joined_runs, may_be_refused
 from rmqctl.store.log.parallel import walk_parallel
 from rmqctl.store.log.walk import Damage, Empty, Progress, unreadable_number
 
@@ -129,27 +128,27 @@ class WalkedLog:
         """Walk the file, and keep what is found. A caller that takes the last part may stop there: the walk is over."""
         begin, end = file.start_offset + position, file.start_offset + file.committed_position
         digest = self._digest
-        room, made, last = self._room, list[WalkedPart](), None
+        last, size = None, 0
+        made: list[WalkedPart] | None = []
         for part in walk_parallel(
             log, self._part, begin, end, columns=digest.columns, topics=digest.topics, progress=progress, piece=PIECE
         ):
             if last is not None:
                 yield last
             last = part
-            if room < 0:
+            if made is None:
                 continue
-            room -= part.size
             made.append(part)
-            if room < 0:
+            size += part.size
+            if size > self._room:
                 made = _joined(made)
-                room = self._room - sum(one.size for one in made)
+                size = sum(one.size for one in made)
                 # to join them again and again would take longer than another walk
-                room = room if room > self._room // 2 else -1
-        made = _joined(made) if room >= 0 else []
-        room = self._room - sum(one.size for one in made) if room >= 0 else room
-        kept = _of_parts(made, file, position) if room >= 0 else None
+                made = made if size < self._room // 2 else None
+        kept = None if made is None else _of_parts(_joined(made), file, position)
         if kept is not None:
-            self._kept[file.path, position], self._room = kept, room
+            self._kept[file.path, position] = kept
+            self._room -= sum(one.size for one in kept.parts)
         if last is not None:
             yield last
 
