@@ -187,9 +187,17 @@ _OWN_PROPERTIES = frozenset(
     CRC32 __CRC32# DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID ORIGIN_GROUP TRANS_OFFSET TIMER_ROLL_LABEL
     __BORNHOST BORN_TIMESTAMP __PRIORITY__ ORIGIN_QUEUE_ID""".split()
 )
-# texts by meaning, even where they are digits
-_TEXTS = frozenset(b"KEYS TAGS UNIQ_KEY REAL_TOPIC RETRY_TOPIC PGROUP ORIGIN_GROUP BUYER_ID __SHARDINGKEY".split())
-_PLAIN = re.compile(rb"[-+0-9., ]*|true|false|null")
+# of these, those whose value is a number, or true and false; all others are text, even in digits, as an address is
+_OWN_NUMBERS = frozenset(
+    b"""WAIT DELAY REAL_QID TRAN_MSG MIN_OFFSET MAX_OFFSET TRANSFER_FLAG CORRECTION_FLAG MQ2_FLAG RECONSUME_TIME
+    TRACE_ON MAX_RECONSUME_TIMES CONSUME_START_TIME INNER_NUM INNER_BASE CHECK_IMMUNITY_TIME_IN_SECONDS
+    TRAN_PREPARED_QUEUE_OFFSET TRANSACTION_CHECK_TIMES TTL ARRIVE_TIME PUSH_REPLY_TIME POP_CK_OFFSET 1ST_POP_TIME
+    FORWARD_QUEUE_ID REDIRECT INNER_MULTI_QUEUE_OFFSET TIMER_DELAY_SEC TIMER_DELIVER_MS TIMER_ENQUEUE_MS
+    TIMER_DEQUEUE_MS TIMER_ROLL_TIMES TIMER_OUT_MS TIMER_DELAY_LEVEL TIMER_DELAY_MS CRC32 TRANS_OFFSET TIMER_ROLL_LABEL
+    BORN_TIMESTAMP __PRIORITY__ ORIGIN_QUEUE_ID""".split()
+)
+_NUMBER = re.compile(rb"[-+]?\d*(?:[, ]+[-+]?\d+)*[, ]*|true|false|null")
+_HANDLE, _HANDLE_BROKER = b"POP_CK", 5
 _SHORT = 64  # bytes of a body that compressing may make no shorter
 _REVIVE = b"rmq_sys_REVIVE_LOG_"
 _OPERATIONS = (b"RMQ_SYS_TRANS_OP_HALF_TOPIC", b"RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC")
@@ -295,14 +303,15 @@ def _rewrite_property(words: Words, segment: bytes, *, keeps_tags: bool) -> byte
         return segment if is_whole else name + separator + words.text(value)
     if name not in _OWN_PROPERTIES:
         return words.text(name) + separator + words.text(value)
-    if name not in _TEXTS:
-        # fields of a receipt handle, of which only names are text
-        return name + separator + b" ".join(_plain_or_text(words, one) for one in value.split(b" "))
-    return name + separator + words.text(value)
+    if name == _HANDLE:  # fields of a receipt handle, of which the broker's name is text
+        fields = enumerate(value.split(b" "))
+        parts = (words.text(one) if at == _HANDLE_BROKER else _number_or_text(words, one) for at, one in fields)
+        return name + separator + b" ".join(parts)
+    return name + separator + (_number_or_text if name in _OWN_NUMBERS else Words.text)(words, value)
 
 
-def _plain_or_text(words: Words, value: bytes) -> bytes:
-    return value if _PLAIN.fullmatch(value) else words.text(value)
+def _number_or_text(words: Words, value: bytes) -> bytes:
+    return value if _NUMBER.fullmatch(value) else words.text(value)
 
 
 def _rewrite_body(words: Words, body: bytes, topic: bytes, stored: bytes, head: FrameHead) -> bytes:

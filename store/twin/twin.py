@@ -48,6 +48,7 @@ from rmqctl.store.queues.consumequeue import ext_offset
 from rmqctl.store.queues.dispatch import index_keys
 from rmqctl.store.salvage.sources import check_target
 from rmqctl.store.store_files import StoreFiles, refuse_dledger
+from rmqctl.store.twin.config import is_config_name, is_database, rewrite_config, rewrite_identity, rewrite_name
 from rmqctl.store.twin.frames import Words, is_whole_frame, keeps_tags, rewrite_frame, rewrite_properties, rewrite_span
 
 # Rewrite what is derived from the log: hashes of tags, keys and topics in queues, ext units, index and timer log.
@@ -222,67 +223,6 @@ def _entries(geometry: Geometry, count: int, size: int) -> Iterator[tuple[int, i
         yield number, at
 
 
-# Replace the text in the files of config/, broken ones included: quoted text and words that are not RocketMQ's.
-
-_TEXT = re.compile(rb'"((?:[^"\\]|\\.)*)("?)|([^"]+)', re.DOTALL)
-_WORD = re.compile(rb"[A-Za-z_\x80-\xff][A-Za-z0-9_.\-\x80-\xff]*")
-_ESCAPE = re.compile(rb"(\\(?:u[0-9A-Fa-f]{4}|.))", re.DOTALL)
-_BITS = re.compile(rb'("bitPos"\s*:\s*\[)([^\]]*)')
-_LITERALS = (b"true", b"false", b"null", b"lock")
-# fields, values and attributes that brokers write
-_KNOWN = frozenset(
-    b"""dataVersion counter stateVersion timestamp topicConfigTable topicName readQueueNums writeQueueNums perm order
-    topicFilterType topicSysFlag attributes SINGLE_TAG MULTI_TAG NORMAL FIFO DELAY TRANSACTION MIXED UNSPECIFIED LITE
-    PRIORITY message.type +message.type queue.type +queue.type cleanup.policy +cleanup.policy SimpleCQ BatchCQ RocksDBCQ
-    DELETE COMPACTION subscriptionGroupTable forbiddenTable groupName consumeEnable consumeFromMinEnable
-    consumeBroadcastEnable consumeMessageOrderly retryQueueNums retryMaxTimes groupRetryPolicy type CUSTOMIZED
-    EXPONENTIAL customizedRetryPolicy exponentialRetryPolicy next initial max multiplier brokerId
-    whichBrokerWhenConsumeSlowly notifyConsumerIdsChangedEnable groupSysFlag consumeTimeoutMinute subscriptionDataSet
-    offsetTable pullOffsetTable resetOffsetTable groupTopicMap delayOffset filterDataByTopic topic consumerGroup
-    expression expressionType compiledExpression bornTime deadTime bloomFilterData bitPos bitNum clientVersion TAG SQL92
-    dead filterDataMap orderInfoCount orderedConsumptionLevel QUEUE TOPIC table popTime i invisibleTime o offsetList oc
-    offsetConsumedCount ot offsetNextVisibleTime l lastConsumeTimestamp cm commitOffsetBit a attemptId qid queueId
-    timingCount transactionCount count timeStamp messageRequestMode messageRequestModeMap mode popShareQueueNum PULL POP
-    rmqctlDeletedTopics topicQueueMappingInfoMap topicQueueMappingDetailMap hostedQueues totalQueues scope bname epoch
-    dirty currIdMap +retry.policy priority.factor +priority.factor hashCode logicOffset fileName min max offsets lock
-    __global__""".split()
-)
-_SQL = frozenset(b"AND OR NOT IN IS NULL BETWEEN TRUE FALSE CONTAINS STARTSWITH ENDSWITH".split())
-_EXPRESSION = b"expression"
-
-
-def rewrite_config(words: Words, data: bytes) -> bytes:
-    """Return the twin of the text of a config file, of the same length."""
-    field = b""
-
-    def replaced(match: re.Match[bytes]) -> bytes:
-        nonlocal field
-        if match[3] is not None:
-            return _WORD.sub(lambda word: word[0] if word[0] in _LITERALS else words.text(word[0]), match[3])
-        inside, previous = match[1], field
-        field = inside
-        if inside in _KNOWN:
-            return match[0]
-        kept = _SQL if previous == _EXPRESSION else frozenset()
-        return b'"' + b"".join(_text(words, part, kept) for part in _ESCAPE.split(inside)) + match[2]
-
-    data = _BITS.sub(lambda match: match[1] + re.sub(rb"\d+", _first_of_length, match[2]), data)
-    return _TEXT.sub(replaced, data)
-
-
-def _first_of_length(match: re.Match[bytes]) -> bytes:
-    """Return the smallest number with as many digits: bits of a filter are a hash of the names of group and topic."""
-    return b"1" + b"0" * (len(match[0]) - 1) if len(match[0]) > 1 else b"0"
-
-
-def _text(words: Words, part: bytes, kept: frozenset[bytes]) -> bytes:
-    if part.startswith(b"\\"):
-        return part
-    if not kept:
-        return words.text(part)
-    return b"".join(one if one.upper() in kept else words.text(one) for one in re.split(rb"(\s+)", part))
-
-
 _UNITS = {
     "consumequeue": (CONSUMEQUEUE_UNIT, "tags_code"),
     "batchconsumequeue": (BATCH_CONSUMEQUEUE_UNIT, "tags_code"),
@@ -293,10 +233,15 @@ _FOLDERS = frozenset(
 )
 # nothing but numbers
 _NUMBERS = frozenset("checkpoint timercheck timerwheel".split())
-_TEXTS = frozenset(
-    "abort abort.bak lock epochFileCheckpoint epochFileCheckpoint.bak brokerIdentity brokerIdentity.bak "
-    "position-checkpoint position-checkpoint.bak".split()
+_IDENTITIES = frozenset("brokerIdentity brokerIdentity.bak brokerIdentity-temp".split())
+_TEXTS = _IDENTITIES | frozenset(
+    "abort abort.bak lock epochFileCheckpoint epochFileCheckpoint.bak position-checkpoint "
+    "position-checkpoint.bak".split()
 )
+# where in a path the name of a topic is, which may be that of any folder or number
+_TOPIC_AT = {"consumequeue": 1, "batchconsumequeue": 1, "consumequeue_ext": 1, "compaction": 2}
+_SNAPSHOT = re.compile(r"timerwheel\.\d+(?:\.tmp)?")
+_INDEX_NAME = re.compile(r"\d{17}")
 _CHUNK = 16 << 20
 _WINDOW = 1 << 16
 _PAGE, _PIECE = 4096, 12
@@ -399,7 +344,8 @@ class _Twin:
 
     def _is_left_out(self, path: Path) -> bool:
         """Return whether a file holds nothing but how and where a RocksDB was opened."""
-        return not (is_real_file(path) or is_real_directory(path)) or path.name.startswith("OPTIONS-")
+        is_other = not (is_real_file(path) or is_real_directory(path))
+        return is_other or path.name == "LOG" or path.name.startswith(("OPTIONS-", "LOG.old."))
 
     def _name_of(self, path: Path) -> Path:
         """Return the path in the twin: folders and files of every store keep their names."""
@@ -407,10 +353,11 @@ class _Twin:
         parts = list(below.parts)
         is_log = any(below.is_relative_to(log) or log.is_relative_to(below) for log in self._logs)
         for at, part in enumerate(parts):
-            is_known = at == 0 and (part in _UNITS or part in _FOLDERS or part in _NUMBERS or part in _TEXTS)
-            is_known = is_known or is_file_name(part) or is_queue_name(part) or part in _FOLDERS or part in _TEXTS
-            is_known = is_known or parts[0] in ("config", "rocksdbstore", "index") or (is_log and is_directory(path))
-            if not is_known and not (is_log and is_file_name(parts[-1]) and at < len(parts) - 1):
+            if is_log and (is_directory(path) or (is_file_name(parts[-1]) and at < len(parts) - 1)):
+                continue
+            if parts[0] == "config" and at > 0:
+                parts[at] = rewrite_name(self._words, part, is_database=is_database(self._root.joinpath(*parts[:2])))
+            elif not _is_kept(below.parts, at):
                 parts[at] = self._words.name(part)
         return Path(*parts)
 
@@ -466,11 +413,15 @@ class _Twin:
         return Hashes(self._words, log)
 
     def _other(self, path: Path, parts: tuple[str, ...], data: bytes) -> bytes:
-        if path.name.removesuffix(".bak") in _NUMBERS or parts[0] == "rocksdbstore":
+        if _is_of_numbers(path.name) or parts[0] == "rocksdbstore":
             return data
-        if parts[0] == "config" or path.name in _TEXTS:
+        if parts[0] == "config" and len(parts) > 2 and is_database(self._root / "config" / parts[1]):
+            return data
+        if path.name in _IDENTITIES:
+            return rewrite_identity(self._words, data)
+        if (parts[0] == "config" and is_config_name(path.name)) or path.name in _TEXTS:
             return rewrite_config(self._words, data)
-        return self._words.noise(data)
+        return self._words.text(data) if parts[0] == "config" else self._words.noise(data)
 
     def _log(self, path: Path, target: Path, size: int) -> Iterator[tuple[int, bytes]]:
         """Yield the frames of a file of the log, and what is between them."""
@@ -512,6 +463,23 @@ class _Twin:
             length = next(differs, len(data) - begin) if found >= 0 else 1
             out += self._words.noise(data[begin : begin + 1]) if found < 0 else new[found : found + length]
         return bytes(out)
+
+
+def _is_of_numbers(name: str) -> bool:
+    return name.removesuffix(".bak") in _NUMBERS or _SNAPSHOT.fullmatch(name) is not None
+
+
+def _is_kept(parts: tuple[str, ...], at: int) -> bool:
+    """Return whether a part of a path is the name that every store has there."""
+    part, topic_at = parts[at], _TOPIC_AT.get(parts[0])
+    if at == 0:
+        return part in _UNITS or part in _FOLDERS or part in _TEXTS or part == "rocksdbstore" or _is_of_numbers(part)
+    if at == topic_at:
+        return False
+    if parts[0] == "rocksdbstore" or (parts[0] == "index" and _INDEX_NAME.fullmatch(part)):
+        return True
+    is_queue = topic_at is not None and at == topic_at + 1 and is_queue_name(part)
+    return is_queue or is_file_name(part) or part in _FOLDERS or part in _TEXTS
 
 
 def _whole_units(path: Path, size: int, unit: int) -> Iterator[tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,13 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.errors import RefusedError, UnsupportedError
-from rmqctl.store import MessageStore
+from rmqctl.store import Message, MessageStore
 from rmqctl.store.answers.config_offsets import is_own_group
 from rmqctl.store.config.config import read_broker_conf
 from rmqctl.store.config.config_files import is_brokers_own
 from rmqctl.store.config.releases import VERSIONS
 from rmqctl.store.options import Events
+from rmqctl.store.read.compacted import positions
 from rmqctl.store.twin.twin import make_twin
 from tests import expectations
 from tests.expectations import copy_of, expected
@@ -128,3 +130,97 @@ def test_a_twin_replaces_nothing(golden_store: GoldenStore, tmp_path: Path) -> N
         (tmp_path / "there").mkdir()
         with pytest.raises(RefusedError, match="exists"):
             make_twin(opened.files, tmp_path / "there")
+
+
+_DIGITS = ("203.0.113.77", "4915112345678", "20240518", "13800138000", "198.51.100.9", "77001122", "8613912345678")
+_PROPERTIES = {
+    "KEYS": "8613912345678",
+    "__BORNHOST": "203.0.113.77",
+    "CORRELATION_ID": "4915112345678",
+    "CLUSTER": "20240518",
+    "DLQ_ORIGIN_TOPIC": "13800138000",
+    "ORIGIN_MESSAGE_ID": "198.51.100.9",
+    "TIMER_DEL_UNIQKEY": "8613912345678",
+    "mine": "77001122",
+}
+# a topic may be called like a number, a field of a config file or a folder of a store
+_TOPICS = ("13800138000", "7", "count", "topicName", "TOPIC", "config", "next")
+
+
+def _store_of_odd_names(store: Path) -> Path:
+    with MessageStore.open(store, mode="rw", create=True) as opened:
+        for topic in _TOPICS:
+            opened.put_many([Message(topic, b"body", queue_id=queue, properties=_PROPERTIES) for queue in (0, 1)])
+    config = store / "config"
+    config.mkdir(exist_ok=True)
+    topics = {topic: {"topicName": topic, "perm": 6, "readQueueNums": 4, "writeQueueNums": 4} for topic in _TOPICS}
+    offsets = {f"{topic}@table": {"0": 1, "1": 1} for topic in _TOPICS}
+    groups = {"table": {"groupName": "table", "retryQueueNums": 1, "consumeEnable": True}}
+    write_json(config / "topics.json", {"topicConfigTable": topics})
+    write_json(config / "subscriptionGroup.json", {"subscriptionGroupTable": groups})
+    write_json(config / "consumerOffset.json", {"offsetTable": offsets})
+    write_json(config / "delayOffset.json", {"offsetTable": {"1": 0}})
+    return store
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a file of config/."""
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def test_names_in_digits_and_names_like_fields_are_replaced_everywhere(tmp_path: Path) -> None:
+    store = _store_of_odd_names(tmp_path / "of")
+    with MessageStore.open(store) as opened:
+        make_twin(opened.files, tmp_path / "twin")
+    blob = _blob(tmp_path / "twin")
+    assert [text for text in _DIGITS if text.encode() in blob] == []
+    assert _numbers(_answers(tmp_path / "twin")) == _numbers(_answers(store))
+    with MessageStore.open(tmp_path / "twin") as twin:
+        found = list(twin.messages())
+        groups = list(twin.groups())
+    assert {message.topic for message in found}.isdisjoint(_TOPICS)
+    with MessageStore.open(store) as opened:
+        assert len(groups) == len(list(opened.groups())) == 2 * len(_TOPICS)
+    assert [(one.state, one.queue_id) for one in groups] == [("caught-up", 0), ("caught-up", 1)] * len(_TOPICS)
+    assert {message.properties()["TIMER_DEL_UNIQKEY"] for message in found} == {
+        message.properties()["KEYS"] for message in found
+    }
+
+
+def test_files_that_brokers_do_not_write_into_config_keep_nothing(golden_store: GoldenStore, tmp_path: Path) -> None:
+    store = golden_store("clean")
+    config = store / "config"
+    config.mkdir(exist_ok=True)
+    (config / "customer-acme.json").write_text('{"pin": 99887766}', encoding="utf-8")
+    (config / "topics.json.prod-shanghai").write_text('{"topicConfigTable": {}}', encoding="utf-8")
+    (config / "plain_acl.yml").write_text("secretKey: 12345678\nwhiteRemoteAddress: 10.177.15.*\n", encoding="utf-8")
+    (store / "brokerIdentity").write_text("2024077-acme#203.0.113.77#3", encoding="utf-8")
+    (store / "rocksdbstore").mkdir(exist_ok=True)
+    (store / "rocksdbstore" / "LOG").write_text("Host name (Env): mq-acme-7\n", encoding="utf-8")
+    with MessageStore.open(store) as opened:
+        make_twin(opened.files, tmp_path / "twin")
+    files = [path for path in (tmp_path / "twin").rglob("*") if path.is_file() and "commitlog" not in path.parts]
+    blob = b"\n".join([*(str(path).encode() for path in files), *(path.read_bytes() for path in files)])
+    secrets = (b"acme", b"shanghai", b"99887766", b"12345678", b"10.177.15", b"2024077", b"203.0.113.77")
+    assert [secret for secret in secrets if secret in blob] == []
+    assert (tmp_path / "twin" / "brokerIdentity").read_text(encoding="utf-8").endswith("#3")
+
+
+def test_a_snapshot_of_the_wheel_stays_one(tmp_path: Path) -> None:
+    store = copy_of("timer-crash", tmp_path / "of")
+    (store / "timerwheel.7268").write_bytes((store / "timerwheel").read_bytes())
+    with MessageStore.open(store) as opened:
+        make_twin(opened.files, tmp_path / "twin")
+    for path in store.glob("timerwheel.*"):
+        assert (tmp_path / "twin" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_positions_of_compacted_queues_are_those_of_the_twin(tmp_path: Path) -> None:
+    store = copy_of("compaction", tmp_path / "of")
+    with MessageStore.open(store) as opened:
+        make_twin(opened.files, tmp_path / "twin")
+        before = positions(opened.files.layout)
+    with MessageStore.open(tmp_path / "twin") as twin:
+        after = positions(twin.files.layout)
+    assert before
+    assert [(queue, at) for (_, queue), at in after.items()] == [(queue, at) for (_, queue), at in before.items()]
