@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from rmqctl.opening import COMPLETION_VARIABLE
+from rmqctl.opening import COMPLETION_VARIABLE, config_file
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.outcome import PROGRAM, concluded, wants_json, wrong_usage
 from rmqctl.output.output import output_failed, talk
@@ -26,7 +26,6 @@ __all__ = [
     "Verb",
     "VerbGroup",
     "cli",
-    "config_file",
     "every_action",
     "main",
     "no_such_verb",
@@ -50,7 +49,6 @@ GROUPS: dict[str, str] = {
     "more": "More",
 }
 
-FILE_VARIABLE = "RMQCTL_CONFIG"
 # a shorter name is like many verbs: whoever writes `du` does not mean `dump`
 _SHORTEST_GUESSED = 3
 
@@ -234,15 +232,6 @@ def every_action(group: VerbGroup) -> dict[str, click.Command]:
             is_verb = action is command or (isinstance(command, ListingGroup) and action is command.listing)
             found[name if is_verb else f"{name} {action.name}"] = action
     return found
-
-
-def config_file() -> str:
-    """The path of config.toml, if any."""
-    variable = os.environ.get(FILE_VARIABLE)
-    if variable is not None:
-        return variable
-    folder = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-    return os.path.join(folder, PROGRAM, "config.toml")
 
 
 def _defaults(profile: str | None) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from rmqctl.store.store_files import StoreFiles
 
 STORE_VARIABLE = "RMQCTL_STORE"
+FILE_VARIABLE = "RMQCTL_CONFIG"
 COMPLETION_VARIABLE = "_RMQCTL_COMPLETE"
 # for file descriptors, which nothing frees in a process that only writes
 _PATIENCE_SECONDS = 5.0
@@ -32,14 +34,28 @@ class StoreLocation(NamedTuple):
     config_path: Path | None = None
 
 
+def config_file() -> str:
+    """Return the path of config.toml; empty where it is not to be read."""
+    variable = os.environ.get(FILE_VARIABLE)
+    if variable is not None:
+        return variable
+    folder = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return os.path.join(folder, "rmqctl", "config.toml")
+
+
 def locate_store(store_path: Path | None, config_path: Path | None) -> StoreLocation:
     """Return the store: `store_path` (from -s or the environment), else the config's, else ~/store."""
     if store_path is None and config_path is not None:
-        from rmqctl.store.config.config import read_broker_conf
-
-        configured = read_broker_conf(config_path).store_path_root_dir
-        store_path = Path(configured) if configured else None
+        store_path = configured_store(config_path)
     return StoreLocation(store_path or Path.home() / "store", config_path)
+
+
+def configured_store(config_path: Path) -> Path | None:
+    """Return the store that a broker.conf names; None where it names none."""
+    from rmqctl.store.config.config import read_broker_conf
+
+    configured = read_broker_conf(config_path).store_path_root_dir
+    return Path(configured) if configured else None
 
 
 _ON_A_STORE = re.compile(r"`(rmqctl [a-z]+ [^`]*-s [^`]+)`")

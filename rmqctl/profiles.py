@@ -21,6 +21,7 @@ import os
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date, datetime, time
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +33,7 @@ from rmqctl.formats.errors import UsageError
 PROFILE_VARIABLE = "RMQCTL_PROFILE"
 _NEVER = ("yes", "help", "profile", "version")
 """Options that a file may not give: consent, and what ends the command."""
+_LARGEST = 64 << 10
 
 
 class FileDefault(NamedTuple):
@@ -64,13 +66,13 @@ class FileDefaults:
                     # a verb that asks a store unless name servers are named goes on doing so
                     is_asked = name in options and (name != "namesrv" or options[name].required)
                     if is_asked:
-                        found |= _given(options[name], value, table)
+                        found |= self._given(options[name], value, table)
             for name, value in (below if isinstance(below, dict) else {}).items():
                 own = f"{table}.{verb}"
                 self._refuse_never(own, name)
                 if name not in options:
                     raise self.error(own, f"`{verb}` has no option '{name}'", name, options)
-                found |= _given(options[name], value, own)
+                found |= self._given(options[name], value, own)
         return found
 
     def check(self, commands: Mapping[str, click.Command]) -> None:
@@ -91,6 +93,17 @@ class FileDefaults:
         hint = f"did you mean '{nearest[0]}'?" if nearest else "`rmqctl help VERB` lists options"
         return UsageError(f"[{table}]: {message}", file=self.path, hint=hint)
 
+    def _given(self, option: click.Option, value: Any, table: str) -> dict[str, FileDefault]:
+        """The default by the parameter's name; a flag such as `full` gives its value."""
+        key = _key(option)
+        try:
+            given = _as_given(option, value)
+        except ValueError as wanted:
+            raise UsageError(f"[{table}]: '{key}' must be {wanted}", file=self.path) from None
+        if option.is_flag and not option.is_bool_flag:
+            return {str(option.name): FileDefault(key, option.flag_value, table)} if given else {}
+        return {str(option.name): FileDefault(key, given, table)}
+
     def _refuse_never(self, table: str, name: str) -> None:
         if name in _NEVER:
             raise UsageError(f"[{table}]: '{name}' is given on the command line only", file=self.path)
@@ -99,8 +112,12 @@ class FileDefaults:
 def read_defaults(path: Path, profile: str | None) -> FileDefaults:
     """Read config.toml; `profile` over what the file names. Raises UsageError where it cannot be used."""
     try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST + 1)
+        if len(content) > _LARGEST:
+            raise ValueError(f"more than {_LARGEST} bytes")
+        given = tomllib.loads(content.decode("utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"it cannot be read: {error}", file=path, hint="RMQCTL_CONFIG= goes without it") from error
     asked = profile or os.environ.get(PROFILE_VARIABLE) or given.get("profile")
     profiles, general = given.get("profiles", {}), given.get("defaults", {})
@@ -130,19 +147,29 @@ def rows(defaults: FileDefaults | None, commands: Mapping[str, click.Command]) -
             if variable and os.environ.get(variable):
                 given[str(option.name)] = FileDefault(_key(option), os.environ[variable], f"${variable}")
         for one in given.values():
-            own = verb if one.table.endswith(f".{verb}") else None
+            is_variable = one.table.startswith("$")
+            own = None if is_variable or (defaults is not None and one.table in defaults.tables) else verb
             if (own or "", one.option) not in seen:
                 seen.add((own or "", one.option))
-                source = one.table if one.table.startswith("$") else f"{defaults and defaults.path} [{one.table}]"
+                source = one.table if is_variable else f"{defaults and defaults.path} [{one.table}]"
                 yield {"verb": own, "option": one.option, "value": one.value, "source": source}
 
 
-def _given(option: click.Option, value: Any, table: str) -> dict[str, FileDefault]:
-    """The default by the parameter's name; a flag such as `full` gives its value."""
-    key = _key(option)
-    if option.is_flag and not option.is_bool_flag:
-        return {str(option.name): FileDefault(key, option.flag_value, table)} if value is True else {}
-    return {str(option.name): FileDefault(key, value, table)}
+def _as_given(option: click.Option, value: Any) -> Any:
+    """Return the value of an option as a command line would give it; raises ValueError with what it must be."""
+    if option.is_flag:
+        if not isinstance(value, bool):
+            raise ValueError("true or false")
+        return value
+    if option.multiple or option.nargs != 1:
+        return [_text(one) for one in (value if isinstance(value, list) else [value])]
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool | list | dict):
+        raise ValueError("text or a number")
+    return value.isoformat() if isinstance(value, date | datetime | time) else str(value)
 
 
 def _key(option: click.Parameter) -> str:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from rmqctl.finding import Question, find_and_show
 from rmqctl.formats.errors import ExhaustedError
-from rmqctl.opening import COMPLETION_VARIABLE, STORE_VARIABLE, locate_store
+from rmqctl.opening import COMPLETION_VARIABLE, STORE_VARIABLE, config_file, locate_store
 from rmqctl.output.outcome import concluded
 from rmqctl.output.output import Output
 
@@ -135,6 +135,9 @@ class Short(NamedTuple):
 def understood(arguments: list[str]) -> Short | None:
     """Return the meaning of a plain `query`; None for other command lines."""
     if arguments[:1] != [_VERB] or os.environ.get(COMPLETION_VARIABLE):
+        return None
+    defaults = config_file()
+    if defaults and os.path.lexists(defaults):
         return None
     given: dict[str, str] = {}
     as_json = False

@@ -31,7 +31,7 @@ from rmqctl.flags.types import (
     keep_zone,
 )
 from rmqctl.formats.errors import UsageError
-from rmqctl.opening import STORE_VARIABLE, StoreLocation, locate_store, naming_config
+from rmqctl.opening import STORE_VARIABLE, StoreLocation, configured_store, locate_store, naming_config
 from rmqctl.output.output import FORMATS, Output
 from rmqctl.output.terminal import NO_PAGER
 from rmqctl.store.config.releases import VERSIONS
@@ -297,10 +297,28 @@ def store_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def resolved(*args: Any, store_path: Path | None, config_path: Path | None, **options: Any) -> Any:
+        store_path, config_path = _of_one_place(store_path, config_path)
         with naming_config(config_path):
             return command(*args, store=locate_store(store_path, config_path), **options)
 
     return _store_option(config_option(resolved))  # type: ignore[return-value]
+
+
+def _of_one_place(store_path: Path | None, config_path: Path | None) -> tuple[Path | None, Path | None]:
+    """Return what says which store, without what config.toml gives for another one.
+
+    A broker.conf of the command line names its store before the file does, and a store that the command line or the
+    environment names is not described by the broker.conf of the file's store.
+    """
+    context = click.get_current_context()
+    of_store, of_config = (context.get_parameter_source(name) for name in ("store_path", "config_path"))
+    from_file = click.core.ParameterSource.DEFAULT_MAP
+    if of_store is from_file and config_path is not None and of_config is not from_file:
+        return configured_store(config_path) or store_path, config_path
+    has_both = of_config is from_file and "store_path" in (context.default_map or {})
+    if has_both and of_store is not from_file:
+        return store_path, None
+    return store_path, config_path
 
 
 def as_recovered_option(command: Command) -> Command:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests import processes
 from tests.opened import store_path
 from tests.rmqctl.looking import run
 
@@ -101,3 +104,68 @@ def test_a_profile_without_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert (done.code, "there is no" in done.err) == (1, True)
     done = run("--profile", "prod", "info", "-s", store_path("clean"))
     assert (done.code, "cannot be read" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('store = ["a", "b"]', "'store' must be text or a number"),
+        ("limit = true", "'limit' must be text or a number"),
+        ('topic = [["Orders"]]', "'topic' must be text or a number"),
+        ("json = 1", "'json' must be true or false"),
+        ("bytes = 2", "'bytes' must be true or false"),
+        ("limit = 1.5", "'1.5' is not a valid integer"),
+        (f"a = {'[' * 9000}", "it cannot be read"),
+        (f"store = '{'x' * 70_000}'", "more than 65536 bytes"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_with_its_place(file: Path, line: str, said: str) -> None:
+    file.write_text(f"[defaults]\n{line}\n", encoding="utf-8")
+    done = run("cat", "-s", store_path("clean"))
+    assert (done.code, said in done.err) == (2, True), done.err
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        'topic = "%DLQ%GroupA"',
+        'topic = ["%DLQ%GroupA"]\nlimit = 2',
+        "begin = 2026-01-01",
+        "begin = 2026-01-01T00:00:00Z",
+    ],
+)
+def test_values_are_taken_as_on_the_command_line(file: Path, lines: str) -> None:
+    file.write_text(f"\ufeff[defaults]\n{lines}\n", encoding="utf-8")
+    found = run("cat", "-s", store_path("clean"), "--json").objects
+    assert found
+    if "topic" in lines:
+        assert {message["topic"] for message in found} == {"%DLQ%GroupA"}
+
+
+def test_a_plain_lookup_takes_the_store_of_the_file(file: Path) -> None:
+    """The one command line that is understood without the others' ways."""
+    file.write_text(f'[defaults]\nstore = "{store_path("clean")}"\n', encoding="utf-8")
+    found = json.loads(processes.run([sys.executable, "-m", "rmqctl", "query", "-o", "0", "--json"]).stdout)
+    assert found["physical_offset"] == 0
+
+
+def test_store_and_broker_conf_are_of_one_place(file: Path, tmp_path: Path) -> None:
+    of_crash, of_gap = tmp_path / "crash.conf", tmp_path / "gap.conf"
+    of_crash.write_text(f"storePathRootDir={store_path('crash')}\n", encoding="utf-8")
+    of_gap.write_text(f"storePathRootDir={store_path('gap')}\nstorePathCommitLog=/nowhere\n", encoding="utf-8")
+    file.write_text(f'[defaults]\nstore = "{store_path("clean")}"\nconfig = "{of_gap}"\n', encoding="utf-8")
+
+    def path(*arguments: object) -> str:
+        return str(run("info", "--json", "--quick", *arguments).objects[0]["path"])
+
+    assert path("-c", of_crash) == str(store_path("crash"))
+    log = run("info", "--json", "--quick", "-s", store_path("crash")).objects[0]["commitlog"]
+    assert log["files"] > 0
+
+
+def test_a_profile_with_a_point_in_its_name(file: Path) -> None:
+    file.write_text('[profiles."x.check"]\nfull = true\n', encoding="utf-8")
+    rows = run("--profile", "x.check", "config", "--json").objects
+    assert {(row["verb"], row["source"]) for row in rows if row["option"] == "full"} == {
+        (None, f"{file} [profiles.x.check]")
+    }

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from rmqctl.flags.options import output_options
-from rmqctl.main import cli, config_file, every_action
+from rmqctl.main import cli, every_action
+from rmqctl.opening import config_file
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.output import Output
 
@@ -30,7 +31,8 @@ Examples:
   [profiles.prod.check]
   full = true
 
-The command line and variables come first.
+The command line and variables come first: a store
+named there goes without the broker.conf of the file.
 Exit code 0: printed. 1: nothing is set. 2: the file cannot be used."""
 )
 @click.argument("action", required=False, type=click.Choice(["show"]), metavar="[show]")
