@@ -32,7 +32,7 @@ from rmqctl.flags.types import (
 )
 from rmqctl.formats.errors import UsageError
 from rmqctl.opening import STORE_VARIABLE, StoreLocation, configured_store, locate_store, naming_config
-from rmqctl.output.output import FORMATS, Output
+from rmqctl.output.output import FORMATS, Output, talk
 from rmqctl.output.terminal import NO_PAGER
 from rmqctl.store.config.releases import VERSIONS
 
@@ -49,6 +49,7 @@ SECONDS = 1.0
 MOST = 500
 # so many names are looked at to find those
 _LOOKED_AT = 20_000
+_LONGEST_REST = 40
 
 
 def topics(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -425,6 +426,12 @@ def message_options(command: Command) -> Command:
     return functools.reduce(lambda made, flag: flag(made), reversed(flags), command)
 
 
+def tell_ignored(rest: str) -> None:
+    """Say what follows an SQL92 filter, such as LIKE, which RocketMQ does not have: nothing looks at it."""
+    if rest.strip():
+        talk(f"the filter ends before {rest.strip()[:_LONGEST_REST]!r}: RocketMQ ignores the rest")
+
+
 def selection_options(offset_help: str, to_help: str) -> Callable[[Command], Command]:
     """Add what chooses messages of a log: -t, --no-system-topics, -q, --tag, -k, --grep, --filter, -o, --to, -b and -e.
 
@@ -461,6 +468,8 @@ def selection_options(offset_help: str, to_help: str) -> Callable[[Command], Com
 
             criteria = Criteria(topics, queue_id, tag, key, begin, end, grep=grep, sql=sql)
             _ = criteria.tag_filter
+            if criteria.sql is not None:
+                tell_ignored(criteria.sql.ignored)
             return command(*args, selection=Selection(criteria, offset or 0, to_offset), **options)
 
         with_flags = functools.reduce(lambda made, flag: flag(made), reversed(flags), time_options(chosen))

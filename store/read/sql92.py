@@ -27,7 +27,7 @@ _LONGEST = 32_767
 _DEEPEST = 100
 """Expressions inside each other; each level is a call when a message is judged."""
 
-# Token rules of RocketMQ: keywords in any case, `!=` and `"` unknown, a line comment needs the end of its line.
+# Token rules of RocketMQ: keywords in any case, `!=` and `"` unknown. Line comments are gone before.
 _GRAMMAR = r"""
 ?start: or_expression
 ?or_expression: and_expression (_OR and_expression)*
@@ -65,10 +65,8 @@ FLOAT.3: /[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+
 DECIMAL.2: /0|[1-9][0-9]*[lL]?/
 ORDER: /[<>]=|<(?!>)|>/
 BLANK: /[ \t\n\r\f]+/
-LINE_COMMENT.4: /--[^\n\r]*(?:\r\n|\r|\n)/
 BLOCK_COMMENT.4: /\/\*[^*]*\*(?:\*|[^*\/][^*]*\*)*\//
 %ignore BLANK
-%ignore LINE_COMMENT
 %ignore BLOCK_COMMENT
 """
 _KEYWORDS = {"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"}
@@ -78,6 +76,11 @@ _TEXT_TESTS: dict[str, Callable[[str, str], bool]] = {
     "ENDSWITH": str.endswith,
 }
 
+_MOST_DIGITS = 40
+_LONGEST_SHOWN = 100
+_OPENING = re.compile(r"'|/\*|--")
+_CLOSED = re.compile(r"'(?:''|[^'])*'|/\*[^*]*\*(?:\*|[^*/][^*]*\*)*/")
+_LINE_END = re.compile(r"\r\n?|\n")
 _INT32 = range(-(1 << 31), 1 << 31)
 _INT64 = range(-(1 << 63), 1 << 63)
 _WHOLE = re.compile(r"[+-]?\d+")
@@ -115,11 +118,13 @@ class SqlFilter:
 
     is_all = False
     """An expression may leave any message out."""
+    ignored: str
+    """What follows the expression in its text, which RocketMQ does not look at."""
 
     def __init__(self, expression: str) -> None:
         """Raises: UsageError for an expression that RocketMQ does not take, or that is too long or too deep."""
         self.expression = expression
-        self._evaluate = _compiled(expression)
+        self._evaluate, self.ignored = _compiled(expression), _understood(expression)[1]
 
     def __reduce__(self) -> tuple[type[SqlFilter], tuple[str]]:
         """Pickle the text: what it means is worked out where it arrives."""
@@ -141,12 +146,17 @@ class SqlFilter:
         return self.matches_properties(parse_properties(properties))
 
 
-@functools.lru_cache(maxsize=128)
 def _compiled(expression: str) -> Callable[[Given], Any]:
+    return _understood(expression)[0]
+
+
+@functools.lru_cache(maxsize=128)
+def _understood(expression: str) -> tuple[Callable[[Given], Any], str]:
     if len(expression) > _LONGEST:
         raise UsageError(f"a filter of {len(expression)} characters is too long", hint=f"use at most {_LONGEST}")
     try:
-        return _as_boolean(_parsed(expression)).evaluate
+        node, ignored = _parsed(_without_line_comments(expression))
+        return _as_boolean(node).evaluate, ignored
     except VisitError as error:
         if isinstance(error.orig_exc, UsageError):
             raise error.orig_exc from None
@@ -160,27 +170,53 @@ def _compiled(expression: str) -> Callable[[Given], Any]:
         raise _invalid(str(error), expression) from None
 
 
+def _without_line_comments(expression: str) -> str:
+    """Return the text with blanks for comments from `--` to the end of a line; without that end there is none.
+
+    A token rule would look for it from every `--` of a text, and take half a minute for one of nothing but dashes.
+    """
+    last_end = max(expression.rfind("\n"), expression.rfind("\r"))
+    parts: list[str] = []
+    kept, at = 0, 0
+    while (found := _OPENING.search(expression, at, last_end + 1)) is not None:
+        is_comment = found[0] == "--"
+        end = _LINE_END.search(expression, found.end()) if is_comment else _CLOSED.match(expression, found.start())
+        if end is None:
+            break
+        at = end.end()
+        if is_comment:
+            parts += (expression[kept : found.start()], " " * (at - found.start()))
+            kept = at
+    return "".join(parts) + expression[kept:]
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
+
 def _invalid(why: str, expression: str = "") -> UsageError:
-    of = f"{expression!r} " if expression else "the filter "
+    of = f"{_shown(expression)!r} " if expression else "the filter "
     return UsageError(
         f"{of}is not an SQL92 filter: {why}", hint="write it as \"a > 5 AND b IN ('x', 'y') AND c IS NOT NULL\""
     )
 
 
-def _parsed(expression: str) -> _Node:
-    """Return the longest expression that the text begins with: RocketMQ's grammar does not ask for the end."""
+def _parsed(expression: str) -> tuple[_Node, str]:
+    """Return the longest expression that the text begins with, and the rest: RocketMQ's grammar does not ask for the
+    end."""
     parser = _parser().parse_interactive(expression)
-    last = None
+    last, end = None, len(expression)
     for token in parser.lexer_thread.lex(parser.parser_state):  # type: ignore[no-untyped-call]
         try:
             parser.feed_token(token)
         except UnexpectedToken:
             if "$END" not in parser.choices():  # type: ignore[no-untyped-call]
                 raise
+            end = token.start_pos or 0
             break
         last = token
     node: _Node = parser.feed_eof(last)  # type: ignore[no-untyped-call]
-    return node
+    return node, expression[end:]
 
 
 @functools.cache
@@ -383,15 +419,17 @@ class _Builder(Transformer[Token, _Node]):
         return _constant(_text(token))
 
     def decimal(self, token: Token) -> _Node:
-        number = int(token.rstrip("lL"))
-        if number not in _INT64:
-            raise _invalid(f"{token} has more than 64 bits")
+        digits = token.rstrip("lL")
+        # Python converts no longer ones
+        number = int(digits) if len(digits) <= _MOST_DIGITS else None
+        if number is None or number not in _INT64:
+            raise _invalid(f"{_shown(token)} has more than 64 bits")
         return _constant(number if number in _INT32 else _Long(number))
 
     def float(self, token: Token) -> _Node:
         number = float(token)
         if not 0 < number < float("inf"):
-            raise _invalid(f"{token} is 0 or does not fit into 64 bits: write 0 without a point")
+            raise _invalid(f"{_shown(token)} is 0 or does not fit into 64 bits: write 0 without a point")
         return _constant(number)
 
     def true(self) -> _Node:
@@ -441,7 +479,7 @@ def _converted(text: str, kind: type) -> int | float:
     """Return a text as a number of Java's class. Raises: _NotComparableError (NumberFormatException)."""
     if kind is float:
         return _double_of(text)
-    number = int(text) if len(text) <= 40 and _WHOLE.fullmatch(text) else None
+    number = int(text) if len(text) <= _MOST_DIGITS and _WHOLE.fullmatch(text) else None
     if number is None or number not in (_INT64 if kind is _Long else _INT32):
         raise _NotComparableError
     made: int = kind(number)

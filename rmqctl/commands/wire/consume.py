@@ -28,6 +28,7 @@ from rmqctl.flags.options import (
     output_options,
     release_option,
     tag_option,
+    tell_ignored,
     tls_options,
     topic_option,
     zone_option,
@@ -165,10 +166,12 @@ def consume(
     from rmqctl.network.clients.consumer import POLLING, Consumer
     from rmqctl.network.clients.push.push_consumer import MemberOptions
     from rmqctl.network.clients.tracing import TRACE_TOPIC
-    from rmqctl.store.read.filter import BySql
+    from rmqctl.store.read.filter import BySql, sql_filter
 
     if tag is not None and sql is not None:
         raise click.UsageError("a group subscribes a topic by --tag or by --filter")
+    if sql is not None:
+        tell_ignored(sql_filter(sql).ignored)
     subscription = tag or "*" if sql is None else BySql(sql)
     if grpc is not None:
         if group is None:

@@ -300,3 +300,9 @@ def test_a_light_queue_is_read_by_its_units_unless_the_log_is_asked_for() -> Non
     assert rows == run("cat", "-s", store, "-t", "%LMQ%dev0", "--order", "queue", "--json").objects
     assert run("cat", "-s", store, "-t", "%LMQ%dev0", "--order", "log").code == exit_codes.DAMAGE_OR_NOTHING
     assert "`rmqctl ls -t` counts them" in run("stats", "-s", store, "-t", "%LMQ%dev0").err
+
+
+def test_what_rocketmq_ignores_is_said(golden_store: GoldenStore) -> None:
+    done = run("cat", "-s", golden_store("clean"), "--filter", "seq LIKE '1%'")
+    assert (done.code, "the filter ends before \"LIKE '1%'\"" in done.err) == (1, True), done.err
+    assert "the filter ends" not in run("cat", "-s", golden_store("clean"), "--filter", "seq = 1").err

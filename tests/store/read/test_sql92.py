@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,9 @@ def test_only_what_is_true_passes(verdict: str) -> None:
         ("a" * 40_000, "too long"),
         ("(" * 101 + "a = 1" + ")" * 101 + " OR " + "NOT " * 200 + "a", "inside each other"),
         ("NOT " * 8_000, "ends too early"),
+        (f"a = {'9' * 5_000}", "more than 64 bits"),
+        (f"a = {'9' * 5_000}L", "9…? has more than 64 bits"),
+        (f"a > {'9' * 5_000}.5", "does not fit into 64 bits"),
     ],
 )
 def test_an_invalid_filter_is_refused_with_its_reason(expression: str, why: str) -> None:
@@ -71,6 +75,37 @@ def test_a_long_flat_filter_is_taken() -> None:
     found = SqlFilter(" OR ".join(f"a = {number}" for number in range(2000)))
     assert found.matches_properties({"a": "1999"})
     assert not found.matches_properties({"a": "2000"})
+
+
+def test_a_text_of_dashes_takes_no_longer_than_another() -> None:
+    """Each `--` may begin a comment that has no end."""
+    for expression in ("-" * 30_000 + "1 > a", "a = 1 OR a = " + f"{'-' * 99}1 OR a = " * 280, "\n" + "-" * 30_000):
+        begin = time.process_time()
+        with pytest.raises(UsageError):
+            SqlFilter(expression)
+        assert time.process_time() - begin < 3
+
+
+@pytest.mark.parametrize(
+    ("expression", "passes"),
+    [
+        ("a = 1 -- OR a = 2\n", False),
+        ("-- a = 1\r\na = 2", True),
+        ("a = '--\n' OR a = 2", True),
+        ("a = /* -- \n ' */ 2", True),
+        ("-- it's\na = 2 -- it's\n", True),
+        ("a = 2 -- 1", True),
+        ("a = - -2", True),
+    ],
+)
+def test_line_comments_end_with_their_line(expression: str, passes: bool) -> None:
+    assert SqlFilter(expression).matches_properties({"a": "2"}) is passes
+
+
+def test_what_follows_a_filter_is_known() -> None:
+    assert SqlFilter("a LIKE 'x%'").ignored == "LIKE 'x%'"
+    assert SqlFilter("a = 1 -- y\n garbage").ignored == "garbage"
+    assert SqlFilter("a = 1 ").ignored == ""
 
 
 def test_a_filter_arrives_in_another_process() -> None:
