@@ -171,7 +171,8 @@ def _understood(expression: str) -> tuple[Callable[[Given], Any], str]:
 
 
 def _without_line_comments(expression: str) -> str:
-    """Return the text with blanks for comments from `--` to the end of a line; without that end there is none.
+    """Return the text with blanks for comments, which go from `--` to the end of a line. A text that ends before is no
+    comment.
 
     A token rule would look for it from every `--` of a text, and take half a minute for one of nothing but dashes.
     """
