@@ -38,7 +38,7 @@ from rmqctl.store.config.releases import VERSIONS
 
 if TYPE_CHECKING:
     from rmqctl.store.files.layout import StoreLayout
-    from rmqctl.store.read.filter import TopicFilter
+    from rmqctl.store.read.filter import BySql, TopicFilter
 
 # What a shell is offered for topics, groups, codes and changes: read from the store that the line names so far.
 #
@@ -424,6 +424,14 @@ def message_options(command: Command) -> Command:
         Flag("--body-file", type=InputFile(), metavar="FILE", help="The body from a file, `-` for stdin."),
     )
     return functools.reduce(lambda made, flag: flag(made), reversed(flags), command)
+
+
+def by_sql(expression: str) -> BySql:
+    """Return the subscription by an SQL92 filter, and say what RocketMQ ignores of it."""
+    from rmqctl.store.read.filter import BySql, sql_filter
+
+    tell_ignored(sql_filter(expression).ignored)
+    return BySql(expression)
 
 
 def tell_ignored(rest: str) -> None:

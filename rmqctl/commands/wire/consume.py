@@ -22,13 +22,13 @@ import click
 
 from rmqctl.commands.wire.by_grpc import RESULT_COLUMNS, ForMessage, consume_by_grpc, grpc_option
 from rmqctl.flags.options import (
+    by_sql,
     filter_option,
     group_option,
     namesrv_option,
     output_options,
     release_option,
     tag_option,
-    tell_ignored,
     tls_options,
     topic_option,
     zone_option,
@@ -166,13 +166,10 @@ def consume(
     from rmqctl.network.clients.consumer import POLLING, Consumer
     from rmqctl.network.clients.push.push_consumer import MemberOptions
     from rmqctl.network.clients.tracing import TRACE_TOPIC
-    from rmqctl.store.read.filter import BySql, sql_filter
 
     if tag is not None and sql is not None:
         raise click.UsageError("a group subscribes a topic by --tag or by --filter")
-    if sql is not None:
-        tell_ignored(sql_filter(sql).ignored)
-    subscription = tag or "*" if sql is None else BySql(sql)
+    subscription = tag or "*" if sql is None else by_sql(sql)
     if grpc is not None:
         if group is None:
             raise click.UsageError("--grpc needs a group: -g GROUP")
