@@ -122,7 +122,7 @@ class PopOffsets:
         return _kept(self._committed, group, topic, queue_id)
 
     def pulled(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Return the next offset to pop by kvStore/, which 5.5.0 writes and does not load; None where it is not."""
+        """Return the next offset to pop by kvStore/ or to pull, which 5.5.0 writes and does not load; None without."""
         return _kept(self._pulled, group, topic, queue_id)
 
     def every_pulled(self) -> dict[tuple[str, str, int], int]:
@@ -248,7 +248,22 @@ class PopState:
             for owner, end in zip(self.columns.owners, self.columns.ends(), strict=True)
             if owner.way == KV
         }
-        return ends | self._offsets.every_pulled()
+        popping = {group for group, _, _ in ends}
+        return ends | {
+            place: offset for place, offset in self._offsets.every_pulled().items() if self._may_be_pop(place, popping)
+        }
+
+    def _may_be_pop(self, place: tuple[str, str, int], popping: set[str]) -> bool:
+        """Return whether a pull offset may be the end of a pop by kvStore/: 5.5.0 keeps one for each ordinary pull too.
+
+        Such a pop commits an offset (PopConsumerService#handleGetMessageResult), and only consumers that pull ask for
+        %RETRY%GROUP.
+        """
+        group = place[0]
+        if not is_database(self._reader.files.root / KV_FOLDER) or self._offsets.committed(*place) is None:
+            return False
+        pulls = self._offsets.pulled(group, f"{RETRY_PREFIX}{group}", 0) is not None
+        return group in popping or not pulls
 
     def _last_pops(self) -> Iterator[tuple[str, str, int]]:
         """Yield for each queue the group, topic and number of messages that a restart hands out again by kvStore/."""

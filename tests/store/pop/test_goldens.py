@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -154,6 +155,32 @@ def test_a_restart_hands_out_the_last_pop_of_kv_store_again(tmp_path: Path) -> N
     with MessageStore.open(feature_store("pop-kv", tmp_path)) as store:
         found = {f"{one.topic}@{one.group}": one.again_at_restart for one in store.pop().groups() if one.way == "kv"}
     assert found == expected
+
+
+def _with_pulls(store: Path, committed: dict[str, dict[int, int]], pulled: dict[str, dict[int, int]]) -> Path:
+    """The store with offsets of consumers that pull, as 5.5.0 writes them."""
+    path = store / "config/consumerOffset.json"
+    text = path.read_text()
+    for table, more in (("offsetTable", committed), ("pullOffsetTable", pulled)):
+        entries = ",".join(
+            f'"{key}":{{{",".join(f"{queue}:{offset}" for queue, offset in one.items())}}}' for key, one in more.items()
+        )
+        text, count = re.subn(rf'("{table}"\s*:\s*{{)', rf"\1{entries},", text)
+        assert count == 1
+    path.write_text(text)
+    return store
+
+
+def test_pull_offsets_of_ordinary_consumers_are_no_pops(tmp_path: Path) -> None:
+    """As 5.5.0 left them of a consumer that keeps its offsets itself, and of one that had not committed yet."""
+    pulled = {"Jobs@g-own": {0: 20, 1: 20}, "Jobs@g-push": {0: 20}, "%RETRY%g-push@g-push": {0: 0}}
+    for name in ("pop-kv", "pop-fs"):
+        with MessageStore.open(feature_store(name, tmp_path / "before")) as store:
+            before = list(store.pop().groups())
+        folder = _with_pulls(feature_store(name, tmp_path / "after"), {"Jobs@g-push": {0: 4}}, pulled)
+        with MessageStore.open(folder) as store:
+            assert list(store.pop().groups()) == before
+            assert not store.pop().is_of_last_pop("g-own", "Jobs", 0, 5)
 
 
 def test_no_restart_hands_out_again_what_checkpoints_keep(tmp_path: Path) -> None:
