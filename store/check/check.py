@@ -189,7 +189,7 @@ class Pass:
             yield from self._guarded(pop_findings(files, self._seen, self._doubts))
             yield from self._guarded(epoch_findings(files, self._seen))
         if not self._seen.is_live and self._level is not Level.QUICK:
-            yield from self._guarded(both_kinds(self._files))
+            yield from self._guarded(both_kinds(self._files, self._seen))
         if self._has_log:
             yield from self._guarded(storage_findings(self._files, self._seen))
         if self._has_log or not has_rocksdb_queues(layout):

@@ -127,6 +127,10 @@ def in_rocksdb(database: RocksdbQueues, found: Iterator[Finding], seen: LogSeen)
                 yield replace(finding, code="RMQ-RDB-002", fix="", file=folder)
     except CorruptError:
         return
+    yield from _behind(folder, reached, seen)
+
+
+def _behind(folder: Path, reached: int, seen: LogSeen) -> Iterator[Finding]:
     if seen.is_whole and not seen.is_live and reached < seen.log_end:
         begin = max(reached, seen.log_begin)
         text = f"queues have the log up to {begin}: the next start dispatches the rest again"
@@ -146,7 +150,7 @@ def light_queues(files: StoreFiles) -> dict[QueueKey, AnyConsumeQueue]:
         return {}
 
 
-def both_kinds(files: StoreFiles) -> Iterator[Finding]:
+def both_kinds(files: StoreFiles, seen: LogSeen) -> Iterator[Finding]:
     """Yield how queues in files differ from those in a RocksDB beside them, from its first units on."""
     if not has_rocksdb_beside_files(files.layout):
         return
@@ -154,10 +158,11 @@ def both_kinds(files: StoreFiles) -> Iterator[Finding]:
     differing: list[tuple[ConsumeQueue, int]] = []
     try:
         database = RocksdbQueues(folder, None)
+        reached = database.dispatched_to()
         for end in database.ends():
             queue = files.queues.find(end.topic, end.queue_id)
             if isinstance(queue, ConsumeQueue):
-                slot = _first_difference(queue, database.queue(end))
+                slot = _first_difference(queue, database.queue(end), database.begun_at(*end[:2]), reached)
                 if slot is not None:
                     differing.append((queue, slot))
     except (CorruptError, UnreadableError):  # reported with the database
@@ -169,11 +174,14 @@ def both_kinds(files: StoreFiles) -> Iterator[Finding]:
         yield Finding(
             "RMQ-RDB-004", text, folder, topic=queue.topic, queue_id=queue.queue_id, found=slot, data_lost=False
         )
+    if reached > 0:
+        yield from _behind(folder, reached, seen)
 
 
-def _first_difference(queue: ConsumeQueue, other: ConsumeQueue) -> int | None:
-    """Return the first slot that differs; that after the last one of both where one queue ends first."""
-    begin = max(queue.first_slot, other.first_slot)
+def _first_difference(queue: ConsumeQueue, other: ConsumeQueue, begin: int, reached: int) -> int | None:
+    """Return the first slot that differs, from slot `begin` on; that after the last one of both where one queue ends
+    first. Not those of messages at `reached` and later: the next start dispatches these to RocksDB again."""
+    begin = max(queue.first_slot, other.first_slot, begin)
     end = min(queue.max_offset, other.max_offset)
     for slot, units in queue.unit_bytes(begin, end):
         mine = other.files.read(slot * UNIT_SIZE, len(units))
@@ -181,7 +189,10 @@ def _first_difference(queue: ConsumeQueue, other: ConsumeQueue) -> int | None:
             pairs = zip(mine, units, strict=False)
             same = next((at for at, (left, right) in enumerate(pairs) if left != right), min(len(mine), len(units)))
             return slot + same // UNIT_SIZE
-    return end if queue.max_offset != other.max_offset else None
+    if queue.max_offset == other.max_offset:
+        return None
+    following = queue.unit(end) if queue.max_offset > end else None
+    return end if following is None or following.physical_offset < reached else None
 
 
 # `rocksdbstore/` against the commitlog: entries of the key index, and rows of half messages.

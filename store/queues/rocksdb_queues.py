@@ -28,7 +28,7 @@ UNITS, ENDS = "default", "offset"
 CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"
 """Its end entry holds where the last dispatched message ends, in 8 bytes."""
 _SEPARATOR = b"\1"
-_LAST = b"max"
+_LAST, _FIRST = b"max", b"min"
 _SLOTS_OF_A_PIECE = 1 << 13
 _MOST_PIECES = 256
 # who reads more at a time reads a queue through, and nothing of it again
@@ -114,6 +114,18 @@ class RocksdbQueues:
             for key, _ in self._database.scan(UNITS, begin=prefix, end=prefix + b"\x80"):
                 return int.from_bytes(key[len(prefix) :], "big", signed=True)
         return None
+
+    def begun_at(self, topic: str, queue_id: int) -> int:
+        """Return the first queue offset by the queue's entry of it; 0 without one.
+
+        Of two kinds of queues, the one in RocksDB begins again where the files end if it was not complete
+        (RocksDBConsumeQueue#initializeWithOffset).
+        """
+        name = topic.encode("utf-8")
+        key = len(name).to_bytes(4, "big") + _SEPARATOR + name + _SEPARATOR + _FIRST + _SEPARATOR
+        with self._lock:
+            value = self._database.get(ENDS, key + queue_id.to_bytes(4, "big", signed=True))
+        return int.from_bytes(value[8:16], "big", signed=True) if value is not None else 0
 
     @cached_property
     def most_units(self) -> int:
@@ -209,6 +221,11 @@ class RocksdbConsumeQueue(ConsumeQueue):
 
     def _find_end(self) -> int:
         return self._queue_end.end
+
+    @property
+    def first_slot(self) -> int:
+        """Queue offset of the first unit; the end without units."""
+        return self._reader.first
 
 
 class _OneFile(MappedFileQueue):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import struct
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,54 @@ def test_light_queues_in_rocksdb_are_checked(tmp_path: Path) -> None:
 
 def test_kinds_that_differ_are_reported(tmp_path: Path) -> None:
     store = unpacked(BOTH, tmp_path)
+    path = min((store / "consumequeue/TopicTest/0").iterdir())
+    data = bytearray(path.read_bytes())
+    data[45] ^= 1
+    path.write_bytes(data)
+    with MessageStore.open(store) as opened:
+        (finding,) = [one for one in opened.check() if one.code == "RMQ-RDB-004"]
+    assert (finding.topic, finding.queue_id, finding.found) == ("TopicTest", 0, 2)
+
+
+def _as_of(store: Path, offset: int, begun: tuple[bytes, int]) -> None:
+    """Leave in the database what a killed broker had flushed at an offset of the log. The queue `begun` has no unit in
+    it: a start began it again where the queue in files ended (RocksDBConsumeQueue#initializeWithOffset)."""
+    there = rows(BOTH)
+    begun_key = len(begun[0]).to_bytes(4, "big") + b"\1" + begun[0] + b"\1"
+    begun_unit = begun_key + begun[1].to_bytes(4, "big") + b"\1"
+    units = {
+        key: value
+        for key, value in there["consumequeue_rocksdb", "default"].items()
+        if int.from_bytes(value[:8], "big") < offset and not key.startswith(begun_unit)
+    }
+    counts = Counter(key[:-8] for key in units)
+    ends = {b"\0\0\0\x10\1CHECKPOINT_TOPIC\1max\1\0\0\0\0": offset.to_bytes(8, "big")}
+    for key, value in there["consumequeue_rocksdb", "offset"].items():
+        count = counts[key[:-8] + key[-4:] + b"\1"] if b"\1max\1" in key else 0
+        if count:
+            last = units[key[:-8] + key[-4:] + b"\1" + (count - 1).to_bytes(8, "big")]
+            ends[key] = last[:8] + (count - 1).to_bytes(8, "big")
+        elif key == begun_key + b"max\1" + begun[1].to_bytes(4, "big"):
+            end = int.from_bytes(value[8:16], "big") + 1
+            ends[key] = bytes(8) + value[8:16]
+            ends[key.replace(b"max", b"min")] = bytes(8) + end.to_bytes(8, "big")
+    shutil.rmtree(store / "consumequeue_rocksdb")
+    database(
+        store / "consumequeue_rocksdb",
+        (b"default", b"offset"),
+        [(number, *entry) for number, one in enumerate((units, ends)) for entry in sorted(one.items())],
+    )
+
+
+def test_a_killed_broker_of_both_kinds_dispatches_to_rocksdb_again(tmp_path: Path) -> None:
+    """As 5.5.0 and 5.3.3 do: the kinds do not differ where RocksDB is only behind, or began later."""
+    store = unpacked(BOTH, tmp_path)
+    _as_of(store, 465601, (b"OrderTopic", 7))
+    with MessageStore.open(store) as opened:
+        found = {one.code: one for one in opened.check() if one.code.startswith("RMQ-RDB-")}
+    assert "RMQ-RDB-004" not in found
+    assert (found["RMQ-RDB-003"].found, found["RMQ-RDB-003"].severity.is_alarm) == (465601, False)
+    # the next start dispatches nothing of what is before the checkpoint
     path = min((store / "consumequeue/TopicTest/0").iterdir())
     data = bytearray(path.read_bytes())
     data[45] ^= 1
