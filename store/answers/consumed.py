@@ -105,7 +105,7 @@ class HeldBack:
             return step._replace(state=UNKNOWN, detail=detail)
         if offset > message.queue_offset:
             detail = f"{what} has passed it ({DELAY_FILE}: {offset}), but no delivered copy is in {target}"
-            return step._replace(state=UNKNOWN, detail=f"{detail}: expired, lost or discarded")
+            return self._passed(step, detail)
         ahead = counted(message.queue_offset - offset, "message")
         detail = f"it waits in delay {what} for {target}, due {when}, behind {ahead}"
         levels = len(self._reader.files.config.delay_levels())
@@ -162,9 +162,15 @@ class HeldBack:
             return self._still(step, detail)
         if out < max(timer.checkpoint.last_read_time_ms, timer.delivered_ms):
             detail = f"the timer has passed its time ({when}), but no delivered copy is in {target}"
-            return step._replace(state=UNKNOWN, detail=f"{detail}: expired, lost or discarded")
+            return self._passed(step, detail)
         detail = f"the timer has passed it and has it on no slot of its wheel, due {when} for {target}"
         return step._replace(state=NOT_DELIVERED, detail=f"{detail}: no broker delivers it; `rmqctl repair` helps")
+
+    def _passed(self, step: Step, detail: str) -> Step:
+        """Return the step of a message that was to be delivered before now and has no copy in its topic."""
+        if self._reader.files.config.escapes:
+            return step._replace(state=UNKNOWN, detail=f"{detail}: another broker may have it (enableRemoteEscape)")
+        return step._replace(state=UNKNOWN, detail=f"{detail}: expired, lost or discarded")
 
     def _recovered_timer(self) -> RecoveredTimer | None:
         """Return the timer as a broker recovers it; None where its checkpoint is damaged."""

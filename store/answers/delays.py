@@ -367,8 +367,8 @@ class UndeliveredMessage(NamedTuple):
     """A delayed message that its level or the timer (no `level`) passed, without a copy in `target_topic`; or one that
     waits (`due`).
 
-    `state`: not-delivered, or unknown where damage later in the log may hide the copy; as in the rows of `delays` of
-    one that waits. `queue_offset` counts in the
+    `state`: not-delivered, or unknown where damage later in the log may hide the copy, or another broker have it; as in
+    the rows of `delays` of one that waits. `queue_offset` counts in the
     queue of the level or the timer. Timestamps in ms; `due_timestamp` is the one that the broker went by.
     """
 
@@ -431,7 +431,8 @@ def _without_copy(
         if same and same[0] < message.physical_offset:
             passed.pop(same.popleft(), None)
     for row in passed.values():
-        yield row._replace(state=UNKNOWN) if last_damage > row.physical_offset else row
+        is_unknown = last_damage > row.physical_offset or reader.files.config.escapes
+        yield row._replace(state=UNKNOWN) if is_unknown else row
 
 
 def _passed(reader: StoreReader) -> Iterator[tuple[UndeliveredMessage, _Identity]]:

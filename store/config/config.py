@@ -101,6 +101,8 @@ KEYS = (
     ConfigKey("duplicationEnable", WRITING, "lets a slave's store take messages"),
     ConfigKey("enableDLegerCommitLog", WRITING, "true is refused: the log is of another kind"),
     ConfigKey("enableControllerMode", WRITING, "true: a slave has a transient pool, too"),
+    ConfigKey("enableSlaveActingMaster", READING, "only with the next one"),
+    ConfigKey("enableRemoteEscape", READING, "slaves deliver to other brokers"),
     ConfigKey("enableLmq", WRITING, "messages for several queues get an offset in each"),
     ConfigKey("enableRetryTopicV2", READING, "retry topics of POP are %RETRY%group+topic; without it as the store has"),
     ConfigKey("enableMultiDispatch", WRITING, "false with enableLmq: offsets in light queues, no slots there"),
@@ -216,6 +218,8 @@ class StoreConfig(NamedTuple):
     duplication_enable: bool = False
     enable_dleger_commit_log: bool = False
     enable_controller_mode: bool = False
+    enable_slave_acting_master: bool = False
+    enable_remote_escape: bool = False
     enable_lmq: bool = False
     enable_multi_dispatch: bool = False
     enable_retry_topic_v2: bool | None = None
@@ -259,6 +263,11 @@ class StoreConfig(NamedTuple):
     def is_slave(self) -> bool:
         """Whether the store is that of a slave."""
         return self.broker_role == "SLAVE"
+
+    @property
+    def escapes(self) -> bool:
+        """Whether a slave whose master is away delivers messages, to another broker (EscapeBridge#putMessage)."""
+        return self.enable_slave_acting_master and self.enable_remote_escape
 
     @property
     def uses_transient_store_pool(self) -> bool:

@@ -224,9 +224,15 @@ class Start:
         levels = self.files.config.message_delay_level
         return None if is_delay_table(levels) else f"parseDelayLevel exception; levelString String = {levels}"
 
+    @property
+    def _delivers_nothing(self) -> bool:
+        """A slave delivers no delayed message, unless it acts as master and may put messages elsewhere (5.x)."""
+        config = self.files.config
+        return config.is_slave and (self.release.is_of_4 or not config.escapes)
+
     def _count_stuck(self, offsets: dict[int, int]) -> None:
         """A broker looks at the queues of levels that it has, and at no other; a slave at none."""
-        if self.files.config.is_slave or not is_delay_table(self.files.config.message_delay_level):
+        if self._delivers_nothing or not is_delay_table(self.files.config.message_delay_level):
             return
         for (topic, queue_id, _), queue in sorted(self.queues.by_key.items()):
             if topic == SCHEDULE_TOPIC and queue_id >= len(self.levels):
@@ -242,7 +248,7 @@ class Start:
     def _count_repeated(self, offsets: dict[int, int]) -> None:
         """A level without an offset begins at its first message, though a broker delivered some before. A slave
         delivers nothing."""
-        if self.files.config.is_slave:
+        if self._delivers_nothing:
             return
         now = time.time_ns() // 1_000_000
         begins: dict[int, int] = {}
@@ -269,7 +275,7 @@ class Start:
     def _note_timer(self) -> None:
         """What the timer does, where the start leaves the log and the timer's queue as they are. On a slave it delivers
         nothing, and how far it is comes from the master."""
-        if self.files.config.is_slave:
+        if self._delivers_nothing:
             return
         result = self.result
         changed = result.messages_lost or any(row["topic"] == TIMER_TOPIC for row in result.queues_changed)

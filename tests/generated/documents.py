@@ -267,7 +267,7 @@ OTHERS = (
         "useStatic* timerProgress*",
     ),
     (
-        "cold data and read-ahead, which spare the page cache and change no answer; compaction of a served store",
+        "cold data and read-ahead, which change no answer; compaction of a served store",
         "*[cC]old* *HotRatio dataRead* *ompaction* *OffsetMap*",
     ),
     (
@@ -275,19 +275,19 @@ OTHERS = (
         "*[rR]ocks[dD][bB]* combine* *QueueStore memTable* *Incrementally *Half* configM* timerRecall* indexFileRead*",
     ),
     (
-        "controllers, DLedger, acting masters, containers, static topics, plug-ins",
+        "controllers, DLedger, containers, static topics, plug-ins",
         "*[cC]ontroller* *SyncState* *InSyncReplicas *Escape *Acting* *Container asyncL* syncBroker* brokerE* brokerH* "
         "brokerN* sendH* *Replicas replicas* skipPre* compatible* syncFrom* syncMaster* haMaxTime* *Checksum* "
         "*StrictMode readUn* *RunningFlags* forwardT* *PlugIn",
     ),
     (
-        "buffers of POP, off in RocketMQ by default, and its revive threads, which are one step here; lite topics, "
-        "quotas of light queues; broadcast offsets, which only the clients of a remoting proxy keep in a broker",
+        "buffers of POP, off in RocketMQ by default, and its revive threads, one step here; lite topics, "
+        "quotas of light queues; broadcast offsets, which only clients of a remoting proxy keep in a broker",
         "*[pP]op* revive* *LiteT* *LiteS* *LiteE* lite[ELST]* *ClientEvent* skipWhen* *LmqQuota maxLmq* "
         "*roadcastOffset*",
     ),
     ("authentication", "auth* acl* user* stateful* migrateAuth*"),
-    ("bit maps of filters, which save their evaluation and change no result", "*itMap* filterSupport*"),
+    ("bit maps of filters, which change no result", "*itMap* filterSupport*"),
     ("discovery of name servers", "fetch* *ServerAddr* isScan* *SplitM* split* *Poll* channelN*"),
 )
 """Keys of RocketMQ's brokers that are no setting here, and why: patterns, the first that fits counts."""

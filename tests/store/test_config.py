@@ -185,6 +185,8 @@ def test_the_table_of_keys_says_what_the_code_does() -> None:
             "messagedelaylevel": "delay_levels_to_write",
             "enablecontrollermode": "uses_transient_store_pool",
             "messageindexenable": "writes_index_files",
+            "enableslaveactingmaster": "escapes",
+            "enableremoteescape": "escapes",
             "indexfilewriteenable": "writes_index_files",
             "enablemultidispatch": "fills_light_queues",
         }

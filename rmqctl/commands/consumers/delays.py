@@ -47,6 +47,7 @@ _UNDELIVERED_COLUMNS = (
 _DROPPABLE_UNDELIVERED = ("keys", "target_queue_id", "queue_offset", "unique_key")
 
 
+_ELSEWHERE = "another broker may have the copies: with enableRemoteEscape a slave that acts as master delivers there"
 _SEND_AGAIN = "`rmqctl query -o PHYSICAL_OFFSET` shows a message; send it again with `rmqctl produce` or `append`"
 
 
@@ -70,7 +71,8 @@ States:
   damaged           the message that is due first cannot be read; in the timer, some that may wait
   unknown           the timer's progress is unknown; `detail` says what is missing
 
-With --undelivered, `state` is not-delivered, or unknown where damage later in the log may hide the copy.
+With --undelivered, `state` is not-delivered, or unknown where damage later in the log may hide the copy, or another
+broker may have it (enableSlaveActingMaster and enableRemoteEscape in -c).
 
 Exit code 1: no message was ever delayed, some are stuck or not delivered, or damage beside the answer; 7: damage may
 hide it."""
@@ -172,9 +174,10 @@ def _list_undelivered(store: StoreLocation, output: Output) -> int:
         damage = ToldDamage(output)
         with progress("reading the commitlog", log_bytes(opened.files), "bytes") as bar:
             rows = list(opened.undelivered(events=Events(progress=bar.advance, damage=damage, note=output.talk)))
+        escapes = opened.files.config.escapes
     output.rows(_UNDELIVERED_COLUMNS, (row._asdict() for row in rows), droppable=_DROPPABLE_UNDELIVERED)
     if rows:
-        talk_paragraph(output, _SEND_AGAIN)
+        talk_paragraph(output, _ELSEWHERE if escapes else _SEND_AGAIN)
     elif not damage.count and not damage.is_uncertain:
         output.talk("every delayed message that a level or the timer passed has a copy in its topic")
     return exit_codes.DAMAGE_OR_NOTHING if rows or damage.count or damage.is_uncertain else exit_codes.OK

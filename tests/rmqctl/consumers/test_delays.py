@@ -102,6 +102,23 @@ def test_undelivered_messages_that_a_level_skipped(golden_store: GoldenStore) ->
         assert row["due_timestamp"] == message["storeTimestamp"] + 600_000
 
 
+def test_undelivered_is_unknown_where_another_broker_may_have_the_copy(
+    golden_store: GoldenStore, tmp_path: Path
+) -> None:
+    """As 5.5.0 and 5.3.3 do: a slave that acts as master delivers to another broker, and a copy of it is here never."""
+    store, conf = golden_store("broker-real"), tmp_path / "broker.conf"
+    (store / "config" / "delayOffset.json").write_text('{"offsetTable":{1:71,14:3}}', encoding="utf-8")
+    acting = "brokerRole=SLAVE\nenableSlaveActingMaster=true\n"
+    for text, state in ((acting, "not-delivered"), (f"{acting}enableRemoteEscape=true\n", "unknown")):
+        conf.write_text(text, encoding="ascii")
+        done = run("delays", "-s", store, "-c", conf, "--undelivered", "--json")
+        assert [row["state"] for row in done.objects] == [state] * 3
+        assert ("send it again" in done.err, "another broker" in done.err) == (state != "unknown", state == "unknown")
+        place = (TOPIC, "13", "0")
+        (found,) = run("where", *place, "-s", store, "-c", conf, "--json").objects
+        assert ("another broker may have it" in json.dumps(found["evidence"])) == (state == "unknown")
+
+
 def test_undelivered_is_unknown_where_damage_may_hide_the_copy(golden_store: GoldenStore) -> None:
     store = golden_store("broker-real")
     rows = truth("broker-real").messages
