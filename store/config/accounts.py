@@ -29,6 +29,12 @@ _LARGEST = 16 << 20
 _ACTIONS = ("", ALL, "ANY", "PUB", "SUB", "CREATE", "UPDATE", "DELETE", "GET", "LIST")
 _RESOURCES = ("", ANY, CLUSTER, "NAMESPACE", TOPIC, GROUP)
 _PATTERNS = ("", ANY, LITERAL, PREFIXED)
+_ANYWHERE = ("*", "*.*.*.*", "*:*:*:*:*:*:*:*")
+_BRACES = re.compile(r"([^{}]*)\{([^{}]*)\}")
+_IPV6_PARTS = 8
+_NUMBER = r"(?:0|[1-9]\d{0,2})"
+_IPV4_PATTERN = re.compile(rf"(?:(?:\*|{_NUMBER}(?:-{_NUMBER})?)(?:\.(?!$)|$)){{4}}", re.ASCII)
+_PERMISSIONS = {"PUB": ("PUB",), "SUB": ("SUB",), "PUB|SUB": ("PUB", "SUB"), "SUB|PUB": ("PUB", "SUB")}
 _SHORTEST = 6
 """Characters that access and secret keys of 4.x have at least."""
 
@@ -127,30 +133,66 @@ def _order(grant: Grant) -> tuple[bool, int, int, bool]:
 
 
 def is_from(address: str, pattern: str) -> bool:
-    """Return whether an address fits a pattern: a network, `192.168.0.*`, `192.168.0.{1,2}` or `192.168.0-10.1`."""
-    if pattern in ("*", "*.*.*.*", address):
+    """Return whether an address fits a pattern: a network, `192.168.0.*`, `192.168.0.{1,2}`, `192.168.0-10.1`, the same
+    of IPv6, or several with commas between them."""
+    return any(_is_from_one(address, one) for one in _listed(pattern))
+
+
+def _is_from_one(address: str, pattern: str) -> bool:
+    if pattern in (address, *_ANYWHERE):
         return True
-    if "/" in pattern:
-        try:
-            return ipaddress.ip_address(address) in ipaddress.ip_network(pattern, strict=False)
-        except ValueError:
-            return False
-    mark = ":" if ":" in pattern else "."
-    wanted, given = _split(pattern, mark), address.split(mark)
-    return len(wanted) == len(given) and all(_part_fits(*pair) for pair in zip(wanted, given, strict=True))
+    try:
+        given = ipaddress.ip_address(address)
+        if "/" in pattern:
+            return given in ipaddress.ip_network(pattern, strict=False)
+    except ValueError:
+        return False
+    mark, base = (":", 16) if given.version == 6 else (".", 10)
+    wanted, parts = _parts(pattern, mark), given.exploded.split(mark)
+    return len(wanted) == len(parts) and all(_fits(*pair, base) for pair in zip(wanted, parts, strict=True))
 
 
-def _split(pattern: str, mark: str) -> list[str]:
-    return re.split(re.escape(mark) + r"(?![^{]*\})", pattern)
+def _listed(pattern: str) -> list[str]:
+    """Return the patterns in one: braces at its end and commas name several."""
+    braces = _BRACES.fullmatch(pattern)
+    if braces is not None:
+        return [braces[1] + one.strip() for one in braces[2].split(",")]
+    return [one.strip() for one in pattern.split(",")]
 
 
-def _part_fits(wanted: str, given: str) -> bool:
-    if wanted in ("*", given):
-        return True
-    if wanted.startswith("{") and wanted.endswith("}"):
-        return given in [one.strip() for one in wanted[1:-1].split(",")]
+def _parts(pattern: str, mark: str) -> list[str]:
+    """Return the parts of a pattern; `::` of IPv6 becomes the zeros it replaces."""
+    head, gap, tail = pattern.partition("::")
+    if mark == "." or not gap:
+        return pattern.split(mark)
+    if "-" in pattern:
+        return []  # RocketMQ finds no address in such a range
+    first, last = ([one for one in part.split(":") if one] for part in (head, tail))
+    return [*first, *["0"] * (_IPV6_PARTS - len(first) - len(last)), *last]
+
+
+def _fits(wanted: str, given: str, base: int) -> bool:
+    """Return whether a part of an address fits that of a pattern: any, a number or a range of numbers."""
     low, dash, high = wanted.partition("-")
-    return bool(dash) and all(one.isdecimal() for one in (low, high, given)) and int(low) <= int(given) <= int(high)
+    try:
+        return wanted == "*" or int(low, base) <= int(given, base) <= int(high if dash else low, base)
+    except ValueError:
+        return False
+
+
+def _is_pattern_of_4(pattern: str) -> bool:
+    """Return whether brokers of 4.x take a pattern (RemoteAddressStrategyFactory). IPv6 is not looked at."""
+    wanted = (one for one in _listed(pattern) if one not in _ANYWHERE and ":" not in one)
+    return all(_IPV4_PATTERN.fullmatch(one) and _has_ranges(one) for one in wanted)
+
+
+def _has_ranges(pattern: str) -> bool:
+    """Return whether numbers are those of bytes and ranges of them do not go backwards."""
+    for part in pattern.split("."):
+        numbers = [int(one) for one in part.split("-") if one != "*"]
+        if numbers and not numbers[0] <= numbers[-1] <= 0xFF:
+            return False
+    return True
 
 
 # ---- 5.3 and later
@@ -268,7 +310,9 @@ def accounts_of_files(path: Path) -> Accounts:
     exempt_users: dict[str, str] = {}
     for file in files:
         content = read_yaml(file)
-        exempt += _texts(content.get("globalWhiteRemoteAddresses"))
+        found = _texts(content.get("globalWhiteRemoteAddresses"))
+        accounts.problems.extend(_wrong_patterns(found, file))
+        exempt += found
         for account in _dicts(content.get("accounts")):
             _take_account(account, file, accounts, exempt_users)
     return accounts._replace(exempt=tuple(exempt), exempt_users=exempt_users, is_of_4=True)
@@ -276,7 +320,8 @@ def accounts_of_files(path: Path) -> Accounts:
 
 def _take_account(account: dict[str, Any], file: Path, accounts: Accounts, exempt: dict[str, str]) -> None:
     name, secret = _text(account.get("accessKey")), _text(account.get("secretKey"))
-    if min(len(name), len(secret)) < _SHORTEST:
+    is_short = min(len(name), len(secret)) < _SHORTEST
+    if is_short:
         text = f"account {name!r} cannot log in: its keys need at least {_SHORTEST} characters"
         accounts.problems.append(AccountProblem("unusable", text, file))
     if name in accounts.users:
@@ -284,24 +329,45 @@ def _take_account(account: dict[str, Any], file: Path, accounts: Accounts, exemp
         accounts.problems.append(AccountProblem("twice", text, file))
         return
     is_admin = _text(account.get("admin")).lower() == "true"
-    accounts.users[name] = User(name, SUPER if is_admin else NORMAL, ENABLE, secret)
-    if white := _text(account.get("whiteRemoteAddress")):
+    accounts.users[name] = User(name, SUPER if is_admin else NORMAL, DISABLE if is_short else ENABLE, secret)
+    white = _text(account.get("whiteRemoteAddress"))
+    if white and not is_short:
         exempt[name] = white
-    grants = accounts.grants[name] = []
+        accounts.problems.extend(_wrong_patterns([white], file))
+    grants: dict[tuple[str, str], Grant] = {}
     for field, kind in (("topicPerms", TOPIC), ("groupPerms", GROUP)):
-        for listed in _texts(account.get(field)):
-            resource, _, permission = listed.partition("=")
-            grants.append(_grant_of_4(CUSTOM, kind, LITERAL, resource.strip(), permission.strip()))
+        given = account.get(field)
+        for listed in given if isinstance(given, list) else [] if given is None else [{}]:
+            resource, permission = _permission_of_4(_text(listed))
+            if resource:  # the last of a topic counts
+                grants[kind, resource] = _grant_of_4(kind, LITERAL, resource, permission)
+            else:
+                text = f"account {name!r}: {field} has an entry that is not like topicA=PUB: brokers refuse the file"
+                accounts.problems.append(AccountProblem("unusable", text, file))
     for field, kind in (("defaultTopicPerm", TOPIC), ("defaultGroupPerm", GROUP)):
         if permission := _text(account.get(field)):
             # beside the entries of the type, which count first by their names
-            grants.append(_grant_of_4(CUSTOM, kind, ANY, "", permission))
+            grants[kind, ""] = _grant_of_4(kind, ANY, "", permission)
+    accounts.grants[name] = list(grants.values())
 
 
-def _grant_of_4(policy: str, kind: str, pattern: str, name: str, permission: str) -> Grant:
-    words = tuple(one.strip() for one in permission.split("|"))
-    actions = (ALL,) if words == (DENY,) else tuple(one for one in words if one in ("PUB", "SUB")) or (ALL,)
-    return Grant(policy, kind, pattern, name, actions, DENY if words == (DENY,) else ALLOW, ())
+def _wrong_patterns(patterns: Sequence[str], file: Path) -> Iterator[AccountProblem]:
+    for pattern in patterns:
+        if not _is_pattern_of_4(pattern):
+            text = f"{pattern!r} is not a pattern of addresses: brokers refuse the file"
+            yield AccountProblem("unusable", text, file)
+
+
+def _permission_of_4(text: str) -> tuple[str, str]:
+    """Return resource and permission of `topicA=PUB`; two empty texts of others (Permission#parseResourcePerms)."""
+    parts = [part for part in text.split("=") if part]
+    return (parts[0].strip(), parts[1]) if len(parts) == 2 else ("", "")
+
+
+def _grant_of_4(kind: str, pattern: str, name: str, permission: str) -> Grant:
+    """Return what a permission grants; every word but four denies (Permission#parsePermFromString)."""
+    actions = _PERMISSIONS.get(permission.strip())
+    return Grant(CUSTOM, kind, pattern, name, actions or (ALL,), ALLOW if actions else DENY, ())
 
 
 def read_yaml(file: Path) -> dict[str, Any]:

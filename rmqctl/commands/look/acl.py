@@ -10,6 +10,7 @@ import click
 
 from rmqctl.flags.options import StoreLocation, output_options, store_options
 from rmqctl.formats.errors import NotAStoreError, NotFoundError
+from rmqctl.output import outcome as exit_codes
 from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
@@ -65,8 +66,10 @@ def acl(
     is_asked = topic is not None or group is not None
     columns = [*_COLUMNS, *(["password"] if secrets else [])]
 
+    problems = list(account_problems(accounts))
+
     def ask(events: Events) -> Iterator[dict[str, Any]]:
-        for problem in account_problems(accounts):
+        for problem in problems:
             output.talk(f"{path}: {problem.text}")
         if is_asked:
             kind, name = ("TOPIC", topic or "") if topic is not None else ("GROUP", group or "")
@@ -74,7 +77,9 @@ def acl(
         else:
             yield from _rows(accounts, secrets)
 
-    return tell_answer(output, columns, ask, NotFoundError("there are no users", file=path), _DROPPABLE)
+    code = tell_answer(output, columns, ask, NotFoundError("there are no users", file=path), _DROPPABLE)
+    is_unusable = any(problem.kind == "unusable" for problem in problems)
+    return exit_codes.DAMAGE_OR_NOTHING if is_unusable and code == exit_codes.OK else code
 
 
 def _accounts(location: StoreLocation) -> Accounts:

@@ -287,11 +287,14 @@ def _guard(path: Path, identity: BrokerIdentity) -> Guard:
     """Return what refuses requests by the users of a store, or of a file. RefusedError if no user could log in."""
     from rmqctl.formats.errors import RefusedError
     from rmqctl.network.remoting.authentication import Guard
-    from rmqctl.store.config.accounts import accounts_of, accounts_of_files
+    from rmqctl.output.output import talk
+    from rmqctl.store.config.accounts import DISABLE, accounts_of, accounts_of_files
 
     accounts = accounts_of_files(path) if path.is_file() else accounts_of(path)
-    if not accounts.users:
-        raise RefusedError("--auth: there are no users, all requests would be refused", file=path)
+    for problem in accounts.problems:
+        talk(f"{problem.place}: {problem.text}")
+    if all(user.status == DISABLE for user in accounts.users.values()):
+        raise RefusedError("--auth: no user can log in, all requests would be refused", file=path)
     return Guard(accounts, identity.cluster)
 
 

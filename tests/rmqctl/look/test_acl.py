@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.network.remoting.authentication import Guard
+from rmqctl.network.remoting.requests import RequestError
 from rmqctl.store import Message, MessageStore
 from rmqctl.store.config.accounts import accounts_of, accounts_of_files, is_from, without_passwords
 from rmqctl.store.rocksdb.database import Database
@@ -198,3 +200,99 @@ def test_a_folder_without_users_and_no_folder(tmp_path: Path) -> None:
 )
 def test_addresses(pattern: str, address: str, expected: bool) -> None:
     assert is_from(address, pattern) is expected
+
+
+ADDRESSES = (
+    *("10.0.0.1", "10.0.0.2", "10.0.0.5", "10.0.2.7", "10.9.9.1", "192.168.3.4", "127.0.0.1"),
+    *("fe80:0:0:0:0:0:0:1", "fe80::1", "fe80:0:0:0:0:0:0:3", "::1"),
+)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits"),
+    [
+        ("*", "11111111111"),
+        ("*.*.*.*", "11111111111"),
+        ("10.0.0.1", "10000000000"),
+        ("10.0.0.*", "11100000000"),
+        ("10.0.0.1-5", "11100000000"),
+        ("10.0.1-5.*", "00010000000"),
+        ("10.0.0.{1,2}", "11000000000"),
+        ("10.0.0.1,10.0.0.2", "11000000000"),
+        ("fe80::*", "00000001110"),
+        ("fe80:0:0:0:0:0:0:1", "00000001100"),
+        ("FE80::1", "00000001100"),
+        ("fe80::1-5", "00000000000"),
+        ("fe80:0:0:0:0:0:0:{1,2}", "00000001100"),
+        ("fe80:0:0:0:0:0:0:1-5", "00000001110"),
+        ("::1", "00000000001"),
+        ("", "00000000000"),
+    ],
+)
+def test_addresses_as_4_9_7_finds_them(pattern: str, fits: str) -> None:
+    """RemoteAddressStrategyFactory of 4.9.7 said so of each."""
+    assert "".join(str(int(is_from(address, pattern))) for address in ADDRESSES) == fits
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["10.0.*", "10.0.0.{1,x}", "10.0.0.5-1", "10.0.0.0-300", "999.1.1.1", "10.0.0.", "1.2.3", "10.0.0.01", "10.0.0.{1"],
+)
+def test_a_pattern_that_brokers_refuse_is_named(pattern: str, tmp_path: Path) -> None:
+    text = f"globalWhiteRemoteAddresses: ['{pattern}']\naccounts: [{{accessKey: RocketMQ, secretKey: secret-1}}]\n"
+    (tmp_path / "plain_acl.yml").write_text(text, encoding="utf-8")
+    done = run("acl", tmp_path / "plain_acl.yml")
+    assert (done.code, f"'{pattern}' is not a pattern" in done.err) == (1, True), done.err
+
+
+@pytest.mark.parametrize(
+    ("permission", "allowed"),
+    [
+        ("PUB", "PUB"),
+        (" SUB ", "SUB"),
+        ("SUB|PUB", "PUB,SUB"),
+        *((word, "") for word in ("DENY", "pub", "ANY", "PUB,SUB", "PUB|PUB", "PUB | SUB", "deny")),
+    ],
+)
+def test_a_word_that_is_no_permission_denies(permission: str, allowed: str, tmp_path: Path) -> None:
+    """As in a broker of 4.x: what is not understood is no door."""
+    text = (
+        f"accounts:\n- accessKey: RocketMQ\n  secretKey: secret-1\n  topicPerms: ['Orders={permission}']\n"
+        f"  defaultTopicPerm: '{permission}'\n"
+    )
+    (tmp_path / "plain_acl.yml").write_text(text, encoding="utf-8")
+    accounts = accounts_of_files(tmp_path / "plain_acl.yml")
+    for topic in ("Orders", "Other"):
+        may = [
+            action for action in ("PUB", "SUB") if not accounts.refusal("RocketMQ", "TOPIC", topic, (action,), "::1")
+        ]
+        assert ",".join(may) == allowed
+
+
+@pytest.mark.parametrize("permissions", ["[Orders]", "['Orders=']", "['=PUB']", "['a=b=PUB']", "a=PUB", "[[x]]"])
+def test_a_permission_that_brokers_refuse_grants_nothing(permissions: str, tmp_path: Path) -> None:
+    text = f"accounts:\n- accessKey: RocketMQ\n  secretKey: secret-1\n  topicPerms: {permissions}\n"
+    (tmp_path / "plain_acl.yml").write_text(text, encoding="utf-8")
+    done = run("acl", tmp_path / "plain_acl.yml", "--json")
+    assert (done.code, "is not like topicA=PUB" in done.err) == (1, True)
+    assert done.objects[0]["resource"] is None
+
+
+def test_the_last_permission_of_a_topic_counts(tmp_path: Path) -> None:
+    text = "accounts:\n- accessKey: RocketMQ\n  secretKey: secret-1\n  topicPerms: [a=DENY, a=SUB]\n"
+    (tmp_path / "plain_acl.yml").write_text(text, encoding="utf-8")
+    rows = run("acl", tmp_path / "plain_acl.yml", "--json").objects
+    assert [(row["actions"], row["decision"]) for row in rows] == [("SUB", "ALLOW")]
+
+
+def test_an_account_with_short_keys_is_let_in_nowhere(tmp_path: Path) -> None:
+    text = "accounts:\n- {accessKey: short, secretKey: x, admin: true, whiteRemoteAddress: '*'}\n"
+    (tmp_path / "plain_acl.yml").write_text(text, encoding="utf-8")
+    done = run("acl", tmp_path / "plain_acl.yml")
+    assert (done.code, "cannot log in" in done.err) == (1, True)
+    guard = Guard(accounts_of_files(tmp_path / "plain_acl.yml"), "DefaultCluster")
+    assert not guard.is_exempt("short", "127.0.0.1:1")
+    with pytest.raises(RequestError, match="disabled"):
+        guard.authenticate("short", "x", b"x")
+    done = run("serve", "--ephemeral", "--auth", tmp_path / "plain_acl.yml")
+    assert (done.code, "no user can log in" in done.err) == (5, True)
