@@ -45,6 +45,8 @@ _STORE = "store"
 _AT_ONCE = 2
 _PATIENCE_SECONDS = 5.0
 _MOST_ERROR_BYTES = 8_192
+_ASK_FOR_LESS = "ask for less by limit, topic, queue, offset, begin or end"
+_ENDED = "rmqctl: terminated\n"
 _running: set[subprocess.Popen[bytes]] = set()
 
 
@@ -245,17 +247,18 @@ def _answer(words: list[str], bodies: bool, seconds: float) -> tuple[list[str], 
             raise UsageError(f"the arguments cannot be passed on: {error}") from error
         with _ended_after(process, seconds, is_late):
             assert process.stdout is not None
-            text, is_cut = _bounded(process.stdout, (lambda line: line) if bodies else _without_bodies)
-            if not is_cut:
+            text, cut = _bounded(process.stdout, (lambda line: line) if bodies else _without_bodies)
+            if cut is None:
                 process.wait()
         if is_late.is_set():
             hint = "ask for less: a topic, a time span, --quick; or start `rmqctl mcp` with a longer --timeout"
             raise RefusedError(f"`{words[0]}` took more than {seconds:g} s and was ended", hint=hint)
         errors.seek(0)
         said = errors.read(_MOST_ERROR_BYTES).decode("utf-8", "replace")
-    if is_cut:
-        said += f"cut after {MOST_BYTES} bytes: ask for less by limit, topic, queue, offset, begin or end\n"
-    is_error = any(line.startswith('{"error": ') for line in said.splitlines())
+    if cut is not None:
+        said = said.removesuffix(_ENDED) + f"cut after {MOST_BYTES} bytes: {cut}\n"
+    is_misused = process.returncode == exit_codes.USAGE
+    is_error = is_misused or any(line.startswith('{"error": ') for line in said.splitlines())
     texts = [text, said] if said else [text]
     return [one for one in texts if one] if is_error else texts, is_error
 
@@ -293,14 +296,45 @@ def _end(process: subprocess.Popen[bytes], number: int) -> None:
         os.killpg(process.pid, number)
 
 
-def _bounded(lines: Any, shown: Callable[[bytes], bytes]) -> tuple[str, bool]:
-    """Return lines of at most MOST_BYTES in all, and whether more were there. A longer first line is cut."""
+def _bounded(lines: Any, shown: Callable[[bytes], bytes]) -> tuple[str, str | None]:
+    """Return lines of at most MOST_BYTES in all, and what to say if more were there. Of a longer first line its lists
+    are cut, else the line."""
     found = bytearray()
     for line in map(shown, lines):
         if len(found) + len(line) > MOST_BYTES:
-            return (bytes(found) or line[:MOST_BYTES]).decode("utf-8", "ignore"), True
+            if found:
+                return found.decode("utf-8", "ignore"), _ASK_FOR_LESS
+            return _with_shorter_lists(line) or (line[:MOST_BYTES].decode("utf-8", "ignore"), _ASK_FOR_LESS)
         found += line
-    return found.decode("utf-8", "replace"), False
+    return found.decode("utf-8", "replace"), None
+
+
+def _with_shorter_lists(line: bytes) -> tuple[str, str] | None:
+    """Return an object with the beginnings of its longest lists, and of how many entries; None where that is not it."""
+    from rmqctl.output.output import json_line
+
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    lengths: dict[str, tuple[int, list[Any]]] = {}
+    while len(text := json_line(row).encode()) > MOST_BYTES:
+        name, longest = max(_lists(row), key=lambda one: len(json.dumps(one[1])), default=("", []))
+        if len(longest) < 2:  # one entry says most
+            return None
+        lengths.setdefault(name, (len(longest), longest))
+        del longest[len(longest) // 2 :]
+    kept = (f"{len(longest)} of {length} {name}" for name, (length, longest) in lengths.items())
+    return text.decode(), f"{', '.join(kept)} are shown"
+
+
+def _lists(row: Any) -> Iterator[tuple[str, list[Any]]]:
+    """Yield the lists of an object and of those in it, by their fields."""
+    for name, value in row.items() if isinstance(row, dict) else ():
+        if isinstance(value, list):
+            yield name, value
+        else:
+            yield from ((f"{name}.{below}", one) for below, one in _lists(value))
 
 
 def _without_bodies(line: bytes) -> bytes:

@@ -134,3 +134,27 @@ def test_a_slow_verb_is_ended(golden_store: GoldenStore) -> None:
 
 def test_it_needs_a_store() -> None:
     assert run("mcp").code == 2
+
+
+def test_a_long_object_is_cut_in_its_lists() -> None:
+    """An assistant that asks for the topics of a large store is given an object that parses."""
+    row: dict[str, Any] = {"messages": 5, "topics": [{"topic": f"topic-{number}"} for number in range(10_000)], "sizes": [1, 2]}
+    more = {**row, "inner": {"files": ["x" * 100] * 5_000}, "text": "ü" * 1_000}
+    text, cut = mcp._bounded([(json.dumps(more) + "\n").encode()], bytes)
+    found = json.loads(text)
+    assert len(text.encode()) <= mcp.MOST_BYTES
+    assert (found["messages"], found["sizes"], found["text"]) == (5, [1, 2], more["text"])
+    assert found["topics"] == row["topics"][: len(found["topics"])]
+    assert f"{len(found['topics'])} of 10000 topics" in str(cut)
+    assert f"{len(found['inner']['files'])} of 5000 inner.files" in str(cut)
+
+
+def test_a_long_line_without_lists_is_cut() -> None:
+    for line in (json.dumps({"body": "x" * 100_000}), "x" * 100_000, json.dumps({"one": ["x" * 100_000]})):
+        text, cut = mcp._bounded([line.encode()], bytes)
+        assert (len(text), str(cut).startswith("ask for less")) == (mcp.MOST_BYTES, True)
+
+
+def test_a_wrong_question_is_an_error_with_or_without_json() -> None:
+    for words in (["help", "--", "-x"], ["info", "--json", "--", "x"]):
+        assert mcp._answer(words, bodies=False, seconds=60)[1]
