@@ -294,8 +294,9 @@ def has_batch_slot(unit: QueueUnit, next_offset: int, rows: Stretches | None = N
     return unit.queue_offset >= next_offset
 
 
-# bytes of units that wait to be compared; what a unit takes, and what a run of a queue does besides
-_WAITING = 24 << 20
+# bytes of units that wait to be compared: of a queue on average, and in all; what a unit takes, and what a run of a
+# queue does besides
+_WAITING_OF_A_QUEUE, _WAITING = 128 << 10, 24 << 20
 _UNIT_BYTES, _RUN_BYTES = 28, 400
 # stretches that are made objects of at a time
 _AT_ONCE = 4096
@@ -331,7 +332,7 @@ class QueuesComparison:
         """The next run of the log."""
         with_light = self._files.config.fills_light_queues
         route(run, self._files.log, self._levels, self, with_light=with_light, further=self._further)
-        if self._waiting_bytes >= _WAITING:
+        if self._waiting_bytes >= min(_WAITING_OF_A_QUEUE * len(self._waiting), _WAITING):
             self.compare()
 
     def is_batch_topic(self, topic: str, queue_id: int) -> bool:

@@ -294,6 +294,16 @@ class Digest:
             return self._safe
 
 
+class _KeyColumns(NamedTuple):
+    """The keys of one batch, each with the row of its message; the other columns are those of the messages."""
+
+    hash: Int32s
+    is_tag: Flags
+    row: Int32s
+    physical_offsets: Int64s
+    store_timestamps: Int64s
+
+
 class _Collected:
     """The batches of one run."""
 
@@ -301,7 +311,7 @@ class _Collected:
         self._digest = digest
         self._run: Run | None = None
         self._units: list[UnitColumns] = []
-        self._keys: list[MessageColumns] = []
+        self._keys: list[_KeyColumns] = []
 
     def add(self, batch: MessageColumns) -> None:
         run = self._run
@@ -312,7 +322,12 @@ class _Collected:
         if self._digest.with_queues:
             self._add_units(run, batch, safe)
         if self._digest.with_keys:
-            self._keys.append(batch)
+            # the batch itself may have its bytes of the log with it
+            self._keys.append(
+                _KeyColumns(
+                    batch.key_hash, batch.key_is_tag, batch.key_row, batch.physical_offset, batch.store_timestamp
+                )
+            )
         run.messages += batch.rows
         run.end = batch.end
         run.last_message_offset = int(batch.physical_offset[-1])
@@ -339,15 +354,14 @@ class _Collected:
             QueueRun(names[queue.topic_id], *queue[1:]) for queue in units_by_queue(self._units, bool(run.special))
         ]
         if self._keys:
-            run.key_hashes = np.concatenate([batch.key_hash for batch in self._keys])
-            run.key_is_tag = np.concatenate([batch.key_is_tag for batch in self._keys])
+            run.key_hashes = np.concatenate([keys.hash for keys in self._keys])
+            run.key_is_tag = np.concatenate([keys.is_tag for keys in self._keys])
             run.key_offsets, run.key_timestamps = np.empty((2, len(run.key_hashes)), np.int64)
             begin = 0
-            for batch in self._keys:
-                rows = batch.key_row
-                end = begin + len(rows)
-                np.take(batch.physical_offset, rows, out=run.key_offsets[begin:end], mode="clip")
-                np.take(batch.store_timestamp, rows, out=run.key_timestamps[begin:end], mode="clip")
+            for keys in self._keys:
+                end = begin + len(keys.row)
+                np.take(keys.physical_offsets, keys.row, out=run.key_offsets[begin:end], mode="clip")
+                np.take(keys.store_timestamps, keys.row, out=run.key_timestamps[begin:end], mode="clip")
                 begin = end
         return run
 

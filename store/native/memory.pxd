@@ -56,6 +56,16 @@ cdef inline long long long_at(Bytes view, Py_ssize_t at) except? -1 nogil:
     return <long long> (<unsigned long long> word(&view[at]) << 32 | word(&view[at] + 4))
 
 
+cdef inline long long little_long_at(Bytes view, Py_ssize_t at) except? -1 nogil:
+    cdef unsigned long long found = 0
+    cdef int byte
+    if not is_inside(at, 8, view.shape[0]):
+        out_of_range(at)
+    for byte in range(7, -1, -1):
+        found = found << 8 | view[at + byte]
+    return <long long> found
+
+
 cdef inline int set_short(WritableBytes view, Py_ssize_t at, long long value) except -1 nogil:
     if not is_inside(at, 2, view.shape[0]):
         out_of_range(at)

@@ -16,6 +16,7 @@ from rmqctl.store.native.text import hash_of, topic_hash_of
 from rmqctl.store.native.uncompiled import Bytes, WritableBytes
 
 _get_short, _get_int, _get_long = Struct(">h").unpack_from, Struct(">i").unpack_from, Struct(">q").unpack_from
+_get_little_long = Struct("<q").unpack_from
 _put_short, _put_int, _put_long = Struct(">H").pack_into, Struct(">I").pack_into, Struct(">Q").pack_into
 
 
@@ -51,6 +52,14 @@ def long_at(view: Bytes, at: int) -> int:
     if at < 0 or at > len(view) - 8:
         raise IndexError(at)
     found: int = _get_long(view, at)[0]
+    return found
+
+
+def little_long_at(view: Bytes, at: int) -> int:
+    """The long at a place, little-endian as RocksDB stores it."""
+    if at < 0 or at > len(view) - 8:
+        raise IndexError(at)
+    found: int = _get_little_long(view, at)[0]
     return found
 
 

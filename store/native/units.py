@@ -7,10 +7,10 @@ from rmqctl.store.native import uncompiled as cython
 
 if cython.compiled:
     import cython
-    from cython.cimports.rmqctl.store.native.memory import copy, long_at, same, set_int, set_long
+    from cython.cimports.rmqctl.store.native.memory import copy, little_long_at, long_at, same, set_int, set_long
 
 if not cython.compiled:
-    from rmqctl.store.native.memory import copy, long_at, same, set_int, set_long
+    from rmqctl.store.native.memory import copy, little_long_at, long_at, same, set_int, set_long
     from rmqctl.store.native.uncompiled import Bytes, Ints, Longs, ReadInts, ReadLongs, WritableBytes, views
 
 LARGEST_DIFFERENCE = 0x7FFFFFFF
@@ -134,6 +134,7 @@ MOST_ENTRIES, LARGEST_KEYS = 131072, 16777216
 _VALUE = ROCKSDB_QUEUE_UNIT.size
 _MOST_ENTRIES, _LARGEST_KEYS = MOST_ENTRIES, LARGEST_KEYS
 _TRAILER, _SLOT, _PUT, _LONGEST = 8, 8, 1, 5
+_SEQUENCES = (1 << 56) - 1
 
 
 def number_at(block: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
@@ -217,9 +218,12 @@ def place_slots(
     """
     position: cython.Py_ssize_t = 0
     size: cython.Py_ssize_t = 0
+    shared: cython.Py_ssize_t
+    number: cython.longlong = 0
+    trailer: cython.longlong
+    mask: cython.longlong
     slot: cython.longlong
     sequence: cython.longlong
-    at: cython.int
     is_of_queue: cython.bint = False
     is_good: cython.bint = True
     if not cython.compiled:
@@ -232,26 +236,37 @@ def place_slots(
                 is_good = False
                 break
             copy(key, sizes[0], block, position, sizes[1])
-            position += sizes[1]
-            if sizes[0] < len(prefix) or not is_of_queue:
+            shared = sizes[0] - len(prefix)
+            if shared < 0 or not is_of_queue:
                 is_of_queue = size - _TRAILER >= len(prefix) and same(key, 0, prefix, 0, len(prefix))
+                # the number of no key was read
+                shared = -1
             if is_of_queue:
-                slot = long_at(key, len(prefix)) - first if size == len(prefix) + _SLOT + _TRAILER else -1
-                is_good = size == len(prefix) + _SLOT + _TRAILER
-                sequence = 0
-                for at in range(7):
-                    sequence = sequence << 8 | key[size - 1 - at]
+                if size != len(prefix) + _SLOT + _TRAILER:
+                    is_good = False
+                    break
+                if 0 < shared <= _SLOT and position >= shared:
+                    # nearly all keys: the number goes on in the block, where it is read without waiting for the copy
+                    mask = (cython.cast(cython.longlong, 1) << 8 * (_SLOT - shared)) - 1
+                    number = number & ~mask | long_at(block, position - shared) & mask
+                    trailer = little_long_at(block, position + _SLOT - shared)
+                else:
+                    number = long_at(key, len(prefix))
+                    trailer = little_long_at(key, size - _TRAILER)
+                slot = number - first
+                # the kind of the entry is the lowest byte
+                sequence = trailer >> 8 & _SEQUENCES
                 if slot >= 0 and slot < len(sequences) and sequence > sequences[slot]:
                     sequences[slot] = sequence
                     slot *= _UNIT
-                    if key[size - _TRAILER] == _PUT:
+                    if trailer & 0xFF == _PUT:
                         is_good = sizes[2] == _VALUE
                         if is_good:
                             # the same fields in the same order, with the store time after them
-                            copy(units, slot, block, position, _UNIT)
+                            copy(units, slot, block, position + sizes[1], _UNIT)
                     else:
                         set_long(units, slot, 0)
                         set_long(units, slot + 8, 0)
                         set_int(units, slot + 16, 0)
-            position += sizes[2]
+            position += sizes[1] + sizes[2]
     return is_good

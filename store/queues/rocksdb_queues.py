@@ -30,7 +30,7 @@ CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"
 _SEPARATOR = b"\1"
 _LAST, _FIRST = b"max", b"min"
 _SLOTS_OF_A_PIECE = 1 << 13
-_MOST_PIECES = 256
+_MOST_PIECES = 96
 # who reads more at a time reads a queue through, and nothing of it again
 _MOST_KEPT = 4 * _SLOTS_OF_A_PIECE
 # so few slots are read alone, some times: a sample of a queue does not read all of it

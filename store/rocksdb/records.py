@@ -50,37 +50,37 @@ def prefixed(data: bytes, position: int) -> tuple[bytes, int]:
 
 
 @cache
-def _crc32c() -> Callable[[bytes], int]:
+def _crc32c() -> Callable[[bytes | memoryview], int]:
     try:
         from crc32c import crc32c  # by the processor's own instruction
     except ImportError:
         import crcmod.predefined
 
-        slower: Callable[[bytes], int] = crcmod.predefined.mkCrcFun("crc-32c")
+        slower: Callable[[bytes | memoryview], int] = crcmod.predefined.mkCrcFun("crc-32c")
         return slower
     return crc32c
 
 
-def masked_crc32c(data: bytes) -> int:
+def masked_crc32c(data: bytes | memoryview) -> int:
     """Return the CRC-32C of `data` as RocksDB stores it: rotated, with a constant added (crc32c::Mask)."""
     crc = _crc32c()(data)
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & _WORD
 
 
-def block_checksum(kind: int, data: bytes, compression: int) -> int | None:
-    """Return the checksum of a block: `data` as stored, and its compression byte. None for `kind` 0 and an
-    unknown one (ComputeBuiltinChecksumWithLastByte)."""
+def block_checksum(kind: int, stored: memoryview) -> int | None:
+    """Return the checksum of a block: `stored` ends with its compression byte. None for `kind` 0 and an unknown one
+    (ComputeBuiltinChecksumWithLastByte)."""
     if kind == CRC32C:
-        return masked_crc32c(data + bytes((compression,)))
+        return masked_crc32c(stored)
     if kind == XXH3:
         import xxhash
 
-        return (xxhash.xxh3_64_intdigest(data) ^ compression * _LAST_BYTE_FACTOR) & _WORD
+        return (xxhash.xxh3_64_intdigest(stored[:-1]) ^ stored[-1] * _LAST_BYTE_FACTOR) & _WORD
     if kind in (XXHASH, XXHASH64):
         import xxhash
 
         digest = xxhash.xxh32_intdigest if kind == XXHASH else xxhash.xxh64_intdigest
-        return digest(data + bytes((compression,))) & _WORD
+        return digest(stored) & _WORD
     return None
 
 

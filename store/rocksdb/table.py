@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import ROCKSDB_BLOCK_TRAILER, ROCKSDB_FOOTER
 from rmqctl.store.files.reading import Descriptors
 from rmqctl.store.native.units import LARGEST_KEYS, MOST_ENTRIES, is_well_formed
 from rmqctl.store.rocksdb.records import DAMAGE_HINT, NO_CHECKSUM, MalformedError, block_checksum, varint
+
+if TYPE_CHECKING:
+    import zstandard
 
 Report = Callable[[CorruptError], None]
 
@@ -29,6 +33,7 @@ _LARGEST_DATA_BLOCK = 4 << 20
 _MOST_BLOCKS = 1 << 20
 _PLAIN, _LZ4, _LZ4HC, _ZSTD = 0, 4, 5, 7
 _HASHED = 1 << 31
+_OF_THREAD = threading.local()
 _RANGE_DELETIONS = b"rocksdb.range_del"
 _PROPERTIES = b"rocksdb.properties"
 _TWO_LEVELS = 2
@@ -169,15 +174,14 @@ class SortedTable:
         if len(data) < handle.size + _TRAILER.size:
             raise self._corrupt("is shorter than its manifest says", len(data))
         compression, stored = _TRAILER.unpack_from(data, handle.size)
-        data = data[: handle.size]
         kind = self._ends[0]
-        computed = block_checksum(kind, data, compression)
+        computed = block_checksum(kind, memoryview(data)[: handle.size + 1])
         if computed is None and kind != NO_CHECKSUM:
             raise self._corrupt(f"checksums of type {kind} are not known", self._size - _FOOTER.size)
         if computed is not None and computed != stored:
             raise self._corrupt("checksum of the block is wrong", handle.offset)
         try:
-            return _plain(data, compression, largest)
+            return _plain(data[: handle.size], compression, largest)
         except MalformedError as error:
             raise self._corrupt(f"block cannot be decompressed: {error}", handle.offset) from error
 
@@ -320,6 +324,16 @@ def block_pairs(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         yield key, block[value:position]
 
 
+def _zstd_decompressor() -> zstandard.ZstdDecompressor:
+    """The thread's own: to make one takes longer than a block."""
+    import zstandard
+
+    made: zstandard.ZstdDecompressor | None = getattr(_OF_THREAD, "zstd", None)
+    if made is None:
+        made = _OF_THREAD.zstd = zstandard.ZstdDecompressor()
+    return made
+
+
 def _plain(data: bytes, compression: int, largest: int = _LARGEST_BLOCK) -> bytes:
     if compression not in (_PLAIN, _LZ4, _LZ4HC, _ZSTD):
         raise MalformedError(f"compression {compression} is not known")
@@ -328,22 +342,23 @@ def _plain(data: bytes, compression: int, largest: int = _LARGEST_BLOCK) -> byte
         raise MalformedError(f"a block of {size} bytes is larger than any that is written")
     if compression == _PLAIN:
         return data
+    frame = memoryview(data)[position:]
     if compression == _ZSTD:
         import zstandard
 
         try:
             # a frame that names its size is given that much memory, whatever the limit is; -1: it names none
-            named = zstandard.frame_content_size(data[position:])
+            named = zstandard.frame_content_size(frame)
             if named not in (-1, size):
                 raise MalformedError(f"{named} bytes would come out in place of {size}")
-            plain = zstandard.ZstdDecompressor().decompress(data[position:], max_output_size=max(1, size))
+            plain = _zstd_decompressor().decompress(frame, max_output_size=max(1, size))
         except zstandard.ZstdError as error:
             raise MalformedError(str(error)) from error
     else:
         import lz4.block
 
         try:
-            plain = lz4.block.decompress(data[position:], uncompressed_size=size)
+            plain = lz4.block.decompress(frame, uncompressed_size=size)
         except lz4.block.LZ4BlockError as error:
             raise MalformedError(str(error)) from error
     if len(plain) != size:

@@ -12,10 +12,11 @@ from rmqctl.store.rocksdb.records import MalformedError
 from rmqctl.store.rocksdb.table import PUT, block_pairs
 from tests.store.native.forms import compiled_form, plain_form
 
-PREFIX, SLOTS, FIRST = b"\0\0\0\1\1T\1\0\0\0\0\1", 8, 4
+# the slots are on both sides of where a second byte of their numbers changes
+PREFIX, SLOTS, FIRST = b"\0\0\0\1\1T\1\0\0\0\0\1", 8, 252
 _ENTRY = st.tuples(
     st.sampled_from([PREFIX, b"\0\0\0\1\1T\1\0\0\0\1\1", b"a" * 200]),
-    st.integers(-1, 15),
+    st.integers(248, 263) | st.sampled_from([-1, 0, 1 << 40]),
     st.integers(0, (1 << 56) - 1),
     st.sampled_from([PUT, PUT, PUT, 0, 7]),
     st.integers(0, 1 << 40),
