@@ -33,6 +33,7 @@ from rmqctl.store.read.select import PLAIN_BYTES, plain_start, walked_bytes
 from rmqctl.store.scan.schema import has_arrow
 
 if TYPE_CHECKING:
+    from rmqctl.messages.json_columns import JsonLines
     from rmqctl.output.output import Output
     from rmqctl.store.message_store import MessageStore
     from rmqctl.store.read.select import Selection
@@ -184,14 +185,43 @@ def _print_json(listing: Listing, store: MessageStore, selection: Selection, lim
     maker = JsonColumns(listing.line_names())
     scanned = scan_made(log, selection, maker.needs, maker, events._replace(damage=damaged))
     with contextlib.closing(scanned) as found:
-        for one in found:
-            lines = one if limit is None else one.first(limit - count)
-            count += lines.rows
-            listing.output.lines(lines.text)
-            for _, error in lines.damage:
-                events.damaged(error)
+        for lines in found:
+            count += _print_lines(listing, lines, None if limit is None else limit - count, events)
             if count == limit:
                 break
+    return count
+
+
+def _print_lines(listing: Listing, lines: JsonLines, limit: int | None, events: Events) -> int:
+    """Print lines, `limit` of them at most; how many these are."""
+    lines = lines if limit is None else lines.first(limit)
+    listing.output.lines(lines.text)
+    for _, error in lines.damage:
+        events.damaged(error)
+    return lines.rows
+
+
+def print_queues(listing: Listing, store: MessageStore, selection: Selection, limit: int | None, events: Events) -> int:
+    """Print the first `limit` messages of a selection (None: all) in order of the queues; how many there were. JSON is
+    made from columns as by `print_log`."""
+    is_few = limit is not None and limit <= _FEW
+    if not listing.output.is_json or listing.trace_topic is not None or not is_compiled() or is_few:
+        found = store.messages(selection.criteria, selection.begin, selection.end, order="queue", events=events)
+        return print_messages(listing, itertools.islice(found, limit), events)
+    from rmqctl.messages.json_columns import JsonColumns
+    from rmqctl.store.log.columns import MessageColumns
+
+    maker, count = JsonColumns(listing.line_names()), 0
+    for one in store.reader.telling(events).columns_in_queue_order(selection, maker.needs):
+        if not isinstance(one, MessageColumns):
+            count += print_messages(listing, iter((one,)), events)
+        else:
+            for lines in maker.batches(one):
+                count += _print_lines(listing, lines, None if limit is None else limit - count, events)
+                if count == limit:
+                    break
+        if count == limit:
+            break
     return count
 
 

@@ -35,6 +35,8 @@ from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
     from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+    from rmqctl.store.log.columns import MessageColumns
+    from rmqctl.store.native.tables import Columns
     from rmqctl.store.queues.consumequeue import Boundary, QueueUnit
     from rmqctl.store.queues.queue_table import AnyConsumeQueue
     from rmqctl.store.read.get import GetResult, QueueView
@@ -238,6 +240,13 @@ class StoreReader:
             return in_log_order(self.files.log, selection, self.events)
         views = map(self.view, self._chosen_queues(selection))
         return in_queue_order(views, selection, self.events)
+
+    def columns_in_queue_order(self, selection: Selection, needs: Columns) -> Iterator[MessageColumns | StoredMessage]:
+        """The same in order of the queues: as columns with `needs` where units and log agree."""
+        from rmqctl.store.read.queue_columns import columns_in_queue_order
+
+        views = map(self.view, self._chosen_queues(selection))
+        return columns_in_queue_order(views, selection, needs, self.events)
 
     def last_messages(self, selection: Selection, count: int, order: Order = "log") -> list[StoredMessage]:
         """Return the last `count` messages of `selection`, in order. Only the end is read, as far as needed. Events

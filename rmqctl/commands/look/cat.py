@@ -257,7 +257,7 @@ def _check(selection: Selection, limit: int | None, order: Order, follow: bool) 
 
 def _print(store: MessageStore, wanted: _Wanted, order: Order) -> int:
     """Print what is there; how many messages there were."""
-    from rmqctl.messages.listing import print_log
+    from rmqctl.messages.listing import print_log, print_queues
     from rmqctl.opening import log_bytes
     from rmqctl.output.terminal import progress
 
@@ -266,8 +266,9 @@ def _print(store: MessageStore, wanted: _Wanted, order: Order) -> int:
     is_seen = listing.output.is_terminal and not selection.criteria.needs_content
     with contextlib.nullcontext() if is_seen else progress("searching", log_bytes(store.files), "bytes") as bar:
         events = Events(None if bar is None else bar.advance, wanted.damage)
-        if order == "log" and wanted.template is None and (limit is None or limit > 0):
-            return print_log(listing, store, selection, limit, events)
+        if wanted.template is None and (limit is None or limit > 0):
+            print_them = print_log if order == "log" else print_queues
+            return print_them(listing, store, selection, limit, events)
         return wanted.print(_first_or_last(store, selection, limit, order, events), events)
 
 
