@@ -529,7 +529,8 @@ class OffsetCheck:
 
     def _unknown_topics(self, queues: dict[tuple[str, int], AnyConsumeQueue]) -> Iterator[Finding]:
         configured = self._configs.table(_TOPICS)
-        if not configured:
+        # a slave gets topics.json from its master, later than messages
+        if not configured or self._files.config.is_slave:
             return
         # what was deleted while its messages stay (network/broker/tables.py)
         deleted = deleted_in(self._configs.value(_TOPICS))

@@ -182,6 +182,12 @@ class PopState:
     def _names(self) -> KnownNames:
         return KnownNames.of(self._reader.files)
 
+    @property
+    def _hands_out(self) -> bool:
+        """Whether a broker that starts serves pops: a slave does while it acts as master, and never else."""
+        config = self._reader.files.config
+        return not config.is_slave or config.enable_slave_acting_master
+
     def _committed(self, group: str, topic: str, queue_id: int) -> int | None:
         return (self._given or self._offsets.committed)(group, topic, queue_id)
 
@@ -197,7 +203,7 @@ class PopState:
         repeated = self.columns.count_from([self._begins_at(owner) for owner in self.columns.owners])
         for owner, again in zip(self.columns.owners, repeated, strict=True):
             row = rows.setdefault((owner.group, owner.topic, owner.way), _Sum())
-            row.add(self.totals[owner], again if owner.way == FS else 0)
+            row.add(self.totals[owner], again if owner.way == FS and self._hands_out else 0)
         for (group, topic, queue_id), pop in self.ordered.items():
             row = rows.setdefault((group, topic, ORDERED), _Sum())
             row.add(_ordered_totals(pop, self._now), 0)
@@ -267,7 +273,7 @@ class PopState:
 
     def _last_pops(self) -> Iterator[tuple[str, str, int]]:
         """Yield for each queue the group, topic and number of messages that a restart hands out again by kvStore/."""
-        for (group, topic, queue_id), end in sorted(self._pop_ends.items()):
+        for (group, topic, queue_id), end in sorted(self._pop_ends.items()) if self._hands_out else ():
             again = end - (self._committed(group, topic, queue_id) or 0)
             if again > 0:
                 yield group, topic, again
@@ -323,7 +329,7 @@ class PopState:
     def is_of_last_pop(self, group: str, topic: str, queue_id: int, queue_offset: int) -> bool:
         """Return whether a restart hands a message out again with the last pop by kvStore/."""
         begin = self._committed(group, topic, queue_id) or 0
-        return begin <= queue_offset < self._pop_ends.get((group, topic, queue_id), 0)
+        return self._hands_out and begin <= queue_offset < self._pop_ends.get((group, topic, queue_id), 0)
 
     def _message(self, one: HandedOut) -> PopMessage:
         owner = one.owner
@@ -333,7 +339,7 @@ class PopState:
         if owner.way == KV:
             is_again = self.is_of_last_pop(owner.group, *place)
         else:
-            is_again = one.queue_offset >= self._begins_at(owner)
+            is_again = self._hands_out and one.queue_offset >= self._begins_at(owner)
         details = [why_gone]
         if state == LOST:
             details.append("no broker that starts now delivers its record from the timer")
@@ -420,6 +426,8 @@ class PopState:
 
     @functools.cache  # noqa: B019 - as above
     def _why_absent(self, group: str, topic: str) -> str | None:
+        if self._reader.files.config.is_slave:  # topics and groups come from its master, later than messages
+            return None
         if self._names.lacks_group(group):
             return UNKNOWN_GROUP
         return UNKNOWN_TOPIC if self._names.lacks_topic(topic) else None

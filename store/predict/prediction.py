@@ -474,11 +474,14 @@ class Start:
                 self.result.queues_changed.append(row)
 
     def _note_topics(self) -> None:
-        """Note topics that topics.json does not name and whose queues hold messages after the start."""
+        """Note topics that topics.json does not name and whose queues hold messages after the start. On a slave only
+        those that were removed: it gets topics.json from its master, later than messages."""
+        is_slave = self.files.config.is_slave
         found: dict[str, dict[str, Any]] = {}
         for (topic, _, _), queue in sorted(self.queues.by_key.items()):
             messages = queue.max_offset - queue.min_offset
-            if messages > 0 and (self.names.is_unconfigured(topic) or self.names.is_removed(topic)):
+            is_unconfigured = not is_slave and self.names.is_unconfigured(topic)
+            if messages > 0 and (is_unconfigured or self.names.is_removed(topic)):
                 row = found.setdefault(topic, {"topic": topic, "queues": 0, "messages": 0, "units_added": 0})
                 row["queues"] += 1
                 row["messages"] += messages
