@@ -248,16 +248,18 @@ class PopState:
 
     @functools.cached_property
     def _pop_ends(self) -> dict[tuple[str, str, int], int]:
-        """Where the last pop by kvStore/ of each queue ended: what 5.5.0 writes, else the last entry that is left."""
+        """Where the last pop by kvStore/ of each queue ended: after the last entry that is left, or where 5.5.0 says
+        every 5 seconds."""
         ends = {
             (owner.group, owner.topic, owner.queue_id): end
             for owner, end in zip(self.columns.owners, self.columns.ends(), strict=True)
             if owner.way == KV
         }
         popping = {group for group, _, _ in ends}
-        return ends | {
-            place: offset for place, offset in self._offsets.every_pulled().items() if self._may_be_pop(place, popping)
-        }
+        for place, offset in self._offsets.every_pulled().items():
+            if self._may_be_pop(place, popping):
+                ends[place] = max(offset, ends.get(place, 0))
+        return ends
 
     def _may_be_pop(self, place: tuple[str, str, int], popping: set[str]) -> bool:
         """Return whether a pull offset may be the end of a pop by kvStore/: 5.5.0 keeps one for each ordinary pull too.

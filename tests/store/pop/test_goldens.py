@@ -183,6 +183,25 @@ def test_pull_offsets_of_ordinary_consumers_are_no_pops(tmp_path: Path) -> None:
             assert not store.pop().is_of_last_pop("g-own", "Jobs", 0, 5)
 
 
+def test_pops_after_the_offsets_were_written_are_handed_out_again(tmp_path: Path) -> None:
+    """A broker that is killed has written its pull offsets up to 5 s before, and each entry at once."""
+    folder = feature_store("pop-kv", tmp_path)
+    path = folder / "config/consumerOffset.json"
+    path.write_text(
+        re.sub(r'"pullOffsetTable"\s*:.*', '"pullOffsetTable":{"Jobs@g-work":{3:7}}}', path.read_text(), flags=re.S)
+    )
+    with MessageStore.open(folder) as store:
+        entries = [entry for _, entry in kv_entries(store.reader) if isinstance(entry, KvEntry)]
+        popped = [one for one in entries if (one.group, one.topic, one.retry_flag) == ("g-work", "Jobs", 0)]
+        begun = PopOffsets(store.reader)
+        expected = 0
+        for queue_id in {one.queue_id for one in popped}:
+            end = 1 + max(one.offset for one in popped if one.queue_id == queue_id)
+            expected += max(0, end - (begun.committed("g-work", "Jobs", queue_id) or 0))
+        found = {(one.group, one.topic): one.again_at_restart for one in store.pop().groups() if one.way == "kv"}
+    assert found["g-work", "Jobs"] == expected > 1
+
+
 def test_no_restart_hands_out_again_what_checkpoints_keep(tmp_path: Path) -> None:
     with MessageStore.open(feature_store("pop-fs", tmp_path)) as store:
         assert [one.again_at_restart for one in store.pop().groups()] == [0, 0, 0, 0]
