@@ -108,6 +108,7 @@ KEYS = (
     ConfigKey("enableMultiDispatch", WRITING, "false with enableLmq: offsets in light queues, no slots there"),
     ConfigKey("timerWheelEnable", WRITING, "messages with a delivery time wait for it, else are refused"),
     ConfigKey("mappedFileSizeTimerLog", READING, "size of files, else as they are"),
+    ConfigKey("enableCompaction", PREDICT, "looked at all the same", "true"),
     ConfigKey("compactionMappedFileSize", READING, "size of files, else as they are; with the next one"),
     ConfigKey("compactionCqMappedFileSize", READING, "size of files, else as they are"),
     ConfigKey("timerWheelSnapshotFlush", READING, "the wheel is in snapshots (5.5.0), else as files show"),
@@ -229,6 +230,7 @@ class StoreConfig(NamedTuple):
     timer_roll_window_slot: int = 172_800
     timer_precision_ms: int | None = None
     mapped_file_size_timer_log: int | None = None
+    enable_compaction: bool = True
     compaction_mapped_file_size: int | None = None
     compaction_cq_mapped_file_size: int | None = None
     timer_wheel_snapshot_flush: bool | None = None

@@ -33,6 +33,7 @@ from rmqctl.store.predict.broker_log import (
     start_index,
 )
 from rmqctl.store.predict.broker_queues import QueueLoading, SimulatedDispatch, SimulatedQueue, SimulatedQueues
+from rmqctl.store.predict.compaction import refused_by_compaction
 from rmqctl.store.predict.counting import count_behind, count_unqueued
 from rmqctl.store.predict.rules import light_queues_stop_it, not_predicted
 from rmqctl.store.predict.surroundings import (
@@ -173,7 +174,11 @@ class Start:
     def _load(self, config: ConfigStart) -> Prediction:
         """The store, and what is loaded after it."""
         log = self._load_log()
-        error = self.result.error or self.loading.load(self.queues, self.deleted)
+        error = (
+            self.result.error
+            or self.loading.load(self.queues, self.deleted)
+            or refused_by_compaction(self.files, self.release)
+        )
         not_loaded = not_mapped(self.files.layout.checkpoint)
         if error is None and not_loaded is not None:
             error = f"load exception: {not_loaded}"

@@ -20,7 +20,7 @@ from rmqctl.store.files.layout import StoreLayout, is_file_name, is_queue_name, 
 from rmqctl.store.files.reading import listed, status_of
 from rmqctl.store.log.search import MAXIMUM_FRAME_SIZE
 from rmqctl.store.options import Events
-from rmqctl.store.queues.consumequeue import QueueUnit, sparse_units
+from rmqctl.store.queues.consumequeue import BATCH_UNIT_SIZE, QueueUnit, sparse_units
 from rmqctl.store.read.frames import frame_at
 from rmqctl.store.store_files import StoreFiles
 
@@ -31,6 +31,23 @@ UNKNOWN = -1
 _PLACE = slice(FRAME_HEADS[0].offset("physical_offset"), FRAME_HEADS[0].offset("physical_offset") + 8)
 _MOST_READ = 10_000
 _POLICY = "cleanup.policy"
+_LEAST_QUEUES = 5
+
+
+class FileSizes(NamedTuple):
+    """Sizes of the files of a copy, in bytes."""
+
+    log: int
+    queue: int
+
+    @classmethod
+    def configured(cls, log: int, queue: int) -> FileSizes:
+        """Return what a broker makes of its settings. (CompactionStore#CompactionStore)"""
+        queue -= queue % BATCH_UNIT_SIZE
+        whole, rest = divmod(log, queue)
+        if whole < _LEAST_QUEUES:
+            return cls(_LEAST_QUEUES * queue, queue)
+        return cls((whole if 0 < rest < queue // 2 else whole + 1) * queue, queue)
 
 
 class StoredFrame(NamedTuple):
@@ -81,6 +98,21 @@ def compacted_topics(layout: StoreLayout) -> set[str]:
         and isinstance(entry.get("attributes"), dict)
         and entry["attributes"].get(_POLICY) == "COMPACTION"
     }
+
+
+def file_sizes(files: StoreFiles) -> FileSizes | None:
+    """Return the sizes that the files of all copies have: as configured, else as most of them are; None without any."""
+    log, queue = files.config.compaction_mapped_file_size, files.config.compaction_cq_mapped_file_size
+    if log is not None and queue is not None and queue >= BATCH_UNIT_SIZE:
+        return FileSizes.configured(log, queue)
+    found: dict[str, list[int]] = {LOGS: [], QUEUES: []}
+    for key in compacted_queues(files.layout):
+        copy = CompactedQueue(files, *key)
+        for kind, folder, names in ((LOGS, copy.logs, copy.log_names), (QUEUES, copy.queues, copy.queue_names)):
+            found[kind] += [status.st_size for name in names if (status := status_of(folder / name)) is not None]
+    if not found[LOGS] or not found[QUEUES]:
+        return None
+    return FileSizes(*(max(sizes, key=lambda size: (sizes.count(size), size)) for sizes in found.values()))
 
 
 def copied_queues(files: StoreFiles, topic: str | None = None) -> list[tuple[str, int]]:

@@ -16,7 +16,6 @@ from rmqctl.formats.layouts import BATCH_CONSUMEQUEUE_UNIT, BLANK_FRAME, BLANK_M
 from rmqctl.formats.properties import TAGS
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import file_name
-from rmqctl.store.files.reading import status_of
 from rmqctl.store.journal.journal import PlannedChange, changing
 from rmqctl.store.journal.plan import Install
 from rmqctl.store.options import ChangeOptions
@@ -28,9 +27,10 @@ from rmqctl.store.read.compacted import (
     UNKNOWN,
     CompactedQueue,
     CopiedMessage,
+    FileSizes,
     StoredFrame,
-    compacted_queues,
     copied_queues,
+    file_sizes,
     positions,
 )
 from rmqctl.store.recover.rebuild import RebuildReport
@@ -38,24 +38,7 @@ from rmqctl.store.store_files import StoreFiles
 
 _END = BATCH_CONSUMEQUEUE_UNIT.struct.pack(-1, 0, 0, 0, 0, 0, -1, 0)
 _UNIT = BATCH_CONSUMEQUEUE_UNIT.size
-_LEAST_QUEUES = 5
 _BUFFER = 1 << 20
-
-
-class FileSizes(NamedTuple):
-    """Sizes of the files of a copy, in bytes."""
-
-    log: int
-    queue: int
-
-    @classmethod
-    def configured(cls, log: int, queue: int) -> FileSizes:
-        """Return what a broker makes of its settings. (CompactionStore#CompactionStore)"""
-        queue -= queue % _UNIT
-        whole, rest = divmod(log, queue)
-        if whole < _LEAST_QUEUES:
-            return cls(_LEAST_QUEUES * queue, queue)
-        return cls((whole if 0 < rest < queue // 2 else whole + 1) * queue, queue)
 
 
 class _Chosen(NamedTuple):
@@ -96,22 +79,15 @@ def rebuild_compacted(
 
 
 def _sizes(files: StoreFiles) -> FileSizes:
-    """Return the sizes that the files of all copies have."""
-    log, queue = files.config.compaction_mapped_file_size, files.config.compaction_cq_mapped_file_size
-    if log is not None and queue is not None and queue >= _UNIT:
-        return FileSizes.configured(log, queue)
-    found: dict[str, list[int]] = {LOGS: [], QUEUES: []}
-    for key in compacted_queues(files.layout):
-        copy = CompactedQueue(files, *key)
-        for kind, folder, names in ((LOGS, copy.logs, copy.log_names), (QUEUES, copy.queues, copy.queue_names)):
-            found[kind] += [status.st_size for name in names if (status := status_of(folder / name)) is not None]
-    if not found[LOGS] or not found[QUEUES]:
+    """Return the sizes that the files of all copies have. RefusedError."""
+    sizes = file_sizes(files)
+    if sizes is None:
         raise RefusedError(
             "no file tells the size of the files of a compaction log, and a broker does not start with others",
             file=files.layout.root / COMPACTION,
             hint="give a broker.conf with compactionMappedFileSize and compactionCqMappedFileSize with -c",
         )
-    return FileSizes(*(max(sizes, key=lambda size: (sizes.count(size), size)) for sizes in found.values()))
+    return sizes
 
 
 def _queues(files: StoreFiles, topics: Sequence[str] | None) -> list[QueueKey]:

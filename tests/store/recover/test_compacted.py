@@ -14,8 +14,7 @@ from rmqctl.output import outcome as exit_codes
 from rmqctl.store import MessageStore
 from rmqctl.store.files import lock
 from rmqctl.store.journal.log import unfinished_change
-from rmqctl.store.read.compacted import COMPACTION, LOGS, POSITIONS, QUEUES
-from rmqctl.store.recover.compacted import FileSizes
+from rmqctl.store.read.compacted import COMPACTION, LOGS, POSITIONS, QUEUES, FileSizes
 from tests.goldens import LogGolden, log_golden, tree_state
 from tests.rmqctl.looking import run
 from tests.store.files.crashing import crashed, recorded
