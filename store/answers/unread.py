@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from rmqctl.formats.errors import CorruptError, NotFoundError, UncertainError, counted
 from rmqctl.formats.message import StoredMessage
+from rmqctl.store.answers.config_offsets import KnownNames
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.options import UNHEARD
 from rmqctl.store.read.compacted import CompactedQueue
@@ -53,13 +54,19 @@ def _begin(files: StoreFiles, copy: UnreadCopy) -> int:
 
 
 def unread_messages(files: StoreFiles, topic: str | None = None) -> Iterator[UncertainError]:
-    """Yield what to report of messages, of all topics or of one, that only a compaction log or tiered storage holds."""
+    """Yield what to report of messages, of all topics or of one, that only a compaction log or tiered storage holds.
+
+    Of all topics not those that were deleted: a broker leaves their compaction logs.
+    """
     found = unread_queues(files, topic)
     of_topics: dict[str, int] = {}
     for one in found:
         if one.copy.kind == "compaction":
             of_topics[one.copy.topic] = of_topics.get(one.copy.topic, 0) + one.copy.messages
+    names = KnownNames.of(files) if of_topics and topic is None else None
     for name, messages in of_topics.items():
+        if names is not None and names.is_removed(name):
+            continue
         yield compacted(files, name, messages)
     tiered = [one for one in found if one.copy.kind == "tiered"]
     if tiered:

@@ -68,6 +68,17 @@ def test_what_a_compaction_log_may_hold_is_neither_expired_nor_absent(compacted:
     assert tree_state(compacted) == before
 
 
+def test_the_compaction_log_of_a_deleted_topic_leaves_the_listing_certain(compacted: Path) -> None:
+    """A broker of 5.5.0 removes queues and settings of a deleted topic, and leaves its compaction log."""
+    (compacted / "config").mkdir(exist_ok=True)
+    (compacted / "config/topics.json").write_text('{"topicConfigTable":{"Other":{"topicName":"Other"}}}')
+    shutil.rmtree(compacted / "consumequeue/CompactTopic")
+    done = run("ls", "-s", compacted)
+    assert (done.code, "compaction log" in done.err) == (exit_codes.OK, False), done.err
+    done = run("ls", "-s", compacted, "-t", "CompactTopic")
+    assert (done.code, "compaction log" in done.err) == (exit_codes.DAMAGE_IN_THE_WAY, True)
+
+
 @pytest.mark.parametrize(
     "words",
     [
