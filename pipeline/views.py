@@ -136,7 +136,7 @@ TABLES: dict[str, Table] = {
             consumer_offset=(BIGINT, "queue offset that it consumes next"),
             min_offset=(BIGINT, "first queue offset that is still there; null without such a queue"),
             max_offset=(BIGINT, "queue offset behind the last message; null without such a queue"),
-            lag=(BIGINT, "messages that it has not consumed: max_offset - consumer_offset"),
+            lag=(BIGINT, "messages from there on, without those in flight by POP; null past the end"),
         ),
     ),
     "topics": Table(

@@ -245,7 +245,7 @@ def queue_parts(files: StoreFiles, most: int = UNITS) -> list[list[QueueRange]]:
     """
     parts: list[list[QueueRange]] = []
     room = 0
-    for queue in files.queues.all():
+    for queue in (*files.queues.all(), *files.queues.light()):
         for one in _ranges(queue, most):
             slots = one.end - one.begin
             if slots > room:
@@ -272,7 +272,7 @@ def unit_columns(files: StoreFiles, part: list[QueueRange]) -> Iterator[Mapping[
     """The written units of a part; the columns of the view `consumequeue`."""
     minimum = max(files.log.min_offset, 0)
     for one in part:
-        queue = files.queues.find(one.topic, one.queue_id)
+        queue = files.queues.find_any(one.topic, one.queue_id)
         if isinstance(queue, ConsumeQueue):
             yield from _plain_units(queue, one, minimum)
         elif queue is not None:

@@ -120,8 +120,10 @@ def offset_rows(files: StoreFiles) -> Iterator[_Row]:
             row: _Row = {"consumer_group": group, "topic": topic, "queue_id": numbers[0], "consumer_offset": numbers[1]}
             queue = _queue(files, topic, numbers[0])
             if queue is not None:
-                row["min_offset"], row["max_offset"] = queue.min_offset(minimum), queue.max_offset
-                row["lag"] = queue.max_offset - numbers[1]
+                begin, end = queue.min_offset(minimum), queue.max_offset
+                row["min_offset"], row["max_offset"] = begin, end
+                # past the end, as after a loss, a group has no lag that is known
+                row["lag"] = end - max(begin, numbers[1]) if numbers[1] <= end else None
             yield row
 
 
@@ -138,7 +140,7 @@ def _queue(files: StoreFiles, topic: str, queue_id: int) -> AnyConsumeQueue | No
     if queue_id < 0:
         return None
     try:
-        return files.queues.find(topic, queue_id)
+        return files.queues.find_any(topic, queue_id)
     except (UnsupportedError, UsageError):  # in a RocksDB; a topic that cannot be a directory
         return None
 
@@ -235,7 +237,7 @@ def _small(value: object) -> int | None:
 def _queues(files: StoreFiles) -> list[AnyConsumeQueue] | None:
     """All queues, None where they lie in a RocksDB."""
     try:
-        return files.queues.all()
+        return [*files.queues.all(), *files.queues.light()]
     except UnsupportedError:
         return None
 

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
-from rmqctl.store.files.layout import CURRENT
-from rmqctl.store.files.reading import exists
 from rmqctl.store.twin.frames import Words
 
 _STRING = re.compile(rb'"((?:[^"\\]|\\.)*)("?)(\s*:)?|([^"]+)', re.DOTALL)
@@ -57,23 +54,13 @@ _BROKERS_FILES = frozenset(
 _ENDINGS = re.compile(r"(?:\.(?:json|bak|tmp|properties|yml|yaml))*$")
 
 
-def is_database(folder: Path) -> bool:
-    """Return whether a folder of config/ is a RocksDB."""
-    return exists(folder / CURRENT)
-
-
 def is_config_name(name: str) -> bool:
     """Return whether a file of config/ is one that brokers write, or a copy of one."""
     return any(name == own or name.startswith(f"{own}.") for own in _BROKERS_FILES)
 
 
-def rewrite_name(words: Words, name: str, *, is_database: bool) -> str:
-    """Return the name of a file or a folder of config/ in the twin; `is_database`: of a RocksDB and of what is in it.
-
-    Endings stay, and the names of files that brokers write.
-    """
-    if is_database:
-        return name
+def rewrite_name(words: Words, name: str) -> str:
+    """Return the name of a file or a folder of config/ in the twin: endings stay, and the names of brokers' files."""
     own = next((own for own in _BROKERS_FILES if name == own or name.startswith(f"{own}.")), "")
     rest = name.removeprefix(own)
     end = _ENDINGS.search(rest)

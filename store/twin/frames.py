@@ -277,6 +277,16 @@ def rewrite_frame(words: Words, data: bytes) -> bytes:
         end = properties_end - PROPERTY_CRC_SIZE
         crc = expected ^ frame_crc(data[:end]) ^ frame_crc(out[:end])
         out[end:properties_end] = property_crc_text(crc & CRC_MASK)
+    return _ending_alike(data, out)
+
+
+def _ending_alike(data: bytes, out: bytearray) -> bytes:
+    """Return `out` with the zeros that `data` ends with, and no more: where a torn frame breaks off is what a cut
+    counts."""
+    end = len(data.rstrip(b"\0"))
+    out[end:] = bytes(len(data) - end)
+    if end and not out[end - 1]:
+        out[end - 1] = 1
     return bytes(out)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -26,7 +26,7 @@ from rmqctl.formats.layouts import (
 )
 from rmqctl.formats.message import FrameDamage, StoredMessage, decode_message
 from rmqctl.store.files import io
-from rmqctl.store.files.layout import StoreLayout, is_file_name, is_queue_name
+from rmqctl.store.files.layout import StoreLayout, is_database, is_file_name, is_queue_name
 from rmqctl.store.files.lock import is_in_use
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
@@ -48,7 +48,7 @@ from rmqctl.store.queues.consumequeue import ext_offset
 from rmqctl.store.queues.dispatch import index_keys
 from rmqctl.store.salvage.sources import check_target
 from rmqctl.store.store_files import StoreFiles, refuse_dledger
-from rmqctl.store.twin.config import is_config_name, is_database, rewrite_config, rewrite_identity, rewrite_name
+from rmqctl.store.twin.config import is_config_name, rewrite_config, rewrite_identity, rewrite_name
 from rmqctl.store.twin.frames import Words, is_whole_frame, keeps_tags, rewrite_frame, rewrite_properties, rewrite_span
 
 # Rewrite what is derived from the log: hashes of tags, keys and topics in queues, ext units, index and timer log.
@@ -240,6 +240,7 @@ _TEXTS = _IDENTITIES | frozenset(
 )
 # where in a path the name of a topic is, which may be that of any folder or number
 _TOPIC_AT = {"consumequeue": 1, "batchconsumequeue": 1, "consumequeue_ext": 1, "compaction": 2}
+_STORAGE = "rocksdbstore"
 _SNAPSHOT = re.compile(r"timerwheel\.\d+(?:\.tmp)?")
 _INDEX_NAME = re.compile(r"\d{17}")
 _CHUNK = 16 << 20
@@ -293,10 +294,11 @@ def _refuse_unknown(layout: StoreLayout) -> None:
     logs = {os.path.realpath(path) for path in layout.commitlog}
     if any(not Path(path).is_relative_to(os.path.realpath(layout.root)) for path in logs):
         raise UnsupportedError("a commitlog outside of its store cannot be rewritten yet", file=layout.root, hint=hint)
-    known = {*_UNITS, *_FOLDERS, "rocksdbstore"}
+    known = {*_UNITS, *_FOLDERS, _STORAGE}
     for path in sorted(layout.root.iterdir()):
         is_log = any(Path(log).is_relative_to(os.path.realpath(path)) for log in logs)
-        if is_link(path) or (is_directory(path) and path.name not in known and not is_log):
+        is_empty = is_database(path) and not any(map(_has_entries, path.iterdir()))
+        if is_link(path) or (is_directory(path) and path.name not in known and not is_log and not is_empty):
             raise UnsupportedError("it is not known how to replace what is in this folder", file=path, hint=hint)
 
 
@@ -355,11 +357,18 @@ class _Twin:
         for at, part in enumerate(parts):
             if is_log and (is_directory(path) or (is_file_name(parts[-1]) and at < len(parts) - 1)):
                 continue
+            if self._is_of_database(below.parts[: at + 1]):
+                continue
             if parts[0] == "config" and at > 0:
-                parts[at] = rewrite_name(self._words, part, is_database=is_database(self._root.joinpath(*parts[:2])))
+                parts[at] = rewrite_name(self._words, part)
             elif not _is_kept(below.parts, at):
                 parts[at] = self._words.name(part)
         return Path(*parts)
+
+    def _is_of_database(self, parts: Sequence[str]) -> bool:
+        """Return whether a path below the store is a RocksDB's, of which there are none with entries, or in one."""
+        folders = (self._root.joinpath(*parts[: depth + 1]) for depth in range(len(parts)))
+        return any(is_database(folder) for folder in folders if is_directory(folder))
 
     def _write(self, path: Path, target: Path) -> None:
         status = path.stat()
@@ -413,9 +422,9 @@ class _Twin:
         return Hashes(self._words, log)
 
     def _other(self, path: Path, parts: tuple[str, ...], data: bytes) -> bytes:
-        if _is_of_numbers(path.name) or parts[0] == "rocksdbstore":
+        if _is_of_numbers(path.name):
             return data
-        if parts[0] == "config" and len(parts) > 2 and is_database(self._root / "config" / parts[1]):
+        if self._is_of_database(parts):
             return data
         if path.name in _IDENTITIES:
             return rewrite_identity(self._words, data)
@@ -473,10 +482,10 @@ def _is_kept(parts: tuple[str, ...], at: int) -> bool:
     """Return whether a part of a path is the name that every store has there."""
     part, topic_at = parts[at], _TOPIC_AT.get(parts[0])
     if at == 0:
-        return part in _UNITS or part in _FOLDERS or part in _TEXTS or part == "rocksdbstore" or _is_of_numbers(part)
+        return part in _UNITS or part in _FOLDERS or part in _TEXTS or part == _STORAGE or _is_of_numbers(part)
     if at == topic_at:
         return False
-    if parts[0] == "rocksdbstore" or (parts[0] == "index" and _INDEX_NAME.fullmatch(part)):
+    if parts[0] == _STORAGE or (parts[0] == "index" and _INDEX_NAME.fullmatch(part)):
         return True
     is_queue = topic_at is not None and at == topic_at + 1 and is_queue_name(part)
     return is_queue or is_file_name(part) or part in _FOLDERS or part in _TEXTS

@@ -3,6 +3,7 @@ same is tested in test_both_engines.py."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from rmqctl.pipeline.sql import duckdb as module
 from rmqctl.pipeline.sql.duckdb import EmbeddedSql, embedded_sql
 from rmqctl.pipeline.sql.stores import QueryError
 from rmqctl.pipeline.views import TABLES
+from rmqctl.store import MessageStore
 from rmqctl.store.log.walk import Progress
 from rmqctl.store.scan import chosen
 from rmqctl.store.scan.batches import BatchMaker
@@ -23,6 +25,7 @@ from tests.goldens import GoldenStore, tree_state, truth
 from tests.opened import store_path
 from tests.pipeline.embedded.asking import rows_of
 from tests.quick import every, sample
+from tests.store.rocksdb.stores import unpacked
 
 
 @pytest.mark.parametrize("name", sample(["clean", "features", "v4-clean", "broker-real"], ["features"]))
@@ -261,3 +264,32 @@ def test_progress_is_told_in_bytes_of_the_log(clean: EmbeddedSql) -> None:
     advance: Progress = told.append
     clean.answer("select count(*) from messages", advance)
     assert sum(told) > 2_000_000
+
+
+def test_a_group_past_the_end_has_no_lag_that_is_known(golden_store: GoldenStore) -> None:
+    """As in `rmqctl groups`: a sum over groups is not made smaller by one that is past an end."""
+    store = golden_store("broker-real")
+    path = store / "config" / "consumerOffset.json"
+    text = path.read_text(encoding="utf-8")
+    changed = re.sub(r'("Events@g-events":\{\s*0:)\d+', r"\g<1>9999", text)
+    assert changed != text
+    path.write_text(changed, encoding="utf-8")
+    with MessageStore.open(store) as opened:
+        known = {(row.group, row.topic, row.queue_id): row.lag for row in opened.groups() if row.offset is not None}
+    with embedded_sql(str(store)) as views:
+        rows = rows_of(views, "select consumer_group, topic, queue_id, lag from consumer_offsets")
+    assert {row[:3]: row[3] for row in rows} == known
+    assert known["g-events", "Events", 0] is None
+
+
+def test_light_queues_that_are_in_a_rocksdb_alone_are_queues(tmp_path: Path) -> None:
+    """As `rmqctl ls --queues` has them: combineCQUseRocksdbForLmq, beside the files of all others."""
+    store = unpacked("rocksdb-55", tmp_path)
+    with MessageStore.open(store) as opened:
+        listed = {(row["topic"], row["queue_id"]): row["messages"] for row in opened.queues()}
+    with embedded_sql(str(store)) as views:
+        units = rows_of(views, "select topic, queue_id, count(*) n from consumequeue group by all")
+        topics = rows_of(views, "select topic, queue_messages from topics where topic like '%LMQ%'")
+    assert {row[:2]: row[2] for row in units} == listed
+    assert dict(topics) == {topic: count for (topic, _), count in listed.items() if topic.startswith("%LMQ%")}
+    assert topics

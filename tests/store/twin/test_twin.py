@@ -224,3 +224,39 @@ def test_positions_of_compacted_queues_are_those_of_the_twin(tmp_path: Path) -> 
         after = positions(twin.files.layout)
     assert before
     assert [(queue, at) for (_, queue), at in after.items()] == [(queue, at) for (_, queue), at in before.items()]
+
+
+@pytest.mark.parametrize("body", ["text " * 50, bytes(range(256)) * 2])
+def test_a_torn_frame_breaks_off_where_it_did(body: Any, tmp_path: Path) -> None:
+    """Of a message whose last blocks were never written `recover` cuts as much in the twin."""
+    content = body.encode() if isinstance(body, str) else body
+    with MessageStore.open(tmp_path / "of", mode="rw", create=True) as opened:
+        results = [opened.put(Message("Orders", content, properties={"KEYS": "some-key"})) for _ in range(3)]
+    log = tmp_path / "of" / "commitlog" / "00000000000000000000"
+    with log.open("r+b") as file:
+        torn = results[-1].physical_offset + 88 + 150
+        file.seek(torn)
+        file.write(bytes(600))
+    (tmp_path / "of" / "abort").touch()
+    for number in range(5):  # the key of each twin is another one
+        twin = tmp_path / f"twin-{number}"
+        with MessageStore.open(tmp_path / "of") as opened:
+            make_twin(opened.files, twin)
+        data = (twin / "commitlog" / log.name).read_bytes()
+        assert len(data.rstrip(b"\0")) == len(log.read_bytes().rstrip(b"\0")) == torn
+
+
+def test_a_rocksdb_without_entries_stays_one(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """As a killed broker leaves one that has no log of its own."""
+    store = golden_store("clean")
+    for place in ("consumequeue_rocksdb", "config/topics", "rocksdbstore"):
+        folder = store / place
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in (("CURRENT", b"MANIFEST-000005\n"), ("MANIFEST-000005", b"\1\2\3"), ("IDENTITY", b"id")):
+            (folder / name).write_bytes(data)
+    twin = tmp_path / "twin"
+    with MessageStore.open(store) as opened:
+        make_twin(opened.files, twin)
+    for place in ("consumequeue_rocksdb", "config/topics", "rocksdbstore"):
+        assert (twin / place / "MANIFEST-000005").read_bytes() == b"\1\2\3"
+        assert (twin / place / "CURRENT").read_bytes() == b"MANIFEST-000005\n"
