@@ -12,7 +12,7 @@ import pytest
 from rmqctl.formats.errors import RefusedError, UnsupportedError
 from rmqctl.store import Message, MessageStore
 from rmqctl.store.answers.config_offsets import is_own_group
-from rmqctl.store.config.config import read_broker_conf
+from rmqctl.store.config.config import config_from_properties, read_broker_conf
 from rmqctl.store.config.config_files import is_brokers_own
 from rmqctl.store.config.releases import VERSIONS
 from rmqctl.store.options import Events
@@ -132,6 +132,15 @@ def test_a_twin_replaces_nothing(golden_store: GoldenStore, tmp_path: Path) -> N
             make_twin(opened.files, tmp_path / "there")
 
 
+_SMALL = config_from_properties(
+    {
+        "mappedFileSizeCommitLog": "65536",
+        "mappedFileSizeConsumeQueue": "2000",
+        "maxHashSlotNum": "500",
+        "maxIndexNum": "2000",
+    },
+    "test",
+)
 _DIGITS = ("203.0.113.77", "4915112345678", "20240518", "13800138000", "198.51.100.9", "77001122", "8613912345678")
 _PROPERTIES = {
     "KEYS": "8613912345678",
@@ -148,7 +157,7 @@ _TOPICS = ("13800138000", "7", "count", "topicName", "TOPIC", "config", "next")
 
 
 def _store_of_odd_names(store: Path) -> Path:
-    with MessageStore.open(store, mode="rw", create=True) as opened:
+    with MessageStore.open(store, "rw", _SMALL, create=True) as opened:
         for topic in _TOPICS:
             opened.put_many([Message(topic, b"body", queue_id=queue, properties=_PROPERTIES) for queue in (0, 1)])
     config = store / "config"
@@ -230,11 +239,11 @@ def test_positions_of_compacted_queues_are_those_of_the_twin(tmp_path: Path) -> 
 def test_a_torn_frame_breaks_off_where_it_did(body: Any, tmp_path: Path) -> None:
     """Of a message whose last blocks were never written `recover` cuts as much in the twin."""
     content = body.encode() if isinstance(body, str) else body
-    with MessageStore.open(tmp_path / "of", mode="rw", create=True) as opened:
+    with MessageStore.open(tmp_path / "of", "rw", _SMALL, create=True) as opened:
         results = [opened.put(Message("Orders", content, properties={"KEYS": "some-key"})) for _ in range(3)]
     log = tmp_path / "of" / "commitlog" / "00000000000000000000"
     with log.open("r+b") as file:
-        torn = results[-1].physical_offset + 88 + 150
+        torn = (results[-1].physical_offset or 0) + 88 + 150
         file.seek(torn)
         file.write(bytes(600))
     (tmp_path / "of" / "abort").touch()
