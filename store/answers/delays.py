@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -394,14 +395,32 @@ def undelivered(reader: StoreReader) -> Iterator[UndeliveredMessage]:
     yield from _without_copy(reader, _passed(reader))
 
 
-def levels_delivered(reader: StoreReader) -> dict[int, int]:
-    """Return, by delay level, the slot of its first message without a delivered copy, or its queue's end."""
+def levels_delivered(reader: StoreReader, begins: Mapping[int, int] | None = None) -> dict[int, int]:
+    """Return, by delay level, the slot of its first message without a delivered copy, or its queue's end.
+
+    `begins`: the levels that are asked for, and the slots to begin at; None for all from their first slots on.
+    """
     queues = reader.files.queues.of_topics(SCHEDULE_TOPIC.__eq__)
-    found = ends = {queue.queue_id + 1: queue.max_offset for queue in queues}
-    for row in _without_copy(reader, _of_levels(reader, queues, ends)):
+    ends = {queue.queue_id + 1: queue.max_offset for queue in queues}
+    if begins is not None:
+        queues = [queue for queue in queues if queue.queue_id + 1 in begins]
+        last = [one.store_timestamp for one in reader.last_messages(Selection(Criteria()), 1)]
+        # no copy is stored before it is due, and none after the last message
+        ends = {
+            queue.queue_id + 1: _due_by(queue, begins[queue.queue_id + 1], max(last, default=0)) for queue in queues
+        }
+    found = ends
+    for row in _without_copy(reader, _of_levels(reader, queues, ends, begins or {})):
         if row.level is not None and row.queue_offset < found[row.level]:
             found = {**found, row.level: row.queue_offset}
     return found
+
+
+def _due_by(queue: AnyConsumeQueue, begin: int, time_ms: int) -> int:
+    """Return the first slot from `begin` on whose message is due after a time, or the queue's end. A unit of a level
+    has the time in place of a tags code."""
+    units = queue.units(begin, queue.max_offset)
+    return next((unit.queue_offset for unit in units if unit.tags_code > time_ms), queue.max_offset)
 
 
 def _without_copy(
@@ -449,20 +468,26 @@ def _passed(reader: StoreReader) -> Iterator[tuple[UndeliveredMessage, _Identity
 
 
 def _of_levels(
-    reader: StoreReader, queues: Iterable[AnyConsumeQueue], offsets: Mapping[int, int]
+    reader: StoreReader,
+    queues: Iterable[AnyConsumeQueue],
+    offsets: Mapping[int, int],
+    begins: Mapping[int, int] = MappingProxyType({}),
 ) -> Iterator[tuple[UndeliveredMessage, _Identity]]:
-    """Yield the messages of each level before its offset."""
+    """Yield the messages of each level before its offset, from the slot in `begins` on."""
     for queue in sorted(queues, key=lambda one: one.queue_id):
         level = queue.queue_id + 1
-        for unit, message in _messages(reader, queue, offsets.get(level, 0)):
+        for unit, message in _messages(reader, queue, offsets.get(level, 0), begins.get(level, 0)):
             row = _row(unit.queue_offset, message, unit.tags_code)._replace(level=level)
             yield row, _identity(message, row.target_topic or "")
 
 
-def _messages(reader: StoreReader, queue: AnyConsumeQueue, end: int) -> Iterator[tuple[QueueUnit, StoredMessage]]:
-    """Yield the messages of a queue before `end` that can be read."""
+def _messages(
+    reader: StoreReader, queue: AnyConsumeQueue, end: int, begin: int = 0
+) -> Iterator[tuple[QueueUnit, StoredMessage]]:
+    """Yield the messages of a queue in the slots [begin, end) that can be read."""
     view = reader.view_without_ext(queue)
-    for unit in queue.units(queue.min_offset(reader.files.log.min_offset), min(end, queue.max_offset)):
+    first = max(begin, queue.min_offset(reader.files.log.min_offset))
+    for unit in queue.units(first, min(end, queue.max_offset)):
         try:
             yield unit, view.message_of(unit)
         except NotFoundError:  # removed by a cleaner meanwhile

@@ -251,31 +251,40 @@ class Start:
                     )
 
     def _count_repeated(self, offsets: dict[int, int]) -> None:
-        """A level without an offset begins at its first message, though a broker delivered some before. A slave
-        delivers nothing."""
+        """A level without an offset begins at its first message, though a broker delivered some before. A broker writes
+        the offsets every 10 s: one that was killed has delivered messages after them. A slave delivers nothing."""
         if self._delivers_nothing:
             return
         now = time.time_ns() // 1_000_000
         begins: dict[int, int] = {}
         for (topic, queue_id, _), queue in sorted(self.queues.by_key.items()):
-            if topic != SCHEDULE_TOPIC or queue_id >= len(self.levels) or queue_id + 1 in offsets:
+            if topic != SCHEDULE_TOPIC or queue_id >= len(self.levels):
                 continue
+            begin = max(queue.min_offset, offsets.get(queue_id + 1, 0))
             stored = self.files.queues.find(topic, queue_id)
-            first = None if stored is None else stored.unit(queue.min_offset)
+            first = None if stored is None or begin >= stored.max_offset else stored.unit(begin)
             # none is delivered before the first is due
             if first is not None and first.tags_code <= now:
-                begins[queue_id + 1] = queue.min_offset
+                begins[queue_id + 1] = begin
         if not begins or self.result.messages_lost:
             return
-        delivered = levels_delivered(StoreReader(self.files))
+        delivered = levels_delivered(StoreReader(self.files), begins)
         for level, begin in begins.items():
             again = delivered.get(level, 0) - begin
             if again > 0:
                 self.result.messages_repeated += again
-                self.result.warnings.append(
-                    f"{counted(again, 'message')} of delay level {level} are delivered again: delayOffset.json has no "
-                    "offset of it"
-                )
+                known = offsets.get(level)
+                if known is None:
+                    text = (
+                        f"{counted(again, 'message')} of delay level {level} are delivered again: "
+                        "delayOffset.json has no offset of it"
+                    )
+                else:
+                    text = (
+                        f"{counted(again, 'message')} of delay level {level} are delivered again: "
+                        f"delayOffset.json says {known}"
+                    )
+                self.result.warnings.append(text)
 
     def _note_timer(self) -> None:
         """What the timer does, where the start leaves the log and the timer's queue as they are. On a slave it delivers

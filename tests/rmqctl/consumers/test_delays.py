@@ -399,3 +399,16 @@ def test_a_timer_that_cannot_be_read_leaves_the_levels(golden_store: GoldenStore
     ]
     predicted = run("predict", "-s", store, "--json")
     assert (predicted.code, predicted.objects[0]["timer_reset"]) == (exit_codes.DAMAGE_OR_NOTHING, True)
+
+
+@pytest.mark.parametrize(("offset", "again"), [(71, 0), (60, 11)])
+def test_a_start_delivers_again_what_was_delivered_after_the_offsets_were_written(
+    golden_store: GoldenStore, offset: int, again: int
+) -> None:
+    """A broker writes them every 10 s: those of 5.3.3 and 5.5.0 that were killed did so."""
+    store = golden_store("broker-real")
+    (store / "config" / "delayOffset.json").write_text(f'{{"offsetTable":{{1:{offset},14:0}}}}', encoding="utf-8")
+    for broker in ("4.9.8", "5.3.3", "5.5.0"):
+        (start,) = run("predict", "-s", store, "--broker", broker, "--json").objects
+        assert start["messages_repeated"] == again, start["warnings"]
+        assert any(one.endswith(f"delayOffset.json says {offset}") for one in start["warnings"]) == bool(again)
