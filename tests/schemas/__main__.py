@@ -12,7 +12,14 @@ from typing import Any
 
 from tests.goldens import GOLDENS, OF_5_5
 from tests.processes import ROOT
-from tests.schemas.printing import printed, printed_by_changes, printed_by_features, printed_by_servers
+from tests.schemas.printing import (
+    printed,
+    printed_by_changes,
+    printed_by_copies,
+    printed_by_features,
+    printed_by_replicas,
+    printed_by_servers,
+)
 from tests.schemas.shapes import DIALECT, Shape
 
 FOLDER = ROOT / "docs/schemas"
@@ -30,7 +37,8 @@ def schemas() -> dict[str, dict[str, Any]]:
     shapes: dict[str, Shape] = defaultdict(Shape)
     with tempfile.TemporaryDirectory() as folder:
         looks = chain.from_iterable(printed(name, Path(folder, "looks")) for name in (*GOLDENS, *OF_5_5))
-        others = (make(Path(folder)) for make in (printed_by_changes, printed_by_servers, printed_by_features))
+        makers = (printed_by_changes, printed_by_servers, printed_by_features, printed_by_replicas, printed_by_copies)
+        others = (make(Path(folder)) for make in makers)
         for name, values in chain(looks, *others):
             for value in values:
                 shapes[name].see(value)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rmqctl.store.config.epoch_file import EPOCH_FILE, Epoch, epoch_bytes
 from tests.features import feature_store
 from tests.goldens import GOLDENS, broker_conf, golden, log_golden, properties, truth
 from tests.network.serving import serving
@@ -154,6 +155,45 @@ def printed_by_features(folder: Path) -> Iterator[tuple[str, list[Any]]]:
     for path in tiered.glob("tiered/*/golden/a/0/COMMIT_LOG/*"):
         path.write_bytes(bytes(path.stat().st_size))
     yield from _values("ls-tiered", ["ls", "--tiered", "-s", tiered, "--json"])
+
+
+def printed_by_replicas(folder: Path) -> Iterator[tuple[str, list[Any]]]:
+    """The same of replicas under a controller and of members of a DLedger group, whole and broken."""
+    master = golden("v55-controller", folder / "replica-a")
+    slave = Path(shutil.copytree(master, folder / "replica-b"))
+    (slave / "brokerIdentity").write_text("cluster#broker-a#2")
+    (slave / "checkpoint").unlink()
+    for path in slave.glob(f"{EPOCH_FILE}*"):
+        path.write_bytes(epoch_bytes([Epoch(3, 0), Epoch(7, 231829)]))
+    member = log_golden("v55-dledger", folder / "members").store
+    broken = Path(shutil.copytree(member, folder / "broken"))
+    for path in broken.glob("dledger-*/**/*"):
+        if path.is_file():
+            path.write_bytes(bytes(path.stat().st_size))
+    for store in (slave, member, broken):
+        yield from _values("doctor", ["doctor", "-s", store, "--json"])
+        yield from _values("info", ["info", "-s", store, "--json"])
+    for other in (master, member):
+        yield from _values("predict-epochs", ["predict", "-s", slave, "--epochs", other, "--json"])
+    other = Path(shutil.copytree(master, folder / "replica-c"))
+    (other / EPOCH_FILE).write_bytes(epoch_bytes([Epoch(4, 0)]))
+    for one, beside in ((slave, master), (slave, other), (member, broken)):
+        yield from _values("diff", ["diff", one, beside, "--json"])
+
+
+def printed_by_copies(folder: Path) -> Iterator[tuple[str, list[Any]]]:
+    """The same of messages that only a copy has, and of an index of copies that is damaged."""
+    tiered = log_golden("v55-tiered", folder / "copies").store
+    where = ["-s", tiered, "--json"]
+    for path in sorted(tiered.glob("commitlog/*"))[:1]:
+        path.unlink()
+    yield from _values("message", ["cat", "--tiered", "-t", "TopicTest", *where])
+    crashed = log_golden("v55-tiered-crash", folder / "copies").store
+    for path in crashed.glob("tiered_index_file/*"):
+        if path.is_file():
+            path.write_bytes(path.read_bytes()[:7])
+    for verb in ("info", "doctor"):
+        yield from _values(verb, [verb, "-s", crashed, "--json"])
 
 
 def _values(schema: str, command: list[object]) -> Iterator[tuple[str, list[Any]]]:

@@ -21,7 +21,9 @@ from tests.schemas.printing import (
     looks,
     printed,
     printed_by_changes,
+    printed_by_copies,
     printed_by_features,
+    printed_by_replicas,
     printed_by_servers,
 )
 from tests.schemas.shapes import DIALECT, shape_of
@@ -51,7 +53,7 @@ def test_changes_print_what_the_schemas_say(tmp_path: Path) -> None:
     assert [name for name, count in seen.items() if not count and name != "error"] == []
 
 
-@pytest.mark.parametrize("by", [printed_by_servers, printed_by_features])
+@pytest.mark.parametrize("by", [printed_by_servers, printed_by_features, printed_by_replicas, printed_by_copies])
 def test_servers_and_features_are_told_of_as_the_schemas_say(by: Any, tmp_path: Path) -> None:
     seen = _checked(by(tmp_path))
     assert [name for name, count in seen.items() if not count and name != "error"] == []
