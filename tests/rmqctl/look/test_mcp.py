@@ -138,7 +138,8 @@ def test_it_needs_a_store() -> None:
 
 def test_a_long_object_is_cut_in_its_lists() -> None:
     """An assistant that asks for the topics of a large store is given an object that parses."""
-    row: dict[str, Any] = {"messages": 5, "topics": [{"topic": f"topic-{number}"} for number in range(10_000)], "sizes": [1, 2]}
+    topics = [{"topic": f"topic-{number}"} for number in range(10_000)]
+    row: dict[str, Any] = {"messages": 5, "topics": topics, "sizes": [1, 2]}
     more = {**row, "inner": {"files": ["x" * 100] * 5_000}, "text": "ü" * 1_000}
     text, cut = mcp._bounded([(json.dumps(more) + "\n").encode()], bytes)
     found = json.loads(text)
