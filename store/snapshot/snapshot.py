@@ -14,10 +14,12 @@ import json
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple, NoReturn
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from rmqctl.formats.errors import CorruptError, NotAStoreError, UnreadableError, WriteFailedError, unreadable
 from rmqctl.formats.notebook import as_html
@@ -42,6 +44,9 @@ from rmqctl.store.options import Events
 from rmqctl.store.salvage.sources import check_target
 from rmqctl.store.store_files import StoreFiles
 
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
 # The manifest of a snapshot: what was copied, with a hash of each file and of itself; reading it and holding to it.
 
 MANIFEST_NAME = "rmqctl-snapshot.json"
@@ -50,6 +55,11 @@ _SELF = "manifest_sha256"
 _LARGEST_MANIFEST = 1 << 30
 _CHUNK = 1 << 20
 _ZEROS = bytes(_CHUNK)
+# files that are hashed at a time, at most, and that wait for it: of ten thousand queues each has 6 MB, nearly all zeros
+_THREADS, _WAITING = 4, 16
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 class CopiedFile(NamedTuple):
@@ -99,6 +109,28 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
+def _hash_pool() -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor  # loads logging, which few commands need
+
+    return ThreadPoolExecutor(min(_THREADS, len(os.sched_getaffinity(0))), "hash")
+
+
+def _side_by_side(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[tuple[_Item, _Result]]:
+    """Yield each item with what `work` makes of it, in order; threads make some at a time."""
+    waiting: deque[tuple[_Item, Future[_Result]]] = deque()
+    pool = _hash_pool()
+    try:
+        for item in items:
+            waiting.append((item, pool.submit(work, item)))
+            if len(waiting) >= _WAITING:
+                first, made = waiting.popleft()
+                yield first, made.result()
+        for item, made in waiting:
+            yield item, made.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
 def write_manifest(root: Path, manifest: dict[str, Any]) -> None:
     """Write the manifest of the snapshot at `root`, its own hash in it."""
     manifest = {**manifest, _SELF: _own_hash(manifest)}
@@ -142,10 +174,9 @@ def check_files(root: Path, manifest: dict[str, Any], events: Events) -> Iterato
         problem = _check_directory(root, name)
         if problem is not None:
             yield problem
-    for row in manifest.get("files", ()):
-        copied = CopiedFile(*(row[name] for name in CopiedFile._fields))
-        expected.add(copied.path)
-        problem = _check(root, copied)
+    copies = [CopiedFile(*(row[name] for name in CopiedFile._fields)) for row in manifest.get("files", ())]
+    expected.update(copied.path for copied in copies)
+    for copied, problem in _side_by_side(lambda copied: _check(root, copied), copies):
         if problem is not None:
             yield problem
         elif events.progress is not None:
@@ -265,9 +296,9 @@ def take_snapshot(
     """
     check_target(target, [files.root, *files.layout.commitlog], [])
     with named(files.root), staged_directory(target) as staging:
-        copying = _Snapshot(files, staging, sharing, hard_links, events)
-        copying.run()
-        copying.finish(version)
+        with _Snapshot(files, staging, sharing, hard_links, events) as copying:
+            copying.run()
+            copying.finish(version)
         publish(staging, target)
     copying.report.snapshot = str(target)
     return copying.report
@@ -297,11 +328,21 @@ class _Snapshot:
         self._hard_links = hard_links
         self._events = events
         self._copied: list[CopiedFile] = []
+        self._hashing: deque[tuple[CopiedFile, Future[str]]] = deque()
+        self._pool = _hash_pool()
         self._directories: dict[Path, os.stat_result] = {}
         is_live = is_in_use(files.layout)
         self._has_abort = files.has_abort()
         self.report = SnapshotReport(str(root), str(files.root), is_live)
         self._logs = [Path(os.path.realpath(directory)) for directory in files.layout.commitlog]
+
+    def __enter__(self) -> _Snapshot:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(cancel_futures=True)
 
     def run(self) -> None:
         """Copy everything in the order that makes it consistent."""
@@ -323,6 +364,8 @@ class _Snapshot:
     def finish(self, version: str) -> None:
         """Times and owners of the directories, the manifest, and all of it on disk."""
         report = self.report
+        while self._hashing:
+            self._take_hash()
         report.files, report.bytes = len(self._copied), sum(copied.size for copied in self._copied)
         write_manifest(
             self._root,
@@ -451,7 +494,14 @@ class _Snapshot:
     def _note(self, path: Path, how: str) -> None:
         status = path.stat()
         self.report.reflinks += how == "reflink"
-        self._copied.append(CopiedFile(self._relative(path), status.st_size, status.st_mtime_ns, sha256_of(path), how))
+        copied = CopiedFile(self._relative(path), status.st_size, status.st_mtime_ns, "", how)
+        self._hashing.append((copied, self._pool.submit(sha256_of, path)))
+        if len(self._hashing) >= _WAITING:
+            self._take_hash()
+
+    def _take_hash(self) -> None:
+        copied, digest = self._hashing.popleft()
+        self._copied.append(copied._replace(sha256=digest.result()))
 
     def _note_directory(self, source: Path, target: Path) -> None:
         self._directories[target] = source.stat()
