@@ -12,14 +12,7 @@ from typing import Any
 
 from tests.goldens import GOLDENS, OF_5_5
 from tests.processes import ROOT
-from tests.schemas.printing import (
-    printed,
-    printed_by_changes,
-    printed_by_copies,
-    printed_by_features,
-    printed_by_replicas,
-    printed_by_servers,
-)
+from tests.schemas.printing import MAKERS, printed
 from tests.schemas.shapes import DIALECT, Shape
 
 FOLDER = ROOT / "docs/schemas"
@@ -37,8 +30,7 @@ def schemas() -> dict[str, dict[str, Any]]:
     shapes: dict[str, Shape] = defaultdict(Shape)
     with tempfile.TemporaryDirectory() as folder:
         looks = chain.from_iterable(printed(name, Path(folder, "looks")) for name in (*GOLDENS, *OF_5_5))
-        makers = (printed_by_changes, printed_by_servers, printed_by_features, printed_by_replicas, printed_by_copies)
-        others = (make(Path(folder)) for make in makers)
+        others = (make(Path(folder)) for make in MAKERS)
         for name, values in chain(looks, *others):
             for value in values:
                 shapes[name].see(value)

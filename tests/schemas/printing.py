@@ -207,3 +207,7 @@ def _object(line: str) -> Any:
         return json.loads(line) if line.startswith("{") else None
     except ValueError:
         return None
+
+
+MAKERS = (printed_by_changes, printed_by_servers, printed_by_features, printed_by_replicas, printed_by_copies)
+"""What prints beside the looks at all goldens."""

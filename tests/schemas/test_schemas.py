@@ -14,18 +14,7 @@ from tests.goldens import GOLDENS, OF_5_5
 from tests.processes import ROOT
 from tests.quick import sample
 from tests.schemas.__main__ import FOLDER, VERSION
-from tests.schemas.printing import (
-    WITHOUT,
-    asked_of_servers,
-    changes,
-    looks,
-    printed,
-    printed_by_changes,
-    printed_by_copies,
-    printed_by_features,
-    printed_by_replicas,
-    printed_by_servers,
-)
+from tests.schemas.printing import MAKERS, WITHOUT, asked_of_servers, changes, looks, printed, printed_by_changes
 from tests.schemas.shapes import DIALECT, shape_of
 
 
@@ -53,7 +42,7 @@ def test_changes_print_what_the_schemas_say(tmp_path: Path) -> None:
     assert [name for name, count in seen.items() if not count and name != "error"] == []
 
 
-@pytest.mark.parametrize("by", [printed_by_servers, printed_by_features, printed_by_replicas, printed_by_copies])
+@pytest.mark.parametrize("by", [make for make in MAKERS if make is not printed_by_changes])
 def test_servers_and_features_are_told_of_as_the_schemas_say(by: Any, tmp_path: Path) -> None:
     seen = _checked(by(tmp_path))
     assert [name for name, count in seen.items() if not count and name != "error"] == []
