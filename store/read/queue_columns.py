@@ -75,7 +75,7 @@ class _QueueRead:
 
 def _usual_units(view: QueueView, begin: int, end: int | None) -> Iterator[tuple[int, Units]]:
     """Yield runs of units that lead to one message behind the other, each with its first slot. The first unit behind
-    missing ones is left out: whoever reads it tells of them."""
+    missing ones is left out: read by itself, it shows that they are missing."""
     assert isinstance(view.queue, ConsumeQueue)
     expected = begin
     for first, data in view.queue.unit_bytes(begin, end, _UNITS_AT_ONCE):
