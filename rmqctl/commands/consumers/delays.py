@@ -63,7 +63,7 @@ Examples:
 States:
   delivered         nothing waits
   waiting           `pending` messages; the first is due at the time shown, for the topic and queue shown
-  overdue           the same, but the first was due in the past: no broker has delivered it
+  overdue           the same, but the first was due in the past; after a crash some may be delivered already
   stuck             the configuration has no such level: no broker delivers these
   not-delivered     in the timer: messages wait, and no broker delivers them; `detail` says why
   before-beginning  `pending` messages wait, and earlier ones expired undelivered
