@@ -108,7 +108,7 @@ KEYS = (
     ConfigKey("enableMultiDispatch", WRITING, "false with enableLmq: offsets in light queues, no slots there"),
     ConfigKey("timerWheelEnable", WRITING, "messages with a delivery time wait for it, else are refused"),
     ConfigKey("mappedFileSizeTimerLog", READING, "size of files, else as they are"),
-    ConfigKey("enableCompaction", PREDICT, "looked at all the same", "true"),
+    ConfigKey("enableCompaction", READING, "false: no copies are needed, none are loaded at a start"),
     ConfigKey("compactionMappedFileSize", READING, "size of files, else as they are; with the next one"),
     ConfigKey("compactionCqMappedFileSize", READING, "size of files, else as they are"),
     ConfigKey("timerWheelSnapshotFlush", READING, "the wheel is in snapshots (5.5.0), else as files show"),

@@ -118,7 +118,7 @@ def file_sizes(files: StoreFiles) -> FileSizes | None:
 def copied_queues(files: StoreFiles, topic: str | None = None) -> list[tuple[str, int]]:
     """Return topic and queue id of all queues that have a copy or, by their topic's policy, are to have one; or of
     those of a topic. CorruptError, UnreadableError."""
-    topics = compacted_topics(files.layout)
+    topics = compacted_topics(files.layout) if files.config.enable_compaction else set()
     wanted = files.queues.of_topics(lambda name: name in topics and topic in (None, name)) if topics else []
     return sorted({*compacted_queues(files.layout, topic), *((queue.topic, queue.queue_id) for queue in wanted)})
 

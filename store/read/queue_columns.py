@@ -33,17 +33,18 @@ def columns_in_queue_order(
     log_begin: int | None = None
     for view in views:
         log_begin = view.log.min_offset if log_begin is None else log_begin
-        queue = _QueueRead(view, selection, log_begin, events)
-        # a batch has units of another kind; whether one may be meant by its tag, its ext unit says
-        if isinstance(view.queue, ConsumeQueue) and selection.criteria.tag_filter.is_all:
-            for slot, units in _usual_units(view, queue.reached, selection.end):
-                for part, batch in _messages_of(view, slot, units, topics, asked):
-                    yield from queue.up_to(slot + part.start)
-                    yield batch.take(chooser.rows(batch))
-                    queue.reached = slot + part.stop
-                    if events.progress is not None:
-                        events.progress(int(batch.size.sum()))
-        yield from queue.up_to(selection.end)
+        with view.log.descriptors.exact_about_removed():
+            queue = _QueueRead(view, selection, log_begin, events)
+            # a batch has units of another kind; whether one may be meant by its tag, its ext unit says
+            if isinstance(view.queue, ConsumeQueue) and selection.criteria.tag_filter.is_all:
+                for slot, units in _usual_units(view, queue.reached, selection.end):
+                    for part, batch in _messages_of(view, slot, units, topics, asked):
+                        yield from queue.up_to(slot + part.start)
+                        yield batch.take(chooser.rows(batch))
+                        queue.reached = slot + part.stop
+                        if events.progress is not None:
+                            events.progress(int(batch.size.sum()))
+            yield from queue.up_to(selection.end)
         queue.finish()
 
 

@@ -276,7 +276,7 @@ OTHERS = (
     ),
     (
         "controllers, DLedger, containers, static topics, plug-ins",
-        "*[cC]ontroller* *SyncState* *InSyncReplicas *Escape *Acting* *Container asyncL* syncBroker* brokerE* brokerH* "
+        "*[cC]ontroller* *SyncState* *InSyncReplicas *Container asyncL* syncBroker* brokerE* brokerH* "
         "brokerN* sendH* *Replicas replicas* skipPre* compatible* syncFrom* syncMaster* haMaxTime* *Checksum* "
         "*StrictMode readUn* *RunningFlags* forwardT* *PlugIn",
     ),

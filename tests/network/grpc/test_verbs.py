@@ -119,7 +119,7 @@ REFUSED: list[tuple[list[str], int, str]] = [
     (["produce", "-t", "Orders", "--body", "x", "-n", "127.0.0.1:1"], 2, "--namesrv goes without --grpc"),
     (["consume", "-t", "Orders"], 2, "--grpc needs a group"),
     (["consume", "-t", "Nowhere", "-g", "g"], 1, "answered TOPIC_NOT_FOUND"),
-    (["consume", "-t", "Orders", "-g", "g", "--filter", "a >"], 3, "answered INTERNAL_SERVER_ERROR"),
+    (["consume", "-t", "Orders", "-g", "g", "--filter", "a >"], 2, "is not an SQL92 filter"),
     (["consume", "-t", "Orders", "-g", "g", "--ordered"], 2, "--ordered goes without --grpc"),
 ]
 

@@ -29,8 +29,9 @@ def store(golden_store: GoldenStore) -> Path:
     return golden_store("compaction")
 
 
-def _found(store: Path) -> dict[str, dict[str, Any]]:
-    return {row["code"]: row for row in run("check", "-s", store, "--json").objects if "-CMP-" in row.get("code", "")}
+def _found(store: Path, *more: object) -> dict[str, dict[str, Any]]:
+    rows = run("check", "-s", store, *more, "--json").objects
+    return {row["code"]: row for row in rows if "-CMP-" in row.get("code", "")}
 
 
 def _file(store: Path, kind: str) -> Path:
@@ -101,6 +102,9 @@ def test_a_queue_that_has_no_copy_is_named(store: Path) -> None:
     (store / "config").mkdir(exist_ok=True)
     (store / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": {"CompactTopic": entry}}))
     assert _found(store)["RMQ-CMP-003"]["messages"] > 4
+    config = store.parent / "broker.conf"
+    config.write_text("enableCompaction=false\n")
+    assert _found(store, "-c", config) == {}
     (store / "config" / "topics.json").write_text("{", encoding="ascii")
     assert "RMQ-CMP-003" not in _found(store)
 
