@@ -294,5 +294,6 @@ def test_an_account_with_short_keys_is_let_in_nowhere(tmp_path: Path) -> None:
     assert not guard.is_exempt("short", "127.0.0.1:1")
     with pytest.raises(RequestError, match="disabled"):
         guard.authenticate("short", "x", b"x")
-    done = run("serve", "--ephemeral", "--auth", tmp_path / "plain_acl.yml")
-    assert (done.code, "no user can log in" in done.err) == (5, True)
+    any_port = ("--listen", "127.0.0.1:0", "--namesrv", "127.0.0.1:0")
+    done = run("serve", "--ephemeral", *any_port, "--auth", tmp_path / "plain_acl.yml")
+    assert (done.code, "no user can log in" in done.err) == (5, True), done.err
