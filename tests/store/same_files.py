@@ -22,7 +22,6 @@ from tests.store.native.forms import plain_form
 from tests.store.write.writing import files_below
 
 NOW = 1_700_000_000_000
-_NEVER_MS = 3_600_000
 
 
 def ticking() -> Callable[[], int]:
@@ -74,9 +73,7 @@ def fast_of(store: MessageStore) -> OrdinaryPuts:
 
 
 def files_after(root: Path, messages: Sequence[Message], way: Way, config: StoreConfig) -> dict[str, object]:
-    """The files of a new store after `messages` were put, and the answers. Nothing is flushed before the end: what a
-    checkpoint says would depend on how busy the machine is."""
-    config = config._replace(flush_interval_commit_log=_NEVER_MS, flush_interval_consume_queue=_NEVER_MS)
+    """The files of a new store after `messages` were put, and the answers."""
     store = MessageStore.open(root, "rw", config, create=True, allocate_ahead=False, clock=standing)
     with store:
         answers = way(store, messages)
