@@ -208,18 +208,23 @@ def print_queues(listing: Listing, store: MessageStore, selection: Selection, li
     if not listing.output.is_json or listing.trace_topic is not None or not is_compiled() or is_few:
         found = store.messages(selection.criteria, selection.begin, selection.end, order="queue", events=events)
         return print_messages(listing, itertools.islice(found, limit), events)
-    from rmqctl.messages.json_columns import JsonColumns
+    from rmqctl.messages.json_columns import JsonColumns, JsonLines
     from rmqctl.store.log.columns import MessageColumns
 
     maker, count = JsonColumns(listing.line_names()), 0
-    for one in store.reader.telling(events).columns_in_queue_order(selection, maker.needs):
-        if not isinstance(one, MessageColumns):
-            count += print_messages(listing, iter((one,)), events)
+
+    def pieces() -> Iterator[JsonLines | StoredMessage]:
+        for part in store.reader.telling(events).columns_in_queue_order(selection, maker.needs):
+            if isinstance(part, MessageColumns):
+                yield from maker.batches(part)
+            else:
+                yield part
+
+    for one in pieces():
+        if isinstance(one, JsonLines):
+            count += _print_lines(listing, one, None if limit is None else limit - count, events)
         else:
-            for lines in maker.batches(one):
-                count += _print_lines(listing, lines, None if limit is None else limit - count, events)
-                if count == limit:
-                    break
+            count += print_messages(listing, iter((one,)), events)
         if count == limit:
             break
     return count

@@ -242,6 +242,11 @@ class MessageColumns:
         """The topic of a row."""
         return self.topics.names[int(self.topic_id[row])]
 
+    def is_of_topic(self, topic: str) -> Flags:
+        """By row whether it is of a topic."""
+        of_topics: Flags = np.array([name == topic for name in self.topics.names], np.bool_)
+        return of_topics[self.topic_id]
+
     def message(self, row: int) -> StoredMessage:
         """The row as a message, read again from the log. Its CRC was checked, or not, when the batch was made.
 

@@ -188,8 +188,7 @@ def _in_topics(
                 at, of = offsets[part], number[part]
                 fits = (batch.queue_id == of_queues[of]) & (batch.queue_offset == at)
                 for one in set(of.tolist()):
-                    is_topic = np.array([name == revives[one][0] for name in batch.topics.names], np.bool_)
-                    fits &= (of != one) | is_topic[batch.topic_id]
+                    fits &= (of != one) | batch.is_of_topic(revives[one][0])
                 chosen, at = batch if fits.all() else batch.take(np.flatnonzero(fits)), at[fits]
                 yield ReviveBatch(chosen, revives, of[fits], at, at, np.zeros(len(at), np.bool_))
                 alone = (part.start + np.flatnonzero(~fits)).tolist()

@@ -51,9 +51,17 @@ class QueueEnd(NamedTuple):
 
 def _queue_key(topic: str, queue_id: int) -> bytes:
     """Return what the keys of a queue's units begin with (RocksDBConsumeQueueTable#buildCQUnitCommonKey)."""
+    return _topic_key(topic) + queue_id.to_bytes(4, "big", signed=True) + _SEPARATOR
+
+
+def _end_key(topic: str, which: bytes, queue_id: int) -> bytes:
+    """Return the key of the last or the first unit of a queue in ENDS (RocksDBConsumeQueueOffsetTable)."""
+    return _topic_key(topic) + which + _SEPARATOR + queue_id.to_bytes(4, "big", signed=True)
+
+
+def _topic_key(topic: str) -> bytes:
     name = topic.encode("utf-8")
-    head = len(name).to_bytes(4, "big") + _SEPARATOR + name + _SEPARATOR
-    return head + queue_id.to_bytes(4, "big", signed=True) + _SEPARATOR
+    return len(name).to_bytes(4, "big") + _SEPARATOR + name + _SEPARATOR
 
 
 class RocksdbQueues:
@@ -102,9 +110,8 @@ class RocksdbQueues:
 
     def dispatched_to(self) -> int:
         """Return where the last message ends whose unit is in the database; 0 for an empty database."""
-        key = len(CHECKPOINT_TOPIC).to_bytes(4, "big") + _SEPARATOR + CHECKPOINT_TOPIC.encode("ascii") + _SEPARATOR
         with self._lock:
-            value = self._database.get(ENDS, key + _LAST + _SEPARATOR + bytes(4))
+            value = self._database.get(ENDS, _end_key(CHECKPOINT_TOPIC, _LAST, 0))
         return int.from_bytes(value[:8], "big", signed=True) if value is not None else 0
 
     def first_slot(self, topic: str, queue_id: int) -> int | None:
@@ -121,10 +128,8 @@ class RocksdbQueues:
         Of two kinds of queues, the one in RocksDB begins again where the files end if it was not complete
         (RocksDBConsumeQueue#initializeWithOffset).
         """
-        name = topic.encode("utf-8")
-        key = len(name).to_bytes(4, "big") + _SEPARATOR + name + _SEPARATOR + _FIRST + _SEPARATOR
         with self._lock:
-            value = self._database.get(ENDS, key + queue_id.to_bytes(4, "big", signed=True))
+            value = self._database.get(ENDS, _end_key(topic, _FIRST, queue_id))
         return int.from_bytes(value[8:16], "big", signed=True) if value is not None else 0
 
     @cached_property

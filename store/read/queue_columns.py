@@ -9,7 +9,7 @@ import numpy as np
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.log.column_walk import columns_at
 from rmqctl.store.log.columns import Int64s, MessageColumns, TopicIds
-from rmqctl.store.log.implied import UNIT, Units
+from rmqctl.store.log.implied import UNIT
 from rmqctl.store.native.tables import Columns
 from rmqctl.store.options import Events
 from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, ConsumeQueue
@@ -37,13 +37,15 @@ def columns_in_queue_order(
             queue = _QueueRead(view, selection, log_begin, events)
             # a batch has units of another kind; whether one may be meant by its tag, its ext unit says
             if isinstance(view.queue, ConsumeQueue) and selection.criteria.tag_filter.is_all:
-                for slot, units in _usual_units(view, queue.reached, selection.end):
-                    for part, batch in _messages_of(view, slot, units, topics, asked):
-                        yield from queue.up_to(slot + part.start)
+                for slot, offsets, sizes in _usual_units(view.queue, queue.reached, selection.end):
+                    for part, batch in columns_at(view.log, offsets, sizes, topics, asked):
+                        begin, end = slot + part.start, slot + part.stop
+                        if batch is None or not _belong(view.queue, batch, np.arange(begin, end)):
+                            continue
+                        yield from queue.up_to(begin)
                         yield batch.take(chooser.rows(batch))
-                        queue.reached = slot + part.stop
-                        if events.progress is not None:
-                            events.progress(int(batch.size.sum()))
+                        queue.reached = end
+                        events.passed(int(batch.size.sum()))
             yield from queue.up_to(selection.end)
         queue.finish()
 
@@ -74,12 +76,11 @@ class _QueueRead:
             units_in_sentences(self._events)(self._view, self._removed)
 
 
-def _usual_units(view: QueueView, begin: int, end: int | None) -> Iterator[tuple[int, Units]]:
-    """Yield runs of units that lead to one message behind the other, each with its first slot. The first unit behind
-    missing ones is left out: read by itself, it shows that they are missing."""
-    assert isinstance(view.queue, ConsumeQueue)
+def _usual_units(queue: ConsumeQueue, begin: int, end: int | None) -> Iterator[tuple[int, Int64s, Int64s]]:
+    """Yield runs of units that lead to one message behind the other: the first slot, physical offsets and sizes. The
+    first unit behind missing ones is left out: read by itself, it shows that they are missing."""
     expected = begin
-    for first, data in view.queue.unit_bytes(begin, end, _UNITS_AT_ONCE):
+    for first, data in queue.unit_bytes(begin, end, _UNITS_AT_ONCE):
         units = np.frombuffer(data, UNIT)
         is_behind, expected = first != expected, first + len(units)
         if is_behind:
@@ -88,22 +89,10 @@ def _usual_units(view: QueueView, begin: int, end: int | None) -> Iterator[tuple
         is_usual = (offsets >= 0) & (sizes > 0) & (sizes < PLACEHOLDER_SIZE)
         is_usual[1:] &= offsets[1:] >= offsets[:-1] + sizes[:-1]
         if len(units) and is_usual.all() and int(offsets[-1] - offsets[0]) <= _FAR * len(units):
-            yield first + is_behind, units
+            yield first + is_behind, offsets, sizes
 
 
-def _messages_of(
-    view: QueueView, slot: int, units: Units, topics: TopicIds, asked: Columns
-) -> Iterator[tuple[slice, MessageColumns]]:
-    """Yield the messages that the units lead to and that belong there, some at a time, with their places among them."""
-    offsets, sizes = units["physical_offset"].astype(np.int64), units["size"].astype(np.int64)
-    for part, batch in columns_at(view.log, offsets, sizes, topics, asked):
-        if batch is not None and _belong(view, batch, np.arange(slot + part.start, slot + part.stop)):
-            yield part, batch
-
-
-def _belong(view: QueueView, batch: MessageColumns, slots: Int64s) -> bool:
+def _belong(queue: ConsumeQueue, batch: MessageColumns, slots: Int64s) -> bool:
     """Whether all messages are those of these slots; not of further queues, which their properties name."""
-    queue = view.queue
-    is_topic = np.array([name == queue.topic for name in batch.topics.names], np.bool_)
-    fits = is_topic[batch.topic_id] & (batch.queue_id == queue.queue_id) & (batch.queue_offset == slots)
+    fits = batch.is_of_topic(queue.topic) & (batch.queue_id == queue.queue_id) & (batch.queue_offset == slots)
     return bool(fits.all())

@@ -124,7 +124,7 @@ class SqlFilter:
     def __init__(self, expression: str) -> None:
         """Raises: UsageError for an expression that RocketMQ does not take, or that is too long or too deep."""
         self.expression = expression
-        self._evaluate, self.ignored = _compiled(expression), _understood(expression)[1]
+        self._evaluate, self.ignored = _understood(expression)
 
     def __reduce__(self) -> tuple[type[SqlFilter], tuple[str]]:
         """Pickle the text: what it means is worked out where it arrives."""
@@ -144,10 +144,6 @@ class SqlFilter:
     def matches_stored(self, properties: bytes) -> bool:
         """The same for properties as stored. Raises: UnicodeDecodeError where they are not UTF-8."""
         return self.matches_properties(parse_properties(properties))
-
-
-def _compiled(expression: str) -> Callable[[Given], Any]:
-    return _understood(expression)[0]
 
 
 @functools.lru_cache(maxsize=128)

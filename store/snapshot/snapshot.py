@@ -17,9 +17,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path, PurePosixPath
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from rmqctl.formats.errors import CorruptError, NotAStoreError, UnreadableError, WriteFailedError, unreadable
 from rmqctl.formats.notebook import as_html
@@ -45,7 +45,7 @@ from rmqctl.store.salvage.sources import check_target
 from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
+    from concurrent.futures import Future
 
 # The manifest of a snapshot: what was copied, with a hash of each file and of itself; reading it and holding to it.
 
@@ -58,7 +58,6 @@ _ZEROS = bytes(_CHUNK)
 # files that are hashed at a time, at most, and that wait for it: of ten thousand queues each has 6 MB, nearly all zeros
 _THREADS, _WAITING = 4, 16
 
-_Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
@@ -109,26 +108,36 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _hash_pool() -> ThreadPoolExecutor:
-    from concurrent.futures import ThreadPoolExecutor  # loads logging, which few commands need
+class _SideBySide(Generic[_Result]):
+    """Threads make something of the files of a snapshot, some at a time; what they made comes in the files' order."""
 
-    return ThreadPoolExecutor(min(_THREADS, len(os.sched_getaffinity(0))), "hash")
+    def __init__(self, work: Callable[[CopiedFile], _Result]) -> None:
+        from concurrent.futures import ThreadPoolExecutor  # loads logging, which few commands need
 
+        self._work = work
+        self._waiting: deque[tuple[CopiedFile, Future[_Result]]] = deque()
+        self._pool = ThreadPoolExecutor(min(_THREADS, len(os.sched_getaffinity(0))), "hash")
 
-def _side_by_side(work: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[tuple[_Item, _Result]]:
-    """Yield each item with what `work` makes of it, in order; threads make some at a time."""
-    waiting: deque[tuple[_Item, Future[_Result]]] = deque()
-    pool = _hash_pool()
-    try:
-        for item in items:
-            waiting.append((item, pool.submit(work, item)))
-            if len(waiting) >= _WAITING:
-                first, made = waiting.popleft()
-                yield first, made.result()
-        for item, made in waiting:
-            yield item, made.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+    def __enter__(self) -> _SideBySide[_Result]:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def add(self, file: CopiedFile) -> Iterator[tuple[CopiedFile, _Result]]:
+        """Take one more file. Yields the first one that waits, once there are many."""
+        self._waiting.append((file, self._pool.submit(self._work, file)))
+        if len(self._waiting) >= _WAITING:
+            yield self._next()
+
+    def rest(self) -> Iterator[tuple[CopiedFile, _Result]]:
+        """Yield what still waits."""
+        while self._waiting:
+            yield self._next()
+
+    def _next(self) -> tuple[CopiedFile, _Result]:
+        file, made = self._waiting.popleft()
+        return file, made.result()
 
 
 def write_manifest(root: Path, manifest: dict[str, Any]) -> None:
@@ -176,11 +185,12 @@ def check_files(root: Path, manifest: dict[str, Any], events: Events) -> Iterato
             yield problem
     copies = [CopiedFile(*(row[name] for name in CopiedFile._fields)) for row in manifest.get("files", ())]
     expected.update(copied.path for copied in copies)
-    for copied, problem in _side_by_side(lambda copied: _check(root, copied), copies):
-        if problem is not None:
-            yield problem
-        elif events.progress is not None:
-            events.passed(io.tree_on_disk_bytes(root / copied.path))
+    with _SideBySide(lambda copied: _check(root, copied)) as checks:
+        for copied, problem in chain(chain.from_iterable(map(checks.add, copies)), checks.rest()):
+            if problem is not None:
+                yield problem
+            elif events.progress is not None:
+                events.passed(io.tree_on_disk_bytes(root / copied.path))
     # directories are known since they are in the manifest
     for path in _present(root, with_directories="directories" in manifest):
         if path not in expected:
@@ -296,7 +306,8 @@ def take_snapshot(
     """
     check_target(target, [files.root, *files.layout.commitlog], [])
     with named(files.root), staged_directory(target) as staging:
-        with _Snapshot(files, staging, sharing, hard_links, events) as copying:
+        with _SideBySide(lambda copied: sha256_of(staging / copied.path)) as hashes:
+            copying = _Snapshot(files, staging, hashes, sharing, hard_links, events)
             copying.run()
             copying.finish(version)
         publish(staging, target)
@@ -321,28 +332,27 @@ def verify_snapshot(target: Path, events: Events = Events()) -> VerifyReport:
 class _Snapshot:
     """One snapshot on its way."""
 
-    def __init__(self, files: StoreFiles, root: Path, sharing: Sharing, hard_links: bool, events: Events) -> None:
+    def __init__(
+        self,
+        files: StoreFiles,
+        root: Path,
+        hashes: _SideBySide[str],
+        sharing: Sharing,
+        hard_links: bool,
+        events: Events,
+    ) -> None:
         self._files = files
         self._root = root
         self._sharing = sharing
         self._hard_links = hard_links
         self._events = events
         self._copied: list[CopiedFile] = []
-        self._hashing: deque[tuple[CopiedFile, Future[str]]] = deque()
-        self._pool = _hash_pool()
+        self._hashes = hashes
         self._directories: dict[Path, os.stat_result] = {}
         is_live = is_in_use(files.layout)
         self._has_abort = files.has_abort()
         self.report = SnapshotReport(str(root), str(files.root), is_live)
         self._logs = [Path(os.path.realpath(directory)) for directory in files.layout.commitlog]
-
-    def __enter__(self) -> _Snapshot:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self._pool.shutdown(cancel_futures=True)
 
     def run(self) -> None:
         """Copy everything in the order that makes it consistent."""
@@ -364,8 +374,7 @@ class _Snapshot:
     def finish(self, version: str) -> None:
         """Times and owners of the directories, the manifest, and all of it on disk."""
         report = self.report
-        while self._hashing:
-            self._take_hash()
+        self._take(self._hashes.rest())
         report.files, report.bytes = len(self._copied), sum(copied.size for copied in self._copied)
         write_manifest(
             self._root,
@@ -495,13 +504,10 @@ class _Snapshot:
         status = path.stat()
         self.report.reflinks += how == "reflink"
         copied = CopiedFile(self._relative(path), status.st_size, status.st_mtime_ns, "", how)
-        self._hashing.append((copied, self._pool.submit(sha256_of, path)))
-        if len(self._hashing) >= _WAITING:
-            self._take_hash()
+        self._take(self._hashes.add(copied))
 
-    def _take_hash(self) -> None:
-        copied, digest = self._hashing.popleft()
-        self._copied.append(copied._replace(sha256=digest.result()))
+    def _take(self, hashed: Iterable[tuple[CopiedFile, str]]) -> None:
+        self._copied += [copied._replace(sha256=sha256) for copied, sha256 in hashed]
 
     def _note_directory(self, source: Path, target: Path) -> None:
         self._directories[target] = source.stat()

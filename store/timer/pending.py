@@ -202,9 +202,8 @@ class TimedReader:
                     return None
 
             def belongs(batch: MessageColumns, part: slice, chosen: UnitRows = chosen) -> Flags:
-                is_timed = np.array([name == TIMER_TOPIC for name in batch.topics.names], np.bool_)[batch.topic_id]
-                fits: Flags = is_timed & (batch.queue_id == 0) & (batch.queue_offset == chosen["queue_offset"][part])
-                return fits
+                fits: Flags = (batch.queue_id == 0) & (batch.queue_offset == chosen["queue_offset"][part])
+                return fits & batch.is_of_topic(TIMER_TOPIC)
 
             sizes = chosen["size"].astype(np.int64)
             yield from self._rows(chosen["physical_offset"], sizes, one, belongs)

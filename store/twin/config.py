@@ -56,12 +56,17 @@ _ENDINGS = re.compile(r"(?:\.(?:json|bak|tmp|properties|yml|yaml))*$")
 
 def is_config_name(name: str) -> bool:
     """Return whether a file of config/ is one that brokers write, or a copy of one."""
-    return any(name == own or name.startswith(f"{own}.") for own in _BROKERS_FILES)
+    return bool(_own_of(name))
+
+
+def _own_of(name: str) -> str:
+    """Return the name of a brokers' file that a name begins with; empty where none does."""
+    return next((own for own in _BROKERS_FILES if name == own or name.startswith(f"{own}.")), "")
 
 
 def rewrite_name(words: Words, name: str) -> str:
     """Return the name of a file or a folder of config/ in the twin: endings stay, and the names of brokers' files."""
-    own = next((own for own in _BROKERS_FILES if name == own or name.startswith(f"{own}.")), "")
+    own = _own_of(name)
     rest = name.removeprefix(own)
     end = _ENDINGS.search(rest)
     stem = rest[: end.start()] if end is not None else rest

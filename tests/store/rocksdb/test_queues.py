@@ -142,8 +142,7 @@ def test_light_queues_in_rocksdb_are_checked(tmp_path: Path) -> None:
     assert run("cat", "-s", store, "-t", "%LMQ%all", "--order", "queue").code == 7
 
 
-def test_kinds_that_differ_are_reported(tmp_path: Path) -> None:
-    store = unpacked(BOTH, tmp_path)
+def _flip_a_unit_and_find_it(store: Path) -> None:
     path = min((store / "consumequeue/TopicTest/0").iterdir())
     data = bytearray(path.read_bytes())
     data[45] ^= 1
@@ -151,6 +150,11 @@ def test_kinds_that_differ_are_reported(tmp_path: Path) -> None:
     with MessageStore.open(store) as opened:
         (finding,) = [one for one in opened.check() if one.code == "RMQ-RDB-004"]
     assert (finding.topic, finding.queue_id, finding.found) == ("TopicTest", 0, 2)
+
+
+def test_kinds_that_differ_are_reported(tmp_path: Path) -> None:
+    store = unpacked(BOTH, tmp_path)
+    _flip_a_unit_and_find_it(store)
 
 
 def _as_of(store: Path, offset: int, begun: tuple[bytes, int]) -> None:
@@ -192,13 +196,7 @@ def test_a_killed_broker_of_both_kinds_dispatches_to_rocksdb_again(tmp_path: Pat
     assert "RMQ-RDB-004" not in found
     assert (found["RMQ-RDB-003"].found, found["RMQ-RDB-003"].severity.is_alarm) == (465601, False)
     # the next start dispatches nothing of what is before the checkpoint
-    path = min((store / "consumequeue/TopicTest/0").iterdir())
-    data = bytearray(path.read_bytes())
-    data[45] ^= 1
-    path.write_bytes(data)
-    with MessageStore.open(store) as opened:
-        (finding,) = [one for one in opened.check() if one.code == "RMQ-RDB-004"]
-    assert (finding.topic, finding.queue_id, finding.found) == ("TopicTest", 0, 2)
+    _flip_a_unit_and_find_it(store)
 
 
 def test_what_a_killed_broker_left_is_dispatched_by_its_next_start(tmp_path: Path) -> None:
