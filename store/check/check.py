@@ -58,6 +58,9 @@ from rmqctl.store.options import Events
 from rmqctl.store.queues.queue_table import has_rocksdb_queues
 from rmqctl.store.store_files import StoreFiles
 
+_IN_DLEDGER = "rmqctl recover"
+"""What mends a store with a DLedger log."""
+
 # How a check walks the log and feeds its cross checks: in this process, or however a caller does it instead.
 
 
@@ -149,10 +152,10 @@ class Pass:
 
     def findings(self) -> Iterator[Finding]:
         """Everything that is found."""
-        is_fixed = self._given.dledger is None  # every change of a DLedger store is refused
+        in_dledger = self._given.dledger is not None  # every other change is refused there
         for finding in self._findings():
             self._doubts.note(finding)
-            yield finding if is_fixed else replace(finding, fix="")
+            yield replace(finding, fix="") if in_dledger and finding.fix != _IN_DLEDGER else finding
 
     def _findings(self) -> Iterator[Finding]:
         # first what others may bring forward meanwhile: it must not look ahead of what is read later

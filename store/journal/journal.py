@@ -444,14 +444,14 @@ def _expanded(plan: Plan) -> list[Operation]:
 
 
 @contextmanager
-def taken(files: StoreFiles, *, mends: bool = False) -> Iterator[StoreFiles]:
+def taken(files: StoreFiles, *, mends: bool = False, in_dledger: bool = False) -> Iterator[StoreFiles]:
     """Return the store of `files`, opened again under its lock: another process may have changed or created it since
     `files` was opened. Every change decides and plans by what it gets here.
 
     StoreInUseError; RefusedError where an interrupted change waits for undo or resume (unless what comes `mends`). An
     OSError of reading in the block is an UnreadableError.
     """
-    lock = take_for_change(files.layout, mends=mends)
+    lock = take_for_change(files.layout, mends=mends, in_dledger=in_dledger)
     try:
         with named(files.root), StoreFiles(files.root, files.config) as now:
             now.is_taken = True
@@ -504,7 +504,13 @@ class PlannedChange:
 
 @contextmanager
 def changing(
-    files: StoreFiles, verb: str, options: ChangeOptions, ends: Ends = lambda head: True, *, mends: bool = True
+    files: StoreFiles,
+    verb: str,
+    options: ChangeOptions,
+    ends: Ends = lambda head: True,
+    *,
+    mends: bool = True,
+    in_dledger: bool = False,
 ) -> Iterator[PlannedChange]:
     """A change of the store of `files` (which is stale afterwards) by the command `verb`.
 
@@ -513,9 +519,9 @@ def changing(
     which `ends` says so are over: the store has been mended. A plan of nothing leaves no journal. In a dry run nothing
     is locked, and nothing follows. `mends`: the change repairs the store, in any state that an earlier change left.
 
-    StoreInUseError; RefusedError where another change waits for undo or resume; UnsupportedError for a DLedger store;
-    UsageError for a change that does not mend and is to keep nothing; ValueError for a verb that `log` and `undo` would
-    not find again; and as Journal.apply.
+    StoreInUseError; RefusedError where another change waits for undo or resume; UnsupportedError for a DLedger store,
+    unless the change is made for one (`in_dledger`); UsageError for a change that does not mend and is to keep nothing;
+    ValueError for a verb that `log` and `undo` would not find again; and as Journal.apply.
     """
     if VERB.fullmatch(verb) is None:
         raise ValueError(f"{verb!r} is not the name of a verb: {VERB.pattern}")
@@ -523,13 +529,14 @@ def changing(
         raise UsageError(f"`{verb}` always keeps what it changes", hint="leave out `keep_undo`")
     if options.dry_run:
         with named(files.root):
-            refuse_dledger(files.layout)
+            if not in_dledger:
+                refuse_dledger(files.layout)
             refuse_unfinished(files.layout, mends=mends)
             if mends:
                 keep_interrupted_sizes(files)
             yield PlannedChange(files, options=options)
         return
-    with taken(files, mends=mends) as store:
+    with taken(files, mends=mends, in_dledger=in_dledger) as store:
         journal = Journal(
             store.layout,
             verb,

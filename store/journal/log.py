@@ -188,10 +188,12 @@ def refuse_unfinished(layout: StoreLayout, *, mends: bool = False) -> None:
             raise to_mend_error(layout, change_in(folder))
 
 
-def take_for_change(layout: StoreLayout, *, mends: bool = False) -> StoreLock:
+def take_for_change(layout: StoreLayout, *, mends: bool = False, in_dledger: bool = False) -> StoreLock:
     """The store's lock. StoreInUseError; RefusedError where the store is another user's, or an interrupted change waits
-    for undo or resume, or, unless what comes `mends` the store, for that. UnsupportedError for a DLedger store."""
-    refuse_dledger(layout)
+    for undo or resume, or, unless what comes `mends` the store, for that. UnsupportedError for a DLedger store, unless
+    what comes changes it as one (`in_dledger`)."""
+    if not in_dledger:
+        refuse_dledger(layout)
     lock = take_lock(layout)
     try:
         # under the lock: a change that is under way in another process is not an interrupted one

@@ -18,6 +18,7 @@ from rmqctl.store.options import Events
 from rmqctl.store.predict.broker_log import BrokerReading, LogPlace, RecoveryStart, start_index
 from rmqctl.store.predict.broker_queues import SimulatedDispatch
 from rmqctl.store.predict.counting import count_behind
+from rmqctl.store.predict.entries import DledgerStart
 from rmqctl.store.predict.prediction import Prediction, Start
 from rmqctl.store.predict.rules import has_queues_in_rocksdb, refuse_what_is_not_followed
 from rmqctl.store.predict.surroundings import ConfigStart
@@ -189,7 +190,9 @@ def predict(
     refuse_what_is_not_followed(files.layout, files.config, release)
     if files.config.dropped:
         files = StoreFiles(files.root, as_a_broker_starts(files.config))
-    kind = RocksdbStart if has_queues_in_rocksdb(files.layout, files.config, release) else Start
+    kind: type[Start] = DledgerStart if files.dledger is not None else Start
+    if has_queues_in_rocksdb(files.layout, files.config, release):
+        kind = RocksdbStart
     walked = walked or WalkedLog()
     for _ in range(_RESTARTS):
         if kind is Start and is_database(rocksdb_folder(files.layout)):

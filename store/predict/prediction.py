@@ -186,7 +186,7 @@ class Start:
             return self._finished(error)
         queues = self.queues.by_key.values()
         self._queue_files = sum(len(queue.files) for queue in queues)
-        before = {key: _max_before(queue) for key, queue in self.queues.by_key.items()}
+        before = {key: max_before(queue) for key, queue in self.queues.by_key.items()}
         for queue in queues:
             queue.recover()
         index = start_index(
@@ -578,8 +578,8 @@ def _row(queue: SimulatedQueue, before: int, gone: list[str]) -> dict[str, Any]:
     }
 
 
-def _max_before(queue: SimulatedQueue) -> int:
-    """Queue offset behind the last unit that is in the files, before anything is cut."""
+def max_before(queue: SimulatedQueue) -> int:
+    """Return the queue offset behind the last unit that is in the files, before anything is cut."""
     for number in range(len(queue.files) - 1, -1, -1):
         units = queue.units_of(number)
         written = units["size"].nonzero()[0]

@@ -36,6 +36,7 @@ from rmqctl.store.options import ChangeOptions, Events
 from rmqctl.store.queues.consumequeue import QueueKey
 from rmqctl.store.queues.dispatch import FurtherSlots
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues, has_units, rocksdb_error
+from rmqctl.store.recover.entries import goal_of_entries, plan_entry_index, require_committed
 from rmqctl.store.recover.ext_units import plan_empty_ext
 from rmqctl.store.recover.followers import plan_followers
 from rmqctl.store.recover.index import IndexRecovery, TagRule, tag_rule
@@ -80,7 +81,9 @@ class Recovery:
         start = 0
         if self.goal.at is not None:
             self.log.truncate(self.goal.at)
-        if not self.goal.full:
+        if self.goal.entries is not None:
+            start = self.goal.entries.start
+        elif not self.goal.full:
             start = start_after_crash(self.log, checkpoint) if crashed else start_after_clean_stop(self.log)
         if not self.log.files:
             return self._without_log(self.goal.cut, crashed)
@@ -131,6 +134,8 @@ class Recovery:
         with_keys = bool(self.goal.parts & {Part.INDEX, Part.CHECKPOINT})
         digest = Digest(levels, queues=queues is not None, keys=with_keys, tags=True)
         survey_runs(survey, self.log, digest, on_run, events.progress, self.files.config)
+        if self.goal.entries is not None:  # what DLedger keeps stays, though brokers may not read it
+            survey.end_offset = self.goal.entries.whole_end
         earlier = self._first_that_counts(survey)
         if earlier < survey.start_offset:
             index.discard()
@@ -145,10 +150,12 @@ class Recovery:
         report = self._report(survey, unplaceable, slots)
         if Part.LOG in self.goal.parts:
             report.truncated_bytes = self._end_log(survey)
+            if self.goal.entries is not None:
+                plan_entry_index(self.change, self.operations, self.goal.entries)
         if queues is not None:
             self._mend_queues(queues, report)
             if Part.LOG in self.goal.parts:
-                is_cut = bool(report.truncated_bytes or report.messages_cut) or self.goal.at is not None
+                is_cut = bool(report.truncated_bytes or report.messages_cut) or self.goal.is_cut
                 end, ends = survey.end_offset, queues.ends
                 plan_followers(self.change, self.operations, end, ends, is_cut=is_cut, crashed=crashed)
         if Part.INDEX in self.goal.parts:
@@ -326,7 +333,9 @@ class Recovery:
         )
         known = checkpoint or Checkpoint()
         wanted = wanted._replace(master_flushed_offset=min(known.master_flushed_offset, survey.end_offset))
-        if is_under_controller(self.files.layout):
+        if self.goal.entries is not None:  # brokers write none for a DLedger log
+            wanted = wanted._replace(confirm_physical_offset=known.confirm_physical_offset)
+        elif is_under_controller(self.files.layout):
             # an end there, up to which in-sync replicas have the log; without a controller the last message's place
             confirmed = min(max(known.confirm_physical_offset, self.log.min_offset), survey.end_offset)
             wanted = wanted._replace(confirm_physical_offset=confirmed)
@@ -422,7 +431,10 @@ def recover(
 
     def goal(planned: PlannedChange) -> Goal:
         # what an interrupted change left is no damage that a broker has lived with
-        return Goal(cut, full or (not cut and waits_for_mend(planned.files.layout)))
+        is_full = full or (not cut and waits_for_mend(planned.files.layout))
+        if planned.files.dledger is not None:
+            return goal_of_entries(planned.files, cut=cut, full=is_full)
+        return Goal(cut, is_full)
 
     return recover_with(files, goal, "recover", change)
 
@@ -435,11 +447,17 @@ def recover_with(
     if has_rocksdb_queues(files.layout):
         raise rocksdb_error(files.layout)
     left: list[dict[str, Any]] = []
-    with changing(files, verb, change, lambda head: not left) as planned, _naming_rebuild(files.layout):
+    ends_entries = verb == "recover"
+    with (
+        changing(files, verb, change, lambda head: not left, in_dledger=ends_entries) as planned,
+        _naming_rebuild(files.layout),
+    ):
         recovery = Recovery(planned, goal(planned))
         report = recovery.plan(change.events)
         if not change.below_confirm:
             _require_confirmed(planned.files, report)
+            if recovery.goal.entries is not None:
+                require_committed(planned.files, recovery.goal.entries, report)
         planned.plan = recovery.operations
         report.operations = planned.rows()
         left += report.damaged

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from rmqctl.formats.errors import RefusedError, counted
 from rmqctl.formats.notebook import as_html
+from rmqctl.store.compare.entries import EntriesEnd
 from rmqctl.store.journal.plan import Plan
 from rmqctl.store.log.implied import Run
 from rmqctl.store.log.survey import LogSurvey
@@ -91,7 +92,8 @@ class Goal(NamedTuple):
 
     `cut`: end the log there; `full`: anywhere in the log; `at`: end the log at this offset, with any damage before it;
     `bridges`: replace it; `leave`: leave it. `new_checkpoint`: write the checkpoint even where nothing else changes.
-    `messages_cut`: good messages behind `at`. `parts`: what it plans; what it leaves out stays as it is.
+    `messages_cut`: good messages behind `at`. `parts`: what it plans; what it leaves out stays as it is. `entries`: of
+    a DLedger log, which ends at `at` then.
     """
 
     cut: bool = False
@@ -102,11 +104,17 @@ class Goal(NamedTuple):
     new_checkpoint: bool = False
     messages_cut: int = 0
     parts: frozenset[Part] = ALL_PARTS
+    entries: EntriesEnd | None = None
 
     @property
     def is_tolerant(self) -> bool:
         """Whether damage inside the log is nothing to stop at."""
         return self.at is not None or self.bridges is not None or self.leave
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the user chose where the log ends."""
+        return self.at is not None and self.entries is None
 
 
 def damage_row(span: Damage) -> dict[str, Any]:

@@ -48,6 +48,8 @@ _WHOLE = (
     "store/clean/",
     "store/check/",
     "store/journal/",
+    "store/compare/entries.py",
+    "store/predict/entries.py",
     "store/predict/prediction.py",
     "store/predict/surroundings.py",
     "store/read/tiered_index.py",

@@ -131,11 +131,12 @@ def predict(
             return _compare(opened, output)
         with progress("reading the commitlog", total, "bytes") as bar:
             found = opened.predict(broker, events=Events(bar.advance))
+        is_member = opened.files.dledger is not None
     print_verdict(output, of_prediction(found, opened.files.root, store.config_path))
     if output.format == "table":
         output.text("")
     _print(found, output)
-    _advise(found, output)
+    _advise(found, output, is_member=is_member)
     tell_unknown_settings(output, store.config_path)
     return exit_codes.DAMAGE_OR_NOTHING if found.is_harmful else exit_codes.OK
 
@@ -258,7 +259,8 @@ def _in_its_words(reason: str | None) -> str | None:
     return f'{"nothing is written there" if ends_well else "the broker stops there"}; it logs "{reason}"'
 
 
-def _advise(found: Prediction, output: Output) -> None:
+def _advise(found: Prediction, output: Output, *, is_member: bool) -> None:
+    """Say what to do before this start. `is_member`: of a DLedger group."""
     from rmqctl.reports.check_report import is_for_permissions
 
     lost_of_log = found.messages_lost or found.messages_unqueued or found.index_entries_lost or found.queues_changed
@@ -270,6 +272,8 @@ def _advise(found: Prediction, output: Output) -> None:
         output.talk("`rmqctl rebuild --timer` makes what the timer holds and is due be delivered at once")
     elif found.is_harmful and found.loads and not lost_of_log:
         output.talk("`rmqctl check` names the config files and levels, and what to do about them")
+    elif found.messages_lost and is_member:
+        output.talk("start another member of the group first: `rmqctl predict --epochs STORE` compares them")
     elif found.is_harmful and found.loads:
         output.talk("`rmqctl recover` first keeps what this start would lose; `--dry-run` shows how")
     elif is_for_permissions(found):

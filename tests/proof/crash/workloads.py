@@ -23,6 +23,7 @@ from tests.proof.crash.changing import AFTER, BEFORE, UNKNOWN, check_changed, ch
 from tests.proof.crash.state import State
 from tests.store.journal import verbs
 from tests.store.journal.commands import COMMANDS, CONFIG, disk_of
+from tests.store.small_dledger import into_dledger, small_index
 
 Tell = Callable[[object], None]
 
@@ -100,6 +101,39 @@ def _elsewhere(name: str, undone: str = BEFORE, resumed: str = AFTER) -> Workloa
     return Workload(prepare, (Step(run, check),))
 
 
+def _broken_entries(root: Path) -> None:
+    """A member of a DLedger group that was killed: the last entry is half there, units and a queue file are missing."""
+    verbs.whole(root)
+    into_dledger(root, CONFIG)
+    (root / "abort").write_text("1")
+    last = sorted((root / "dledger-n0" / "data").iterdir())[-1]
+    end = len(last.read_bytes().rstrip(b"\0"))
+    first, *_, tail = sorted((root / "dledger-n0" / "index").iterdir())
+    for path, at, data in ((last, end - 250, bytes(250)), (first, 70, b"\7" * 100), (tail, 900, b"\7" * 40)):
+        with path.open("r+b") as file:
+            file.seek(at)
+            file.write(data)
+    sorted((root / "consumequeue" / "T" / "0").iterdir())[0].unlink()
+
+
+def _of_entries() -> Workload:
+    """`recover` of a DLedger log."""
+
+    def prepare(root: Path) -> None:
+        with small_index():
+            _broken_entries(root)
+
+    def run(root: Path, _tell: Tell) -> None:
+        with small_index():
+            COMMANDS["recover"](root)
+
+    def check(state: State) -> None:
+        with small_index():
+            check_changed(state)
+
+    return Workload(prepare, (Step(run, check),))
+
+
 def _unmade(root: Path) -> None:
     """A store without queues and index."""
     verbs.whole(root)
@@ -157,6 +191,7 @@ _BRIDGE = partial(check_changed, damaged=recover_bridging)
 WORKLOADS: dict[str, Workload] = {
     "append, sync": _append(appending.append_one_by_one, appending.SYNC),
     "recover": _change("recover", verbs.broken),
+    "recover, DLedger": _of_entries(),
     "undo": Workload(_after(verbs.broken, "recover"), (_command("undo", _UNDO),)),
     "append, async": _append(appending.append_one_by_one, appending.ASYNC),
     "append, pool": _append(appending.append_one_by_one, appending.POOL),
