@@ -37,13 +37,13 @@ help:
 	@echo "make demo      write a store, kill the writer, then info, recover, query, cat, clean"
 	@echo "make test      the quick run: a sample of everything, in a few minutes, on a fixed day; it says what it leaves out"
 	@echo "make test-all  every test but those of interop: all golden stores, all kill points, Spark"
-	@echo "make test-ci   all kinds of tests; of many golden stores or kill points of one test an eighth, drawn; what CI runs"
+	@echo "make test-ci   all kinds of tests; of many golden stores or kill points of one test a twelfth, drawn; what CI runs"
 	@echo "make any-day   every verb by a clock that is set: month ends, 29 February, 2038 and more, in four time zones"
 	@echo "make test-any-day  the quick run on a day drawn from a whole year; it prints how to repeat that day"
 	@echo "make coverage  the lines and branches that the tests run, by room (ARGS=--quick: those of the quick run)"
 	@echo "make lint      ruff (rules and format), mypy, banned words, and whether generated documents and translations are fresh"
 	@echo "make interop   the tests that start the real RocketMQ (Maven and a JDK 11+; skipped with a reason without)"
-	@echo "make interop-ci  those of interop that CI runs: every test, with a drawn eighth of its versions and cases"
+	@echo "make interop-ci  those of interop that CI runs: every test, with a drawn twelfth of its versions and cases"
 	@echo "make proof     power cuts, kills, errors of the disk, flipped bytes and more, at length; then a table"
 	@echo "make bench     measure, against the real RocketMQ where that can be run; ARGS=--help names the themes"
 	@echo "make docs      write the generated part of docs/ and formats/"
@@ -127,7 +127,7 @@ test: dev
 test-all: dev
 	$(ON_ANY_DAY) --dist loadfile --no-loadscope-reorder -m "not interop" $(ARGS)
 
-# what CI runs: of the golden stores, kill points and cases of proofs that the quick run leaves out an eighth, another one each time
+# what CI runs: of the golden stores, kill points and cases of proofs that the quick run leaves out a twelfth, another one each time
 test-ci: dev
 	$(ON_ANY_DAY) --dist loadfile --no-loadscope-reorder -m "not interop" \
 		--draw "$${RMQCTL_DRAW:-$$(date +%s)}" $(ARGS)
@@ -160,7 +160,7 @@ interop: WORKERS = 4
 interop: dev
 	RMQCTL_CLOCK="$${RMQCTL_CLOCK:-real}" $(ON_A_DAY) --dist loadfile -m interop $(ARGS)
 
-# what CI runs: of one test's versions and cases an eighth, at least one, another one each time
+# what CI runs: of one test's versions and cases a twelfth, at least one, another one each time
 # beside test-ci: with more of them, brokers miss the time-outs of their clients
 interop-ci: WORKERS = 3
 interop-ci: dev

@@ -39,7 +39,7 @@ LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="leave out what takes long, and say what that is")
-    parser.addoption("--draw", metavar="SEED", help="of many parameters that take long take an eighth, drawn by SEED")
+    parser.addoption("--draw", metavar="SEED", help="of many parameters that take long take a twelfth, drawn by SEED")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -154,7 +154,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if quick.is_quick:
         terminalreporter.line("of random examples a quarter was tried")
     if (seed := config.getoption("draw")) is not None:
-        terminalreporter.line("of many parameters and cases of proofs an eighth was drawn, of random examples half")
+        terminalreporter.line("of many parameters and cases of proofs a twelfth was drawn, of random examples half")
         terminalreporter.line(f"RMQCTL_DRAW={seed} make test-ci draws the same")
     for mark, number in sorted(left_out.items()):
         terminalreporter.line(f"{number:6} {mark}: {quick.LEFT_OUT[mark]}" if mark else f"{number:6} by -k or -m")

@@ -1,7 +1,7 @@
 """What the quick run and the run of CI take and what they leave to the full one: the one place that chooses.
 
 `pytest --quick` (what `make test` runs) leaves out every test with one of the marks of LEFT_OUT. `pytest --draw SEED`
-(`make test-ci`) takes every test, but of the parameters of one test that the quick run leaves out a drawn eighth, and
+(`make test-ci`) takes every test, but of the parameters of one test that the quick run leaves out a drawn twelfth, and
 of the cases of a proof, too.
 Without a flag, everything runs. A test of many parameters names them through `goldens_of`, `sample`, `every` or
 `shares`, which give the mark `thorough` to what is beyond the chosen ones.
@@ -23,7 +23,7 @@ LEFT_OUT = {
 """Mark of a test that the quick run leaves out -> why, and what runs it."""
 DRAWN = ("thorough", "jvm", "interop")
 """Marks of tests whose parameters are drawn."""
-DRAWN_SHARE = 8
+DRAWN_SHARE = 12
 """One of so many parameters is drawn."""
 
 GOLDENS = ("clean", "v4-clean", "features", "crash", "crc-flip-third", "gap")
@@ -44,7 +44,7 @@ def examples(count: int) -> int:
 
 
 def drawn_slice(name: str, count: int) -> slice:
-    """Return what a run takes of `count` cases that one test has: all of them, or where a run draws an eighth, at least
+    """Return what a run takes of `count` cases that one test has: all of them, or where a run draws a twelfth, at least
     one."""
     if seed is None:
         return slice(0, None, 1)
@@ -87,7 +87,7 @@ def shares(count: int) -> list[Any]:
 
 
 def drawn(names: Iterable[str], seed: str) -> set[str]:
-    """Return the ids of tests that a run with `seed` takes: an eighth of the parameters of a test, but at least one.
+    """Return the ids of tests that a run with `seed` takes: a twelfth of the parameters of a test, but at least one.
     The same seed draws the same tests in every process."""
     by_test: dict[str, list[str]] = {}
     for name in names:

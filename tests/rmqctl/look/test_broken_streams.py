@@ -179,8 +179,6 @@ def test_sql_on_spark_says_how_to_count_them(broken: Path) -> None:
     command = [sys.executable, "-m", "rmqctl", "sql", "-s", str(broken), "--master", "local[2]", "--json"]
     for statement, is_said in (
         ("select count(*) n from messages where body = cast('wanted' as binary)", True),
-        ("select body, body_error from messages", False),
-        ("select topic from messages", False),
         ("select count(*) n from messages where body_error is not null", False),
     ):
         done = processes.run([*command, statement])

@@ -21,6 +21,7 @@ from rmqctl.store.read.select import Selection
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GOLDENS
 from tests.opened import reader
+from tests.quick import goldens_of
 from tests.store.write.writing import SMALL, message
 
 UNIT = CONSUMEQUEUE_UNIT.size
@@ -48,7 +49,7 @@ def _one_by_one(one: StoreReader, selection: Selection) -> Found:
     return [*one.telling(heard).messages(selection, "queue")], told
 
 
-@pytest.mark.parametrize("name", GOLDENS)
+@pytest.mark.parametrize("name", goldens_of(GOLDENS, "torn-zero", "innerbatch", "cq-lost"))
 def test_of_golden_stores(name: str) -> None:
     one = reader(name)
     found, in_columns = _by_columns(one, Selection())

@@ -21,6 +21,7 @@ from rmqctl.store.twin.twin import make_twin
 from tests import expectations
 from tests.expectations import copy_of, expected
 from tests.goldens import GoldenStore, broker_conf, golden, tree_state
+from tests.quick import goldens_of
 
 _SHORTEST = 8
 _NUMBERS = re.compile(r"\b(?:physical_offset|queue_id|messages|bytes)=-?\d+")
@@ -75,7 +76,7 @@ def _is_own(text: bytes) -> bool:
     return is_names or bool(_OWN.fullmatch(text)) or not re.search(rb"[A-Za-z]", text)
 
 
-@pytest.mark.parametrize("name", [name for name in expectations.NAMES if name not in _REFUSED])
+@pytest.mark.parametrize("name", goldens_of(name for name in expectations.NAMES if name not in _REFUSED))
 def test_a_twin_answers_the_same_and_holds_no_text(name: str, tmp_path: Path) -> None:
     store = copy_of(name, tmp_path / "of")
     before, twin = tree_state(store), tmp_path / "twin"
