@@ -200,6 +200,34 @@ def is_well_formed(block: Bytes, end: cython.Py_ssize_t, sizes: Longs) -> bool:
     return position == end
 
 
+def place_unit(
+    block: Bytes,
+    at: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    trailer: cython.longlong,
+    slot: cython.longlong,
+    units: WritableBytes,
+    sequences: Longs,
+) -> cython.bint:
+    """Put the value of an entry, `size` bytes from `at` on, into its slot, unless that is of none asked for or has a
+    newer one. False where it is not of a unit. `trailer`: the sequence number, and the kind in the lowest byte."""
+    sequence: cython.longlong = trailer >> 8 & _SEQUENCES
+    if slot < 0 or slot >= len(sequences) or sequence <= sequences[slot]:
+        return True
+    sequences[slot] = sequence
+    slot *= _UNIT
+    if trailer & 0xFF != _PUT:
+        set_long(units, slot, 0)
+        set_long(units, slot + 8, 0)
+        set_int(units, slot + 16, 0)
+    elif size == _VALUE:
+        # the same fields in the same order, with the store time after them
+        copy(units, slot, block, at, _UNIT)
+    else:
+        return False
+    return True
+
+
 def place_slots(
     block: Bytes,
     end: cython.Py_ssize_t,
@@ -219,54 +247,54 @@ def place_slots(
     position: cython.Py_ssize_t = 0
     size: cython.Py_ssize_t = 0
     shared: cython.Py_ssize_t
+    unshared: cython.Py_ssize_t
+    value: cython.Py_ssize_t
+    width: cython.Py_ssize_t = len(prefix) + _SLOT + _TRAILER
+    trailer_at: cython.Py_ssize_t = 0
     number: cython.longlong = 0
     trailer: cython.longlong
     mask: cython.longlong
-    slot: cython.longlong
-    sequence: cython.longlong
     is_of_queue: cython.bint = False
+    is_in_key: cython.bint = True
     is_good: cython.bint = True
     if not cython.compiled:
         block, prefix, units, sequences, key, sizes = views(block, prefix, units, sequences, key, sizes)
     with cython.nogil:
         while is_good and position < end:
-            position = read_head(block, position, end, size, sizes)
-            size = sizes[0] + sizes[1]
-            if position < 0 or size > len(key):
-                is_good = False
-                break
-            copy(key, sizes[0], block, position, sizes[1])
-            shared = sizes[0] - len(prefix)
-            if shared < 0 or not is_of_queue:
-                is_of_queue = size - _TRAILER >= len(prefix) and same(key, 0, prefix, 0, len(prefix))
-                # the number of no key was read
-                shared = -1
-            if is_of_queue:
-                if size != len(prefix) + _SLOT + _TRAILER:
+            shared = -1
+            if is_of_queue and position + 3 + _SLOT + _TRAILER + _VALUE <= end and block[position] < 0x80:
+                shared, value = block[position] - len(prefix), _VALUE
+                unshared = _SLOT + _TRAILER - shared
+            if 0 < shared <= _SLOT and block[position + 1] == unshared and block[position + 2] == _VALUE:
+                # nearly all entries: the key before it is of the queue, and all but a part of the slot's number is the
+                # same. It is not put together in `key`
+                position += 3
+                mask = (cython.cast(cython.longlong, 1) << 8 * (_SLOT - shared)) - 1
+                number = number & ~mask | long_at(block, position - shared) & mask
+                trailer_at = position + _SLOT - shared
+                trailer = little_long_at(block, trailer_at)
+                is_in_key = False
+            else:
+                if not is_in_key:
+                    set_long(key, len(prefix), number)
+                    copy(key, width - _TRAILER, block, trailer_at, _TRAILER)
+                    is_in_key = True
+                position = read_head(block, position, end, size, sizes)
+                unshared, value = sizes[1], sizes[2]
+                size = sizes[0] + unshared
+                if position < 0 or size > len(key):
                     is_good = False
                     break
-                if 0 < shared <= _SLOT and position >= shared:
-                    # nearly all keys: the number goes on in the block, where it is read without waiting for the copy
-                    mask = (cython.cast(cython.longlong, 1) << 8 * (_SLOT - shared)) - 1
-                    number = number & ~mask | long_at(block, position - shared) & mask
-                    trailer = little_long_at(block, position + _SLOT - shared)
-                else:
+                copy(key, sizes[0], block, position, unshared)
+                if sizes[0] < len(prefix) or not is_of_queue:
+                    is_of_queue = size - _TRAILER >= len(prefix) and same(key, 0, prefix, 0, len(prefix))
+                if is_of_queue:
+                    if size != width:
+                        is_good = False
+                        break
                     number = long_at(key, len(prefix))
-                    trailer = little_long_at(key, size - _TRAILER)
-                slot = number - first
-                # the kind of the entry is the lowest byte
-                sequence = trailer >> 8 & _SEQUENCES
-                if slot >= 0 and slot < len(sequences) and sequence > sequences[slot]:
-                    sequences[slot] = sequence
-                    slot *= _UNIT
-                    if trailer & 0xFF == _PUT:
-                        is_good = sizes[2] == _VALUE
-                        if is_good:
-                            # the same fields in the same order, with the store time after them
-                            copy(units, slot, block, position + sizes[1], _UNIT)
-                    else:
-                        set_long(units, slot, 0)
-                        set_long(units, slot + 8, 0)
-                        set_int(units, slot + 16, 0)
-            position += sizes[1] + sizes[2]
+                    trailer = little_long_at(key, width - _TRAILER)
+            if is_of_queue:
+                is_good = place_unit(block, position + unshared, value, trailer, number - first, units, sequences)
+            position += unshared + value
     return is_good

@@ -28,8 +28,10 @@ class MalformedError(ValueError):
     """Bytes that do not hold what their place requires."""
 
 
-def varint(data: bytes, position: int) -> tuple[int, int]:
+def varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
     """Return the varint at `position` and the position after it. Raises: MalformedError."""
+    if position < len(data) and data[position] < 0x80:
+        return data[position], position + 1
     value = shift = 0
     for at in range(position, min(position + _LONGEST_VARINT, len(data))):
         byte = data[at]

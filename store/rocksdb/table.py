@@ -181,7 +181,7 @@ class SortedTable:
         if computed is not None and computed != stored:
             raise self._corrupt("checksum of the block is wrong", handle.offset)
         try:
-            return _plain(data[: handle.size], compression, largest)
+            return _plain(memoryview(data)[: handle.size], compression, largest)
         except MalformedError as error:
             raise self._corrupt(f"block cannot be decompressed: {error}", handle.offset) from error
 
@@ -198,8 +198,8 @@ class SortedTable:
         """
         blocks = self.blocks
         first = bisect_left(blocks, begin, key=lambda entry: entry[0])
-        for _, handle in blocks[first:]:
-            found = self.entries_of(handle, on_damage)
+        for number in range(first, len(blocks)):
+            found = self.entries_of(blocks[number][1], on_damage)
             if found and begin <= found[0].key and (end is None or found[-1].key < end):
                 yield from found
                 continue
@@ -227,7 +227,8 @@ class SortedTable:
         Raises: CorruptError.
         """
         blocks = self.blocks
-        for last, handle in blocks[bisect_left(blocks, begin, key=lambda entry: entry[0]) :]:
+        for number in range(bisect_left(blocks, begin, key=lambda entry: entry[0]), len(blocks)):
+            last, handle = blocks[number]
             if self._last is None or self._last[0] != handle:
                 self._last = handle, self._data_block(handle)
             yield self._last[1]
@@ -334,14 +335,14 @@ def _zstd_decompressor() -> zstandard.ZstdDecompressor:
     return made
 
 
-def _plain(data: bytes, compression: int, largest: int = _LARGEST_BLOCK) -> bytes:
+def _plain(data: bytes | memoryview, compression: int, largest: int = _LARGEST_BLOCK) -> bytes:
     if compression not in (_PLAIN, _LZ4, _LZ4HC, _ZSTD):
         raise MalformedError(f"compression {compression} is not known")
     size, position = (len(data), 0) if compression == _PLAIN else varint(data, 0)
     if size > largest:
         raise MalformedError(f"a block of {size} bytes is larger than any that is written")
     if compression == _PLAIN:
-        return data
+        return bytes(data)
     frame = memoryview(data)[position:]
     if compression == _ZSTD:
         import zstandard
