@@ -91,6 +91,7 @@ class TalliedRun(Run):
     If a file of the queues or of the index could not be read, the error accompanies a tally without meaning.
     """
 
+    queues: list[QueueRun] = field(default_factory=list)
     queues_tally: QueuesTally = field(default_factory=QueuesTally)
     index_tally: IndexTally = field(default_factory=IndexTally)
     queues_error: UnreadableError | None = None

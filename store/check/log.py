@@ -23,7 +23,7 @@ from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import FileProblem, MappedFileQueue
 from rmqctl.store.files.reading import end_of_nonzero
 from rmqctl.store.log.columns import ColumnRecord, MessageColumns
-from rmqctl.store.log.implied import PIECE, Digest, QueueRun, Run, RunRecord, split_at_refused
+from rmqctl.store.log.implied import PIECE, Digest, QueueRun, Run, RunRecord, columns_of, split_at_refused
 from rmqctl.store.log.parallel import walk_parallel
 from rmqctl.store.log.survey import Settled, Settling, Tail
 from rmqctl.store.log.walk import Damage, walk
@@ -102,9 +102,9 @@ class OldMessages:
                 if found is not None:
                     yield found
                     break
-        for queue in run.queues:
-            key = queue.topic, queue.queue_id
-            self._slots[key] = max(self._slots.get(key, -1), int(queue.slots.max()))
+        queues = columns_of(run.queues)
+        for key, slot in zip(queues.keys, queues.highest_slots(), strict=True):
+            self._slots[key] = max(self._slots.get(key, -1), slot)
         self._last_message_offset = run.last_message_offset
 
     def _judge(self, run: Run, physical_offset: int) -> Finding | None:

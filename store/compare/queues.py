@@ -17,7 +17,17 @@ from rmqctl.formats.message import MINIMUM_FRAME_SIZE
 from rmqctl.store.compare.lives import Stretch, Stretches, stretch_of
 from rmqctl.store.files.layout import topic_directory
 from rmqctl.store.log.columns import Flags, Int64s
-from rmqctl.store.log.implied import UNIT, QueueRun, Run, Units, consecutive, joined_runs, read_units, route
+from rmqctl.store.log.implied import (
+    UNIT,
+    GatheredUnits,
+    QueueRun,
+    QueueRuns,
+    Run,
+    Units,
+    consecutive,
+    read_units,
+    route,
+)
 from rmqctl.store.queues.consumequeue import (
     LARGEST_BATCH,
     MAXIMUM_EXT_ADDRESS,
@@ -294,10 +304,8 @@ def has_batch_slot(unit: QueueUnit, next_offset: int, rows: Stretches | None = N
     return unit.queue_offset >= next_offset
 
 
-# bytes of units that wait to be compared: of a queue on average, and in all; what a unit takes, and what a run of a
-# queue does besides
-_WAITING_OF_A_QUEUE, _WAITING = 128 << 10, 24 << 20
-_UNIT_BYTES, _RUN_BYTES = 28, 400
+# units that wait to be compared: of a queue on average, and in all
+_WAITING_OF_A_QUEUE, _WAITING = 4_500, 450_000
 # stretches that are made objects of at a time
 _AT_ONCE = 4096
 # offsets of messages in batches are not bound to places in the log; this only keeps arithmetic within 64 bits
@@ -312,8 +320,9 @@ class QueuesComparison:
 
     def __init__(self, files: StoreFiles) -> None:
         self._tally = QueuesTally()
-        self._waiting: dict[QueueKey, list[QueueRun]] = {}
-        self._waiting_bytes = 0
+        self._waiting = GatheredUnits()
+        self._numbers: dict[QueueKey, int] = {}
+        """Of queues with 20-byte units."""
         self._files = files
         self._levels = files.config.delay_levels()
         self._queues: dict[QueueKey, AnyConsumeQueue | None] = {}
@@ -330,10 +339,20 @@ class QueuesComparison:
 
     def take(self, run: Run) -> None:
         """The next run of the log."""
-        with_light = self._files.config.fills_light_queues
-        route(run, self._files.log, self._levels, self, with_light=with_light, further=self._further)
-        if self._waiting_bytes >= min(_WAITING_OF_A_QUEUE * len(self._waiting), _WAITING):
+        queues = run.queues
+        if run.special or not isinstance(queues, QueueRuns) or any(map(self._has_other_units, queues.keys)):
+            with_light = self._files.config.fills_light_queues
+            route(run, self._files.log, self._levels, self, with_light=with_light, further=self._further)
+        else:
+            self._waiting.add([*map(self._number_of, queues.keys)], queues)
+        if self._waiting.rows >= min(_WAITING_OF_A_QUEUE * len(self._numbers), _WAITING):
             self.compare()
+
+    def _has_other_units(self, key: QueueKey) -> bool:
+        return key not in self._numbers and self.is_batch_topic(*key)
+
+    def _number_of(self, key: QueueKey) -> int:
+        return self._numbers.setdefault(key, len(self._numbers))
 
     def is_batch_topic(self, topic: str, queue_id: int) -> bool:
         """Whether the queue has 46-byte units already."""
@@ -355,26 +374,16 @@ class QueuesComparison:
 
     def add_units(self, run: QueueRun) -> None:
         """The log implies these units of a queue with 20-byte units."""
-        self._waiting.setdefault((run.topic, run.queue_id), []).append(run)
-        self._waiting_bytes += _bytes_of(run)
+        runs = QueueRuns.of([run])
+        self._waiting.add([*map(self._number_of, runs.keys)], runs)
 
     def compare(self) -> None:
-        """Compare what waits until now. UnreadableError leaves the rest of it out."""
-        waiting, self._waiting, self._waiting_bytes = self._waiting, {}, 0
-        self._compare_waiting(waiting)
-
-    def _compare_queue(self, key: QueueKey) -> None:
-        """Compare what waits of one queue."""
-        runs = self._waiting.pop(key, [])
-        self._waiting_bytes -= sum(map(_bytes_of, runs))
-        self._compare_waiting({key: runs} if runs else {})
-
-    def _compare_waiting(self, waiting: dict[QueueKey, list[QueueRun]]) -> None:
-        """What can be said of units is worked out for those of all queues at once: most have few."""
-        if not waiting:
+        """Compare what waits until now, that of all queues at once: most have few units. UnreadableError leaves the
+        rest of it out."""
+        if not self._waiting.rows:
             return
-        keys = list(waiting)
-        numbers, slots, units = joined_runs(waiting.values())
+        keys = list(self._numbers)
+        numbers, slots, units = self._waiting.take()
         highest = highest_plausible(units["physical_offset"].astype(np.int64), self._per_file)
         possible = (slots >= 0) & (slots <= highest)
         if not possible.all():
@@ -425,7 +434,8 @@ class QueuesComparison:
         key, unit = (slot.topic, slot.queue_id), slot.unit
         queue = self._queue(key)
         if isinstance(queue, BatchConsumeQueue) or (queue is None and slot.is_batch):
-            self._compare_queue(key)
+            if key in self._numbers and self._waiting.has(self._numbers[key]):
+                self.compare()
             tally = self._tally_of(key, True)
             if not (has_batch_slot(unit, 0) and unit.queue_offset < _HIGHEST_BASE):
                 base = cut_off(unit.queue_offset)
@@ -458,10 +468,6 @@ class QueuesComparison:
 def cut_off(queue_offset: int) -> int:
     """A queue offset that cannot be right as far as it can be reckoned with: the ends of 64 bits overflow."""
     return max(-_HIGHEST_BASE, min(queue_offset, _HIGHEST_BASE))
-
-
-def _bytes_of(run: QueueRun) -> int:
-    return len(run.slots) * _UNIT_BYTES + _RUN_BYTES
 
 
 def _runs_of(numbers: Int64s) -> Iterator[tuple[int, int]]:

@@ -421,7 +421,7 @@ def give_tree(path: Path, owner: Ownership) -> None:
         give_to(one, owner)
 
 
-def on_disk_bytes(status: os.stat_result, path: Path | None = None) -> int:
+def on_disk_bytes(status: os.stat_result, path: str | Path | None = None) -> int:
     """Return the bytes that a file takes on its disk, without its holes; its full size if it is remote."""
     is_elsewhere = path is not None and file_elsewhere(path) is not None
     return status.st_size if is_elsewhere else status.st_blocks * 512

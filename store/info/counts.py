@@ -22,7 +22,7 @@ from rmqctl.store.read.frames import store_time_at
 from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
-    from rmqctl.store.log.columns import ColumnRecord
+    from rmqctl.store.log.columns import ColumnRecord, Int64s
     from rmqctl.store.read.reader import StoreReader
 
 
@@ -285,44 +285,59 @@ def columns_count_topics(
     from rmqctl.store.native.tables import Columns
 
     table = TopicIds()
-    topics: dict[str, TopicNumbers] = {}
     wanted = Columns.HEAD | Columns.TOPIC
+    found: list[_TopicColumns] = []
     for part, spans in walk_parallel(log, _topics_of, columns=wanted, topics=table, progress=events.progress):
         if on_span is not None:
             for span in spans:
                 on_span(span)
-        for topic_id, later in part.items():
-            numbers = topics.setdefault(table.names[topic_id], TopicNumbers())
-            assert later.first_store_timestamp is not None
-            assert later.last_store_timestamp is not None
-            numbers.add(later.messages, later.bytes, later.first_store_timestamp, later.last_store_timestamp)
-            numbers.queue_ids |= later.queue_ids
+        found = [_joined_topics([*found, *part])] if part else found
+    topics: dict[str, TopicNumbers] = {}
+    for columns in found:
+        topics = {table.names[topic]: TopicNumbers(*numbers) for topic, *numbers in columns.numbers.T.tolist()}
+        for queue in columns.queues.tolist():
+            queue_id = queue & 0xFFFFFFFF
+            topics[table.names[queue >> 32]].queue_ids.add(queue_id - (queue_id >> 31 << 32))
     return topics
 
 
-def _topics_of(records: Iterator[ColumnRecord]) -> tuple[dict[int, TopicNumbers], list[LogSpan]]:
+class _TopicColumns(NamedTuple):
+    """Messages by topic: a row of `numbers` for each field of TopicNumbers, topic ids before them. `queues`: each topic
+    id above the 32 bits of a queue id."""
+
+    numbers: Int64s
+    queues: Int64s
+
+
+def _joined_topics(parts: list[_TopicColumns]) -> _TopicColumns:
+    """Return the same with one row for each topic."""
+    import numpy as np
+
+    numbers = np.concatenate([part.numbers for part in parts], axis=1)
+    numbers = numbers[:, np.argsort(numbers[0], kind="stable")]
+    ids, starts = np.unique(numbers[0], return_index=True)
+    sums = np.add.reduceat(numbers[1:3], starts, axis=1)
+    first, last = np.minimum.reduceat(numbers[3], starts), np.maximum.reduceat(numbers[4], starts)
+    return _TopicColumns(
+        np.stack([ids, *sums, first, last]), np.unique(np.concatenate([part.queues for part in parts]))
+    )
+
+
+def _topics_of(records: Iterator[ColumnRecord]) -> tuple[list[_TopicColumns], list[LogSpan]]:
     import numpy as np
 
     from rmqctl.store.log.columns import MessageColumns, start_of
 
-    topics: dict[int, TopicNumbers] = {}
+    parts: list[_TopicColumns] = []
     spans: list[LogSpan] = []
     for record in records:
         spans.append(span_of(record, start_of(record), record.end))
-        if not isinstance(record, MessageColumns):
-            continue
-        order = np.argsort(record.topic_id, kind="stable")
-        ids, starts = np.unique(record.topic_id[order], return_index=True)
-        sizes = np.add.reduceat(record.size[order].astype(np.int64), starts).tolist()
-        firsts = np.minimum.reduceat(record.store_timestamp[order], starts).tolist()
-        lasts = np.maximum.reduceat(record.store_timestamp[order], starts).tolist()
-        counts = np.diff([*starts.tolist(), record.rows]).tolist()
-        queue_ids = np.split(record.queue_id[order], starts[1:])
-        for place, topic_id in enumerate(ids.tolist()):
-            numbers = topics.setdefault(topic_id, TopicNumbers())
-            numbers.add(counts[place], sizes[place], firsts[place], lasts[place])
-            numbers.queue_ids.update(np.unique(queue_ids[place]).tolist())
-    return topics, spans
+        if isinstance(record, MessageColumns):
+            ids, times = record.topic_id.astype(np.int64), record.store_timestamp
+            numbers = np.stack([ids, np.ones_like(ids), record.size.astype(np.int64), times, times])
+            queues = ids << 32 | record.queue_id.astype(np.int64) & 0xFFFFFFFF
+            parts.append(_joined_topics([_TopicColumns(numbers, queues)]))
+    return ([_joined_topics(parts)] if parts else []), spans
 
 
 # Counting the messages of one queue by its units. Long queues are counted on arrays.

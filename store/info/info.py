@@ -486,7 +486,7 @@ def _count_files(reader: StoreReader, usage: StoreUsage, topics: dict[str, Topic
     for folder in of_queues:
         for path, status in _usage_files_below(folder):
             _add(queues, path, status)
-            below = path.relative_to(folder).parts
+            below = path.removeprefix(f"{folder}{os.sep}").split(os.sep)
             # TOPIC/QUEUE/FILE; a RocksDB has none of these
             if len(below) == 3:
                 topic = topics.setdefault(below[0], TopicUsage(below[0]))
@@ -495,8 +495,8 @@ def _count_files(reader: StoreReader, usage: StoreUsage, topics: dict[str, Topic
                 topic.queue_on_disk_bytes += on_disk_bytes(status, path)
     for path, status in _usage_files_below(layout.index):
         _add(index, path, status)
-    counted = {*map(_real, (*reader.files.log.directories, *of_queues, layout.index))}
-    for path, status in _usage_files_below(layout.root, lambda folder: _real(folder) not in counted):
+    counted = {*map(os.path.realpath, (*reader.files.log.directories, *of_queues, layout.index))}
+    for path, status in _usage_files_below(layout.root, lambda below: os.path.realpath(below) not in counted):
         _add(rest, path, status)
     usage.parts = [log, queues, index, rest]
     for part in usage.parts:
@@ -505,35 +505,33 @@ def _count_files(reader: StoreReader, usage: StoreUsage, topics: dict[str, Topic
         usage.total.on_disk_bytes += part.on_disk_bytes
 
 
-def _real(path: Path) -> str:
-    return os.path.realpath(path)
-
-
-def _add(part: PartUsage, path: Path, status: Any) -> None:
+def _add(part: PartUsage, path: str, status: os.stat_result) -> None:
     part.files += 1
     part.bytes += status.st_size
     part.on_disk_bytes += on_disk_bytes(status, path)
 
 
 def _usage_files_below(
-    root: Path, is_wanted: Callable[[Path], bool] = lambda _: True
-) -> Iterator[tuple[Path, os.stat_result]]:
+    root: Path, is_wanted: Callable[[str], bool] = lambda _: True
+) -> Iterator[tuple[str, os.stat_result]]:
     """Regular files with their sizes; a file or folder that is removed meanwhile is left out."""
-
-    def failed(error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError):
-            raise UnreadableError(f"cannot be listed: {error.strerror}", file=error.filename)
-
-    for directory, names, entries in os.walk(root, onerror=failed):
-        names[:] = sorted(name for name in names if is_wanted(Path(directory, name)))
+    waiting = [os.fspath(root)]
+    while waiting:
+        directory = waiting.pop()
+        try:
+            with os.scandir(directory) as listed:
+                entries = list(listed)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise UnreadableError(f"cannot be listed: {error.strerror}", file=directory) from error
         for entry in entries:
-            path = Path(directory, entry)
-            try:
-                status = path.lstat()
-            except FileNotFoundError:
-                continue
-            if stat.S_ISREG(status.st_mode):
-                yield path, status
+            with contextlib.suppress(FileNotFoundError):
+                status = entry.stat(follow_symlinks=False)
+                if stat.S_ISDIR(status.st_mode) and is_wanted(entry.path):
+                    waiting.append(entry.path)
+                elif stat.S_ISREG(status.st_mode):
+                    yield entry.path, status
 
 
 # The RocksDB databases of a store: what each is for, how large it is, and how far it has come.

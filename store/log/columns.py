@@ -244,8 +244,8 @@ class MessageColumns:
 
     def is_of_topic(self, topic: str) -> Flags:
         """By row whether it is of a topic."""
-        of_topics: Flags = np.array([name == topic for name in self.topics.names], np.bool_)
-        return of_topics[self.topic_id]
+        of_topic: Flags = self.topic_id == self.topics.find(topic)
+        return of_topic
 
     def message(self, row: int) -> StoredMessage:
         """The row as a message, read again from the log. Its CRC was checked, or not, when the batch was made.
@@ -281,6 +281,15 @@ class TopicIds:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def find(self, topic: str) -> int:
+        """Return the id of a topic; -1 for one that was not met."""
+        return self._ids.get(topic.encode("utf-8", "surrogatepass"), -1)
+
+    def longer_than(self, size: int) -> Int64s:
+        """Return the ids of topics of more bytes."""
+        known = len(self.names)
+        return np.flatnonzero(self.entries[:known, 1] > size)
 
     def id_of(self, topic: bytes) -> int:
         """The id of a topic, which must be UTF-8; a new one for a topic not met before."""

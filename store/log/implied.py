@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -36,9 +36,8 @@ from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC, FurtherSlots, QueueSlot
 def may_be_refused(batch: MessageColumns) -> Iterator[tuple[int, StoredMessage]]:
     """Yield row and message of all that could have a number that does not parse: few, if any."""
     suspects = (batch.needs_plain & int(NeedsPlain.INNER_BATCH)) != 0
-    schedule = [number for number, name in enumerate(batch.topics.names) if name == SCHEDULE_TOPIC]
-    if schedule:
-        suspects |= np.isin(batch.topic_id, schedule) & (batch.delay_level == 0)
+    if batch.topics.find(SCHEDULE_TOPIC) >= 0:
+        suspects |= batch.is_of_topic(SCHEDULE_TOPIC) & (batch.delay_level == 0)
     for row in np.flatnonzero(suspects).tolist():
         yield row, batch.message(row)
 
@@ -114,55 +113,53 @@ class UnitColumns(NamedTuple):
 
 
 class QueueUnits(NamedTuple):
-    """Units of one queue in the order of the messages. `rows`: the places of these, ascending, where they matter."""
+    """Units of many queues, those of each up to its one of `ends`, in the order of the messages. `rows`: the places of
+    these, ascending in each queue, where they matter."""
 
-    topic_id: int
-    queue_id: int
+    topic_ids: Int64s
+    queue_ids: Int64s
+    ends: Int64s
     slots: Int64s
     units: Units
     rows: Int64s | None
 
 
-def units_by_queue(parts: Sequence[UnitColumns], with_rows: bool) -> Iterator[QueueUnits]:
+def units_by_queue(parts: Sequence[UnitColumns], with_rows: bool) -> QueueUnits:
     """The units of all parts by topic and queue, in ascending order of their numbers; queue ids are not negative."""
     if not parts:
-        return
+        nothing = np.empty(0, np.int64)
+        return QueueUnits(nothing, nothing, nothing, nothing, np.empty(0, UNIT), None)
     highest = max(int(part.queue_ids[part.taken].max(initial=0)) for part in parts)
     topics = max(int(part.topic_ids.max(initial=0)) for part in parts) + 1
     if with_rows or topics * (highest + 1) > _MOST_CODES:
-        yield from sorted_by_queue(parts, with_rows)
-    else:
-        yield from _counted_by_queue(parts, topics, highest + 1)
+        return sorted_by_queue(parts, with_rows)
+    return _counted_by_queue(parts, topics, highest + 1)
 
 
-def sorted_by_queue(parts: Sequence[UnitColumns], with_rows: bool) -> Iterator[QueueUnits]:
+def sorted_by_queue(parts: Sequence[UnitColumns], with_rows: bool) -> QueueUnits:
     """The same where there may be more queues than can be counted: numpy sorts."""
     taken = np.concatenate([part.taken for part in parts])
     topics, queue_ids, slots = (np.concatenate([part[at] for part in parts])[taken] for at in range(3))
-    if not len(topics):
-        return
     fields = np.empty(len(taken), UNIT)
     for name, at in (("physical_offset", 3), ("size", 4), ("tags_code", 5)):
         fields[name] = np.concatenate([part[at] for part in parts])
-    codes = topics.astype(np.int64) * (int(queue_ids.max()) + 1) + queue_ids
-    # numpy sorts 16-bit numbers in one pass
-    order = np.argsort(codes.astype(np.uint16) if int(codes.max()) <= 0xFFFF else codes, kind="stable")
+    width = int(queue_ids.max(initial=0)) + 1
+    codes = topics.astype(np.int64) * width + queue_ids
+    order = _stable_order(codes)
     codes = codes[order]
-    edges = [0, *(np.flatnonzero(codes[1:] != codes[:-1]) + 1).tolist(), len(codes)]
-    slots, units = slots[order], fields.view(_OPAQUE)[taken][order].view(UNIT)
+    ends = np.flatnonzero(np.append(codes[1:] != codes[:-1], [True][: len(codes)])) + 1
+    of_queues = codes[ends - 1]
+    units = fields.view(_OPAQUE)[taken][order].view(UNIT)
     rows = np.flatnonzero(taken)[order] if with_rows else None
-    for begin, end in itertools.pairwise(edges):
-        first = int(order[begin])
-        yield QueueUnits(
-            int(topics[first]),
-            int(queue_ids[first]),
-            slots[begin:end],
-            units[begin:end],
-            None if rows is None else rows[begin:end],
-        )
+    return QueueUnits(of_queues // width, of_queues % width, ends, slots[order], units, rows)
 
 
-def _counted_by_queue(parts: Sequence[UnitColumns], topics: int, queues: int) -> Iterator[QueueUnits]:
+def _stable_order(codes: Int64s) -> Int64s:
+    """Return the order of codes that are not negative; equal ones keep theirs. Numpy sorts 16-bit numbers at once."""
+    return np.argsort(codes.astype(np.uint16) if int(codes.max(initial=0)) <= 0xFFFF else codes, kind="stable")
+
+
+def _counted_by_queue(parts: Sequence[UnitColumns], topics: int, queues: int) -> QueueUnits:
     counts = np.zeros(topics * queues, np.int64)
     for part in parts:
         count_units(part.topic_ids, part.queue_ids, part.taken.view(np.uint8).data, queues, counts)
@@ -172,9 +169,8 @@ def _counted_by_queue(parts: Sequence[UnitColumns], topics: int, queues: int) ->
     units = np.empty(int(ends[-1]), UNIT)
     for part in parts:
         place_units(*part[:-1], part.taken.view(np.uint8).data, queues, places, slots, units.view(np.uint8).data)
-    for code in np.flatnonzero(counts).tolist():
-        begin, end = int(ends[code] - counts[code]), int(ends[code])
-        yield QueueUnits(code // queues, code % queues, slots[begin:end], units[begin:end], None)
+    codes = np.flatnonzero(counts)
+    return QueueUnits(codes // queues, codes % queues, ends[codes], slots, units, None)
 
 
 class QueueRun(NamedTuple):
@@ -192,14 +188,87 @@ class QueueRun(NamedTuple):
         return QueueUnit(int(self.slots[number]), *self.units[number].item())
 
 
-def joined_runs(queues: Collection[Sequence[QueueRun]]) -> tuple[Int64s, Int64s, Units]:
-    """The units of many queues as one: for each unit the number of its queue, its slot, and itself."""
-    runs = [run for of_queue in queues for run in of_queue]
-    if not runs:
-        return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, UNIT)
-    slots, units = np.concatenate([run.slots for run in runs]), joined_units([run.units for run in runs])
-    numbers = np.repeat(np.arange(len(queues)), [sum(len(run.slots) for run in of_queue) for of_queue in queues])
-    return numbers, slots, units
+@dataclass(slots=True)
+class QueueRuns:
+    """Units of many queues as columns: those of each key up to its one of `ends`, at least one."""
+
+    keys: list[tuple[str, int]]
+    ends: Int64s
+    slots: Int64s
+    units: Units
+    rows: Int64s | None
+
+    @staticmethod
+    def of(runs: Sequence[QueueRun]) -> QueueRuns:
+        """Return runs of different queues as columns."""
+        if not runs:
+            nothing = np.empty(0, np.int64)
+            return QueueRuns([], nothing, nothing, np.empty(0, UNIT), None)
+        keys = [(run.topic, run.queue_id) for run in runs]
+        slots, units = np.concatenate([run.slots for run in runs]), joined_units([run.units for run in runs])
+        rows = [run.rows for run in runs if run.rows is not None]
+        ends = np.cumsum([len(run.slots) for run in runs])
+        return QueueRuns(keys, ends, slots, units, np.concatenate(rows) if rows else None)
+
+    @property
+    def counts(self) -> Int64s:
+        """How many units each queue has."""
+        return np.diff(self.ends, prepend=0)
+
+    def highest_slots(self) -> list[int]:
+        """Return the highest slot of each queue."""
+        return np.maximum.reduceat(self.slots, self.ends - self.counts).tolist() if self.keys else []
+
+    def chosen(self, mask: Flags) -> QueueRuns:
+        """Return some of the units; queues without any are left out."""
+        ends = np.cumsum(mask, dtype=np.int64)[self.ends - 1]
+        left = np.diff(ends, prepend=0) > 0
+        keys = list(itertools.compress(self.keys, left.tolist()))
+        rows = None if self.rows is None else self.rows[mask]
+        return QueueRuns(keys, ends[left], self.slots[mask], self.units.view(_OPAQUE)[mask].view(UNIT), rows)
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __iter__(self) -> Iterator[QueueRun]:
+        begin = 0
+        for (topic, queue_id), end in zip(self.keys, self.ends.tolist(), strict=True):
+            rows = None if self.rows is None else self.rows[begin:end]
+            yield QueueRun(topic, queue_id, self.slots[begin:end], self.units[begin:end], rows)
+            begin = end
+
+
+def columns_of(queues: list[QueueRun] | QueueRuns) -> QueueRuns:
+    """Return the units of queues as columns."""
+    return queues if isinstance(queues, QueueRuns) else QueueRuns.of(queues)
+
+
+class GatheredUnits:
+    """Units of many queues in the order of the log, to be brought together by queue. Queues have numbers."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._parts: list[tuple[list[int], QueueRuns]] = []
+
+    def add(self, numbers: list[int], runs: QueueRuns) -> None:
+        """Add units of queues with these numbers."""
+        self._parts.append((numbers, runs))
+        self.rows += len(runs.slots)
+
+    def has(self, number: int) -> bool:
+        """Return whether there are units of a queue."""
+        return any(number in numbers for numbers, _ in self._parts)
+
+    def take(self) -> tuple[Int64s, Int64s, Units]:
+        """Return the number of the queue, the slot and the unit of all, by queue; then there are none."""
+        parts, self._parts, self.rows = self._parts, [], 0
+        if not parts:
+            return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, UNIT)
+        numbers = np.concatenate([np.repeat(np.array(numbers, np.int64), runs.counts) for numbers, runs in parts])
+        order = _stable_order(numbers)
+        slots = np.concatenate([runs.slots for _, runs in parts])[order]
+        units = np.concatenate([runs.units.view(_OPAQUE) for _, runs in parts])[order].view(UNIT)
+        return numbers[order], slots, units
 
 
 @dataclass(slots=True)
@@ -217,7 +286,7 @@ class Run:
     last_message_offset: int
     last_store_timestamp: int
     unplaceable: int = 0
-    queues: list[QueueRun] = field(default_factory=list)
+    queues: list[QueueRun] | QueueRuns = field(default_factory=list)
     special: list[tuple[int, StoredMessage]] = field(default_factory=list)
     key_hashes: Int32s = field(default_factory=lambda: np.empty(0, np.int32))
     key_offsets: Int64s = field(default_factory=lambda: np.empty(0, np.int64))
@@ -350,9 +419,9 @@ class _Collected:
         """The run of the batches so far."""
         assert self._run is not None
         run, names = self._run, self._digest.topics.names
-        run.queues = [
-            QueueRun(names[queue.topic_id], *queue[1:]) for queue in units_by_queue(self._units, bool(run.special))
-        ]
+        found = units_by_queue(self._units, bool(run.special))
+        topics = map(names.__getitem__, found.topic_ids.tolist())
+        run.queues = QueueRuns([*zip(topics, found.queue_ids.tolist(), strict=True)], *found[2:])
         if self._keys:
             run.key_hashes = np.concatenate([keys.hash for keys in self._keys])
             run.key_is_tag = np.concatenate([keys.is_tag for keys in self._keys])

@@ -410,15 +410,27 @@ class Loaded:
 
 def load_files(directories: Iterable[Path], file_size: int, release: Release) -> Loaded:
     """What loading the files of one queue comes to; `file_size` is the configured one. Nothing is changed."""
-    found: list[tuple[str, Path]] = []
-    for directory in directories:
-        # File#listFiles gives null for one that cannot be listed: nothing to load
-        found += [(name, directory) for name in list_in_order(directory)]
-    found.sort(key=lambda one: one[0])
+    return loaded_of([one for directory in directories for one in listed_files(directory)], file_size, release)
+
+
+class ListedFile(NamedTuple):
+    """A file as a broker lists it: File#length is 0 for one that cannot be read."""
+
+    path: Path
+    length: int
+    is_directory: bool
+
+
+def listed_files(directory: Path) -> list[ListedFile]:
+    """List a folder; File#listFiles gives null for one that cannot be listed: nothing to load."""
+    return [ListedFile(path, *_length(path)) for path in map(directory.joinpath, list_in_order(directory))]
+
+
+def loaded_of(found: list[ListedFile], file_size: int, release: Release) -> Loaded:
+    """What loading files comes to that were listed."""
     loaded = Loaded()
-    for number, (name, directory) in enumerate(found, start=1):
-        path = directory / name
-        length, is_directory = _length(path)
+    for number, (path, length, is_directory) in enumerate(sorted(found, key=lambda one: one.path.name), start=1):
+        name = path.name
         if release.tidies_listing and is_directory:
             continue
         if release.tidies_listing and length == 0 and number == len(found):

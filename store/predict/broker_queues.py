@@ -7,7 +7,7 @@ is the queue offset. Nothing is written: what would be added stays in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,8 +24,8 @@ from rmqctl.store.files.layout import StoreLayout, file_name, topic_directory
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors, data_extents
 from rmqctl.store.log.columns import Flags, Int64s
-from rmqctl.store.log.implied import QueueRun, Run, consecutive, route
-from rmqctl.store.predict.broker_log import list_in_order, load_files
+from rmqctl.store.log.implied import QueueRun, Run, columns_of, consecutive, route
+from rmqctl.store.predict.broker_log import ListedFile, list_in_order, listed_files, loaded_of
 from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, QueueUnit
 from rmqctl.store.queues.dispatch import LMQ_PREFIX, FurtherSlots, QueueSlot, queue_slots
 from rmqctl.store.store_files import StoreFiles
@@ -62,8 +62,9 @@ class SimulatedQueue:
         *,
         is_batch: bool = False,
         files: list[tuple[int, Path]] | None = None,
+        small: dict[Path, UnitArray] | None = None,
     ) -> None:
-        """`files`: those on disk, by start in bytes."""
+        """`files`: those on disk, by start in bytes. `small`: units of small files that are known."""
         layout = BATCH_CONSUMEQUEUE_UNIT if is_batch else CONSUMEQUEUE_UNIT
         self.topic, self.queue_id, self.directory, self.is_batch = topic, queue_id, directory, is_batch
         self.dtype = layout.dtype()
@@ -78,7 +79,7 @@ class SimulatedQueue:
         self.filler = (0, 0)
         self.lowest_end: int | None = None
         self._descriptors = descriptors
-        self._small: dict[Path, UnitArray] = {}
+        self._small: dict[Path, UnitArray] = {} if small is None else small
 
     def path_of(self, place: int) -> Path:
         """Where the file that begins at this place is made."""
@@ -375,7 +376,10 @@ class SimulatedQueues:
     """The queues of a store by topic, queue id and whether they are batch queues. `sizes`: bytes of a file of each
     kind, batch queues second."""
 
-    def __init__(self, layout: StoreLayout, sizes: tuple[int, int], descriptors: Descriptors) -> None:
+    def __init__(
+        self, layout: StoreLayout, sizes: tuple[int, int], descriptors: Descriptors, small: dict[Path, UnitArray]
+    ) -> None:
+        self._small = small
         self._layout = layout
         self._sizes = sizes
         self._descriptors = descriptors
@@ -386,7 +390,14 @@ class SimulatedQueues:
     ) -> SimulatedQueue:
         """A queue with these files, or without any."""
         queue = SimulatedQueue(
-            topic, queue_id, directory, self._sizes[is_batch], self._descriptors, is_batch=is_batch, files=files
+            topic,
+            queue_id,
+            directory,
+            self._sizes[is_batch],
+            self._descriptors,
+            is_batch=is_batch,
+            files=files,
+            small=self._small,
         )
         self.by_key[topic, queue_id, is_batch] = queue
         return queue
@@ -470,12 +481,7 @@ class SimulatedDispatch:
 
 def _behind(run: Run, floor: int) -> Run:
     """The messages of a run that begin behind `floor`."""
-    kept = []
-    for queue in run.queues:
-        mask = queue.units["physical_offset"] > floor
-        rows = None if queue.rows is None else queue.rows[mask]
-        if mask.any():
-            kept.append(queue._replace(slots=queue.slots[mask], units=queue.units[mask], rows=rows))
+    queues = columns_of(run.queues)
     special = [(row, message) for row, message in run.special if message.physical_offset > floor]
     return Run(
         run.physical_offset,
@@ -483,7 +489,7 @@ def _behind(run: Run, floor: int) -> Run:
         run.messages,
         run.last_message_offset,
         run.last_store_timestamp,
-        queues=kept,
+        queues=queues.chosen(queues.units["physical_offset"] > floor),
         special=special,
     )
 
@@ -504,11 +510,18 @@ _BATCH = "BatchCQ"
 _SIMPLE = "SimpleCQ"
 
 
+_ListedQueues = list[tuple[str, int, Path, list[ListedFile]]]
+
+
 class QueueLoading:
     """Loads the queues of a store. `batch_topics`: those given; else what config/topics.json says, and without such a
     file those that have batch queues on disk."""
 
-    def __init__(self, files: StoreFiles, release: Release, batch_topics: Iterable[str] | None) -> None:
+    def __init__(
+        self, files: StoreFiles, release: Release, batch_topics: Iterable[str] | None, listed: dict[Path, _ListedQueues]
+    ) -> None:
+        """`listed`: folders of queues by their root, as far as they were listed."""
+        self._listed = listed
         self._files = files
         self._release = release
         known = set(batch_topics) if batch_topics is not None else _configured(files)
@@ -526,21 +539,17 @@ class QueueLoading:
     def _load(self, root: Path, is_batch: bool, queues: SimulatedQueues, deleted: list[Path]) -> str | None:
         table = self._files.queues
         size = table.batch_file_size() if is_batch else table.consumequeue_file_size()
-        for topic in list_in_order(root):
-            of_topic = root / topic
-            for name in list_in_order(of_topic):
-                queue_id = parse_int(name)
-                if queue_id is None:
-                    continue
-                error = self._wrong_type(topic, is_batch)
-                if error is not None:
-                    return error
-                directory = of_topic / name
-                loaded = load_files([directory], size, self._release)
-                deleted += loaded.deleted
-                if loaded.error is not None:
-                    return loaded.error
-                queues.add(topic, queue_id, is_batch, directory, loaded.files)
+        if root not in self._listed:
+            self._listed[root] = list(_listed_queues(root))
+        for topic, queue_id, directory, found in self._listed[root]:
+            error = self._wrong_type(topic, is_batch)
+            if error is not None:
+                return error
+            loaded = loaded_of(found, size, self._release)
+            deleted += loaded.deleted
+            if loaded.error is not None:
+                return loaded.error
+            queues.add(topic, queue_id, is_batch, directory, loaded.files)
         return None
 
     def _wrong_type(self, topic: str, is_batch: bool) -> str | None:
@@ -549,6 +558,16 @@ class QueueLoading:
         should, found = (_BATCH, _SIMPLE) if is_batch else (_SIMPLE, _BATCH)
         what = f"The queue type of topic: {topic} should be {should}, but is {found}"
         return f"load exception: java.lang.RuntimeException: {what}"
+
+
+def _listed_queues(root: Path) -> Iterator[tuple[str, int, Path, list[ListedFile]]]:
+    for topic in list_in_order(root):
+        of_topic = root / topic
+        for name in list_in_order(of_topic):
+            queue_id = parse_int(name)
+            if queue_id is not None:
+                directory = of_topic / name
+                yield topic, queue_id, directory, listed_files(directory)
 
 
 def _configured(files: StoreFiles) -> set[str] | None:

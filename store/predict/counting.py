@@ -13,7 +13,7 @@ from rmqctl.store.answers.config_offsets import KnownNames
 from rmqctl.store.compare.queues import stretches_of
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.log.columns import ColumnRecord, Int64s, MessageColumns
-from rmqctl.store.log.implied import QueueRun, Run, Units, joined_runs, route
+from rmqctl.store.log.implied import GatheredUnits, QueueRun, QueueRuns, Run, Units, columns_of, route
 from rmqctl.store.log.parallel import walk_parallel
 from rmqctl.store.log.walk import Damage, message_if_any
 from rmqctl.store.native.tables import Columns
@@ -24,7 +24,7 @@ from rmqctl.store.queues.dispatch import FurtherSlots, QueueSlot
 from rmqctl.store.queues.queue_table import beginning, is_in_rocksdb_alone
 
 _OF_FILES = (Reason.GAP, Reason.SHORT_FILE)
-_ROWS_AT_ONCE = 1 << 18
+_ROWS_AT_ONCE = 1 << 19
 """The number of units compared with their queues together: a log with damage or many queues has few in each run."""
 
 
@@ -73,9 +73,9 @@ def count_unqueued(
     damaged: list[int] = []
     for part in walked.all(log):
         for record in part.records:
-            if isinstance(record, Run):
+            if isinstance(record, Run) and not counter.take(record):
                 route(record, log, levels, counter, further=further)
-            elif isinstance(record, Damage) and record.reason not in _OF_FILES:
+            if isinstance(record, Damage) and record.reason not in _OF_FILES:
                 damaged.append(record.physical_offset)
     counter.finish()
     rows = [row for _, row in sorted(counter.rows.items())]
@@ -93,9 +93,23 @@ class _Unqueued:
         self._is_earlier = names.earlier_life()
         self._beginning = functools.cache(self._find_beginning)
         self._is_in_rocksdb = functools.cache(functools.partial(is_in_rocksdb_alone, self._files.layout))
-        self._waiting: dict[SimulatedQueue, list[QueueRun]] = {}
-        self._waiting_rows = 0
+        self._waiting = GatheredUnits()
+        self._numbers: dict[SimulatedQueue, int] = {}
         self.rows: dict[tuple[str, int], dict[str, Any]] = {}
+
+    def take(self, run: Run) -> bool:
+        """Take a run without special messages, all of whose queues have files of 20-byte units; False for others."""
+        runs = columns_of(run.queues)
+        queues = [self._queues.by_key.get((*key, False)) for key in runs.keys]
+        if run.special or not all(queues) or any(self.is_batch_topic(*key) for key in runs.keys):
+            return False
+        self._gather([queue for queue in queues if queue is not None], runs)
+        return True
+
+    def _gather(self, queues: list[SimulatedQueue], runs: QueueRuns) -> None:
+        self._waiting.add([self._numbers.setdefault(queue, len(self._numbers)) for queue in queues], runs)
+        if self._waiting.rows >= _ROWS_AT_ONCE:
+            self.finish()
 
     def is_batch_topic(self, topic: str, queue_id: int) -> bool:
         """As the dispatch has it."""
@@ -125,21 +139,16 @@ class _Unqueued:
             if not self._is_earlier(run.topic, int(offsets[-1])):
                 self._note(run.topic, run.queue_id, run.slots, offsets)
             return
-        self._waiting.setdefault(queue, []).append(run)
-        self._waiting_rows += len(run.slots)
-        if self._waiting_rows >= _ROWS_AT_ONCE:
-            self.finish()
+        self._gather([queue], QueueRuns.of([run]))
 
     def finish(self) -> None:
         """Compare what waits."""
-        queues = list(self._waiting)
-        numbers, slots, units = joined_runs(self._waiting.values())
+        queues = list(self._numbers)
+        numbers, slots, units = self._waiting.take()
         for number, begin, stretch in stretches_of(numbers, slots, units):
             queue, part = queues[number], units[begin : begin + stretch.units]
             if not queue.holds(stretch.slot_begin, part):
                 self._count_wrong(queue, slots[begin : begin + stretch.units], _offsets(part))
-        self._waiting.clear()
-        self._waiting_rows = 0
 
     def _count_wrong(self, queue: SimulatedQueue, slots: Int64s, offsets: Int64s) -> None:
         wrong = queue.offsets_at(slots) != offsets

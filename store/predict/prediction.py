@@ -138,14 +138,15 @@ class Start:
         self.files = files
         self.release = release
         self._events = events
-        self.loading = QueueLoading(files, release, batch_topics)
         self.names = KnownNames.of(files)
         self.levels = files.config.delay_levels()
         self.walked = walked or WalkedLog()
         self.walked.use(self.levels)
+        self.walked.use_queues(files)
+        self.loading = QueueLoading(files, release, batch_topics, self.walked.listed)
         table = files.queues
         sizes = table.consumequeue_file_size(), table.batch_file_size()
-        self.queues = SimulatedQueues(files.layout, sizes, files.descriptors)
+        self.queues = SimulatedQueues(files.layout, sizes, files.descriptors, self.walked.units)
         self.result = Prediction(release.name, was_clean=not files.has_abort())
         self.deleted: list[Path] = []
         self._queue_files = 0
@@ -157,7 +158,9 @@ class Start:
         config = start_of_config(self.files.layout, self.files.config, self.release.name)
         self.result.config = [step.row() for step in config.steps]
         self.result.warnings += [step.detail for step in config.steps]
-        denied, warnings = permission_problems(self.files.layout)
+        if self.walked.permissions is None:
+            self.walked.permissions = permission_problems(self.files.layout)
+        denied, warnings = self.walked.permissions
         self.result.warnings += warnings
         unread = self.files.checkpoint_problem()
         if unread is not None:

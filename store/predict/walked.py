@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from rmqctl.store.config.releases import Release
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.log.columns import ColumnRecord, MessageColumns
-from rmqctl.store.log.implied import Digest, QueueRun, Run, RunRecord, joined_runs, may_be_refused
+from rmqctl.store.log.implied import Digest, GatheredUnits, QueueRuns, Run, RunRecord, columns_of, may_be_refused
 from rmqctl.store.log.parallel import walk_parallel
 from rmqctl.store.log.walk import Damage, Empty, Progress, unreadable_number
 
@@ -22,7 +22,7 @@ PIECE = 32 * 1024 * 1024
 _LONGEST_V1_TOPIC = 127
 _ROOM = 256 * 1024 * 1024
 """Bytes of runs that are kept, about."""
-_UNIT_BYTES, _QUEUE_BYTES, _MESSAGE_BYTES = 28, 800, 800
+_UNIT_BYTES, _QUEUE_BYTES, _MESSAGE_BYTES = 28, 120, 800
 _AT_ENDS = 4096
 
 
@@ -50,7 +50,8 @@ class WalkedPart(NamedTuple):
     def size(self) -> int:
         """Bytes that it takes, about."""
         runs = [run for run in self.records if isinstance(run, Run)]
-        units = sum(_QUEUE_BYTES + _UNIT_BYTES * len(queue.slots) for run in runs for queue in run.queues)
+        columns = [columns_of(run.queues) for run in runs]
+        units = sum(_QUEUE_BYTES * len(queues) + _UNIT_BYTES * len(queues.slots) for queues in columns)
         # these are whole messages
         special = [message for run in runs for _, message in run.special]
         return units + sum(_MESSAGE_BYTES + len(one.body) + len(one.property_bytes) for one in special)
@@ -73,15 +74,29 @@ class _Kept(NamedTuple):
 
 @dataclass
 class WalkedLog:
-    """Runs of the files of one log. They are kept, up to _ROOM bytes."""
+    """Runs of the files of one log, up to _ROOM bytes, and the queues beside it: starts of all versions meet the same
+    ones."""
 
     _digest: Digest = field(default_factory=lambda: _digest_of(()))
+    listed: dict[Path, Any] = field(default_factory=dict)
+    """Folders of queues as a start lists them."""
+    units: dict[Path, Any] = field(default_factory=dict)
+    """Units of small queue files."""
+    permissions: tuple[str | None, list[str]] | None = None
+    _files: object = None
     _kept: dict[tuple[Path, int], _Kept] = field(default_factory=dict)
     _room: int = _ROOM
 
     def clear(self) -> None:
-        """Forget what was walked."""
+        """Forget what was seen."""
         self._kept, self._room = {}, _ROOM
+        self._files = None
+
+    def use_queues(self, files: object) -> None:
+        """Forget the queues of a store that was opened before: they may have been written since."""
+        if self._files is not files:
+            self._files = files
+            self.listed, self.units, self.permissions = {}, {}, None
 
     def use(self, levels: tuple[int, ...]) -> None:
         """Make runs as a broker with these delay levels, in ms; those made with others are forgotten."""
@@ -187,10 +202,9 @@ class WalkedLog:
             _first(one.physical_offset for one in doubtful if unreadable_number(one, knows_batches=knows))
             for knows in (True, False)
         )
-        # only a V2 frame has room for a longer topic; four bytes are the most that a character takes
-        names = enumerate(self._digest.topics.names)
-        long = [n for n, name in names if len(name) > _LONGEST_V1_TOPIC // 4 and len(name.encode()) > _LONGEST_V1_TOPIC]
-        for_v1 = batch.physical_offset[np.isin(batch.topic_id, long)] if long else batch.physical_offset[:0]
+        # only a V2 frame has room for a longer topic
+        long = self._digest.topics.longer_than(_LONGEST_V1_TOPIC)
+        for_v1 = batch.physical_offset[np.isin(batch.topic_id, long)] if len(long) else batch.physical_offset[:0]
         return Refused(with_batches, without, int(for_v1[0]) if len(for_v1) else None)
 
 
@@ -233,16 +247,13 @@ def _is_plain(part: WalkedPart) -> bool:
 
 def _one_of(runs: list[Run]) -> Run:
     """Runs that follow one another as one."""
-    by_queue: dict[tuple[str, int], list[QueueRun]] = {}
+    by_key: dict[tuple[str, int], int] = {}
+    gathered = GatheredUnits()
     for run in runs:
-        for queue in run.queues:
-            by_queue.setdefault((queue.topic, queue.queue_id), []).append(queue)
-    numbers, slots, units = joined_runs(by_queue.values())
-    ends = np.searchsorted(numbers, np.arange(len(by_queue)), side="right").tolist()
-    queues = [
-        QueueRun(*key, slots[begin:end], units[begin:end], None)
-        for key, begin, end in zip(by_queue, [0, *ends], ends, strict=False)
-    ]
+        queues = columns_of(run.queues)
+        gathered.add([by_key.setdefault(key, len(by_key)) for key in queues.keys], queues)
+    numbers, slots, units = gathered.take()
+    ends = np.searchsorted(numbers, np.arange(len(by_key)), side="right")
     last = runs[-1]
     return Run(
         runs[0].physical_offset,
@@ -251,7 +262,7 @@ def _one_of(runs: list[Run]) -> Run:
         last.last_message_offset,
         last.last_store_timestamp,
         sum(run.unplaceable for run in runs),
-        queues,
+        QueueRuns(list(by_key), ends, slots, units, None),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,11 @@ def _part(rows: list[tuple[int, ...]]) -> UnitColumns:
     return UnitColumns(*columns)
 
 
-def _lists(found: list[QueueUnits]) -> list[object]:
-    return [(one.topic_id, one.queue_id, one.slots.tolist(), one.units.tolist()) for one in found]
+def _lists(found: QueueUnits) -> list[object]:
+    edges = [0, *found.ends.tolist()]
+    parts = [slice(*edge) for edge in itertools.pairwise(edges)]
+    queues = zip(found.topic_ids.tolist(), found.queue_ids.tolist(), parts, strict=True)
+    return [(topic, queue, found.slots[part].tolist(), found.units[part].tolist()) for topic, queue, part in queues]
 
 
 @settings(deadline=None)
@@ -37,19 +41,20 @@ def test_counted_and_sorted(parts: list[list[tuple[int, ...]]]) -> None:
     wanted = [
         (*queue, [slot for slot, _ in units], [unit for _, unit in units]) for queue, units in sorted(expected.items())
     ]
-    assert _lists(list(units_by_queue(columns, False))) == wanted
+    assert _lists(units_by_queue(columns, False)) == wanted
     if columns:
-        assert _lists(list(sorted_by_queue(columns, False))) == wanted
+        assert _lists(sorted_by_queue(columns, False)) == wanted
 
 
 def test_queue_ids_beyond_what_is_counted() -> None:
     """A damaged or hostile id must not cost memory for all the ids below it."""
     part = _part([(0, (1 << 31) - 1, 5, 6, 7, 8, True), (3, 0, 1, 2, 3, 4, True)])
-    found = list(units_by_queue([part], False))
-    assert [(one.topic_id, one.queue_id) for one in found] == [(0, (1 << 31) - 1), (3, 0)]
+    found = units_by_queue([part], False)
+    assert [*zip(found.topic_ids, found.queue_ids, strict=True)] == [(0, (1 << 31) - 1), (3, 0)]
 
 
 def test_rows_are_places_among_all_messages() -> None:
     part = _part([(0, 1, 5, 6, 7, 8, False), (0, 1, 1, 2, 3, 4, True), (0, 0, 9, 9, 9, 9, True)])
-    found = list(units_by_queue([part, part], True))
-    assert [one.rows.tolist() for one in found if one.rows is not None] == [[2, 5], [1, 4]]
+    found = units_by_queue([part, part], True)
+    assert found.rows is not None
+    assert [one.tolist() for one in np.split(found.rows, found.ends[:-1])] == [[2, 5], [1, 4]]
