@@ -72,6 +72,8 @@ UNIT = CONSUMEQUEUE_UNIT.dtype()
 """A unit of 20 bytes as in a queue file."""
 # numpy brings fields into the machine's byte order when it moves them: it must not see any
 _OPAQUE = np.dtype((np.void, UNIT.itemsize))
+_NO_NUMBERS: Int64s = np.empty(0, np.int64)
+_NO_UNITS: Units = np.empty(0, UNIT)
 # beyond so many pairs of a topic and a queue id they are sorted, not counted
 _MOST_CODES = 1 << 16
 
@@ -127,8 +129,7 @@ class QueueUnits(NamedTuple):
 def units_by_queue(parts: Sequence[UnitColumns], with_rows: bool) -> QueueUnits:
     """The units of all parts by topic and queue, in ascending order of their numbers; queue ids are not negative."""
     if not parts:
-        nothing = np.empty(0, np.int64)
-        return QueueUnits(nothing, nothing, nothing, nothing, np.empty(0, UNIT), None)
+        return QueueUnits(_NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS, _NO_UNITS, None)
     highest = max(int(part.queue_ids[part.taken].max(initial=0)) for part in parts)
     topics = max(int(part.topic_ids.max(initial=0)) for part in parts) + 1
     if with_rows or topics * (highest + 1) > _MOST_CODES:
@@ -202,8 +203,7 @@ class QueueRuns:
     def of(runs: Sequence[QueueRun]) -> QueueRuns:
         """Return runs of different queues as columns."""
         if not runs:
-            nothing = np.empty(0, np.int64)
-            return QueueRuns([], nothing, nothing, np.empty(0, UNIT), None)
+            return QueueRuns([], _NO_NUMBERS, _NO_NUMBERS, _NO_UNITS, None)
         keys = [(run.topic, run.queue_id) for run in runs]
         slots, units = np.concatenate([run.slots for run in runs]), joined_units([run.units for run in runs])
         rows = [run.rows for run in runs if run.rows is not None]
@@ -263,7 +263,7 @@ class GatheredUnits:
         """Return the number of the queue, the slot and the unit of all, by queue; then there are none."""
         parts, self._parts, self.rows = self._parts, [], 0
         if not parts:
-            return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, UNIT)
+            return _NO_NUMBERS, _NO_NUMBERS, _NO_UNITS
         numbers = np.concatenate([np.repeat(np.array(numbers, np.int64), runs.counts) for numbers, runs in parts])
         order = _stable_order(numbers)
         slots = np.concatenate([runs.slots for _, runs in parts])[order]
