@@ -41,15 +41,32 @@ class EntriesEnd(NamedTuple):
     whole_last: int
 
 
-def log_end(log: MappedFileQueue, index: MappedFileQueue, *, full: bool = False) -> EntriesEnd:
+def log_end(log: MappedFileQueue, index: MappedFileQueue, *, full: bool = False, left: int | None = None) -> EntriesEnd:
     """Return where a DLedger log ends; `full`: read from its first file on, and not from the one that DLedger begins
-    with. UnreadableError."""
+    with; `left`: its files begin before this offset, None for all. UnreadableError."""
     entries = [file for file in log.files if file.holds_entries]
     first = entries[0].start_offset
-    start = first if full else _first_read(log, index, entries)
+    kept = [file for file in entries if left is None or file.start_offset < left] or entries[:1]
+    start = first if full else _first_read(log, index, kept)
     found = _read_from(log, first, start)
+    if found.end > start or start == first:
+        return found
     # what DLedger does not read ends nothing
-    return found if found.end > start or start == first else _read_from(log, start, start)
+    later = _read_from(log, start, start)
+    return later if later.last >= 0 else found
+
+
+def lasting_end(log: MappedFileQueue, index: MappedFileQueue, *, full: bool = False) -> EntriesEnd:
+    """Return where a DLedger log ends for the starts after it was cut there, too: with fewer files DLedger begins to
+    read in an earlier one, in which damage may end the log. UnreadableError."""
+    end = log_end(log, index, full=full)
+    # where all entries follow one another, it does not matter where DLedger begins
+    while end.begin > next(file.start_offset for file in log.files if file.holds_entries):
+        after = log_end(log, index, left=end.whole_end)
+        if after.whole_end >= end.whole_end:
+            break
+        end = after
+    return end
 
 
 def _read_from(log: MappedFileQueue, begin: int, start: int) -> EntriesEnd:
@@ -144,7 +161,7 @@ class EntryReading:
         while (file := self._log.find(self.position)) is not None and file.holds_entries:
             data = file.read(self.position - file.start_offset, _HEAD.itemsize)
             if data.startswith(_FILE_END):
-                self.position = file.end_offset
+                self.position = file.start_offset + self._log.file_size
                 continue
             if len(data) < _HEAD.itemsize or not any(data):
                 self.why = "the file ends in an entry" if any(data) else ""
@@ -164,7 +181,7 @@ class EntryReading:
             return f"the entry has the offset {pos}"
         if row["magic_code"][0] != DLEDGER_MAGIC or not is_whole(row)[0] or size <= _HEAD.itemsize:
             return "magic code or sizes are not those of an entry"
-        if pos + size > file.end_offset:
+        if pos + size > min(file.end_offset, file.start_offset + self._log.file_size):
             return "the entry is larger than what is left of its file"
         if number < 0 or (self.number >= 0 and number != self.number + 1):
             return f"the entry has the number {number} after {self.number}"
@@ -179,19 +196,24 @@ class EntryReading:
 
 
 def lost_behind(log: MappedFileQueue, index: MappedFileQueue, end: EntriesEnd) -> tuple[int, int]:
-    """Return how many good messages are after the end of the log for DLedger, with their bytes. Entries of a smaller
-    term do not count: a later leader has replaced them, and DLedger clears nothing when it cuts its log. That needs the
-    index to confirm the term of the last entry."""
-    confirmed = end.term if _is_confirmed(index, end) else -1
+    """Return how many good messages are after the end of the log for DLedger, with their bytes. Entries that a later
+    leader has replaced do not count: DLedger clears nothing when it cuts its log. UnreadableError."""
+    unit = index_units(index, end.last, 1)[0] if end.last >= 0 else None
+    # the term of the last entry may be damaged itself
+    is_sure = unit is not None and (int(unit["entry_index"]), int(unit["term"])) == (end.last, end.term)
     messages = size = 0
     for heads, offsets in entry_heads(log, end.end, None):
-        is_entry = is_whole(heads) & (heads["pos"] == offsets - _HEAD.itemsize)
-        left = heads[~(is_entry & (heads["term"] < confirmed))]
-        messages += len(left)
-        size += int(np.maximum(left["size"].astype(np.int64), 0).sum())
+        older = is_whole(heads) & (heads["pos"] == offsets - _HEAD.itemsize) & (heads["term"] < end.term)
+        left = np.ones(len(heads), np.bool_)
+        for row in np.flatnonzero(older).tolist() if is_sure else ():
+            left[row] = not _is_replaced(index, heads[row : row + 1], end)
+        messages += int(left.sum())
+        size += int(np.maximum(heads["size"][left].astype(np.int64), 0).sum())
     return messages, size
 
 
-def _is_confirmed(index: MappedFileQueue, end: EntriesEnd) -> bool:
-    unit = index_units(index, end.last, 1) if end.last >= 0 else None
-    return unit is not None and (int(unit["entry_index"][0]), int(unit["term"][0])) == (end.last, end.term)
+def _is_replaced(index: MappedFileQueue, head: EntryRows, end: EntriesEnd) -> bool:
+    """Return whether an entry of a smaller term than the last one is an old one: another has its number now, or its
+    unit is as old as it is."""
+    number = int(head["entry_index"][0])
+    return 0 <= number <= end.last or index_units(index, number, 1).tobytes() == units_of(head).tobytes()

@@ -8,7 +8,7 @@ import numpy as np
 
 from rmqctl.formats.errors import RefusedError, counted
 from rmqctl.formats.layouts import DLEDGER_INDEX_UNIT
-from rmqctl.store.compare.entries import EntriesEnd, EntryReading, log_end, lost_behind, units_of
+from rmqctl.store.compare.entries import EntriesEnd, EntryReading, lasting_end, lost_behind, units_of
 from rmqctl.store.compare.replicas import INDEX_FILE_SIZE, index_units, member_of, open_index
 from rmqctl.store.files.layout import file_name
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue, stranger_error
@@ -31,7 +31,7 @@ def goal_of_entries(files: StoreFiles, *, cut: bool, full: bool) -> Goal:
     """Return what a recovery does to a DLedger log: it ends where DLedger would end it, or before a torn last message.
     RefusedError where good messages follow that end, unless they are to be `cut`."""
     index = _index_of(files)
-    end = log_end(files.log, index, full=full)
+    end = lasting_end(files.log, index, full=full)
     messages, size = lost_behind(files.log, index, end)
     if messages and not cut:
         file, why = files.log.find(end.end), end.why or "zeros where an entry should be"

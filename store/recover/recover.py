@@ -334,7 +334,8 @@ class Recovery:
         known = checkpoint or Checkpoint()
         wanted = wanted._replace(master_flushed_offset=min(known.master_flushed_offset, survey.end_offset))
         if self.goal.entries is not None:  # brokers write none for a DLedger log
-            wanted = wanted._replace(confirm_physical_offset=known.confirm_physical_offset)
+            confirmed = min(known.confirm_physical_offset, survey.last_message_offset)
+            wanted = wanted._replace(confirm_physical_offset=confirmed)
         elif is_under_controller(self.files.layout):
             # an end there, up to which in-sync replicas have the log; without a controller the last message's place
             confirmed = min(max(known.confirm_physical_offset, self.log.min_offset), survey.end_offset)

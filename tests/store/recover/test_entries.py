@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import struct
@@ -16,10 +17,17 @@ from rmqctl.formats.layouts import DLEDGER_ENTRY_HEAD, DLEDGER_INDEX_UNIT
 from rmqctl.store import MessageStore
 from rmqctl.store.compare.entries import EntryReading, log_end
 from rmqctl.store.compare.replicas import open_index
+from rmqctl.store.journal.undo import undo as journal_undo
 from rmqctl.store.options import ChangeOptions
+from rmqctl.store.predict.predicting import predict
+from rmqctl.store.recover.recover import recover
 from rmqctl.store.recover.report import RecoverReport
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import LogGolden, log_golden, tree_state
+from tests.proof.crash.state import files_of, in_log
+from tests.store.journal import verbs
+from tests.store.journal.commands import CONFIG
+from tests.store.small_dledger import into_dledger, small_index
 
 HEAD, UNIT = DLEDGER_ENTRY_HEAD.size, DLEDGER_INDEX_UNIT.size
 MESSAGES, FILE_SIZE, END = 320, 262144, 273251
@@ -318,6 +326,79 @@ def test_the_log_ends_where_a_plain_loop_ends_it(store: Path, seed: int) -> None
         last = expected[-1] if expected else Entry(0, 0, 0, 0, 0, 0, 0, 0, 0)
         assert end.end in (last.pos + last.size, FILE_SIZE)
         assert end.whole_end <= end.end
+
+
+def test_damage_counts_that_dledger_reads_once_the_log_is_shorter(tmp_path: Path) -> None:
+    """It reads the last three files: with fewer of them that is an earlier one."""
+    store = log_golden("v55-dledger-crash", tmp_path / "golden").store
+    entries = entries_of(store)
+    early = next(one for one in entries if one.pos > FILE_SIZE)
+    late = next(one for one in entries if one.pos > 3 * FILE_SIZE)
+    put_at(store, early.pos, b"\xee" * 8)
+    # what DLedger does not read stays
+    assert recovered(store).end_offset == entries[-1].pos + entries[-1].size
+    put_at(store, late.pos, b"\xee" * 8)
+    with pytest.raises(RefusedError, match=f"before {len(entries) - early.number} good messages"):
+        recovered(store)
+    assert recovered(store, cut=True).end_offset == early.pos
+    check_whole(store, bodies(store))
+
+
+def test_a_file_with_more_bytes_gets_its_size(tmp_path: Path) -> None:
+    store = log_golden("v55-dledger-crash", tmp_path / "golden").store
+    expected = bodies(store)
+    with data_file(store, FILE_SIZE).open("ab") as file:
+        file.write(b"more")
+    recovered(store)
+    assert data_file(store, FILE_SIZE).stat().st_size == FILE_SIZE
+    check_whole(store, expected)
+
+
+def test_a_damaged_term_is_not_taken_for_an_older_one(store: Path) -> None:
+    """Neither that of the entry that is too small, nor that of the one before it."""
+    for entry in entries_of(store):
+        put_at(store, entry.pos + 23, b"\1")
+        put(index_file(store), entry.number * UNIT + UNIT - 1, b"\1")
+    last = entries_of(store)[-1]
+    put_at(store, last.pos + 23, b"\0")
+    with pytest.raises(RefusedError, match=r"the entry has the term 0 after 1: .* before 1 good message"):
+        recovered(store)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_any_damage_is_mended_or_refused(tmp_path: Path, seed: int) -> None:
+    """No good message goes uncounted, nothing is left to do, DLedger would end the log no earlier; undo is exact."""
+    chance, root = random.Random(seed), tmp_path / "disk" / "s"
+    with small_index():
+        verbs.whole(root)
+        into_dledger(root, CONFIG)
+        entry_files = sorted((root / "dledger-n0" / "data").iterdir())
+        for _ in range(chance.randrange(1, 4)):
+            path = chance.choice(entry_files if chance.random() < 0.6 else sorted(root.rglob("0*0")))
+            if path.is_file():
+                at = chance.randrange(path.stat().st_size + 1)
+                if chance.random() < 0.2:
+                    os.truncate(path, at)
+                else:
+                    put(path, at, chance.choice([b"\0", b"\1", b"\xff", chance.randbytes(4), bytes(300)]))
+        before, held = files_of(root), in_log(root)
+        with StoreFiles(root, CONFIG) as files:
+            predicted = predict(files, "5.5.0")
+        try:
+            with StoreFiles(root, CONFIG) as files:
+                report = recover(files, ChangeOptions(below_confirm=True), cut=True)
+        except RefusedError:
+            assert files_of(root) == before
+            return
+        assert len(set(held) - set(in_log(root))) <= report.messages_cut
+        assert not predicted.loads or report.end_offset <= (predicted.end_offset or 0)
+        with StoreFiles(root, CONFIG) as files:
+            again = predict(files, "5.5.0")
+            assert (again.end_offset, again.messages_lost, again.loads) == (report.end_offset, 0, True)
+            assert recover(files, ChangeOptions(below_confirm=True)).operations == []
+        if report.journal is not None:
+            journal_undo(CONFIG.layout(root))
+            assert files_of(root) == before
 
 
 def test_other_changes_and_fillers_are_refused(golden: LogGolden) -> None:
