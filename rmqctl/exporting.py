@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.messages.json import ALL_COLUMNS, EXACT_COLUMNS, JSON_ORDER, known_columns, message_json
-from rmqctl.store.export.export import TABLES, export_records
+from rmqctl.store.export.export import TABLES, export_found, export_records
 from rmqctl.store.native import is_compiled
 from rmqctl.store.options import Events
 from rmqctl.store.read.select import PLAIN_BYTES, walked_bytes
@@ -88,14 +88,18 @@ def _plain_lines(store: MessageStore, wanted: Exporting) -> ExportReport:
 
 
 def export_compacted(store: MessageStore, wanted: Exporting) -> ExportReport:
-    """Write the newest message of each key of a compacted topic as lines of text. Errors as for `newest_messages`, and
-    UsageError for names that are none."""
+    """Write the newest message of each key of a compacted topic. Errors as for `newest_messages`, and UsageError for
+    names that are none."""
     from rmqctl.store.read.compacted import newest_messages
 
     criteria = wanted.selection.criteria
     assert criteria.topic is not None
     newest = newest_messages(store.files, criteria.topic, criteria.queue_id, Events(damage=wanted.damage))
-    return _lines_of(filter(criteria.matches, newest), wanted)
+    found = filter(criteria.matches, newest)
+    if wanted.target.format not in TABLES:
+        return _lines_of(found, wanted)
+    events = Events(damage=wanted.damage)
+    return export_found(store.files, found, wanted.target, wanted.selection, events, wanted.names, wanted.compression)
 
 
 def _lines_of(found: Iterator[StoredMessage], wanted: Exporting) -> ExportReport:

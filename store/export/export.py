@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ SUFFIXES: dict[str, Format] = {
 }
 _SUFFIX_OF: dict[Format, str] = {"parquet": ".parquet", "arrow": ".arrow", "csv": ".csv", "jsonl": ".jsonl"}
 SCHEMA_VERSION = "1"
+_FOUND_AT_ONCE = 256
 _Item = TypeVar("_Item")
 LineRecord = Mapping[str, Any]
 
@@ -307,9 +309,7 @@ def export_selected(
     from rmqctl.store.scan.scan import Scan
 
     wanted = column_names(columns) if lines is None else tuple(lines.needs)
-    read = [*wanted, *(name for name in _OF_PARTITIONS if target.partition and name not in wanted)]
-    if "body" in wanted:
-        read += [name for name in _OF_BODIES if name not in read]
+    read = _columns_read(wanted, target)
     # views keep all that was read for a batch: good for Parquet of whole batches, not for rows out of many
     views = target.format == "parquet" and not target.partition and selection.criteria.matches_all
     scan = Scan(files.log, read, selection.begin, selection.end, criteria=selection.criteria, views=views)
@@ -326,6 +326,49 @@ def export_selected(
             yield batch
 
     report = export_batches(told(), schema, wanted, target, compression, lines)
+    report.bodies_as_stored = bad
+    return report
+
+
+def _columns_read(wanted: Sequence[str], target: Target) -> list[str]:
+    """Return the columns that are needed to write those that are wanted, which come first."""
+    read = [*wanted, *(name for name in _OF_PARTITIONS if target.partition and name not in wanted)]
+    return [*read, *(name for name in _OF_BODIES if "body" in wanted and name not in read)]
+
+
+def export_found(
+    files: StoreFiles,
+    found: Iterator[StoredMessage],
+    target: Target,
+    selection: Selection,
+    events: Events = Events(),
+    columns: Sequence[str] | None = None,
+    compression: Compression = "zstd",
+) -> ExportReport:
+    """Write messages as they are found, as a table with these columns (None: all). `selection`: what was looked for.
+    Errors as for `export_selected`."""
+    require_pyarrow()
+    from rmqctl.store.log.columns import TopicIds, batch_of
+    from rmqctl.store.native.tables import Columns
+    from rmqctl.store.scan.batches import BatchMaker, bodies_not_unpacked
+    from rmqctl.store.scan.schema import needed
+
+    wanted = column_names(columns)
+    maker, topics = BatchMaker(_columns_read(wanted, target), views=False), TopicIds()
+    groups, bad = needed(maker.names) | Columns.BYTES, 0
+
+    def told() -> Iterator[pa.RecordBatch]:
+        nonlocal bad
+        while some := list(itertools.islice(found, _FOUND_AT_ONCE)):
+            for batch in maker.batches(batch_of(some, files.log, topics, groups)):
+                for error in bodies_not_unpacked(batch):
+                    bad += 1
+                    if events.damage is not None:
+                        events.damage(error)
+                yield batch
+
+    schema = maker.schema.with_metadata(metadata_of(files, version(), description(selection, wanted)))
+    report = export_batches(told(), schema, wanted, target, compression)
     report.bodies_as_stored = bad
     return report
 

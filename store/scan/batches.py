@@ -78,7 +78,17 @@ def host_texts(batch: MessageColumns, which: str) -> pa.Array:
 
 
 def message_ids(batch: MessageColumns) -> pa.Array:
-    """Upper-case hex of store host and physical offset. (format_offset_message_id)"""
+    """Upper-case hex of store host and physical offset, null for messages that are not in the log.
+    (format_offset_message_id)"""
+    not_in_log = batch.physical_offset < 0
+    if not_in_log.any():
+        import pyarrow.compute as pc
+
+        return pc.if_else(pa.array(not_in_log), None, _message_ids(batch))
+    return _message_ids(batch)
+
+
+def _message_ids(batch: MessageColumns) -> pa.Array:
     is_v6 = _is_v6(batch, "store")
     if not is_v6.any():
         return _ids(batch, _V4)

@@ -63,7 +63,7 @@ Parquet and Arrow need pyarrow, which the extra `fast` brings."""
     help="`config`: FILE becomes a directory of topics.json, subscriptionGroup.json and consumerOffset.json.",
 )
 @columns_option
-@click.option("--compacted", is_flag=True, help="As `cat --compacted`, into JSON or CSV.")
+@click.option("--compacted", is_flag=True, help="As `cat --compacted`.")
 @click.option("--partition", is_flag=True, help="FILE becomes a directory of files by topic and day (UTC).")
 @click.option("--compression", type=click.Choice(["zstd", "lz4", "none"]), help="Of Parquet and Arrow; zstd.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it is there: asks, or needs --yes.")
@@ -154,8 +154,8 @@ def _check(to: Target, compression: Any, spark: SparkChoice, compacted: Selectio
         raise click.UsageError(f"--master writes parquet or arrow, not {to.format}")
     if compacted is None:
         return
-    if is_table or compacted.criteria.topic is None or compacted.begin or compacted.end is not None:
-        raise click.UsageError("--compacted writes json or csv of one topic (-t), without -o and --to")
+    if spark.master or compacted.criteria.topic is None or compacted.begin or compacted.end is not None:
+        raise click.UsageError("--compacted writes one topic (-t), without -o, --to and --master")
 
 
 def _export_config(target: Path, store: StoreLocation, output: Output) -> int:
