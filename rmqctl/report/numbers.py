@@ -100,6 +100,8 @@ def numbers_of(store: StoreLocation, wanted: ReportScope) -> Numbers:
         start, is_open = found.start, row["info"]["locked"]
         row["details"] = findings.row()
         row["versions"] = None if is_open else parts.read("predict", lambda _: _versions(opened, start))
+        if start.walked is not None:
+            start.walked.clear()
         usage = parts.read("du", lambda events: opened.disk_usage(quick=wanted.quick, events=events).row())
         row["usage"] = None if usage is None else {**usage, "topics": cut(usage["topics"])}
         names = len(usage["topics"]) if usage else 0

@@ -90,7 +90,7 @@ class WalkedLog:
     def clear(self) -> None:
         """Forget what was seen."""
         self._kept, self._room = {}, _ROOM
-        self._files = None
+        self.use_queues(None)
 
     def use_queues(self, files: object) -> None:
         """Forget the queues of a store that was opened before: they may have been written since."""
