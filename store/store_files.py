@@ -368,9 +368,8 @@ class DledgerLog(NamedTuple):
 
     def error(self) -> UnsupportedError:
         """Return what to raise where a change of the store is asked for."""
-        return UnsupportedError(
-            f"{self.said}, which only DLedger changes", file=self.folder.parent.parent, hint=self.hint
-        )
+        text = f"{self.said}, which DLedger and `rmqctl recover` alone change"
+        return UnsupportedError(text, file=self.folder.parent.parent, hint=self.hint)
 
 
 def dledger_log(layout: StoreLayout) -> DledgerLog | None:

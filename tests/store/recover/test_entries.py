@@ -403,6 +403,9 @@ def test_any_damage_is_mended_or_refused(tmp_path: Path, seed: int) -> None:
 
 def test_other_changes_and_fillers_are_refused(golden: LogGolden) -> None:
     before = tree_state(golden.store)
-    with MessageStore.open(golden.store) as opened, pytest.raises(UnsupportedError, match="which only DLedger changes"):
+    with (
+        MessageStore.open(golden.store) as opened,
+        pytest.raises(UnsupportedError, match="which DLedger and `rmqctl recover` alone change"),
+    ):
         opened.recover(bridge=True)
     assert tree_state(golden.store) == before
