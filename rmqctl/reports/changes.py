@@ -13,8 +13,10 @@ from rmqctl.network.config_defaults import conf_defaults
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.table import human_size, said
 from rmqctl.output.times import format_time
+from rmqctl.reports.check_report import member_advice
 from rmqctl.store.config.config import KEYS, read_properties
 from rmqctl.store.config.releases import RELEASES
+from rmqctl.store.store_files import is_of_dledger
 
 if TYPE_CHECKING:
     from rmqctl.opening import StoreLocation
@@ -105,7 +107,10 @@ def _for_people(
         output.talk(f"left as it is: {span['reason']} damage at {place}")
     if damaged:
         output.talk("  a broker does not look there either; its messages are lost, those around it are served")
-        output.talk("  `rmqctl recover --bridge` puts filler messages there")
+        if any(is_of_dledger(Path(span["file"])) for span in damaged):
+            output.talk("  " + member_advice())
+        else:
+            output.talk("  `rmqctl recover --bridge` puts filler messages there")
     for path in left:
         output.talk(
             f"left as it is: {path} is a folder among the files of the log: 5.x passes over it, 4.x does not start"

@@ -174,6 +174,9 @@ _INDENT = "    "
 _FIRST = 5
 # two files claim the same offsets: nobody but a person knows which one is right
 _OVERLAP = "RMQ-FILE-005"
+# the store is a member of a DLedger group
+_DLEDGER = "RMQ-FILE-050"
+_OF_THE_LOG = ("RMQ-LOG-", "RMQ-CQ-", "RMQ-IDX-")
 # units that point where no log is: what they say is told as found, it is no place
 _NOWHERE = ("RMQ-CQ-008", "RMQ-CQ-015")
 # a length of time, which the message has in days and hours
@@ -217,7 +220,7 @@ class CheckReport:
         self._shown = SEVERITIES[: SEVERITIES.index(least_severity) + 1]
         self._shows_all = shows_all
         self._last_code = ""
-        self._has_overlap = False
+        self._has_overlap = self._in_dledger = False
         self._groups: dict[str, list[Finding]] = {}
         self._counts: Counter[str] = Counter()
         self._fixes: dict[str, dict[str, int]] = {}
@@ -229,6 +232,7 @@ class CheckReport:
             self._output.rows(_COLUMNS, self._rows(findings), all_columns=_ALL_COLUMNS)
             return
         for finding in findings:
+            self._in_dledger |= finding.code == _DLEDGER
             if finding.severity in self._shown:
                 self._take(finding)
 
@@ -311,8 +315,12 @@ class CheckReport:
         if self._actions:
             output.text("")
             output.text(said("No command fixes this:"))
+            codes_of: dict[str, list[str]] = {}
             for code, action in self._actions.items():
-                self._text(f"{_INDENT}{code}: {said_finding(action)}", _INDENT * 2)
+                is_of_member = self._in_dledger and code.startswith(_OF_THE_LOG)
+                codes_of.setdefault(member_advice() if is_of_member else said_finding(action), []).append(code)
+            for action, codes_with_it in codes_of.items():
+                self._text(f"{_INDENT}{', '.join(codes_with_it)}: {action}", _INDENT * 2)
         if with_record:
             if output.format == "table":
                 output.text("")
@@ -332,6 +340,14 @@ class CheckReport:
         }
         alarms = [command for command in worst if SEVERITIES[worst[command]] != "notice"]
         return min(alarms, key=worst.__getitem__, default=None)
+
+
+def member_advice() -> str:
+    """Return what to do about lost messages of a member of a DLedger group, where nothing writes fillers."""
+    return said(
+        "Another member of the DLedger group has it: let this one copy the log from it. Without one, "
+        "`rmqctl salvage STORE --to NEW` keeps what is good."
+    )
 
 
 def _costs(finding: Finding) -> str:

@@ -255,3 +255,13 @@ def test_it_can_be_followed(golden: LogGolden) -> None:
         while found := follower.new(lambda _: None):
             taken += found
         assert len(taken) == _MESSAGES
+
+
+def test_lost_messages_are_to_be_had_of_other_members(store: Path) -> None:
+    """No filler is written into a DLedger log: neither verb names --bridge."""
+    _put(_data(store), 100_000, b"\xff" * 20)
+    for verb in (["check"], ["recover", "--dry-run"]):
+        done = run(*verb, "-s", store)
+        told = " ".join((done.out + done.err).split())
+        assert (done.code, told.count("Another member of the DLedger group has it")) == (1, 1)
+        assert "--bridge" not in told
