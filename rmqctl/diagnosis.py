@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.formats.errors import UnsupportedError
 from rmqctl.opening import StoreLocation, checked_bytes, log_bytes
-from rmqctl.reports.check_report import SEVERITIES, Opening, command_on, fix_on, of_check, of_info, of_prediction
+from rmqctl.reports.check_report import (
+    IN_DLEDGER,
+    SEVERITIES,
+    Opening,
+    command_on,
+    fix_on,
+    of_check,
+    of_info,
+    of_prediction,
+)
 from rmqctl.store.config.releases import VERSIONS
 from rmqctl.store.options import Events
 
@@ -122,10 +131,13 @@ def _openings(
     row: dict[str, Any], summary: CheckSummary, findings: list[dict[str, Any]], start: NextStart, store: StoreLocation
 ) -> Openings:
     config, root = store.config_path, Path(row["path"])
-    alarms = [kind["fix"] for kind in findings if kind["severity"] != "notice" and kind["fix"] is not None]
+    alarms = [kind["fix"] for kind in findings if kind["severity"] != "notice"]
+    fixes = [fix for fix in alarms if fix is not None]
+    if len(fixes) < len(alarms) and any(kind["code"] == IN_DLEDGER for kind in findings):
+        fixes = []  # other members may have it all
     again = command_on(root, "check", config=config)
     full = command_on(root, "check", "--full", config=config)
-    checked = of_check(summary, alarms[0] if alarms else again, again, full)
+    checked = of_check(summary, fixes[0] if fixes else again, again, full)
     predicted = None if start.found is None else of_prediction(start.found, root, config)
     return Openings(of_info(row, config), checked, predicted)
 

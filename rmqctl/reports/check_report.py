@@ -175,7 +175,7 @@ _FIRST = 5
 # two files claim the same offsets: nobody but a person knows which one is right
 _OVERLAP = "RMQ-FILE-005"
 # the store is a member of a DLedger group
-_DLEDGER = "RMQ-FILE-050"
+IN_DLEDGER = "RMQ-FILE-050"
 _OF_THE_LOG = ("RMQ-LOG-", "RMQ-CQ-", "RMQ-IDX-")
 # units that point where no log is: what they say is told as found, it is no place
 _NOWHERE = ("RMQ-CQ-008", "RMQ-CQ-015")
@@ -232,7 +232,7 @@ class CheckReport:
             self._output.rows(_COLUMNS, self._rows(findings), all_columns=_ALL_COLUMNS)
             return
         for finding in findings:
-            self._in_dledger |= finding.code == _DLEDGER
+            self._in_dledger |= finding.code == IN_DLEDGER
             if finding.severity in self._shown:
                 self._take(finding)
 
@@ -332,7 +332,7 @@ class CheckReport:
 
         The fix of a notice is never next: with an error left it would change what the error is about.
         """
-        if self._has_overlap:
+        if self._has_overlap or (self._in_dledger and self._actions):  # other members may have it all
             return None
         worst = {
             command: min(SEVERITIES.index(str(catalogue()[code].severity)) for code in codes)

@@ -265,3 +265,12 @@ def test_lost_messages_are_to_be_had_of_other_members(store: Path) -> None:
         told = " ".join((done.out + done.err).split())
         assert (done.code, told.count("Another member of the DLedger group has it")) == (1, 1)
         assert "--bridge" not in told
+
+
+def test_other_members_come_before_a_recovery(store: Path) -> None:
+    """Entries that DLedger would cut: this member alone is not to be recovered first."""
+    dumped = run("dump", _data(store), "--json", "-n", 201).objects
+    _put(_data(store), [one["offset"] for one in dumped if one["kind"] == "entry head"][-1] + 8, bytes(8))
+    found = run("doctor", "-s", store, "--json").objects[0]
+    assert (found["state"], found["next"]) == ("damaged", f"rmqctl check -s {store}")
+    assert "next:" not in run("check", "-s", store).out
