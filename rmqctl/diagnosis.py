@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqctl.formats.errors import UnsupportedError
 from rmqctl.opening import StoreLocation, checked_bytes, log_bytes
 from rmqctl.reports.check_report import (
-    IN_DLEDGER,
     SEVERITIES,
     Opening,
     command_on,
     fix_on,
+    is_for_a_person,
     of_check,
     of_info,
     of_prediction,
@@ -133,8 +133,8 @@ def _openings(
     config, root = store.config_path, Path(row["path"])
     alarms = [kind["fix"] for kind in findings if kind["severity"] != "notice"]
     fixes = [fix for fix in alarms if fix is not None]
-    if len(fixes) < len(alarms) and any(kind["code"] == IN_DLEDGER for kind in findings):
-        fixes = []  # other members may have it all
+    if is_for_a_person({kind["code"] for kind in findings}, all_fixed=len(fixes) == len(alarms)):
+        fixes = []
     again = command_on(root, "check", config=config)
     full = command_on(root, "check", "--full", config=config)
     checked = of_check(summary, fixes[0] if fixes else again, again, full)

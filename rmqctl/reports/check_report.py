@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -175,7 +175,7 @@ _FIRST = 5
 # two files claim the same offsets: nobody but a person knows which one is right
 _OVERLAP = "RMQ-FILE-005"
 # the store is a member of a DLedger group
-IN_DLEDGER = "RMQ-FILE-050"
+_IN_DLEDGER = "RMQ-FILE-050"
 _OF_THE_LOG = ("RMQ-LOG-", "RMQ-CQ-", "RMQ-IDX-")
 # units that point where no log is: what they say is told as found, it is no place
 _NOWHERE = ("RMQ-CQ-008", "RMQ-CQ-015")
@@ -220,7 +220,7 @@ class CheckReport:
         self._shown = SEVERITIES[: SEVERITIES.index(least_severity) + 1]
         self._shows_all = shows_all
         self._last_code = ""
-        self._has_overlap = self._in_dledger = False
+        self._codes: set[str] = set()
         self._groups: dict[str, list[Finding]] = {}
         self._counts: Counter[str] = Counter()
         self._fixes: dict[str, dict[str, int]] = {}
@@ -232,12 +232,11 @@ class CheckReport:
             self._output.rows(_COLUMNS, self._rows(findings), all_columns=_ALL_COLUMNS)
             return
         for finding in findings:
-            self._in_dledger |= finding.code == IN_DLEDGER
+            self._codes.add(finding.code)
             if finding.severity in self._shown:
                 self._take(finding)
 
     def _take(self, finding: Finding) -> None:
-        self._has_overlap |= finding.code == _OVERLAP
         self._counts[finding.code] += 1
         command = fix_on(self._root, finding.fix, self._config_path)
         if command is not None:
@@ -304,7 +303,7 @@ class CheckReport:
         if self._fixes:
             output.text("")
             output.text(said("To fix this:"))
-            if self._has_overlap:
+            if _OVERLAP in self._codes:
                 first = f"first decide about {_OVERLAP}: until then what changes the log is refused"
                 self._text(_INDENT + said(first), _INDENT * 2)
             for command, codes in self._fixes.items():
@@ -317,7 +316,7 @@ class CheckReport:
             output.text(said("No command fixes this:"))
             codes_of: dict[str, list[str]] = {}
             for code, action in self._actions.items():
-                is_of_member = self._in_dledger and code.startswith(_OF_THE_LOG)
+                is_of_member = _IN_DLEDGER in self._codes and code.startswith(_OF_THE_LOG)
                 codes_of.setdefault(member_advice() if is_of_member else said_finding(action), []).append(code)
             for action, codes_with_it in codes_of.items():
                 self._text(f"{_INDENT}{', '.join(codes_with_it)}: {action}", _INDENT * 2)
@@ -332,7 +331,7 @@ class CheckReport:
 
         The fix of a notice is never next: with an error left it would change what the error is about.
         """
-        if self._has_overlap or (self._in_dledger and self._actions):  # other members may have it all
+        if is_for_a_person(self._codes, all_fixed=not self._actions):
             return None
         worst = {
             command: min(SEVERITIES.index(str(catalogue()[code].severity)) for code in codes)
@@ -340,6 +339,12 @@ class CheckReport:
         }
         alarms = [command for command in worst if SEVERITIES[worst[command]] != "notice"]
         return min(alarms, key=worst.__getitem__, default=None)
+
+
+def is_for_a_person(codes: Collection[str], *, all_fixed: bool) -> bool:
+    """Return whether a person decides before any command fixes what was found: where two files claim the same offsets,
+    and of a member of a DLedger group, where others may have what no command fixes."""
+    return _OVERLAP in codes or (_IN_DLEDGER in codes and not all_fixed)
 
 
 def member_advice() -> str:

@@ -319,6 +319,7 @@ def test_what_has_to_be_decided_comes_first(tmp_path: Path) -> None:
     done = run("check", "-s", store)
     assert "first decide about RMQ-FILE-005: until then what changes the log is refused" in done.out
     assert run("recover", "--bridge", "-s", store).code == exit_codes.REFUSED
+    assert run("doctor", "-s", store, "--json").objects[0]["next"] == f"rmqctl check -s {store}"
     assert "decide" not in run("check", "-s", store_path("gap")).out
 
 
