@@ -320,9 +320,7 @@ class QueuesComparison:
 
     def __init__(self, files: StoreFiles) -> None:
         self._tally = QueuesTally()
-        self._waiting = GatheredUnits()
-        self._numbers: dict[QueueKey, int] = {}
-        """Of queues with 20-byte units."""
+        self._waiting = GatheredUnits[QueueKey]()
         self._files = files
         self._levels = files.config.delay_levels()
         self._queues: dict[QueueKey, AnyConsumeQueue | None] = {}
@@ -344,15 +342,12 @@ class QueuesComparison:
             with_light = self._files.config.fills_light_queues
             route(run, self._files.log, self._levels, self, with_light=with_light, further=self._further)
         else:
-            self._waiting.add([*map(self._number_of, queues.keys)], queues)
-        if self._waiting.rows >= min(_WAITING_OF_A_QUEUE * len(self._numbers), _WAITING):
+            self._waiting.add(queues.keys, queues)
+        if self._waiting.rows >= min(_WAITING_OF_A_QUEUE * len(self._waiting.numbers), _WAITING):
             self.compare()
 
     def _has_other_units(self, key: QueueKey) -> bool:
-        return key not in self._numbers and self.is_batch_topic(*key)
-
-    def _number_of(self, key: QueueKey) -> int:
-        return self._numbers.setdefault(key, len(self._numbers))
+        return key not in self._waiting.numbers and self.is_batch_topic(*key)
 
     def is_batch_topic(self, topic: str, queue_id: int) -> bool:
         """Whether the queue has 46-byte units already."""
@@ -375,14 +370,14 @@ class QueuesComparison:
     def add_units(self, run: QueueRun) -> None:
         """The log implies these units of a queue with 20-byte units."""
         runs = QueueRuns.of([run])
-        self._waiting.add([*map(self._number_of, runs.keys)], runs)
+        self._waiting.add(runs.keys, runs)
 
     def compare(self) -> None:
         """Compare what waits until now, that of all queues at once: most have few units. UnreadableError leaves the
         rest of it out."""
         if not self._waiting.rows:
             return
-        keys = list(self._numbers)
+        keys = list(self._waiting.numbers)
         numbers, slots, units = self._waiting.take()
         highest = highest_plausible(units["physical_offset"].astype(np.int64), self._per_file)
         possible = (slots >= 0) & (slots <= highest)
@@ -434,7 +429,7 @@ class QueuesComparison:
         key, unit = (slot.topic, slot.queue_id), slot.unit
         queue = self._queue(key)
         if isinstance(queue, BatchConsumeQueue) or (queue is None and slot.is_batch):
-            if key in self._numbers and self._waiting.has(self._numbers[key]):
+            if self._waiting.has(key):
                 self.compare()
             tally = self._tally_of(key, True)
             if not (has_batch_slot(unit, 0) and unit.queue_offset < _HIGHEST_BASE):

@@ -305,7 +305,6 @@ def export_selected(
     if lines is not None and isinstance(lines.needs, int):
         return _export_walked(files, target, selection, lines, events)
     require_pyarrow()
-    from rmqctl.store.scan.batches import bodies_not_unpacked
     from rmqctl.store.scan.scan import Scan
 
     wanted = column_names(columns) if lines is None else tuple(lines.needs)
@@ -314,18 +313,34 @@ def export_selected(
     views = target.format == "parquet" and not target.partition and selection.criteria.matches_all
     scan = Scan(files.log, read, selection.begin, selection.end, criteria=selection.criteria, views=views)
     schema = scan.schema.with_metadata(metadata_of(files, version(), description(selection, wanted)))
+    batches = scan.batches(Events(events.progress, events.damage))
+    return _export_reporting(batches, schema, wanted, target, events, compression, lines)
+
+
+def _export_reporting(
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    columns: Sequence[str],
+    target: Target,
+    events: Events,
+    compression: Compression,
+    lines: Lines | None = None,
+) -> ExportReport:
+    """Write batches, and report the bodies that did not unpack."""
+    from rmqctl.store.scan.batches import bodies_not_unpacked
+
     bad = 0
 
-    def told() -> Iterator[pa.RecordBatch]:
+    def reported() -> Iterator[pa.RecordBatch]:
         nonlocal bad
-        for batch in scan.batches(Events(events.progress, events.damage)):
+        for batch in batches:
             for error in bodies_not_unpacked(batch):
                 bad += 1
                 if events.damage is not None:
                     events.damage(error)
             yield batch
 
-    report = export_batches(told(), schema, wanted, target, compression, lines)
+    report = export_batches(reported(), schema, columns, target, compression, lines)
     report.bodies_as_stored = bad
     return report
 
@@ -350,27 +365,19 @@ def export_found(
     require_pyarrow()
     from rmqctl.store.log.columns import TopicIds, batch_of
     from rmqctl.store.native.tables import Columns
-    from rmqctl.store.scan.batches import BatchMaker, bodies_not_unpacked
+    from rmqctl.store.scan.batches import BatchMaker
     from rmqctl.store.scan.schema import needed
 
     wanted = column_names(columns)
     maker, topics = BatchMaker(_columns_read(wanted, target), views=False), TopicIds()
-    groups, bad = needed(maker.names) | Columns.BYTES, 0
+    groups = needed(maker.names) | Columns.BYTES
 
-    def told() -> Iterator[pa.RecordBatch]:
-        nonlocal bad
+    def batches() -> Iterator[pa.RecordBatch]:
         while some := list(itertools.islice(found, _FOUND_AT_ONCE)):
-            for batch in maker.batches(batch_of(some, files.log, topics, groups)):
-                for error in bodies_not_unpacked(batch):
-                    bad += 1
-                    if events.damage is not None:
-                        events.damage(error)
-                yield batch
+            yield from maker.batches(batch_of(some, files.log, topics, groups))
 
     schema = maker.schema.with_metadata(metadata_of(files, version(), description(selection, wanted)))
-    report = export_batches(told(), schema, wanted, target, compression)
-    report.bodies_as_stored = bad
-    return report
+    return _export_reporting(batches(), schema, wanted, target, events, compression)
 
 
 def _export_walked(

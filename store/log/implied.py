@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -243,21 +243,28 @@ def columns_of(queues: list[QueueRun] | QueueRuns) -> QueueRuns:
     return queues if isinstance(queues, QueueRuns) else QueueRuns.of(queues)
 
 
-class GatheredUnits:
-    """Units of many queues in the order of the log, to be brought together by queue. Queues have numbers."""
+_Queue = TypeVar("_Queue")
+
+
+class GatheredUnits(Generic[_Queue]):
+    """Units of many queues in the order of the log, to be brought together by queue. `numbers`: of all queues that ever
+    had some."""
 
     def __init__(self) -> None:
         self.rows = 0
+        self.numbers: dict[_Queue, int] = {}
         self._parts: list[tuple[list[int], QueueRuns]] = []
 
-    def add(self, numbers: list[int], runs: QueueRuns) -> None:
-        """Add units of queues with these numbers."""
-        self._parts.append((numbers, runs))
+    def add(self, queues: Iterable[_Queue], runs: QueueRuns) -> None:
+        """Add units of these queues, which stand for the keys of `runs`."""
+        numbers = self.numbers
+        self._parts.append(([numbers.setdefault(queue, len(numbers)) for queue in queues], runs))
         self.rows += len(runs.slots)
 
-    def has(self, number: int) -> bool:
+    def has(self, queue: _Queue) -> bool:
         """Return whether there are units of a queue."""
-        return any(number in numbers for numbers, _ in self._parts)
+        number = self.numbers.get(queue)
+        return number is not None and any(number in numbers for numbers, _ in self._parts)
 
     def take(self) -> tuple[Int64s, Int64s, Units]:
         """Return the number of the queue, the slot and the unit of all, by queue; then there are none."""

@@ -93,8 +93,7 @@ class _Unqueued:
         self._is_earlier = names.earlier_life()
         self._beginning = functools.cache(self._find_beginning)
         self._is_in_rocksdb = functools.cache(functools.partial(is_in_rocksdb_alone, self._files.layout))
-        self._waiting = GatheredUnits()
-        self._numbers: dict[SimulatedQueue, int] = {}
+        self._waiting = GatheredUnits[SimulatedQueue]()
         self.rows: dict[tuple[str, int], dict[str, Any]] = {}
 
     def take(self, run: Run) -> bool:
@@ -107,7 +106,7 @@ class _Unqueued:
         return True
 
     def _gather(self, queues: list[SimulatedQueue], runs: QueueRuns) -> None:
-        self._waiting.add([self._numbers.setdefault(queue, len(self._numbers)) for queue in queues], runs)
+        self._waiting.add(queues, runs)
         if self._waiting.rows >= _ROWS_AT_ONCE:
             self.finish()
 
@@ -143,7 +142,7 @@ class _Unqueued:
 
     def finish(self) -> None:
         """Compare what waits."""
-        queues = list(self._numbers)
+        queues = list(self._waiting.numbers)
         numbers, slots, units = self._waiting.take()
         for number, begin, stretch in stretches_of(numbers, slots, units):
             queue, part = queues[number], units[begin : begin + stretch.units]

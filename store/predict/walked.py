@@ -247,13 +247,12 @@ def _is_plain(part: WalkedPart) -> bool:
 
 def _one_of(runs: list[Run]) -> Run:
     """Runs that follow one another as one."""
-    by_key: dict[tuple[str, int], int] = {}
-    gathered = GatheredUnits()
+    gathered = GatheredUnits[tuple[str, int]]()
     for run in runs:
         queues = columns_of(run.queues)
-        gathered.add([by_key.setdefault(key, len(by_key)) for key in queues.keys], queues)
+        gathered.add(queues.keys, queues)
     numbers, slots, units = gathered.take()
-    ends = np.searchsorted(numbers, np.arange(len(by_key)), side="right")
+    ends = np.searchsorted(numbers, np.arange(len(gathered.numbers)), side="right")
     last = runs[-1]
     return Run(
         runs[0].physical_offset,
@@ -262,7 +261,7 @@ def _one_of(runs: list[Run]) -> Run:
         last.last_message_offset,
         last.last_store_timestamp,
         sum(run.unplaceable for run in runs),
-        QueueRuns(list(by_key), ends, slots, units, None),
+        QueueRuns(list(gathered.numbers), ends, slots, units, None),
     )
 
 

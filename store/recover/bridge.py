@@ -36,7 +36,7 @@ from rmqctl.store.recover.ext_units import Spill
 from rmqctl.store.recover.lost import LogMap, Lost, Span, find_lost, survey_damage
 from rmqctl.store.recover.recover import recover_with, refuse_strangers
 from rmqctl.store.recover.report import Bridges, Goal, RecoverReport
-from rmqctl.store.store_files import StoreFiles, refuse_dledger
+from rmqctl.store.store_files import StoreFiles
 
 # Well-formed frames that stand where damage was: fillers, which take a queue slot, and padding, which takes none.
 #
@@ -186,8 +186,6 @@ def recover_bridging(files: StoreFiles, change: ChangeOptions = ChangeOptions())
 
     The report's `bridged` has a row for each span. RefusedError where that cannot be; otherwise as `recover`.
     """
-
-    refuse_dledger(files.layout)
 
     def goal(planned: PlannedChange) -> Goal:
         return Goal(bridges=plan_bridges(planned.files, planned.spill, change.events))

@@ -437,20 +437,25 @@ def recover(
             return goal_of_entries(planned.files, cut=cut, full=is_full)
         return Goal(cut, is_full)
 
-    return recover_with(files, goal, "recover", change)
+    return recover_with(files, goal, "recover", change, in_dledger=True)
 
 
 def recover_with(
-    files: StoreFiles, goal: Callable[[PlannedChange], Goal], verb: str, change: ChangeOptions
+    files: StoreFiles,
+    goal: Callable[[PlannedChange], Goal],
+    verb: str,
+    change: ChangeOptions,
+    *,
+    in_dledger: bool = False,
 ) -> RecoverReport:
     """Plan, journal, apply, verify: what `recover` does, for any goal. `goal` is asked under the store's lock, and
-    gets the change to plan. It makes good what was interrupted unless it leaves damage in the log."""
+    gets the change to plan. It makes good what was interrupted unless it leaves damage in the log. `in_dledger`: see
+    `changing`."""
     if has_rocksdb_queues(files.layout):
         raise rocksdb_error(files.layout)
     left: list[dict[str, Any]] = []
-    ends_entries = verb == "recover"
     with (
-        changing(files, verb, change, lambda head: not left, in_dledger=ends_entries) as planned,
+        changing(files, verb, change, lambda head: not left, in_dledger=in_dledger) as planned,
         _naming_rebuild(files.layout),
     ):
         recovery = Recovery(planned, goal(planned))
