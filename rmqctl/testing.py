@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from rmqctl.store.files.background import sleep
+
 if TYPE_CHECKING:
     from rmqctl.formats.message import StoredMessage
     from rmqctl.network.clients.consumer import Consumer
@@ -161,7 +163,7 @@ class RocketMQ:
         """Return the messages of a topic once there are `count`. AssertionError where there are others in the end."""
         end = time.monotonic() + seconds
         while len(found := self.messages(topic, tags=tags)) < count and time.monotonic() < end:
-            time.sleep(_LOOK_SECONDS)
+            sleep(_LOOK_SECONDS)
         if len(found) != count:
             shown = ", ".join(repr(one.body[:40]) for one in found[:10])
             raise AssertionError(f"{len(found)} messages in {topic} instead of {count}: {shown}; {self.reports}")
@@ -172,7 +174,7 @@ class RocketMQ:
         of RocketMQ commit every 5 s, and when they end."""
         end = time.monotonic() + seconds
         while (left := self._left(group, topic)) and time.monotonic() < end:
-            time.sleep(_LOOK_SECONDS)
+            sleep(_LOOK_SECONDS)
         if left:
             raise AssertionError(f"group {group} has not committed {left} messages of {topic}; {self.reports}")
 
@@ -242,7 +244,7 @@ class RocketMQ:
         """Stop name server and broker, and start them at the same ports with the same store after some time, in which
         connections are refused."""
         self._stop()
-        time.sleep(down_seconds)
+        sleep(down_seconds)
         self._start()
 
 

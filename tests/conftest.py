@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 import itertools
 import os
-import runpy
 import signal
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,6 +18,7 @@ import _pytest.tmpdir
 import pytest
 from hypothesis import HealthCheck, settings
 
+from rmqctl.store.files.background import sleep
 from tests import goldens, processes, quick
 from tests.anyday import at_a_date
 from tests.goldens import GoldenStore
@@ -48,7 +49,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if not config.getoption("basetemp") and config.getoption("markexpr") != "interop":
         _write_to_memory()
     if "FAKETIME" in os.environ:
-        _sleep_under_libfaketime()
+        # Python's own fails under libfaketime
+        time.sleep = sleep  # type: ignore[assignment]
     # folders of a run at another hour of this machine are not 3 days old: they were made by the real clock
     vars(_pytest.tmpdir)["LOCK_TIMEOUT"] += max(0, at_a_date.shifted_by())
     config.addinivalue_line("markers", "real_clock(reason): processes that these tests start have the real clock")
@@ -63,13 +65,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[LEFT_OUT] = Counter()
     for mark, why in quick.LEFT_OUT.items():
         config.addinivalue_line("markers", f"{mark}: {why}")
-
-
-def _sleep_under_libfaketime() -> None:
-    """Let this process and those it starts sleep where libfaketime sets their clock."""
-    preload = str(Path(at_a_date.__file__).parent / "preload")
-    runpy.run_path(f"{preload}/sitecustomize.py")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (preload, os.environ.get("PYTHONPATH"))))
 
 
 def _write_to_memory() -> None:

@@ -73,6 +73,11 @@ def test_the_wall_clock_is_read_for_dates_only() -> None:
     assert sorted(readers) == sorted(DATES)
 
 
+def test_one_function_sleeps_and_not_by_the_one_of_python() -> None:
+    sleeps = {path for path, (text, _) in modules().items() if path.startswith(FLOORS) and "time.sleep" in text}
+    assert sleeps == set()
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from rmqctl.formats.errors import CorruptError, RemovedError, UnreadableError
 from rmqctl.network.remoting.requests import Tell
+from rmqctl.store.files.background import sleep
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 
 # The commitlog as a master hands it on: stretches of its files, as they lie on disk.
@@ -342,7 +343,7 @@ class MasterServer:
                 if self._closing.is_set():
                     return
                 # out of descriptors, or a peer that is gone already
-                time.sleep(self.limits.look)
+                sleep(self.limits.look)
                 continue
             remote = f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
             with self._lock:

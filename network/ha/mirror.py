@@ -17,6 +17,7 @@ from rmqctl.network.ha.mirror_store import CompletedMirror, MirrorLog, MirrorSto
 from rmqctl.network.remoting.requests import Tell
 from rmqctl.network.remoting.server import Address
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.files.background import sleep
 from rmqctl.store.log.walk import Progress
 
 # A slave's way to its master's HA port: TCP.
@@ -174,7 +175,7 @@ class Mirror:
     def _wait(self, seconds: float, is_over: Callable[[], bool]) -> None:
         end = time.monotonic() + seconds
         while not is_over() and (left := end - time.monotonic()) > 0:
-            time.sleep(min(left, self._following.timings.look))
+            sleep(min(left, self._following.timings.look))
 
     def _connect_and_follow(self, is_over: Callable[[], bool]) -> None:
         """One connection, to its good end. RemoteError where it breaks."""

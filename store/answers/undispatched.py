@@ -3,7 +3,6 @@ files are lost."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from rmqctl.store.answers.config_offsets import (
     table_in,
 )
 from rmqctl.store.config.config_files import ROCKSDB_TOPICS
+from rmqctl.store.files.background import sleep
 from rmqctl.store.files.layout import is_safe_topic
 from rmqctl.store.files.lock import FILES_COME_IN, is_in_use
 from rmqctl.store.files.reading import has_entries
@@ -270,7 +270,7 @@ def _still_without_files(files: StoreFiles, found: list[LostQueue]) -> list[Lost
     """Return the queues that lack files after a while, too: a writer makes those of many new queues one by one."""
     roots = files.layout.consumequeue, files.layout.batchconsumequeue
     for seconds in (0, *FILES_COME_IN):
-        time.sleep(seconds)
+        sleep(seconds)
         found = [one for one in found if not any(has_entries(root / one.topic / str(one.queue_id)) for root in roots)]
         if not found:
             break

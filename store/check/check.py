@@ -47,6 +47,7 @@ from rmqctl.store.check.state import (
 from rmqctl.store.check.tiered import tiered_findings
 from rmqctl.store.compare.index import IndexSurvey
 from rmqctl.store.config.epoch_file import broker_epochs
+from rmqctl.store.files.background import sleep
 from rmqctl.store.files.lock import FILES_COME_IN, is_in_use
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.reading import exists, removed_error, status_of
@@ -221,7 +222,7 @@ class Pass:
                 break
             if attempt >= _PAUSES_FOR_ALL and not any(path is not None and _is_new(path) for _, path in known):
                 break
-            time.sleep(pause)
+            sleep(pause)
             self._files = StoreFiles(self._files.root, self._files.config)
         yield from told
 

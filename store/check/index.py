@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +21,7 @@ from rmqctl.store.compare.index import (
     survey_index,
 )
 from rmqctl.store.compare.lives import slots_of
+from rmqctl.store.files.background import sleep
 from rmqctl.store.index.index_file import files_needed, time_difference
 from rmqctl.store.index.index_service import IndexService
 from rmqctl.store.log.implied import Run
@@ -91,7 +91,7 @@ def _strangers_now(files: StoreFiles) -> list[tuple[Path, str]]:
     strangers: list[tuple[Path, str]] = []
     for attempt in range(_LOOKS_AT_LIVE_FILES):
         if attempt:
-            time.sleep(_PAUSE_S)
+            sleep(_PAUSE_S)
         service = IndexService(files.layout.index, files.config, files.descriptors)
         service.load()
         strangers = readable_files(service, files.descriptors)[1]

@@ -47,6 +47,7 @@ from rmqctl.store.clean.plan import (
     refuse_unknowable,
 )
 from rmqctl.store.files import io
+from rmqctl.store.files.background import sleep
 from rmqctl.store.files.layout import LARGEST_OFFSET
 from rmqctl.store.files.lock import refuse_server
 from rmqctl.store.files.mapped_file import monotonic_ms
@@ -117,7 +118,7 @@ class Cleaner:
         options: CleanOptions,
         *,
         clock: Callable[[], int] = monotonic_ms,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], None] = sleep,
     ) -> None:
         self.files = files
         self.options = options

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import select
 import signal
 import threading
 import time
@@ -22,6 +23,15 @@ _SHARE = 8
 _PAUSE_SECONDS = 0.05
 _threads = threading.local()
 _most_seconds: float | None = None
+
+
+def sleep(seconds: float) -> None:
+    """Wait for `seconds`.
+
+    Python's own function asks the system for an absolute time, which libfaketime refuses (EINVAL) where it leaves the
+    monotonic clock alone.
+    """
+    select.select([], [], [], seconds)
 
 
 def share_of_descriptors(most: int) -> int:
@@ -79,7 +89,7 @@ def patiently(opening: Callable[[], _Opened]) -> _Opened:
                 raise
             if _most_seconds is not None and time.monotonic() - begun > _most_seconds:
                 raise
-        time.sleep(_PAUSE_SECONDS)
+        sleep(_PAUSE_SECONDS)
 
 
 class Background:

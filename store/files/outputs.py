@@ -17,6 +17,7 @@ from pathlib import Path
 
 from rmqctl.formats.errors import RefusedError, WriteFailedError, unreadable
 from rmqctl.store.files import io
+from rmqctl.store.files.background import sleep
 from rmqctl.store.files.io import flush_tree, remove_any
 from rmqctl.store.files.layout import StoreLayout, holds_log_files, looks_like_store, of_one
 from rmqctl.store.files.reading import data_extents, is_directory, is_real_directory, is_there
@@ -458,7 +459,7 @@ def remove_for_good(folder: Path) -> None:
             io.remove_tree(going)
             return
         except WriteFailedError:
-            time.sleep(_BETWEEN)
+            sleep(_BETWEEN)
     io.remove_tree(going)
 
 

@@ -6,11 +6,11 @@ import importlib
 import importlib.util
 import os
 import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from rmqctl.formats.errors import NotAStoreError, RemovedError, UnreadableError, UnsupportedError
+from rmqctl.store.files.background import sleep
 from rmqctl.store.files.reading import is_file
 from rmqctl.store.status import REMOTE, how_to_add
 
@@ -202,7 +202,7 @@ def retried(ask: Callable[[], Result]) -> Result:
         except Exception as error:
             if isinstance(error, _FINAL) or type(error).__name__ in _FINAL_NAMES:
                 raise
-        time.sleep(pause)
+        sleep(pause)
         pause *= _NEXT_PAUSE
     return ask()
 

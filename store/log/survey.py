@@ -5,7 +5,6 @@ opening of a store for writing go by. It needs no arrays, for `follow` goes by i
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.formats.message import LARGEST_HEAD_SIZE, Reason, StoredMessage, frame_head
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.files.background import sleep
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import end_of_nonzero
@@ -249,7 +249,7 @@ def look_at_tail(log: MappedFileQueue, window: int = _WINDOW) -> Tail:
     return look_at_tail(log, window * _GROWTH)
 
 
-def settled_end(log: MappedFileQueue, pause: Callable[[float], None] = time.sleep) -> int:
+def settled_end(log: MappedFileQueue, pause: Callable[[float], None] = sleep) -> int:
     """Physical offset up to which the log of a live store can be judged: behind its last whole message just now.
 
     A frame that is being written looks damaged for a moment, so damage at the end is read again for a second; permanent
@@ -275,7 +275,7 @@ class _Last(NamedTuple):
     may_lack_bytes: bool
 
 
-def end_of_messages(log: MappedFileQueue, begin: int, pause: Callable[[float], None] = time.sleep) -> int:
+def end_of_messages(log: MappedFileQueue, begin: int, pause: Callable[[float], None] = sleep) -> int:
     """Return the physical offset after the last complete message or blank frame; `begin` without one.
 
     Everything before the last file with data is final; a broker makes files of zeros one or two ahead, and goes on
@@ -384,7 +384,7 @@ class Settling:
     `valid_end`: behind the last record that belongs to the log. `is_live`: a writer was seen at work.
     """
 
-    def __init__(self, log: MappedFileQueue, tail: Tail, pause: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, log: MappedFileQueue, tail: Tail, pause: Callable[[float], None] = sleep) -> None:
         self.valid_end = 0
         self.is_live = False
         self._log = log

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from rmqctl.formats.errors import NotAStoreError, RemovedError
 from rmqctl.formats.layouts import FRAME_HEADS
 from rmqctl.formats.message import FrameDamage, StoredMessage, decode_message
+from rmqctl.store.files.background import sleep
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import exists, is_directory
 from rmqctl.store.log.search import MAXIMUM_FRAME_SIZE, FrameSearch, blank_size
@@ -127,7 +128,7 @@ class LogFollower:
         self._next_look = 0.0
         self._has_told_waiting = False
 
-    def new(self, pause: Callable[[float], None] = time.sleep) -> list[StoredMessage] | None:
+    def new(self, pause: Callable[[float], None] = sleep) -> list[StoredMessage] | None:
         """The next messages that are meant, perhaps none of those that were read; None where nothing new is there.
 
         NotAStoreError where all of the log's directories are gone; UnreadableError.
@@ -282,7 +283,7 @@ class LogFollower:
 
 
 def follow(
-    reader: StoreReader, criteria: Criteria, begin: int | None, pause: Callable[[float], None] = time.sleep
+    reader: StoreReader, criteria: Criteria, begin: int | None, pause: Callable[[float], None] = sleep
 ) -> Generator[list[StoredMessage], None, None]:
     """Lists of messages as they come, for ever, from physical offset `begin` on; None: from the end that the log has
     now. Nothing but `pause` waits. Errors as of LogFollower.new."""

@@ -109,7 +109,7 @@ def test_a_background_step_waits_for_descriptors(
     def slept(seconds: float) -> None:
         lacking.is_lacking = lacking.refused < 3
 
-    monkeypatch.setattr("rmqctl.store.files.background.time.sleep", slept)
+    monkeypatch.setattr("rmqctl.store.files.background.sleep", slept)
     path = tmp_path / "store" / "new"
     with background.patient(lambda: True):
         make(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -61,7 +60,7 @@ def test_files_of_new_queues_that_are_being_made(root: Path, comes: bool, monkey
             aside.rename(queue)
 
     monkeypatch.setattr(undispatched, "is_in_use", lambda _layout: True)
-    monkeypatch.setattr(time, "sleep", paused)
+    monkeypatch.setattr(undispatched, "sleep", paused)
     with StoreFiles(root) as files:
         errors = undispatched.queues_behind(files, TopicFilter())
     assert [error.message.partition(":")[0] for error in errors] == (

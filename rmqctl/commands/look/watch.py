@@ -17,6 +17,7 @@ from rmqctl.flags.types import SPAN
 from rmqctl.formats.errors import CorruptError, RmqctlError
 from rmqctl.output import outcome as exit_codes
 from rmqctl.output.table import said, visible
+from rmqctl.store.files.background import sleep
 from rmqctl.store.files.remote import is_address
 from rmqctl.store.options import Events
 
@@ -57,7 +58,7 @@ def watch(store: StoreLocation, target: Path, interval: int | None, full: bool, 
         if interval is None:
             return code
         # a fixed beat, however long a look takes
-        time.sleep(max(0.0, begun + number * interval / 1000 - time.monotonic()))
+        sleep(max(0.0, begun + number * interval / 1000 - time.monotonic()))
     raise AssertionError("not reached")
 
 

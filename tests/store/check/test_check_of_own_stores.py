@@ -9,7 +9,6 @@ import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -178,7 +177,7 @@ def test_a_writer_that_comes_while_names_and_sizes_are_looked_at(
             file.write_bytes(units)
 
     monkeypatch.setattr(check_module, "is_in_use", lambda layout: uses.pop() if uses else True)
-    monkeypatch.setattr(check_module, "time", SimpleNamespace(sleep=pause, monotonic=time.monotonic, time=time.time))
+    monkeypatch.setattr(check_module, "sleep", pause)
     findings, summary = checked(store)
     assert not alarms(findings), findings
     assert (summary.live, len(pauses)) == (True, 3)

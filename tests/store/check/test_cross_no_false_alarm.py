@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -277,7 +276,7 @@ def test_an_index_header_that_is_half_written(
             path.write_bytes(whole)
 
     # of this module alone: threads of other tests sleep, too
-    monkeypatch.setattr("rmqctl.store.check.index.time", SimpleNamespace(sleep=pause))
+    monkeypatch.setattr("rmqctl.store.check.index.sleep", pause)
     found = {one.code for one in _of_live(store, lambda: None)}
     assert found & {"RMQ-IDX-013"} == codes
 

@@ -49,7 +49,7 @@ def test_hdfs_is_read_by_hadoops_client_where_there_is_one(hadoop_client: list[d
 
 
 def test_hdfs_without_a_client_says_what_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("time.sleep", lambda _: None)
+    monkeypatch.setattr("rmqctl.store.files.remote_file_system.sleep", lambda _: None)
     monkeypatch.delenv("HADOOP_HOME", raising=False)
     monkeypatch.delenv("ARROW_LIBHDFS_DIR", raising=False)
     with pytest.raises(UnreadableError, match="asked 5 times") as raised:

@@ -9,7 +9,6 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -231,7 +230,7 @@ class _Failing:
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long would have been waited."""
     pauses: list[float] = []
-    monkeypatch.setattr(file_system, "time", SimpleNamespace(sleep=pauses.append))
+    monkeypatch.setattr(file_system, "sleep", pauses.append)
     return pauses
 
 
