@@ -23,6 +23,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, TypeVar
 
 from rmqctl.formats.errors import EngineError, RmqctlError, UnreadableError, WriteFailedError
 from rmqctl.store.files import io
+from rmqctl.store.files.lock import own_workers
 from rmqctl.store.files.outputs import remove_for_good
 from rmqctl.store.files.remote_file_system import storage_options, use_storage_options
 
@@ -54,6 +55,7 @@ class _Worker:
             [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0
         )
         self.number = -1
+        own_workers.add(self.process.pid)
         self.stdout = _stream(self.process.stdout)
         self._stdin = _stream(self.process.stdin)
 
@@ -84,6 +86,7 @@ class _Worker:
         self._stdin.close()
         self.stdout.close()
         self.process.wait()
+        own_workers.discard(self.process.pid)
 
 
 class Workers:
@@ -121,6 +124,26 @@ class Workers:
         return results
 
 
+@contextlib.contextmanager
+def beside(task: Callable[[Any], Any], item: Any) -> Iterator[Callable[[], Any]]:
+    """Run `task` of `item` in a process of its own while the block runs; gives what waits for the result, and raises
+    the error of the task. The process ends with the block."""
+    worker = _Worker()
+    try:
+        worker.take_on(pickle.dumps(task))
+        worker.give(0, item)
+
+        def result() -> Any:
+            went_well, found = worker.answer()
+            if not went_well:
+                raise found
+            return found
+
+        yield result
+    finally:
+        worker.end()
+
+
 def _by_workers(workers: Sequence[_Worker], items: Sequence[Any], on_done: Callable[[int], None] | None) -> list[Any]:
     waiting = deque(enumerate(items))
     results: list[Any] = [None] * len(items)
@@ -150,6 +173,7 @@ def work() -> None:
     """The life of a worker: orders from stdin, answers to stdout, until its caller is gone, however it went."""
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # whatever a library prints must not get between the answers
+    own_workers.add(os.getppid())
     orders = sys.stdin.buffer
     todo: deque[bytes] = deque()
     there = threading.Semaphore(0)

@@ -6,8 +6,10 @@ Nothing is computed here that a verb has: lists are cut to what a page can show,
 from __future__ import annotations
 
 import contextlib
+import functools
+import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqctl.diagnosis import NextStart, diagnose, predicted_versions
@@ -17,6 +19,7 @@ from rmqctl.output.table import shortened
 from rmqctl.pipeline.jobs.stats_sql import UNITS
 from rmqctl.reports.check_report import SEVERITIES, finding_row
 from rmqctl.reports.consumers import WantedGroups, by_topic
+from rmqctl.store.files.reading import listed
 from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ _MOST_QUEUES = 160
 _OF_A_CODE, _MOST_FINDINGS = 5, 150
 _SAMPLES, _BODY = 10, 500
 _MOST_GROUPED = 200_000
+_MANY_TOPICS, _ALONE_BYTES = 1000, 4 << 30
 _TIME_COLUMNS = ("messages", "bytes", "median_delay", "p99_delay", "longest_delay")
 _TOPIC_COLUMNS = (
     "topic", "messages", "bytes", "average_size", "median_delay", "p99_delay", "longest_delay", "missing_offsets",
@@ -89,9 +93,9 @@ class Parts:
 
 def numbers_of(store: StoreLocation, wanted: ReportScope) -> Numbers:
     """Return the numbers of one store. NotAStoreError, UnreadableError where it cannot be opened or checked."""
-    parts = Parts()
     findings = _Findings(store)
-    with open_store(store) as opened:
+    parts = Parts()
+    with open_store(store) as opened, _others(opened, store, wanted) as others:
         findings.root = opened.files.root
         found = diagnose(opened, store, quick=wanted.quick, heard=findings.take)
         row: Numbers = {"path": str(opened.files.root), "is_well": found.is_well, **found.record}
@@ -102,18 +106,49 @@ def numbers_of(store: StoreLocation, wanted: ReportScope) -> Numbers:
         row["versions"] = None if is_open else parts.read("predict", lambda _: _versions(opened, start))
         if start.walked is not None:
             start.walked.clear()
-        usage = parts.read("du", lambda events: opened.disk_usage(quick=wanted.quick, events=events).row())
-        row["usage"] = None if usage is None else {**usage, "topics": cut(usage["topics"])}
-        names = len(usage["topics"]) if usage else 0
-        row["stats"] = None if wanted.quick else parts.read("stats", lambda _: _stats(opened, wanted.now, names))
-        row["groups"] = parts.read("groups", lambda events: _groups(opened, events))
-        row["pop"] = parts.read("groups --pop", lambda events: _pop(opened, wanted.now, events))
-        row["delays"] = parts.read("delays", lambda events: _delays(opened, wanted.now, events))
-        row["dead_letters"] = parts.read("dlq", lambda events: _dead_letters(opened, events, bodies=wanted.bodies))
-        row["clean"] = parts.read("clean", lambda _: _forecast(opened, wanted.now))
-        row["settings"] = _settings(opened)
-    row["not_read"] = parts.not_read
-    return row
+        read = others()
+    return {**row, **read, "not_read": parts.not_read + read["not_read"]}
+
+
+@contextlib.contextmanager
+def _others(opened: MessageStore, store: StoreLocation, wanted: ReportScope) -> Iterator[Callable[[], Numbers]]:
+    """Give what returns the parts that need no diagnosis. Those of a store with many topics take as long as it, in
+    Python's own loops: another process reads them meanwhile."""
+    topics = len(listed(opened.files.layout.consumequeue))
+    is_large = opened.files.log.max_offset - opened.files.log.min_offset > _ALONE_BYTES
+    if topics < _MANY_TOPICS or is_large or len(os.sched_getaffinity(0)) == 1:
+        yield lambda: _read_others(opened, wanted, shows=True)
+        return
+    from rmqctl.output.terminal import progress
+    from rmqctl.pipeline.engine import beside
+
+    def waited() -> Numbers:
+        with progress("counting"):
+            found: Numbers = others()
+        return found
+
+    with beside(functools.partial(_opened_others, store), wanted) as others:
+        yield waited
+
+
+def _opened_others(store: StoreLocation, wanted: ReportScope) -> Numbers:
+    with open_store(store, lambda _: None) as opened:
+        return _read_others(opened, wanted, shows=False)
+
+
+def _read_others(opened: MessageStore, wanted: ReportScope, *, shows: bool) -> Numbers:
+    """Read them. `shows`: with progress."""
+    parts, row = Parts(), Numbers()
+    usage = parts.read("du", lambda events: opened.disk_usage(quick=wanted.quick, events=events).row())
+    row["usage"] = None if usage is None else {**usage, "topics": cut(usage["topics"])}
+    names = len(usage["topics"]) if usage else 0
+    row["stats"] = None if wanted.quick else parts.read("stats", lambda _: _stats(opened, wanted.now, names, shows))
+    row["groups"] = parts.read("groups", lambda events: _groups(opened, events))
+    row["pop"] = parts.read("groups --pop", lambda events: _pop(opened, wanted.now, events))
+    row["delays"] = parts.read("delays", lambda events: _delays(opened, wanted.now, events))
+    row["dead_letters"] = parts.read("dlq", lambda events: _dead_letters(opened, events, bodies=wanted.bodies))
+    row["clean"] = parts.read("clean", lambda _: _forecast(opened, wanted.now))
+    return {**row, "settings": _settings(opened), "not_read": parts.not_read}
 
 
 def unread(store: StoreLocation, error: RmqctlError) -> Numbers:
@@ -163,7 +198,7 @@ def _versions(opened: MessageStore, known: NextStart) -> list[Numbers]:
     ]
 
 
-def _stats(opened: MessageStore, now: int, topics: int) -> Numbers:
+def _stats(opened: MessageStore, now: int, topics: int, shows: bool) -> Numbers:
     """Count as `rmqctl stats --by topic,UNIT --no-duplicates` does, in one pass."""
     from rmqctl.output.terminal import progress
     from rmqctl.pipeline.views import require_duckdb
@@ -174,8 +209,9 @@ def _stats(opened: MessageStore, now: int, topics: int) -> Numbers:
 
     unit = _unit(opened, topics)
     request = StatsRequest(dimensions_of(["topic", unit]), now=now, duplicates=False)
-    with contextlib.closing(LocalEngine()) as engine, progress("counting", log_bytes(opened.files), "bytes") as bar:
-        found = stats(engine, opened.files, request, events=Events(progress=bar.advance))
+    bar = progress("counting", log_bytes(opened.files), "bytes") if shows else contextlib.nullcontext()
+    with contextlib.closing(LocalEngine()) as engine, bar as shown:
+        found = stats(engine, opened.files, request, events=Events() if shown is None else Events(shown.advance))
     if found.total is None:
         return {"unit": unit, "topics": cut([]), "over_time": [], "outside": 0}
     summary = stats_summary(found, opened.files.log)

@@ -141,7 +141,7 @@ def users_of(layout: StoreLayout, *, writing: bool = False) -> list[tuple[int, s
     roots = {os.path.realpath(directory) + os.sep for directory in (layout.root, *layout.commitlog)}
     found: dict[int, str] = {}
     for name in processes():
-        used = None if int(name) == os.getpid() else _used_file(name, tuple(roots), writing)
+        used = _used_file(name, tuple(roots), writing) if is_another(name) else None
         if used is not None:
             found[int(name)] = used
     return sorted(found.items())
@@ -150,6 +150,15 @@ def users_of(layout: StoreLayout, *, writing: bool = False) -> list[tuple[int, s
 def processes() -> list[str]:
     """Return the ids of all processes, as /proc names them; empty without /proc."""
     return [name for name in os.listdir("/proc") if name.isdigit()] if is_directory("/proc") else []
+
+
+own_workers: set[int] = set()
+"""Ids of the processes that work for this one, or that it works for: a command is all of them."""
+
+
+def is_another(process: str) -> bool:
+    """Return whether a process, named by its id, does not belong to this command."""
+    return int(process) not in {os.getpid(), *own_workers}
 
 
 def opened_files(process: str, roots: tuple[str, ...]) -> Iterator[tuple[str, str]]:

@@ -20,7 +20,7 @@ from rmqctl.store.config.epoch_file import controller_row
 from rmqctl.store.dump.recognise import FileKind, Recognised, recognise
 from rmqctl.store.files.io import on_disk_bytes
 from rmqctl.store.files.layout import StoreLayout, is_database, is_file_name
-from rmqctl.store.files.lock import is_in_use, mapped_files, opened_files, processes
+from rmqctl.store.files.lock import is_another, is_in_use, mapped_files, opened_files, processes
 from rmqctl.store.files.reading import exists, status_of
 from rmqctl.store.info import counts as log_numbers
 from rmqctl.store.info.counts import LogCells, LogNumbers, arrays_pay, count_queue, count_topics, new_map
@@ -332,8 +332,8 @@ def held_files(layout: StoreLayout) -> list[HeldFile]:
 
 def files_in_use(layout: StoreLayout) -> list[FileInUse]:
     """Return the files of the store's folders that other processes hold, as far as this user may look into /proc."""
-    roots, own = _roots(layout), str(os.getpid())
-    return sorted(one for process in processes() if process != own for one in _used_by(process, roots))
+    roots = _roots(layout)
+    return sorted(one for process in processes() if is_another(process) for one in _used_by(process, roots))
 
 
 def _roots(layout: StoreLayout) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rmqctl.formats.errors import CorruptError
-from rmqctl.pipeline.engine import Engine, LocalEngine
+from rmqctl.pipeline.engine import Engine, LocalEngine, beside
 from tests.pipeline.engines import ENGINES, engine_named
 from tests.processes import start
 
@@ -97,6 +97,15 @@ def test_no_process_outlives_an_error_or_an_engine_that_nobody_has() -> None:
     del engine
     gc.collect()
     assert not _children(os.getpid()) & after
+
+
+def test_a_task_beside_the_work_of_this_process(tmp_path: Path) -> None:
+    with beside(where, 0) as found:
+        assert found() != os.getpid()
+    with beside(partial(bad_at, 1, tmp_path), 1) as found, pytest.raises(CorruptError, match="no good"):
+        found()
+    with pytest.raises(KeyboardInterrupt), beside(time.sleep, 600):
+        raise KeyboardInterrupt
 
 
 def test_short_work_is_done_in_this_process() -> None:

@@ -5,13 +5,19 @@ from __future__ import annotations
 import importlib
 import json
 import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rmqctl.opening import StoreLocation
 from rmqctl.output import outcome as exit_codes
+from rmqctl.pipeline import engine
+from rmqctl.report import numbers
+from rmqctl.report.numbers import ReportScope
 from rmqctl.store import Message, MessageStore
 from tests.browser import opened_page
 from tests.goldens import GoldenStore, tree_state
@@ -20,6 +26,7 @@ from tests.rmqctl.looking import run
 
 pytest.importorskip("rmqctl.report.page")
 LARGEST = 3 << 20
+NOW = 1_800_000_000_000
 HOSTILE = "<img src=x onerror=alert(1)>'\"&<!--\u202e\x1b[31m"
 """The name of a topic."""
 WORSE = f"</script></code>{HOSTILE}"
@@ -77,6 +84,35 @@ def test_its_numbers_are_those_of_the_other_verbs(tmp_path: Path) -> None:
     letters = of("dlq list", store)
     assert found["dead_letters"]["messages"] == len(letters) == 33
     assert found["not_read"] == []
+
+
+@pytest.mark.late
+@pytest.mark.parametrize("name", ["broker-real", "crc-flip-last"])
+def test_parts_that_another_process_reads_are_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = StoreLocation(store_path(name))
+
+    def found() -> dict[str, Any]:
+        """Return the numbers without seconds and free space, which change."""
+        row = numbers.numbers_of(where, ReportScope(NOW))
+        del row["check"], row["info"]["writes"], row["clean"]
+        return row
+
+    alone = found()
+    ran: list[object] = []
+    beside = engine.beside
+
+    def noted(task: Callable[[Any], Any], item: object) -> AbstractContextManager[Callable[[], Any]]:
+        ran.append(item)
+        return beside(task, item)
+
+    monkeypatch.setattr(engine, "beside", noted)
+    monkeypatch.setattr(numbers, "_MANY_TOPICS", 1)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    assert found() == alone
+    assert ran == [ReportScope(NOW)]
+    monkeypatch.setattr(numbers, "_ALONE_BYTES", 0)
+    assert found() == alone
+    assert len(ran) == 1
 
 
 def test_findings_are_those_of_check(tmp_path: Path) -> None:
