@@ -151,16 +151,17 @@ def faulty(stores: Bases, name: str, fault: Fault, way: Way, place: Path) -> boo
 
 def _require(stores: Bases, name: str, place: Path, base: Path, told: Told, way: Way, noted: list[bytes]) -> None:
     work, layout = WORKS[name], CONFIG.layout(place / "s")
+    is_interrupted = work.base.endswith("interrupted")
     assert told.code in (exit_codes.OK, exit_codes.UNREADABLE, exit_codes.WRITE_FAILED), told
     assert "Traceback" not in told.text, told
     if told.code == exit_codes.WRITE_FAILED and unfinished_change(layout) is not None:
         # what was to end an interrupted change, and has not begun to, is itself the way out
-        again = ("run the command again",) if work.base == "interrupted" else ()
+        again = ("run the command again",) if is_interrupted else ()
         ways = ("rmqctl recover" if name in KEEP_NOTHING else "rmqctl undo", *again)
         assert any(way in told.text for way in ways), told
     if told.code == exit_codes.UNREADABLE:
-        assert unfinished_change(layout) is None or work.base == "interrupted", told
-        if work.base != "interrupted" and not noted:
+        assert unfinished_change(layout) is None or is_interrupted, told
+        if not is_interrupted and not noted:
             assert set(content(base / "s")) <= set(content(place / "s")), told
     expected = {*required(name, place, noted), *(stores.held(work.base) if work.keeps else [])}
     try:

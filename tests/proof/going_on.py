@@ -12,12 +12,11 @@ from rmqctl.output import outcome as exit_codes
 from rmqctl.store.journal.log import unfinished_change
 from rmqctl.store.journal.undo import resume, undo
 from rmqctl.store.message_store import MessageStore
-from rmqctl.store.recover.bridge import recover_bridging
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.snapshot.snapshot import MANIFEST_NAME
 from tests.goldens import TreeState, tree_state
 from tests.proof.stores import CONFIG, held
-from tests.proof.works import KEEP_NOTHING, WORKS, Told, Work, attempt, nobody, on_files, resumed, undone
+from tests.proof.works import KEEP_NOTHING, MENDS, WORKS, Told, Work, attempt, nobody, on_files, resumed, undone
 from tests.rmqctl.looking import run
 from tests.store.write.writing import stored_messages
 
@@ -86,7 +85,7 @@ def required(name: str, place: Path, noted: list[bytes]) -> list[bytes]:
 
 def make_whole(work: Work, place: Path) -> None:
     """What mends stores of the work's base."""
-    on_files(recover_bridging if work.base == "damaged" else recover)(place, nobody)
+    MENDS.get(work.base, on_files(recover))(place, nobody)
 
 
 def _require_whole_or_none(work: Work, place: Path, first: Told) -> None:

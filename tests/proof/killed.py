@@ -16,6 +16,7 @@ from typing import Any
 from rmqctl.store.files import io
 from tests.proof.mutants import MUTANTS
 from tests.proof.works import WORKS, attempt
+from tests.store.small_dledger import small_index
 
 _LONGEST = 300
 """Seconds after which a work hangs."""
@@ -25,8 +26,9 @@ def main() -> None:
     """Fork a child for each order until there are no more."""
     if sys.argv[1]:
         MUTANTS[sys.argv[1]](setattr)
-    for line in sys.stdin:
-        print(json.dumps(_forked(json.loads(line))), flush=True)
+    with small_index():
+        for line in sys.stdin:
+            print(json.dumps(_forked(json.loads(line))), flush=True)
 
 
 def _forked(order: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from rmqctl.formats.message import Message
@@ -18,6 +19,7 @@ from rmqctl.store.message_store import MessageStore
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
 from tests.store.files.crashing import CrashError
+from tests.store.small_dledger import into_dledger, small_index
 from tests.store.write.writing import small, stored_messages
 
 CONFIG = small(
@@ -66,7 +68,13 @@ def _configured(place: Path) -> None:
 def _broken(place: Path) -> None:
     """As a killed broker with a bad disk leaves it."""
     _whole(place)
+    _break(place / "s")
     root = place / "s"
+    logs = sorted((root / "commitlog").iterdir())
+    (root / "commitlog" / f"{len(logs) * 16384:020}").write_bytes(bytes(16384))
+
+
+def _break(root: Path) -> None:
     (root / "abort").write_text("1")
     shutil.rmtree(root / "consumequeue" / "TopicA" / "0")
     next((root / "consumequeue" / "TopicA" / "1").iterdir()).unlink()
@@ -74,8 +82,6 @@ def _broken(place: Path) -> None:
         with path.open("r+b") as file:
             file.seek(60)
             file.write(b"\xee" * 40)
-    logs = sorted((root / "commitlog").iterdir())
-    (root / "commitlog" / f"{len(logs) * 16384:020}").write_bytes(bytes(16384))
 
 
 def _damaged(place: Path) -> None:
@@ -87,20 +93,44 @@ def _damaged(place: Path) -> None:
         file.write(b"\xff" * 50)
 
 
+def _entries(place: Path) -> None:
+    """The same of a DLedger member: units of its index are wrong, and half an entry follows its last one."""
+    _whole(place)
+    root = place / "s"
+    into_dledger(root, CONFIG)
+    _break(root)
+    last = sorted((root / "dledger-n0" / "data").iterdir())[-1]
+    first, *_ = sorted((root / "dledger-n0" / "index").iterdir())
+    for path, at, data in ((last, len(last.read_bytes().rstrip(b"\0")), b"\0\0\0\1torn"), (first, 70, b"\7" * 100)):
+        with path.open("r+b") as file:
+            file.seek(at)
+            file.write(data)
+
+
+def _damaged_entries(place: Path) -> None:
+    """The same, and an entry has a wrong number: DLedger ends its log there, before good messages."""
+    _entries(place)
+    root = place / "s"
+    at = stored_messages(root, CONFIG)[20].physical_offset
+    with (root / "dledger-n0" / "data" / f"{at // 16384 * 16384:020}").open("r+b") as file:
+        file.seek(at % 16384 - 48 + 8)
+        file.write(b"\xff" * 8)
+
+
 def _recovered(place: Path) -> None:
     with StoreFiles(place / "s", CONFIG) as files:
         recover(files)
 
 
-def _applied(place: Path) -> None:
-    _broken(place)
+def _applied(place: Path, broken: Callable[[Path], None] = _broken) -> None:
+    broken(place)
     shutil.copytree(place / "s", place / "original")
     _recovered(place)
 
 
-def _interrupted(place: Path) -> None:
+def _interrupted(place: Path, broken: Callable[[Path], None] = _broken) -> None:
     """A recovery that was killed when it had begun to change the store."""
-    _broken(place)
+    broken(place)
     shutil.copytree(place / "s", place / "original")
     root = str(place / "s" / "index")
 
@@ -133,6 +163,10 @@ _BASES: dict[str, Callable[[Path], None]] = {
     "applied": _applied,
     "interrupted": _interrupted,
     "mirrored": _mirrored,
+    "entries": _entries,
+    "entries damaged": _damaged_entries,
+    "entries applied": partial(_applied, broken=_entries),
+    "entries interrupted": partial(_interrupted, broken=_entries),
 }
 
 
@@ -164,8 +198,8 @@ class Bases:
 
 @contextlib.contextmanager
 def bases() -> Iterator[Bases]:
-    """Stores to copy, as long as this lasts."""
-    with tempfile.TemporaryDirectory(prefix="rmqctl-works-") as folder:
+    """Stores to copy, as long as this lasts. DLedger's index has small files."""
+    with small_index(), tempfile.TemporaryDirectory(prefix="rmqctl-works-") as folder:
         yield Bases(Path(folder))
 
 

@@ -196,6 +196,11 @@ WORKS: dict[str, Work] = {
     "bridge": Work("damaged", on_files(recover_bridging)),
     "rebuild": Work("broken", on_files(rebuild)),
     "repair": Work("broken", on_files(repair)),
+    "recover-entries": Work("entries", on_files(recover)),
+    "cut-entries": Work("entries damaged", on_files(recover, cut=True), keeps=False),
+    "undo-entries": Work("entries applied", undone),
+    "undo-interrupted-entries": Work("entries interrupted", undone),
+    "resume-entries": Work("entries interrupted", resumed),
     "no-journal": Work("broken", on_files(recover, change=ChangeOptions(keep_undo=False))),
     "truncate": Work("broken", _truncate, keeps=False),
     "clean": Work("whole", on_files(clean, _AT_ONCE), keeps=False),
@@ -213,6 +218,12 @@ WORKS: dict[str, Work] = {
     "export-columns": Work("whole", _command("export", "-s", "@/s", "@/s.new/out.parquet"), makes="s.new/out.parquet"),
 }
 """By name: what writes, on stores where it has something to do."""
+
+MENDS: dict[str, Callable[[Path, Note], object]] = {
+    "damaged": on_files(recover_bridging),
+    "entries damaged": on_files(recover, cut=True),
+}
+"""By base: what mends its stores where that is not `recover`."""
 
 KEEP_NOTHING = ("no-journal", "mirror")
 """Of these, what is unfinished is ended by `recover`."""
