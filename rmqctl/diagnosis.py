@@ -138,7 +138,8 @@ def _openings(
     again = command_on(root, "check", config=config)
     full = command_on(root, "check", "--full", config=config)
     checked = of_check(summary, fixes[0] if fixes else again, again, full)
-    predicted = None if start.found is None else of_prediction(start.found, root, config)
+    is_member = row["dledger"] is not None
+    predicted = None if start.found is None else of_prediction(start.found, root, config, is_member=is_member)
     return Openings(of_info(row, config), checked, predicted)
 
 

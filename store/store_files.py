@@ -12,7 +12,7 @@ from rmqctl.formats.errors import CorruptError, NotAStoreError, UnreadableError,
 from rmqctl.formats.layouts import CHECKPOINT, CHECKPOINT_SIZE, CONSUMEQUEUE_UNIT
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.files import io
-from rmqctl.store.files.layout import StoreLayout, is_file_name, is_safe_topic
+from rmqctl.store.files.layout import StoreLayout, file_name, is_file_name, is_safe_topic
 from rmqctl.store.files.lock import lock_holder
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import (
@@ -375,13 +375,19 @@ class DledgerLog(NamedTuple):
 def dledger_log(layout: StoreLayout) -> DledgerLog | None:
     """Return the DLedger log that goes on where the commitlog ends, or is all of it; None without one.
 
-    One that begins before the commitlog's end is left over from an earlier configuration. UnreadableError.
+    One is left over from an earlier configuration where a commitlog file that begins with it or after it holds data.
+    UnreadableError.
     """
     found = max(_dledger_logs(layout.root), key=lambda log: log.begin + log.bytes, default=None)
-    if found is None:
+    if found is None or any(_begins_with_data(one, found.begin) for one in layout.commitlog):
         return None
-    end = max((end for directory in layout.commitlog for end in _ends(directory)), default=0)
-    return found if found.begin >= end else None
+    return found
+
+
+def _begins_with_data(directory: Path, begin: int) -> bool:
+    """Return whether a file from offset `begin` on is not preallocated only."""
+    later = [start for start, size in _offset_files(directory) if size and start >= begin]
+    return any(any(read_small_file(directory / file_name(start), 8)[:8]) for start in later)
 
 
 def is_of_dledger(path: Path) -> bool:

@@ -118,8 +118,8 @@ def is_for_permissions(found: Prediction) -> bool:
     return (found.error or "").endswith("(Permission denied)")
 
 
-def of_prediction(found: Prediction, store: Path, config: Path | None) -> Opening:
-    """What a start would do."""
+def of_prediction(found: Prediction, store: Path, config: Path | None, *, is_member: bool = False) -> Opening:
+    """What a start would do. `is_member`: of a DLedger group, in which others have what its log loses."""
     broker = f"A broker {found.broker}"
     if not found.loads and is_for_permissions(found):
         return Opening(f"{broker} does not start: the store's owner may not open all of its files.", None, BAD)
@@ -152,7 +152,8 @@ def of_prediction(found: Prediction, store: Path, config: Path | None) -> Openin
         return Opening(f"{broker} starts, and {_and(harm)}. {way_out}", None, BAD)
     if found.is_harmful:
         what = _and(harm or ["loses or misplaces queue units"])
-        return Opening(f"{broker} starts, and {what}.", command_on(store, "recover", "--dry-run", config=config), BAD)
+        recover = command_on(store, "recover", "--dry-run", config=config)
+        return Opening(f"{broker} starts, and {what}.", None if is_member and found.messages_lost else recover, BAD)
     if found.messages_repeated:
         again = counted(found.messages_repeated, "delayed message")
         return Opening(f"{broker} starts, loses nothing and delivers {again} again.")

@@ -57,7 +57,7 @@ from rmqctl.store.log.survey import Settling, Tail, doubtful_from, look_at_tail,
 from rmqctl.store.log.walk import Damage, Empty, Progress, walk
 from rmqctl.store.options import Events
 from rmqctl.store.queues.queue_table import has_rocksdb_queues
-from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.store_files import StoreFiles, is_of_dledger
 
 _IN_DLEDGER = "rmqctl recover"
 """What mends a store with a DLedger log."""
@@ -156,7 +156,9 @@ class Pass:
         in_dledger = self._given.dledger is not None  # every other change is refused there
         for finding in self._findings():
             self._doubts.note(finding)
-            yield replace(finding, fix="") if in_dledger and finding.fix != _IN_DLEDGER else finding
+            is_of_length = finding.code == "RMQ-FILE-002" and not is_of_dledger(finding.file or self._files.root)
+            fix = _IN_DLEDGER if is_of_length else ""
+            yield replace(finding, fix=fix) if in_dledger and finding.fix != _IN_DLEDGER else finding
 
     def _findings(self) -> Iterator[Finding]:
         # first what others may bring forward meanwhile: it must not look ahead of what is read later

@@ -13,9 +13,18 @@ from numpy.typing import NDArray
 
 from rmqctl.formats.layouts import DLEDGER_ENTRY_HEAD, DLEDGER_INDEX_UNIT, DLEDGER_MAGIC
 from rmqctl.formats.message import FrameDamage, decode_message
-from rmqctl.store.compare.replicas import EntryRows, entry_heads, index_units, is_whole
+from rmqctl.store.compare.replicas import (
+    CHECKPOINT,
+    COMMITTED,
+    EntryRows,
+    entry_heads,
+    index_units,
+    is_whole,
+    read_small,
+)
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
+from rmqctl.store.store_files import StoreFiles
 
 _HEAD, _UNIT = DLEDGER_ENTRY_HEAD.dtype(), DLEDGER_INDEX_UNIT.dtype()
 _FILE_END = (-1).to_bytes(4, "big", signed=True)
@@ -217,3 +226,22 @@ def _is_replaced(index: MappedFileQueue, head: EntryRows, end: EntriesEnd) -> bo
     unit is as old as it is."""
     number = int(head["entry_index"][0])
     return 0 <= number <= end.last or index_units(index, number, 1).tobytes() == units_of(head).tobytes()
+
+
+def committed_end(files: StoreFiles, index: MappedFileQueue, end: EntriesEnd) -> int | None:
+    """Return the end of the last entry that a member knows to be committed when it starts; None for one that knows of
+    none. Unlike what it shows, that is never what its backup says. UnreadableError."""
+    assert files.dledger is not None, "the store has no DLedger log"
+    number = read_small(files.dledger.folder.parent / CHECKPOINT, COMMITTED, with_backup=False).number(COMMITTED)
+    if number is None or number < 0 or end.last < 0:
+        return None
+    if number >= end.last:
+        return end.end
+    unit = index_units(index, number, 1)[0]
+    row = np.frombuffer(files.log.read(int(unit["pos"]), _HEAD.itemsize).ljust(_HEAD.itemsize, b"\0"), _HEAD)[0]
+    if row["entry_index"] == number and row["pos"] == unit["pos"]:
+        return int(row["pos"]) + int(row["size"])
+    for heads in EntryReading(files.log, end.begin).rows():
+        for row in heads[heads["entry_index"] == number]:
+            return int(row["pos"]) + int(row["size"])
+    return None

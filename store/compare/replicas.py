@@ -30,6 +30,8 @@ from rmqctl.store.store_files import DledgerLog, StoreFiles
 INDEX_FILE_SIZE = 5 * 1024 * 1024 * DLEDGER_INDEX_UNIT.size
 _HEAD, _UNIT = DLEDGER_ENTRY_HEAD.dtype(), DLEDGER_INDEX_UNIT.dtype()
 _LARGEST_FILE = 64 * 1024
+CHECKPOINT, COMMITTED = "checkpoint", "committedIndex"
+"""The file that says which entry is committed, and the key of its number."""
 _NO_CRC = (1 << 63) - 1
 
 EntryRows = NDArray[np.void]
@@ -49,10 +51,10 @@ class SmallFile(NamedTuple):
         return int(text) if text.removeprefix("-").isascii() and text.removeprefix("-").isdigit() else None
 
 
-def read_small(path: Path, key: str) -> SmallFile:
+def read_small(path: Path, key: str, *, with_backup: bool = True) -> SmallFile:
     """Return what a file or, where it is damaged, its backup says; `key`: what a whole file has. UnreadableError."""
     found: SmallFile | None = None
-    for candidate in (path, backup_of(path)):
+    for candidate in (path, backup_of(path)) if with_backup else (path,):
         try:
             one = SmallFile(candidate, parse_properties(read_small_file(candidate, _LARGEST_FILE), candidate))
         except FileNotFoundError:
@@ -95,7 +97,7 @@ def member_of(files: StoreFiles) -> DledgerMember:
     """Return what a store's DLedger log, which it has, says of itself. UnreadableError."""
     assert files.dledger is not None, "the store has no DLedger log"
     folder = files.dledger.folder.parent
-    state, term = read_small(folder / "checkpoint", "committedIndex"), read_small(folder / "currterm", "currTerm")
+    state, term = read_small(folder / CHECKPOINT, COMMITTED), read_small(folder / "currterm", "currTerm")
     entries = [file for file in files.log.files if file.holds_entries]
     first = last = None
     for file in entries:
@@ -109,7 +111,7 @@ def member_of(files: StoreFiles) -> DledgerMember:
         None if last is None else last[1],
         term.number("currTerm"),
         term.texts.get("voteLeader"),
-        state.number("committedIndex"),
+        state.number(COMMITTED),
         state.number("endIndex"),
     )
 

@@ -84,7 +84,9 @@ class MappedFileQueue:
             if after.start_offset != expected:
                 kind = "gap" if after.start_offset > expected else "overlap"
                 detail = f"begins at {after.start_offset}, the file before it should end at {expected}"
-                self.problems.append(FileProblem(kind, after.path, detail))
+                # a commitlog file among those of a DLedger log is in the way, not the other one
+                is_in_the_way = kind == "overlap" and after.holds_entries > before.holds_entries
+                self.problems.append(FileProblem(kind, before.path if is_in_the_way else after.path, detail))
 
     def _file(self, path: Path, size: int) -> MappedFile:
         file = MappedFile(path, int(path.name), size, self.descriptors, self._look_for_removed)

@@ -21,6 +21,7 @@ from rmqctl.formats.errors import refuse_exhausted
 from rmqctl.formats.layouts import (
     BLANK_FRAME,
     BLANK_MAGIC,
+    DLEDGER_ENTRY_HEAD,
     INDEX_ENTRY,
     INDEX_HEADER,
     MESSAGE_MAGIC_V1,
@@ -49,6 +50,11 @@ from rmqctl.store.store_files import Checkpoint
 # frame of any size, as it goes by the magic alone; 5.x wants it to fit into its file. Lengths in a frame are bounded
 # by what is left of the file, and compared with its size when all is read. But numbers in properties that do not
 # parse end the log.
+
+
+_FRAME_MAGICS = (BLANK_MAGIC, MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2)
+# the first bytes of what fills a DLedger file to its end
+_FILE_END = (-1).to_bytes(4, "big", signed=True)
 
 
 class FrameVerdict(NamedTuple):
@@ -216,14 +222,7 @@ class BrokerReading:
     ) -> tuple[int, FrameVerdict | None]:
         """Frames from `position` to `stop` by the broker's own judgement; with what ends the file, if anything does."""
         while position < stop:
-            verdict = judge(
-                file.read,
-                position,
-                file.committed_position,
-                self._release,
-                check_crc=self._checks_crc and not catching_up,
-                reads_body=not catching_up,
-            )
+            head, verdict = self._judge(file, position, catching_up)
             if verdict.message is None and not (catching_up and verdict.size > 0):
                 return position, verdict
             if verdict.message is not None and self._is_elsewhere(file, verdict.message):
@@ -231,8 +230,26 @@ class BrokerReading:
                 return position, FrameVerdict(why=f"found illegal commitlog offset {offset} in {file.path}")
             if verdict.message is not None:
                 taker.take_message(verdict.message)
-            position += verdict.size
+            position += head + verdict.size
         return position, None
+
+    def _judge(self, file: MappedFile, position: int, catching_up: bool) -> tuple[int, FrameVerdict]:
+        """Return the size of an entry's head at `position`, which no broker reads, and the verdict on the frame after
+        it (DLedgerCommitLog#checkMessageAndReturnSize); 0 and that on the frame there, where it has none."""
+        head = 0
+        if file.holds_entries and int.from_bytes(file.read(position + 4, 4), "big") not in _FRAME_MAGICS:
+            if file.read(position, 4) == _FILE_END:
+                return 0, FrameVerdict(is_blank=True)
+            head = DLEDGER_ENTRY_HEAD.size
+        verdict = judge(
+            file.read,
+            position + head,
+            file.committed_position,
+            self._release,
+            check_crc=self._checks_crc and not catching_up,
+            reads_body=not catching_up,
+        )
+        return head, verdict
 
     def _is_elsewhere(self, file: MappedFile, message: StoredMessage) -> bool:
         """Whether a message claims to stand in another file, and that is asked."""

@@ -89,7 +89,7 @@ class RocksdbStart(Start):
         first = log.files[begin.file]
         result.start_file, result.start_offset = first.path.name, first.start_offset
         reading = BrokerReading(
-            log, self.release, self.walked, self._events, checks_crc=config.check_crc_on_recover, checks_place=False
+            log, self.release, self.walked, self.events, checks_crc=config.check_crc_on_recover, checks_place=False
         )
         # after a clean stop the message that begins where the queues end is left out (CommitLog#recoverNormally)
         leaves_one_out = result.was_clean and start.dispatched_to(reached) == reached

@@ -47,6 +47,7 @@ from rmqctl.store.predict.surroundings import (
     refused_before_loading,
     refused_by_timer,
     refused_lock,
+    said_beyond,
     start_of_config,
 )
 from rmqctl.store.predict.timer import timer_off, timer_outcome
@@ -137,7 +138,7 @@ class Start:
         """`walked`: of this store, for the starts of other versions."""
         self.files = files
         self.release = release
-        self._events = events
+        self.events = events
         self.names = KnownNames.of(files)
         self.levels = files.config.delay_levels()
         self.walked = walked or WalkedLog()
@@ -336,7 +337,7 @@ class Start:
             log,
             release,
             self.walked,
-            self._events,
+            self.events,
             checks_crc=config.check_crc_on_recover,
             checks_place=release.starts_by_frames
             and config.check_commit_log_offset_on_recover
@@ -370,6 +371,13 @@ class Start:
         if release.catches_up:
             dispatch.floor = None
             self._catch_up(log, reading, dispatch)
+        self._note_unqueued(log, dispatch)
+        if result.messages_unqueued and limit is not None:
+            result.warnings.append(limit)
+
+    def _note_unqueued(self, log: MappedFileQueue, dispatch: SimulatedDispatch) -> None:
+        """Note what of the log no queue leads to after the start."""
+        result = self.result
         if dispatch.unplaceable:
             result.warnings.append(
                 counted(
@@ -382,8 +390,6 @@ class Start:
             )
         unqueued = count_unqueued(log, self.queues, dispatch, self.walked, self.levels, self.names)
         result.messages_unqueued, result.unqueued = unqueued.messages, unqueued.queues
-        if unqueued.messages and limit is not None:
-            result.warnings.append(limit)
         if unqueued.damaged:
             places = counted(len(unqueued.damaged), "damaged place")
             result.warnings.append(
@@ -458,10 +464,7 @@ class Start:
         """4.x dispatches from the end of the queues on, once it has started (DefaultMessageStore#start)."""
         begin = max(self.queues.max_physical(), log.min_offset, 0)
         if begin > log.max_offset:
-            self.result.warnings.append(
-                f"the queues say that the log reaches {begin}, it ends at {log.max_offset}: messages that are put "
-                "until then reach no queue"
-            )
+            self.result.warnings.append(said_beyond(begin, log.max_offset))
         reached = reading.catch_up(begin, dispatch)
         if reached < log.max_offset:
             # it asks every second whether its dispatch has come to the end of the log, which it never does

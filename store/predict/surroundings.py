@@ -507,3 +507,11 @@ def recovery_work(log_bytes: int, log_files: int, queue_files: int) -> RecoveryW
     least = log_bytes / _FAST_BYTES_PER_S + opened * _FAST_S_PER_FILE
     most = log_bytes / _SLOW_BYTES_PER_S + opened * _SLOW_S_PER_FILE
     return RecoveryWork(log_bytes, log_files, queue_files, round(least, 3), round(most, 3), BASIS)
+
+
+def said_beyond(begin: int, max_offset: int) -> str:
+    """Return what to say where queues lead past the end of the log."""
+    return (
+        f"the queues say that the log reaches {begin}, it ends at {max_offset}: messages that are put until then "
+        "reach no queue"
+    )

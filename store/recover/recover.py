@@ -257,7 +257,9 @@ class Recovery:
                 continue
             if file.size != self.log.file_size and file.path not in self.bridges.paths:
                 is_short = file.size < self.log.file_size
-                if is_short and file is not self.log.files[-1] and file.end_offset < survey.end_offset:
+                is_followed = file is not self.log.files[-1] and file.end_offset < survey.end_offset
+                # of a member's log nothing is read there at a start
+                if is_short and is_followed and self.goal.entries is None:
                     raise RefusedError(
                         f"has {file.size} bytes instead of {self.log.file_size} and messages follow it",
                         file=file.path,

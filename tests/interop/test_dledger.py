@@ -1,22 +1,26 @@
-"""RocketMQ 5.5.0 in DLedger mode cuts what is predicted, and starts on what `recover` leaves: nothing is lost then."""
+"""RocketMQ in DLedger mode cuts and dispatches what is predicted, and loses nothing of what `recover` leaves."""
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from rmqctl.store.config.config import config_from_properties
-from rmqctl.store.options import ChangeOptions
-from rmqctl.store.predict.predicting import predict
+from rmqctl.store.config.releases import RELEASES
+from rmqctl.store.options import ChangeOptions, Events
+from rmqctl.store.predict.entries import DledgerStart
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import log_golden
 from tests.interop import harness
-from tests.interop.harness import NEWEST, Job
+from tests.interop.harness import NEWEST, VERSIONS, Job
 from tests.interop.replicas import free_port
+from tests.interop.starts import differences
 from tests.store.recover.test_entries import HEAD, UNIT, data_file, entries_of, index_file, put, put_at
 from tests.store.write.writing import stored_messages
 
@@ -100,28 +104,30 @@ _SETTINGS = {
 _CONFIG = config_from_properties(_SETTINGS)
 
 
-def _job(store: Path) -> Job:
+def _job(store: Path, end: int = 0) -> Job:
+    """`end`: where the log ends once the member leads its group and has committed all that it holds."""
     settings = _SETTINGS | {"dLegerPeers": f"n0-127.0.0.1:{free_port()}"}
-    return Job(store, {f"store.{name}": value for name, value in settings.items()})
+    stored = {f"store.{name}": value for name, value in settings.items()}
+    return Job(store, stored | {"harness.endOffset": f"{end}"})
+
+
+def _unavailable(version: str) -> None:
+    reason = harness.available(version)
+    if reason is not None:
+        pytest.skip(reason)
 
 
 @pytest.mark.parametrize(
     ("name", "damages"), [("v55-dledger", _DAMAGE), ("v55-dledger-crash", (_nothing, _torn, _no_queues))]
 )
-def test_5_5_starts_on_what_recover_leaves_and_cuts_what_is_predicted(
+def test_5_5_starts_on_what_recover_leaves(
     tmp_path: Path, name: str, damages: tuple[Callable[[Path], None], ...]
 ) -> None:
-    reason = harness.available(NEWEST)
-    if reason is not None:
-        pytest.skip(reason)
+    _unavailable(NEWEST)
     golden = log_golden(name, tmp_path / "golden")
-    damaged, mended, expected, ends = [], [], [], []
+    mended, expected = [], []
     for damage in damages:
-        damaged.append(golden.copied_to(tmp_path / damage.__name__ / "damaged"))
-        damage(damaged[-1])
-        with StoreFiles(damaged[-1], _CONFIG) as files:
-            ends.append(predict(files, NEWEST).end_offset)
-        mended.append(golden.copied_to(tmp_path / damage.__name__ / "mended"))
+        mended.append(golden.copied_to(tmp_path / damage.__name__))
         damage(mended[-1])
         with StoreFiles(mended[-1], _CONFIG) as files:
             recover(files, ChangeOptions(below_confirm=True), cut=damage in (_half_head, _wrong_number, _wrong_sizes))
@@ -133,6 +139,53 @@ def test_5_5_starts_on_what_recover_leaves_and_cuts_what_is_predicted(
         # brokers serve a message with a wrong CRC
         damaged_one = {entries_of(golden.store)[100].pos + HEAD} if damage is _damaged_message else set()
         assert {message.physical_offset for message in view.messages} == messages | damaged_one
-    views = harness.open_many(NEWEST, [_job(store) for store in damaged], threads=2)
-    found = [(view.load_ok, view.max_offset) for view in views]
-    assert found == [(True, end) for end in ends]
+
+
+def _both(one: Callable[[Path], None], other: Callable[[Path], None], store: Path) -> None:
+    one(store)
+    other(store)
+
+
+def _broken(store: Path, seed: int) -> None:
+    """A member as kills and bad disks leave it."""
+    chance = random.Random(seed)
+    (store / "abort").unlink(missing_ok=True)
+    if chance.random() < 0.5:
+        _crashed(store)
+    for _ in range(chance.randrange(3)):
+        path = chance.choice([one for one in sorted(store.rglob("0*0")) if one.is_file()])
+        put(path, chance.randrange(min(path.stat().st_size, 100_000)), chance.choice([b"\0", b"\xff", bytes(300)]))
+    for name in ("consumequeue", "index", "checkpoint", "dledger-n0/checkpoint"):
+        if chance.random() < 0.25:
+            shutil.rmtree(store / name) if (store / name).is_dir() else (store / name).unlink()
+    known = store / "dledger-n0" / "checkpoint"
+    if known.exists() and chance.random() < 0.5:
+        known.write_text(f"endIndex=319\ncommittedIndex={chance.randrange(400)}\n")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_starts_cut_and_dispatch_what_is_predicted(tmp_path: Path, version: str) -> None:
+    """The end of the log, the queues and their units, the files that go."""
+    _unavailable(version)
+    found, jobs = [], []
+    of_golden: dict[str, list[Callable[[Path], None]]] = {
+        "v55-dledger": [*_DAMAGE, *(partial(_both, one, _crashed) for one in _DAMAGE)],
+        "v55-dledger-crash": [_nothing, _torn, _no_queues],
+    }
+    for name, damages in of_golden.items():
+        golden = log_golden(name, tmp_path / name)
+        damages += [partial(_broken, seed=seed) for seed in range(5)]
+        for number, damage in enumerate(damages):
+            store = golden.copied_to(tmp_path / f"{name}-{number}")
+            damage(store)
+            with StoreFiles(store, _CONFIG) as files:
+                start = DledgerStart(files, RELEASES[version], None, Events())
+                found.append((f"{name} {number}", start, start.run()))
+            jobs.append(_job(store, end=found[-1][2].end_offset or 0))
+    views = harness.open_many(version, jobs, threads=4)
+    wrong = {
+        label: told
+        for (label, start, prediction), view in zip(found, views, strict=True)
+        if (told := differences(start, prediction, view))
+    }
+    assert wrong == {}

@@ -31,33 +31,40 @@ def small_index() -> Iterator[None]:
         yield
 
 
-def into_dledger(root: Path, config: StoreConfig) -> None:
-    """Move all messages of a store into a DLedger log; only in `small_index`."""
+def into_dledger(root: Path, config: StoreConfig, *, plain_files: int = 0) -> None:
+    """Move all messages of a store into a DLedger log, but for those of its first files, as if it had been switched to
+    DLedger after them; only in `small_index`."""
     size = config.mapped_file_size_commit_log
     assert size is not None
     data = bytearray()
     units = b""
+    first = plain_files * size
     with StoreFiles(root, config) as files:
         frames = [
-            bytearray(files.log.read(one.physical_offset, one.total_size)) for one in stored_messages(root, config)
+            bytearray(files.log.read(one.physical_offset, one.total_size))
+            for one in stored_messages(root, config)
+            if one.physical_offset >= first
         ]
     for number, frame in enumerate(frames):
         entry_size = _HEAD + len(frame)
         left = size - len(data) % size
         if left < entry_size + 8:
             data += struct.pack(">ii", -1, left).ljust(left, b"\0")
-        pos = len(data)
+        pos = first + len(data)
         frame[_PLACE : _PLACE + 8] = (pos + _HEAD).to_bytes(8, "big")
         data += struct.pack(">iiqqqiiii", 1, entry_size, number, 1, pos, 0, 0, 0, len(frame)) + frame
         units += struct.pack(">iqiqq", 1, pos, entry_size, number, 1)
-    for name in ("commitlog", "consumequeue", "index"):
+    for name in ("consumequeue", "index", *(() if plain_files else ("commitlog",))):
         shutil.rmtree(root / name)
+    for path in (root / "commitlog").glob("0*"):
+        if int(path.name) >= first:
+            path.unlink()
     folder = root / "dledger-n0"
-    for name, content, length in (("data", bytes(data), size), ("index", units, INDEX_FILE)):
+    for name, begin, content, length in (("data", first, bytes(data), size), ("index", 0, units, INDEX_FILE)):
         (folder / name).mkdir(parents=True)
         for start in range(0, len(content), length):
             piece = content[start : start + length].ljust(length, b"\0")
-            (folder / name / f"{start:020d}").write_bytes(piece)
+            (folder / name / f"{begin + start:020d}").write_bytes(piece)
     (folder / "checkpoint").write_bytes(b"endIndex=10\ncommittedIndex=9\n")
     (folder / "currterm").write_bytes(b"currTerm=1\nvoteLeader=n0\n")
     with StoreFiles(root, config) as files:

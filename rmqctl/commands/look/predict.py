@@ -132,7 +132,7 @@ def predict(
         with progress("reading the commitlog", total, "bytes") as bar:
             found = opened.predict(broker, events=Events(bar.advance))
         is_member = opened.files.dledger is not None
-    print_verdict(output, of_prediction(found, opened.files.root, store.config_path))
+    print_verdict(output, of_prediction(found, opened.files.root, store.config_path, is_member=is_member))
     if output.format == "table":
         output.text("")
     _print(found, output)

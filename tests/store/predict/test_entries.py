@@ -12,7 +12,7 @@ from rmqctl.store.predict.prediction import Prediction
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import log_golden, tree_state
 from tests.rmqctl.looking import run
-from tests.store.recover.test_entries import END, FILE_SIZE, HEAD, data_file, entries_of, index_file, put_at
+from tests.store.recover.test_entries import END, FILE_SIZE, HEAD, MESSAGES, data_file, entries_of, index_file, put_at
 
 
 @pytest.fixture
@@ -51,6 +51,7 @@ def test_what_a_wrong_entry_cuts_is_said(store: Path) -> None:
     done = run("predict", "-s", store)
     assert done.code == 1
     assert "rmqctl predict --epochs STORE" in done.err
+    assert "next: " not in done.out
 
 
 def test_a_torn_last_message_stays(store: Path) -> None:
@@ -77,3 +78,72 @@ def test_files_far_after_the_end_stop_it(store: Path) -> None:
             file.truncate(FILE_SIZE)
     put_at(store, entries_of(store)[-1].pos, b"\0")
     assert str(predicted(store).error).startswith("[MONITOR]The processOffset is too small")
+
+
+def lose(store: Path, *, crashed: bool, queues: bool = True, committed: int | None = None) -> None:
+    """Take queues and index away, or make it a killed member, or one that knew another entry to be committed."""
+    if crashed:
+        (store / "abort").write_bytes(b"1")
+    if not queues:
+        shutil.rmtree(store / "consumequeue")
+        shutil.rmtree(store / "index")
+    if committed is not None:
+        (store / "dledger-n0" / "checkpoint").write_text(f"endIndex={committed}\ncommittedIndex={committed}\n")
+
+
+@pytest.mark.parametrize(
+    ("broker", "unqueued", "keys", "cut"),
+    [("5.5.0", 7, 881, 271283), ("5.3.3", 7, 0, 271283), ("4.9.8", 0, 1004, None)],
+)
+def test_after_a_crash_queues_are_cut_before_the_end(
+    store: Path, broker: str, unqueued: int, keys: int, cut: int | None
+) -> None:
+    """5.x counts entries of the last file without their heads, and cuts queues there; 4.x dispatches from their end."""
+    lose(store, crashed=True)
+    found = predicted(store, broker)
+    assert (found.messages_lost, found.messages_unqueued, found.index_entries_lost) == (0, unqueued, keys)
+    assert found.is_harmful
+    assert any(f"queues are cut at {cut}, before the end" in one for one in found.warnings) == (cut is not None)
+
+
+@pytest.mark.parametrize(
+    ("broker", "crashed", "committed", "unqueued"),
+    [
+        ("5.5.0", False, None, MESSAGES),
+        ("5.3.3", False, None, MESSAGES),
+        ("4.9.8", False, None, 0),
+        # entries after the committed one come again
+        ("5.5.0", False, 199, 200),
+        ("5.3.3", False, 199, 200),
+        # of a crash 5.5.0 reads the last file, from where the checkpoint says that queues are, and cuts it again
+        ("5.5.0", True, None, 286),
+        ("5.3.3", True, None, 0),
+        ("4.9.8", True, None, 0),
+    ],
+)
+def test_what_lost_queues_get_back(
+    store: Path, broker: str, crashed: bool, committed: int | None, unqueued: int
+) -> None:
+    lose(store, crashed=crashed, queues=False, committed=committed)
+    found = predicted(store, broker)
+    assert found.messages_unqueued == unqueued
+    assert sum(row["max_after"] - row["min_after"] for row in found.queues_changed) == MESSAGES - unqueued
+    said = any("only entries after the committed one are dispatched" in one for one in found.warnings)
+    assert said == (not crashed and unqueued > 0)
+
+
+def test_queues_past_the_end_of_the_log_are_named(store: Path) -> None:
+    """After a crash entries after the end of the log are dispatched, too: DLedger clears nothing."""
+    put_at(store, entries_of(store)[20].pos + HEAD - 4, b"\7")
+    lose(store, crashed=True)
+    found = predicted(store)
+    assert (found.messages_lost, found.messages_unqueued) == (300, 0)
+    assert any("it ends at 13995: messages that are put until then reach no queue" in one for one in found.warnings)
+
+
+def test_a_member_without_its_checkpoint_dispatches_all(store: Path) -> None:
+    """What its backup says does not count."""
+    lose(store, crashed=False, queues=False)
+    shutil.copyfile(store / "dledger-n0" / "checkpoint", store / "dledger-n0" / "checkpoint.bak")
+    (store / "dledger-n0" / "checkpoint").unlink()
+    assert predicted(store).messages_unqueued == 0

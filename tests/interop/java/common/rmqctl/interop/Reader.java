@@ -59,6 +59,12 @@ final class Reader {
                 if (settings.text("write.kinds", null) != null) {
                     lines.addAll(new Writer(store).all(settings));
                 }
+                // a member of a DLedger group commits what it holds once it leads
+                long settled = System.nanoTime() + 20_000_000_000L;
+                while (store.getMaxPhyOffset() < settings.number("harness.endOffset", 0)
+                        && System.nanoTime() < settled) {
+                    Thread.sleep(10);
+                }
                 summary.put("drained", Main.drain(store, settings.number("harness.drainSeconds", 20)));
                 summary.put("minPhysicalOffset", store.getMinPhyOffset());
                 summary.put("maxPhysicalOffset", store.getMaxPhyOffset());
