@@ -346,7 +346,7 @@ ARRAYS_FROM = 50_000
 """Units of all queues together from which on numpy is worth importing."""
 # the last of these that leads to a message nearly always is the very last one
 _LATEST_UNITS = 64
-_CHUNK_UNITS = 1 << 17
+_CHUNK_UNITS = 1 << 16
 
 """Store time in ms of the message that a unit points at, None without one."""
 
@@ -410,7 +410,7 @@ def arrays_count_queue(queue: ConsumeQueue, minimum: int, store_time: StoreTime)
         for place in written[-_LATEST_UNITS:].tolist():
             latest.append(QueueUnit(slot + place, *units[place].tolist()))
         if numbers.first_store_timestamp is None:
-            found = (store_time(QueueUnit(slot + place, *units[place].tolist())) for place in written.tolist())
+            found = (store_time(QueueUnit(slot + place, *units[place].tolist())) for place in map(int, written))
             numbers.first_store_timestamp = next((time for time in found if time is not None), None)
     numbers.last_store_timestamp = _last_time(queue, minimum, latest, store_time)
     return numbers

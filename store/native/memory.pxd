@@ -22,6 +22,10 @@ cdef inline unsigned int word(const unsigned char *place) noexcept nogil:
     return (<unsigned int> place[0] << 24) | (<unsigned int> place[1] << 16) | (<unsigned int> place[2] << 8) | place[3]
 
 
+cdef inline unsigned int little_word(const unsigned char *place) noexcept nogil:
+    return (<unsigned int> place[3] << 24) | (<unsigned int> place[2] << 16) | (<unsigned int> place[1] << 8) | place[0]
+
+
 cdef inline void set_word(unsigned char *place, unsigned int value) noexcept nogil:
     place[0] = value >> 24 & 0xFF
     place[1] = value >> 16 & 0xFF
@@ -38,6 +42,19 @@ cdef inline bint is_inside(Py_ssize_t at, Py_ssize_t length, Py_ssize_t whole) n
     return at >= 0 and length >= 0 and at <= whole - length
 
 
+# the caller has shown that the whole field is within the view
+cdef inline int get_int(Bytes view, Py_ssize_t at) noexcept nogil:
+    return <int> word(&view[at])
+
+
+cdef inline long long get_long(Bytes view, Py_ssize_t at) noexcept nogil:
+    return <long long> (<unsigned long long> word(&view[at]) << 32 | word(&view[at] + 4))
+
+
+cdef inline long long get_little_long(Bytes view, Py_ssize_t at) noexcept nogil:
+    return <long long> (<unsigned long long> little_word(&view[at] + 4) << 32 | little_word(&view[at]))
+
+
 cdef inline int short_at(Bytes view, Py_ssize_t at) except? -1 nogil:
     if not is_inside(at, 2, view.shape[0]):
         out_of_range(at)
@@ -47,23 +64,19 @@ cdef inline int short_at(Bytes view, Py_ssize_t at) except? -1 nogil:
 cdef inline int int_at(Bytes view, Py_ssize_t at) except? -1 nogil:
     if not is_inside(at, 4, view.shape[0]):
         out_of_range(at)
-    return <int> word(&view[at])
+    return get_int(view, at)
 
 
 cdef inline long long long_at(Bytes view, Py_ssize_t at) except? -1 nogil:
     if not is_inside(at, 8, view.shape[0]):
         out_of_range(at)
-    return <long long> (<unsigned long long> word(&view[at]) << 32 | word(&view[at] + 4))
+    return get_long(view, at)
 
 
 cdef inline long long little_long_at(Bytes view, Py_ssize_t at) except? -1 nogil:
-    cdef unsigned long long found = 0
-    cdef int byte
     if not is_inside(at, 8, view.shape[0]):
         out_of_range(at)
-    for byte in range(7, -1, -1):
-        found = found << 8 | view[at + byte]
-    return <long long> found
+    return get_little_long(view, at)
 
 
 cdef inline int set_short(WritableBytes view, Py_ssize_t at, long long value) except -1 nogil:
@@ -74,7 +87,7 @@ cdef inline int set_short(WritableBytes view, Py_ssize_t at, long long value) ex
     return 0
 
 
-# the caller has shown that the whole field is within the view
+# the same
 cdef inline int put_int(WritableBytes view, Py_ssize_t at, long long value) noexcept nogil:
     set_word(&view[at], <unsigned int> value)
     return 0

@@ -84,7 +84,7 @@ def set_long(view: WritableBytes, at: int, value: int) -> None:
     _put_long(view, at, value & 0xFFFFFFFFFFFFFFFF)
 
 
-put_int, put_long = set_int, set_long
+get_int, get_long, get_little_long, put_int, put_long = int_at, long_at, little_long_at, set_int, set_long
 """The same where the caller has shown that the whole field is within the view: the compiled form compares nothing."""
 
 

@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+from array import array
+
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT, INDEX_ENTRY, ROCKSDB_QUEUE_UNIT
 from rmqctl.store.native import uncompiled as cython
 
 if cython.compiled:
     import cython
-    from cython.cimports.rmqctl.store.native.memory import copy, little_long_at, long_at, same, set_int, set_long
+    from cython.cimports.rmqctl.store.native.memory import (
+        copy,
+        get_int,
+        get_little_long,
+        get_long,
+        little_long_at,
+        long_at,
+        out_of_range,
+        put_int,
+        put_long,
+        same,
+        set_int,
+        set_long,
+    )
 
 if not cython.compiled:
-    from rmqctl.store.native.memory import copy, little_long_at, long_at, same, set_int, set_long
+    from rmqctl.store.native.memory import (
+        copy,
+        get_int,
+        get_little_long,
+        get_long,
+        little_long_at,
+        long_at,
+        out_of_range,
+        put_int,
+        put_long,
+        same,
+        set_int,
+        set_long,
+    )
     from rmqctl.store.native.uncompiled import Bytes, Ints, Longs, ReadInts, ReadLongs, WritableBytes, views
 
 LARGEST_DIFFERENCE = 0x7FFFFFFF
@@ -128,12 +156,14 @@ def pack_entries(
 # blocks apart one entry at a time, decides what it is.
 
 LARGEST_KEY = 4096
-"""Bytes of a key that `place_slots` compares."""
+"""Bytes of a key that `UnitSlots` compares."""
 MOST_ENTRIES, LARGEST_KEYS = 131072, 16777216
 """Of one block, the keys in bytes: more are in no block that RocksDB writes for RocketMQ, of 32 KiB."""
+LARGEST_BLOCK = 64 << 20
+_LARGEST_BLOCK = LARGEST_BLOCK
 _VALUE = ROCKSDB_QUEUE_UNIT.size
 _MOST_ENTRIES, _LARGEST_KEYS = MOST_ENTRIES, LARGEST_KEYS
-_TRAILER, _SLOT, _PUT, _LONGEST = 8, 8, 1, 5
+_HEAD, _TRAILER, _SLOT, _PUT, _LONGEST = 3, 8, 8, 1, 5
 _SEQUENCES = (1 << 56) - 1
 
 
@@ -158,18 +188,12 @@ def read_head(
     has `before`, bytes that follow, and of the value. -1 for a malformed one."""
     index: cython.int
     found: cython.longlong
-    # of nearly all entries each number has one byte
-    if at + 3 <= end and (block[at] | block[at + 1] | block[at + 2]) < 0x80:
-        for index in range(3):
-            sizes[index] = block[at + index]
-        at += 3
-    else:
-        for index in range(3):
-            found = number_at(block, at, end)
-            if found < 0:
-                return -1
-            sizes[index] = found >> 3
-            at += found & 7
+    for index in range(3):
+        found = number_at(block, at, end)
+        if found < 0:
+            return -1
+        sizes[index] = found >> 3
+        at += found & 7
     if sizes[0] > before or sizes[0] + sizes[1] < _TRAILER or at + sizes[1] + sizes[2] > end:
         return -1
     return at
@@ -182,119 +206,185 @@ def is_well_formed(block: Bytes, end: cython.Py_ssize_t, sizes: Longs) -> bool:
     `sizes`: three longs to work in.
     """
     position: cython.Py_ssize_t = 0
+    shared: cython.longlong
+    unshared: cython.longlong
+    following: cython.longlong
     size: cython.longlong = 0
     count: cython.longlong = 0
     keys: cython.longlong = 0
     if not cython.compiled:
         block, sizes = views(block, sizes)
     with cython.nogil:
-        while position >= 0 and position < end:
-            position = read_head(block, position, end, size, sizes)
-            size = sizes[0] + sizes[1]
+        while 0 <= position < end:
+            # of nearly all entries each number has one byte
+            if position + _HEAD <= end and (block[position] | block[position + 1] | block[position + 2]) < 0x80:
+                shared, unshared = block[position], block[position + 1]
+                following = position + _HEAD + unshared + block[position + 2]
+                if shared > size or shared + unshared < _TRAILER or following > end:
+                    following = -1
+                size = shared + unshared
+            else:
+                following = read_head(block, position, end, size, sizes)
+                size = sizes[0] + sizes[1]
+                if following >= 0:
+                    following += sizes[1] + sizes[2]
             count += 1
             keys += size
-            if count > _MOST_ENTRIES or keys > _LARGEST_KEYS:
-                position = -1
-            if position >= 0:
-                position += sizes[1] + sizes[2]
+            position = -1 if count > _MOST_ENTRIES or keys > _LARGEST_KEYS else following
     return position == end
 
 
-def place_unit(
-    block: Bytes,
-    at: cython.Py_ssize_t,
-    size: cython.Py_ssize_t,
-    trailer: cython.longlong,
-    slot: cython.longlong,
-    units: WritableBytes,
-    sequences: Longs,
-) -> cython.bint:
-    """Put the value of an entry, `size` bytes from `at` on, into its slot, unless that is of none asked for or has a
-    newer one. False where it is not of a unit. `trailer`: the sequence number, and the kind in the lowest byte."""
-    sequence: cython.longlong = trailer >> 8 & _SEQUENCES
-    if slot < 0 or slot >= len(sequences) or sequence <= sequences[slot]:
-        return True
-    sequences[slot] = sequence
-    slot *= _UNIT
-    if trailer & 0xFF != _PUT:
-        set_long(units, slot, 0)
-        set_long(units, slot + 8, 0)
-        set_int(units, slot + 16, 0)
-    elif size == _VALUE:
-        # the same fields in the same order, with the store time after them
-        copy(units, slot, block, at, _UNIT)
-    else:
-        return False
-    return True
-
-
-def place_slots(
-    block: Bytes,
-    end: cython.Py_ssize_t,
-    prefix: Bytes,
-    first: cython.longlong,
-    units: WritableBytes,
-    sequences: Longs,
-    key: WritableBytes,
-    sizes: Longs,
-) -> bool:
-    """Put the units of a queue, whose keys begin with `prefix`, into `units`, that of slot `first` at the front.
-
-    `sequences` has the sequence number of what each slot holds, -1 for nothing: newer entries take its place, and
-    deletions leave zeros. `key`: LARGEST_KEY bytes to work in, `sizes`: three longs. False where an entry is not one of
-    a unit.
-    """
+def find_blocks(index: Bytes, end: cython.Py_ssize_t, is_delta: cython.bint, places: Longs) -> int:
+    """Fill `places` with the entries of an index, which end at `end`: where the key begins and ends in it, and offset
+    and size of the block, as many as fit in; returns how many there are. -1 where a key shares bytes with
+    the one before it, and where something is malformed or too large."""
     position: cython.Py_ssize_t = 0
-    size: cython.Py_ssize_t = 0
-    shared: cython.Py_ssize_t
-    unshared: cython.Py_ssize_t
-    value: cython.Py_ssize_t
-    width: cython.Py_ssize_t = len(prefix) + _SLOT + _TRAILER
-    trailer_at: cython.Py_ssize_t = 0
-    number: cython.longlong = 0
-    trailer: cython.longlong
-    mask: cython.longlong
-    is_of_queue: cython.bint = False
-    is_in_key: cython.bint = True
-    is_good: cython.bint = True
+    count: cython.Py_ssize_t = 0
+    shared: cython.longlong
+    length: cython.longlong
+    value: cython.longlong
+    offset: cython.longlong
+    size: cython.longlong
     if not cython.compiled:
-        block, prefix, units, sequences, key, sizes = views(block, prefix, units, sequences, key, sizes)
+        index, places = views(index, places)
     with cython.nogil:
-        while is_good and position < end:
-            shared = -1
-            if is_of_queue and position + 3 + _SLOT + _TRAILER + _VALUE <= end and block[position] < 0x80:
-                shared, value = block[position] - len(prefix), _VALUE
-                unshared = _SLOT + _TRAILER - shared
-            if 0 < shared <= _SLOT and block[position + 1] == unshared and block[position + 2] == _VALUE:
-                # nearly all entries: the key before it is of the queue, and all but a part of the slot's number is the
-                # same. It is not put together in `key`
-                position += 3
-                mask = (cython.cast(cython.longlong, 1) << 8 * (_SLOT - shared)) - 1
-                number = number & ~mask | long_at(block, position - shared) & mask
-                trailer_at = position + _SLOT - shared
-                trailer = little_long_at(block, trailer_at)
-                is_in_key = False
-            else:
-                if not is_in_key:
-                    set_long(key, len(prefix), number)
-                    copy(key, width - _TRAILER, block, trailer_at, _TRAILER)
-                    is_in_key = True
-                position = read_head(block, position, end, size, sizes)
-                unshared, value = sizes[1], sizes[2]
-                size = sizes[0] + unshared
-                if position < 0 or size > len(key):
-                    is_good = False
+        while 0 <= position < end:
+            shared = number_at(index, position, end)
+            position += shared & 7
+            length = number_at(index, position, end)
+            position += length & 7
+            value = 0 if is_delta else number_at(index, position, end)
+            position += (value & 7) + (length >> 3)
+            if count * 4 + 4 <= len(places):
+                places[count * 4], places[count * 4 + 1] = position - (length >> 3), position
+            offset = number_at(index, position, end)
+            position += offset & 7
+            size = number_at(index, position, end)
+            position += size & 7
+            if count * 4 + 4 <= len(places):
+                places[count * 4 + 2], places[count * 4 + 3] = offset >> 3, size >> 3
+            count += 1
+            if shared >> 3 != 0 or (length | value | offset | size) < 0 or size >> 3 > _LARGEST_BLOCK:
+                position = -1
+    return count if position == end else -1
+
+
+@cython.final
+@cython.cclass
+class UnitSlots:
+    """Puts the units of a queue, whose keys begin with `prefix`, into `units`, that of slot `first` at the front.
+
+    Newer entries take the place of older ones, and deletions leave zeros.
+    """
+
+    def __init__(self, prefix: Bytes, first: cython.longlong, units: WritableBytes) -> None:
+        self.prefix, self.first, self.units = prefix, first, units
+        self.width = len(self.prefix) + _SLOT + _TRAILER
+        # the sequence number of what each slot holds, -1 for nothing
+        self.sequences = array("q", (-1,)) * (len(units) // _UNIT)
+        # the key of the last entry
+        self.key, self.size = bytearray(LARGEST_KEY), 0
+        self.is_of_queue = False
+        self.sizes = array("q", (0, 0, 0))
+        if not cython.compiled:
+            self.prefix, self.units, self.sequences = views(prefix, units, self.sequences)
+
+    def place(self, block: Bytes, end: cython.Py_ssize_t) -> bool:
+        """Take in a block, whose entries end at `end`; False where one of the queue is not of a unit."""
+        position: cython.Py_ssize_t = 0
+        if not cython.compiled:
+            (block,) = views(block)
+        if end > len(block):
+            out_of_range(end)
+        self.size, self.is_of_queue = 0, False
+        with cython.nogil:
+            while 0 <= position < end:
+                position = self.place_alike(block, position, end)
+                if position < end:
+                    position = self.place_one(block, position, end)
+        return position == end
+
+    def place_alike(self, block: Bytes, position: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Place entries as nearly all are, and return where the next one is: their keys are there as a whole, or the
+        key before is one of the queue, and all but a part of the slot's number is the same."""
+        prefix: cython.Py_ssize_t = self.width - _TRAILER - _SLOT
+        count: cython.Py_ssize_t = len(self.sequences)
+        at: cython.Py_ssize_t = -1
+        following: cython.Py_ssize_t
+        left: cython.Py_ssize_t
+        slot: cython.longlong
+        trailer: cython.longlong
+        sequence: cython.longlong
+        mask: cython.longlong
+        number: cython.longlong = long_at(self.key, prefix) if self.is_of_queue else 0
+        while position + _HEAD <= end:
+            if block[position] == 0:
+                left, mask = self.width - _TRAILER, -1
+            elif self.is_of_queue:
+                left = prefix + _SLOT - block[position]
+                if left < 0 or left >= _SLOT:
                     break
-                copy(key, sizes[0], block, position, unshared)
-                if sizes[0] < len(prefix) or not is_of_queue:
-                    is_of_queue = size - _TRAILER >= len(prefix) and same(key, 0, prefix, 0, len(prefix))
-                if is_of_queue:
-                    if size != width:
-                        is_good = False
-                        break
-                    number = long_at(key, len(prefix))
-                    trailer = little_long_at(key, width - _TRAILER)
-            if is_of_queue:
-                is_good = place_unit(block, position + unshared, value, trailer, number - first, units, sequences)
-            position += unshared + value
-    return is_good
+                mask = (cython.cast(cython.longlong, 1) << 8 * left) - 1
+            else:
+                break
+            following = position + _HEAD + left + _TRAILER + _VALUE
+            if block[position + 1] != left + _TRAILER or block[position + 2] != _VALUE or following > end:
+                break
+            if mask == -1 and not same(block, position + _HEAD, self.prefix, 0, prefix):
+                break
+            # the fields end before `following`, and so within the block
+            trailer = get_little_long(block, position + _HEAD + left)
+            if trailer & 0xFF != _PUT:
+                break
+            at = position + _HEAD + left
+            number = number & ~mask | get_long(block, at - _SLOT) & mask
+            self.is_of_queue = True
+            position = following
+            slot, sequence = number - self.first, trailer >> 8 & _SEQUENCES
+            if 0 <= slot < count and sequence > self.sequences[slot]:
+                # the same fields in the same order, with the store time after them. `units` have a place for each slot
+                self.sequences[slot] = sequence
+                slot *= _UNIT
+                put_long(self.units, slot, get_long(block, at + _TRAILER))
+                put_long(self.units, slot + 8, get_long(block, at + _TRAILER + 8))
+                put_int(self.units, slot + 16, get_int(block, at + _TRAILER + 16))
+        if at >= 0:
+            copy(self.key, 0, self.prefix, 0, prefix)
+            set_long(self.key, prefix, number)
+            copy(self.key, prefix + _SLOT, block, at, _TRAILER)
+            self.size = self.width
+        return position
+
+    def place_one(self, block: Bytes, position: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Place any entry, and return where the next one is; -1 where it is malformed, or of the queue and not of a
+        unit."""
+        prefix: cython.Py_ssize_t = self.width - _TRAILER - _SLOT
+        trailer: cython.longlong
+        slot: cython.longlong
+        position = read_head(block, position, end, self.size, self.sizes)
+        if position < 0 or self.sizes[0] + self.sizes[1] > len(self.key):
+            return -1
+        self.size = self.sizes[0] + self.sizes[1]
+        copy(self.key, self.sizes[0], block, position, self.sizes[1])
+        position += self.sizes[1] + self.sizes[2]
+        if self.sizes[0] < prefix or not self.is_of_queue:
+            self.is_of_queue = self.size - _TRAILER >= prefix and same(self.key, 0, self.prefix, 0, prefix)
+        if not self.is_of_queue:
+            return position
+        if self.size != self.width:
+            return -1
+        trailer = little_long_at(self.key, prefix + _SLOT)
+        slot = long_at(self.key, prefix) - self.first
+        if slot < 0 or slot >= len(self.sequences) or trailer >> 8 & _SEQUENCES <= self.sequences[slot]:
+            return position
+        self.sequences[slot] = trailer >> 8 & _SEQUENCES
+        slot *= _UNIT
+        if trailer & 0xFF != _PUT:
+            set_long(self.units, slot, 0)
+            set_long(self.units, slot + 8, 0)
+            set_int(self.units, slot + 16, 0)
+        elif self.sizes[2] == _VALUE:
+            copy(self.units, slot, block, position - _VALUE, _UNIT)
+        else:
+            return -1
+        return position

@@ -7,7 +7,6 @@ is kept.
 from __future__ import annotations
 
 import threading
-from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from functools import cached_property
@@ -19,7 +18,7 @@ from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT, ROCKSDB_QUEUE_END, ROCKSDB
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors
-from rmqctl.store.native.units import LARGEST_KEY, place_slots
+from rmqctl.store.native.units import UnitSlots
 from rmqctl.store.queues.consumequeue import ConsumeQueue
 from rmqctl.store.rocksdb.database import Database
 
@@ -177,9 +176,8 @@ class RocksdbQueues:
         units = bytearray(count * _UNIT)
         blocks = self._database.blocks(UNITS, begin, end)
         if blocks is not None:
-            sequences = array("q", (-1,)) * count
-            places = (prefix, first, units, sequences, bytearray(LARGEST_KEY), array("q", (0, 0, 0)))
-            if all(place_slots(block, stop, *places) for block, stop in blocks):
+            slots = UnitSlots(prefix, first, units)
+            if all(slots.place(block, stop) for block, stop in blocks):
                 return bytes(units)
             units = bytearray(count * _UNIT)
         for unit_key, value in self._database.scan(UNITS, begin=begin, end=end):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from array import array
-from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import ROCKSDB_BLOCK_TRAILER, ROCKSDB_FOOTER
 from rmqctl.store.files.reading import Descriptors
-from rmqctl.store.native.units import LARGEST_KEYS, MOST_ENTRIES, is_well_formed
+from rmqctl.store.native.units import LARGEST_BLOCK, LARGEST_KEYS, MOST_ENTRIES, find_blocks, is_well_formed
 from rmqctl.store.rocksdb.records import DAMAGE_HINT, NO_CHECKSUM, MalformedError, block_checksum, varint
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ _TRAILER = ROCKSDB_BLOCK_TRAILER.struct
 _FOOTER = ROCKSDB_FOOTER.struct
 _MAGIC = 0x88E241B785F4CFF7
 _NEWEST_FORMAT = 5
-_LARGEST_BLOCK = 64 << 20
 _LARGEST_DATA_BLOCK = 4 << 20
 """Data blocks have 32 KiB and what the last entry has more; the index of a large table is one block."""
 _MOST_BLOCKS = 1 << 20
+_READ_AT_ONCE = 1 << 18
 _PLAIN, _LZ4, _LZ4HC, _ZSTD = 0, 4, 5, 7
 _HASHED = 1 << 31
 _OF_THREAD = threading.local()
@@ -133,10 +133,10 @@ class SortedTable:
         found: list[tuple[bytes, Handle]] = []
         end = keys = 0
         for key, handle in entries:
-            if handle.offset < end or not 0 <= handle.size <= _LARGEST_BLOCK:
+            if handle.offset < end or not 0 <= handle.size <= LARGEST_BLOCK:
                 raise self._corrupt("blocks overlap, or have impossible sizes", handle.offset)
             end, keys = handle.offset + handle.size, keys + len(key)
-            if len(found) >= _MOST_BLOCKS or keys > _LARGEST_BLOCK:
+            if len(found) >= _MOST_BLOCKS or keys > LARGEST_BLOCK:
                 raise self._corrupt(f"its index has more than {_MOST_BLOCKS} blocks, or longer keys than any", 0)
             found.append((key, handle))
         return found
@@ -146,6 +146,13 @@ class SortedTable:
         block = self.block(handle)
         try:
             position, end = 0, _entries_end(block)
+            # nearly all: no key shares bytes with another
+            if 0 < (count := find_blocks(block, end, is_delta, array("q"))) <= _MOST_BLOCKS:
+                places, trailer = array("q", (0,)) * (4 * count), 0 if has_user_keys else 8
+                find_blocks(block, end, is_delta, places)
+                for begin, stop, offset, size in zip(*(places[field::4] for field in range(4)), strict=True):
+                    yield block[begin : max(stop - trailer, begin)], Handle(offset, size)
+                return
             key, last = b"", Handle(0, 0)
             while position < end:
                 shared, position = varint(block, position)
@@ -166,22 +173,29 @@ class SortedTable:
         except MalformedError as error:
             raise self._corrupt(f"its index is malformed: {error}", handle.offset) from error
 
-    def block(self, handle: Handle, largest: int = _LARGEST_BLOCK) -> bytes:
+    def block(self, handle: Handle, largest: int = LARGEST_BLOCK) -> bytes:
         """Return the plain bytes of a block. Raises: CorruptError, RemovedError, UnreadableError."""
+        return self._plain(handle, self._stored(handle.offset, handle.size + _TRAILER.size), largest)
+
+    def _stored(self, offset: int, size: int) -> memoryview:
+        size = min(size, self._size - offset)
+        return memoryview(self._descriptors.read(self.path, offset, size) if size > 0 else b"")
+
+    def _plain(self, handle: Handle, data: memoryview, largest: int) -> bytes:
+        """Return the plain bytes of a block. `data`: what is stored of it, trailer included. Raises: CorruptError."""
         if handle.offset + handle.size + _TRAILER.size > self._size:
             raise self._corrupt(f"block of {handle.size} bytes exceeds the file", handle.offset)
-        data = self._descriptors.read(self.path, handle.offset, handle.size + _TRAILER.size)
         if len(data) < handle.size + _TRAILER.size:
             raise self._corrupt("is shorter than its manifest says", len(data))
         compression, stored = _TRAILER.unpack_from(data, handle.size)
         kind = self._ends[0]
-        computed = block_checksum(kind, memoryview(data)[: handle.size + 1])
+        computed = block_checksum(kind, data[: handle.size + 1])
         if computed is None and kind != NO_CHECKSUM:
             raise self._corrupt(f"checksums of type {kind} are not known", self._size - _FOOTER.size)
         if computed is not None and computed != stored:
             raise self._corrupt("checksum of the block is wrong", handle.offset)
         try:
-            return _plain(memoryview(data)[: handle.size], compression, largest)
+            return _plain(data[: handle.size], compression, largest)
         except MalformedError as error:
             raise self._corrupt(f"block cannot be decompressed: {error}", handle.offset) from error
 
@@ -199,11 +213,14 @@ class SortedTable:
         blocks = self.blocks
         first = bisect_left(blocks, begin, key=lambda entry: entry[0])
         for number in range(first, len(blocks)):
-            found = self.entries_of(blocks[number][1], on_damage)
-            if found and begin <= found[0].key and (end is None or found[-1].key < end):
-                yield from found
-                continue
-            for entry in found:
+            entries: Iterable[KeyEntry] = self._entries_of(blocks[number][1], on_damage)
+            # of the first block often no more than an entry is asked for
+            if number > first:
+                entries = found = list(entries)
+                if found and begin <= found[0].key and (end is None or found[-1].key < end):
+                    yield from found
+                    continue
+            for entry in entries:
                 if entry.key < begin:
                     continue
                 if end is not None and entry.key >= end:
@@ -212,14 +229,22 @@ class SortedTable:
 
     def entries_of(self, handle: Handle, on_damage: Report) -> list[KeyEntry]:
         """Return the entries of one data block, of a damaged one those before the damage."""
-        found: list[KeyEntry] = []
+        return list(self._entries_of(handle, on_damage))
+
+    def _entries_of(self, handle: Handle, on_damage: Report) -> Iterator[KeyEntry]:
+        found: list[tuple[bytes, bytes]] = []
+        pairs: Iterable[tuple[bytes, bytes]] = found
         try:
-            for internal, value in self._pairs(self.block(handle, _LARGEST_DATA_BLOCK), handle):
-                packed = int.from_bytes(internal[-8:], "little")
-                found.append(KeyEntry(internal[:-8], packed >> 8, packed & 0xFF, value))
+            block, end = self._data_block(handle, self._stored(handle.offset, handle.size + _TRAILER.size))
+            if is_well_formed(block, end, array("q", (0, 0, 0))):
+                pairs = block_pairs(block)
+            else:
+                found.extend(self._pairs(block, handle))
         except CorruptError as error:
             on_damage(error)
-        return found
+        for internal, value in pairs:
+            packed = int.from_bytes(internal[-8:], "little")
+            yield KeyEntry(internal[:-8], packed >> 8, packed & 0xFF, value)
 
     def blocks_within(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, int]]:
         """Yield the plain data blocks that keys in [begin, end) may be in, and where their entries end.
@@ -227,16 +252,30 @@ class SortedTable:
         Raises: CorruptError.
         """
         blocks = self.blocks
-        for number in range(bisect_left(blocks, begin, key=lambda entry: entry[0]), len(blocks)):
-            last, handle = blocks[number]
-            if self._last is None or self._last[0] != handle:
-                self._last = handle, self._data_block(handle)
+        first = stop = bisect_left(blocks, begin, key=lambda entry: entry[0])
+        while stop < len(blocks) and (stop == first or blocks[stop - 1][0] < end):
+            stop += 1
+        if first < stop and self._last is not None and self._last[0] == blocks[first][1]:
             yield self._last[1]
-            if last >= end:
-                return
+            first += 1
+        for handle, data in self._stored_blocks(first, stop):
+            self._last = handle, self._data_block(handle, data)
+            yield self._last[1]
 
-    def _data_block(self, handle: Handle) -> tuple[bytes, int]:
-        block = self.block(handle, _LARGEST_DATA_BLOCK)
+    def _stored_blocks(self, first: int, stop: int) -> Iterator[tuple[Handle, memoryview]]:
+        """Yield the data blocks [first, stop) as they are stored, with their trailers; many are read at once."""
+        handles = [handle for _, handle in self.blocks[first:stop]]
+        data, at = memoryview(b""), 0
+        for number, handle in enumerate(handles):
+            size = handle.size + _TRAILER.size
+            if handle.offset + size > at + len(data):
+                at = handle.offset
+                last = bisect_right(handles, at + _READ_AT_ONCE, number + 1, key=_end) - 1
+                data = self._stored(at, max(_end(handles[last]) - at, size))
+            yield handle, data[handle.offset - at : handle.offset - at + size]
+
+    def _data_block(self, handle: Handle, data: memoryview) -> tuple[bytes, int]:
+        block = self._plain(handle, data, _LARGEST_DATA_BLOCK)
         try:
             return block, _entries_end(block)
         except MalformedError as error:
@@ -245,9 +284,9 @@ class SortedTable:
     def check(self, on_damage: Report) -> None:
         """Report damaged blocks. Raises: CorruptError for a damaged footer or index."""
         sizes = array("q", (0, 0, 0))
-        for _, handle in self.blocks:
+        for handle, data in self._stored_blocks(0, len(self.blocks)):
             try:
-                block, end = self._data_block(handle)
+                block, end = self._data_block(handle, data)
                 for _ in () if is_well_formed(block, end, sizes) else self._pairs(block, handle):
                     pass
             except CorruptError as error:
@@ -273,10 +312,14 @@ class SortedTable:
         return CorruptError(message, file=self.path, physical_offset=offset, hint=DAMAGE_HINT)
 
 
+def _end(handle: Handle) -> int:
+    return handle.offset + handle.size + _TRAILER.size
+
+
 def _handle(data: bytes, position: int) -> tuple[Handle, int]:
     offset, position = varint(data, position)
     size, position = varint(data, position)
-    if size > _LARGEST_BLOCK:
+    if size > LARGEST_BLOCK:
         raise MalformedError(f"a block of {size} bytes is larger than any that is written")
     return Handle(offset, size), position
 
@@ -335,7 +378,7 @@ def _zstd_decompressor() -> zstandard.ZstdDecompressor:
     return made
 
 
-def _plain(data: bytes | memoryview, compression: int, largest: int = _LARGEST_BLOCK) -> bytes:
+def _plain(data: bytes | memoryview, compression: int, largest: int = LARGEST_BLOCK) -> bytes:
     if compression not in (_PLAIN, _LZ4, _LZ4HC, _ZSTD):
         raise MalformedError(f"compression {compression} is not known")
     size, position = (len(data), 0) if compression == _PLAIN else varint(data, 0)

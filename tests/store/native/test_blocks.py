@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,10 +32,11 @@ def _varint(value: int) -> bytes:
     return bytes([*found, value])
 
 
-def _block(pairs: list[tuple[bytes, bytes]]) -> bytes:
-    """The entries of a block, without restart points."""
+def _block(pairs: list[tuple[bytes, bytes]], between: int = 16) -> bytes:
+    """The entries of a block, without restart points. `between`: entries of which the first has its whole key."""
     found, last = b"", b""
-    for key, value in pairs:
+    for number, (key, value) in enumerate(pairs):
+        last = last if number % between else b""
         shared = next((at for at, pair in enumerate(zip(last, key, strict=False)) if pair[0] != pair[1]), 0)
         found += _varint(shared) + _varint(len(key) - shared) + _varint(len(value)) + key[shared:] + value
         last = key
@@ -49,8 +51,10 @@ def _pairs(entries: list[tuple[bytes, int, int, int, int]]) -> list[tuple[bytes,
     return found
 
 
-@given(st.lists(st.lists(_ENTRY, max_size=12), max_size=3))
-def test_of_each_slot_the_newest_entry_counts(blocks: list[list[tuple[bytes, int, int, int, int]]]) -> None:
+@given(st.lists(st.lists(_ENTRY, max_size=12), max_size=3), st.integers(1, 16))
+def test_of_each_slot_the_newest_entry_counts(
+    blocks: list[list[tuple[bytes, int, int, int, int]]], between: int
+) -> None:
     newest: dict[int, tuple[int, bytes]] = {}
     for _, slot, sequence, kind, physical in (one for block in blocks for one in block if one[0] == PREFIX):
         if sequence > newest.get(slot, (-1, b""))[0]:
@@ -58,11 +62,11 @@ def test_of_each_slot_the_newest_entry_counts(blocks: list[list[tuple[bytes, int
     empty = bytes(CONSUMEQUEUE_UNIT.size)
     expected = b"".join(newest.get(slot, (0, empty))[1] for slot in range(FIRST, FIRST + SLOTS))
     for form in (plain_form("units"), compiled_form("units")):
-        units, sequences = bytearray(len(expected)), array("q", (-1,)) * SLOTS
-        for block in (_block(_pairs(entries)) for entries in blocks):
+        units = bytearray(len(expected))
+        slots = form.UnitSlots(PREFIX, FIRST, units)
+        for block in (_block(_pairs(entries), between) for entries in blocks):
             assert form.is_well_formed(block, len(block), array("q", (0, 0, 0)))
-            places = (PREFIX, FIRST, units, sequences, bytearray(form.LARGEST_KEY), array("q", (0, 0, 0)))
-            assert form.place_slots(block, len(block), *places)
+            assert slots.place(block, len(block))
         assert bytes(units) == expected
 
 
@@ -80,12 +84,11 @@ def test_what_is_no_entry_is_left_to_plain_code(
         is_good = False
     answers = []
     for form in (plain_form("units"), compiled_form("units")):
-        units, key = bytearray(SLOTS * CONSUMEQUEUE_UNIT.size), bytearray(form.LARGEST_KEY)
-        places = (PREFIX, FIRST, units, array("q", (-1,)) * SLOTS, key, array("q", (0, 0, 0)))
+        units = bytearray(SLOTS * CONSUMEQUEUE_UNIT.size)
         answers.append(
             (
                 form.is_well_formed(block, len(block), array("q", (0, 0, 0))),
-                form.place_slots(block, len(block), *places),
+                form.UnitSlots(PREFIX, FIRST, units).place(block, len(block)),
                 bytes(units),
             )
         )
@@ -100,8 +103,30 @@ def test_what_is_no_unit_is_left_to_plain_code() -> None:
     for key, value in ((good[0], good[1][:-1]), (PREFIX + b"x" + good[0][len(PREFIX) :], good[1])):
         block = _block([(key, value)])
         for form in (plain_form("units"), compiled_form("units")):
-            units, scratch = bytearray(SLOTS * CONSUMEQUEUE_UNIT.size), bytearray(form.LARGEST_KEY)
+            slots = form.UnitSlots(PREFIX, FIRST, bytearray(SLOTS * CONSUMEQUEUE_UNIT.size))
             assert form.is_well_formed(block, len(block), array("q", (0, 0, 0)))
-            assert not form.place_slots(
-                block, len(block), PREFIX, FIRST, units, array("q", (-1,)) * SLOTS, scratch, array("q", (0, 0, 0))
-            )
+            assert not slots.place(block, len(block))
+
+
+@pytest.mark.parametrize("is_delta", [False, True])
+@given(st.lists(st.tuples(st.binary(max_size=200), st.integers(0, 1 << 35), st.integers(0, 1 << 27))), st.data())
+def test_places_of_blocks_are_those_of_the_index(
+    is_delta: bool, entries: list[tuple[bytes, int, int]], data: st.DataObject
+) -> None:
+    index, expected = bytearray(), []
+    for key, offset, size in entries:
+        handle = _varint(offset) + _varint(size)
+        index += b"\0" + _varint(len(key)) + (b"" if is_delta else _varint(len(handle))) + key
+        expected += [len(index) - len(key), len(index), offset, size]
+        index += handle
+    is_known = all(offset < 1 << 35 and size <= 64 << 20 for _, offset, size in entries)
+    for changed in (False, True):
+        if changed and index:
+            index[data.draw(st.integers(0, len(index) - 1))] = data.draw(st.integers(0, 255))
+        answers = []
+        for form in (plain_form("units"), compiled_form("units")):
+            places = array("q", (0,)) * len(expected)
+            answers.append((form.find_blocks(index, len(index), is_delta, places), list(places)))
+        assert answers[0] == answers[1]
+        assert changed or answers[0][0] == (len(entries) if is_known else -1)
+        assert changed or not is_known or answers[0][1] == expected
