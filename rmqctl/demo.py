@@ -18,6 +18,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from rmqctl.language.speech import speak
+from rmqctl.output.table import said
 from rmqctl.store.status import SQL
 
 MESSAGES = 100_000
@@ -60,9 +62,9 @@ def _show(*arguments: str, expected: int = 0) -> None:
     print(f"$ rmqctl {shown}", flush=True)
     code = subprocess.run(_rmqctl(*arguments), check=False).returncode
     if code != expected:
-        sys.exit(f"the demo expected exit code {expected} and got {code}")
+        sys.exit(said(f"the demo expected exit code {expected} and got {code}"))
     if code:
-        print(f"(exit code {code})", flush=True)
+        print(said(f"(exit code {code})"), flush=True)
 
 
 def _write_and_kill(store: Path, config: Path) -> None:
@@ -82,8 +84,9 @@ def _write_and_kill(store: Path, config: Path) -> None:
         with contextlib.suppress(BrokenPipeError):
             writer.stdin.close()
     if writer.returncode != -signal.SIGKILL:
-        sys.exit(f"the writer ended with exit code {writer.returncode} before the demo could kill it")
-    print(f"killed with SIGKILL after {time.monotonic() - begin:.0f} s", flush=True)
+        sys.exit(said(f"the writer ended with exit code {writer.returncode} before the demo could kill it"))
+    seconds = f"{time.monotonic() - begin:.0f}"
+    print(said(f"killed with SIGKILL after {seconds} s"), flush=True)
 
 
 def _tear(store: Path) -> None:
@@ -115,9 +118,9 @@ def _age(store: Path) -> None:
 def _query(store: Path) -> None:
     """The same store in SQL."""
     if importlib.util.find_spec("duckdb") is None:
-        _say(f"SQL is left out, because there is no duckdb: {SQL}")
+        _say(said(f"SQL is left out, because there is no duckdb: {SQL}"))
         return
-    _say("SQL over the store")
+    _say(said("SQL over the store"))
     statement = (
         "select topic, tags, count(*) n, sum(size) bytes from messages group by all order by topic, tags limit 6"
     )
@@ -126,21 +129,22 @@ def _query(store: Path) -> None:
 
 def main() -> int:
     """Run the demo in a temporary folder; 0 if every command ended as it should."""
+    speak(os.environ)
     folder = Path(tempfile.mkdtemp(prefix="rmqctl-demo-"))
     store, config = folder / "store", folder / "broker.conf"
     config.write_text(_CONFIG, encoding="utf-8")
     try:
-        _say("A writer is killed in the middle of its work")
+        _say(said("A writer is killed in the middle of its work"))
         _write_and_kill(store, config)
         _tear(store)
-        _say("The store was not closed, and its last message is torn")
+        _say(said("The store was not closed, and its last message is torn"))
         _show("info", "-s", str(store), expected=1)
-        _say("Writing to it is refused: opening never repairs")
+        _say(said("Writing to it is refused: opening never repairs"))
         _show("append", "-s", str(store), "-t", "Orders", "--body", "one more", expected=5)
-        _say("What recovery would do, then recovery")
+        _say(said("What recovery would do, then recovery"))
         _show("recover", "-s", str(store), "--dry-run")
         _show("recover", "-s", str(store))
-        _say("Messages by key, by queue and time, by tag")
+        _say(said("Messages by key, by queue and time, by tag"))
         _show("query", "-s", str(store), "-t", "Orders", "-k", "order-300")
         _show("query", "-s", str(store), "-t", "Payments", "-q", "1", "--at", "1h ago")
         _show("cat", "-s", str(store), "-t", "Audit", "--tag", "paid || returned", "-n", "5")
@@ -148,12 +152,12 @@ def main() -> int:
         _show("query", "-s", str(store), "-t", "Orders", "-k", "order-new", "--json")
         _show("ls", "-s", str(store), "--topics")
         _age(store)
-        _say("Two commitlog files are four days old now")
+        _say(said("Two commitlog files are four days old now"))
         _show("clean", "-s", str(store), "--dry-run")
         _query(store)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    _say("Done. `rmqctl --help` shows every verb.")
+    _say(said("Done. `rmqctl --help` shows every verb."))
     return 0
 
 

@@ -10,7 +10,7 @@ from rmqctl.browse.rows import RowColumn, ScreenRow
 from rmqctl.formats import properties as names
 from rmqctl.formats.errors import RmqctlError
 from rmqctl.formats.properties import compression_name
-from rmqctl.output.table import cell, human_size, said
+from rmqctl.output.table import cell, human_size, padded, said, said_title
 from rmqctl.output.times import format_time
 from rmqctl.store.info.counts import KINDS, SIGNS
 
@@ -224,8 +224,11 @@ class FoundRows:
 
 def map_lines(found: LogCells) -> list[str]:
     """Return what `du --map` prints, as lines of 80 columns."""
-    sums = [f"  {SIGNS[kind]}  {kind:<14}{cell(getattr(found, kind), 'bytes'):>12}" for kind in KINDS]
-    sums.append(f"     {'expired':<14}{cell(found.expired_bytes, 'bytes'):>12}")
+    sizes = {**{kind: getattr(found, kind) for kind in KINDS}, "expired": found.expired_bytes}
+    sums = [
+        f"  {SIGNS.get(kind, ' ')}  {padded(said_title(kind), 14, right=False)}{cell(size, 'bytes'):>12}"
+        for kind, size in sizes.items()
+    ]
     covered = [
         f"  {one.part:<14}{cell(one.first_offset):>14}{cell(one.last_offset):>14}  {one.problem or ''}".rstrip()
         for one in found.coverage

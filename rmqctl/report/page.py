@@ -94,7 +94,10 @@ def by_size(rows: Sequence[Numbers], names: Sequence[str], value: str, title: st
     text = human_size if value.endswith("bytes") else _count
     height = _BAR_HEIGHT * len(rows) + 60
     graph = _graph("HorizontalBar", height=height, value_formatter=lambda number: text(int(number or 0)))
-    graph.x_labels = [" · ".join(shown(str(row[name]), _LONGEST_NAME) for name in names) for row in reversed(rows)]
+    graph.x_labels = [
+        " · ".join(shown(str(row[name]), _LONGEST_NAME) for name in names if row[name] is not None)
+        for row in reversed(rows)
+    ]
     graph.truncate_label = -1
     graph.add(value, [row[value] for row in reversed(rows)])
     return Chart(title, _svg(graph))
@@ -160,7 +163,7 @@ def log_map(found: Numbers, versions: Sequence[Numbers], title: str) -> Chart | 
         else:
             runs[kind].append((square["begin"], square["end"]))
     for kind in kinds:
-        graph.add(kind, _segments(runs[kind], top))
+        graph.add(said_title(kind), _segments(runs[kind], top))
     covered = [_segments([(begin, end)], top - 1 - place) for place, (_, begin, end) in enumerate(reaches) if end]
     reaching = said("reaches to")
     graph.add(reaching, [point for segment in covered for point in segment])
@@ -360,8 +363,8 @@ def _map(row: Numbers) -> Section:
     if found is None:
         return Section("Store map", (), (), (), "The log was not read.")
     chart = log_map(found, row["versions"] or [], "What the commitlog holds, and how far the rest reaches")
-    held = [{"kind": kind, "bytes": found[kind]} for kind in KINDS]
-    held.append({"kind": "expired", "bytes": found["expired_bytes"]})
+    sizes = {**{kind: found[kind] for kind in KINDS}, "expired": found["expired_bytes"]}
+    held = [{"kind": said_title(kind), "bytes": size} for kind, size in sizes.items()]
     reaches = _listed(found["coverage"])
     lists = [("Bytes of the commitlog", _listed(held)), ("First and last message that is led to", reaches)]
     parts = [*row["usage"]["parts"], row["usage"]["total"]]

@@ -25,6 +25,7 @@ from rmqctl.output.outcome import MEANINGS
 from rmqctl.output.table import title_of
 from rmqctl.store.check.catalogue import catalogue
 from rmqctl.store.files.outputs import new_file
+from rmqctl.store.info.counts import KINDS
 from tests.generated.unwritten import CLICK, COMPOSED, COUNTED, HELP, SYSTEM
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -148,6 +149,7 @@ def label_texts() -> dict[str, None]:
     for tree in _trees().values():
         _take_columns(tree, names)
     words = ["yes", "no", "error", "warning", "notice", "over time", "only", "fields", "rest", "unit", "empty", "text"]
+    words += [*KINDS, "expired"]
     words += ["log file size", "uncertain", "rolled", "recalls", "created", "unreadable", "key", "hour"]
     words += ["first physical offset", "end physical offset", "physical offset a", "physical offset b"]
     forms = {form for name in names for form in (name.replace("_", " "), title_of(name))}

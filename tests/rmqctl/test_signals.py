@@ -8,10 +8,12 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from rmqctl.output.outcome import concluded
+from tests.processes import run
 
 
 @pytest.fixture(autouse=True)
@@ -113,3 +115,17 @@ def test_a_signal_while_a_class_is_made_is_no_bug(capsys: pytest.CaptureFixture[
 
     assert concluded(made) == 130
     assert capsys.readouterr().err == "rmqctl: interrupted\n"
+
+
+def test_ctrl_c_in_what_is_executed_leaves_the_exit_code(tmp_path: Path) -> None:
+    """Python remembers it, and `python -m` would end by SIGINT."""
+    (tmp_path / "interrupted.py").write_text(
+        "import runpy\n"
+        "import rmqctl.main\n"
+        "from rmqctl.output.outcome import concluded\n"
+        "rmqctl.main.main = lambda: concluded(lambda: exec('raise KeyboardInterrupt'))\n"
+        "runpy.run_module('rmqctl', run_name='__main__')\n"
+    )
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    ended = run([sys.executable, "-m", "interrupted"], env={**os.environ, "PYTHONPATH": path})
+    assert (ended.returncode, ended.stderr) == (130, "rmqctl: interrupted\n")

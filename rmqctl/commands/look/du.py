@@ -10,7 +10,7 @@ import click
 from rmqctl.flags.options import StoreLocation, limit_option, output_options, store_options, topics_options
 from rmqctl.formats.errors import CorruptError, NotFoundError, UsageError, counted, format_time
 from rmqctl.output import outcome as exit_codes
-from rmqctl.output.table import said
+from rmqctl.output.table import said, said_title
 from rmqctl.store.options import Events
 
 if TYPE_CHECKING:
@@ -173,7 +173,8 @@ def _print_map(found: LogCells, output: Output) -> None:
     output.text("")
     for line in found.bar():
         output.text(said(line))
-    rows = [{"kind": kind, "sign": SIGNS[kind], "bytes": getattr(found, kind)} for kind in KINDS]
-    output.rows(("kind", "sign", "bytes"), [*rows, {"kind": "expired", "sign": "", "bytes": found.expired_bytes}])
+    rows = [{"kind": said_title(kind), "sign": SIGNS[kind], "bytes": getattr(found, kind)} for kind in KINDS]
+    expired = {"kind": said_title("expired"), "sign": "", "bytes": found.expired_bytes}
+    output.rows(("kind", "sign", "bytes"), [*rows, expired])
     output.text("")
     output.rows(("part", "first_offset", "last_offset", "problem"), [one._asdict() for one in found.coverage])

@@ -215,5 +215,5 @@ def _histogram(title: str, bars: list[dict[str, int]]) -> list[str]:
     lines = [title]
     for (begin, end), bar in zip(edges, bars, strict=True):
         drawn = "#" * max(1, round(_BAR * bar["messages"] / most))
-        lines.append(f"  {begin:>{low}} to {end:>{high}}  {bar['messages']:>{count}}  {drawn}")
+        lines.append(f"  {begin:>{low}} - {end:>{high}}  {bar['messages']:>{count}}  {drawn}")
     return lines
