@@ -16,7 +16,6 @@ from rmqctl.output.times import format_time
 from rmqctl.reports.check_report import member_advice
 from rmqctl.store.config.config import KEYS, read_properties
 from rmqctl.store.config.releases import RELEASES
-from rmqctl.store.store_files import is_of_dledger
 
 if TYPE_CHECKING:
     from rmqctl.opening import StoreLocation
@@ -36,13 +35,20 @@ def undo_advice(store: StoreLocation) -> str:
     return f"`rmqctl undo -s {shlex.quote(str(store.path))}`"
 
 
-def print_report(report: RecoverReport, output: Output, store: StoreLocation, *, no_journal: bool = False) -> int:
-    """Print what a recovery did, or with `dry_run` would do; returns the exit code."""
+def print_report(
+    report: RecoverReport,
+    output: Output,
+    store: StoreLocation,
+    *,
+    no_journal: bool = False,
+    is_member: bool = False,
+) -> int:
+    """Print what a recovery did, or with `dry_run` would do; returns the exit code. `is_member`: of a DLedger group."""
     record: dict[str, Any] = {name: getattr(report, name) for name in report.__slots__}
     if output.is_json:
         output.record(record)
     else:
-        _for_people(report, record, output, store, no_journal)
+        _for_people(report, record, output, store, no_journal, is_member)
     return exit_codes.DAMAGE_OR_NOTHING if report.damaged or report.left else exit_codes.OK
 
 
@@ -91,7 +97,12 @@ def _bytes_of(operations: list[dict[str, Any]], *kinds: str) -> int:
 
 
 def _for_people(
-    report: RecoverReport, record: dict[str, Any], output: Output, store: StoreLocation, no_journal: bool
+    report: RecoverReport,
+    record: dict[str, Any],
+    output: Output,
+    store: StoreLocation,
+    no_journal: bool,
+    is_member: bool,
 ) -> None:
     operations, damaged, bridged = record.pop("operations"), record.pop("damaged"), record.pop("bridged")
     left = record.pop("left")
@@ -107,7 +118,7 @@ def _for_people(
         output.talk(f"left as it is: {span['reason']} damage at {place}")
     if damaged:
         output.talk("  a broker does not look there either; its messages are lost, those around it are served")
-        if any(is_of_dledger(Path(span["file"])) for span in damaged):
+        if is_member:
             output.talk("  " + member_advice())
         else:
             output.talk("  `rmqctl recover --bridge` puts filler messages there")

@@ -178,6 +178,7 @@ _OVERLAP = "RMQ-FILE-005"
 # the store is a member of a DLedger group
 _IN_DLEDGER = "RMQ-FILE-050"
 _OF_THE_LOG = ("RMQ-LOG-", "RMQ-CQ-", "RMQ-IDX-")
+_QUEUES_IN_ROCKSDB = "RMQ-RDB-002"
 # units that point where no log is: what they say is told as found, it is no place
 _NOWHERE = ("RMQ-CQ-008", "RMQ-CQ-015")
 # a length of time, which the message has in days and hours
@@ -317,8 +318,8 @@ class CheckReport:
             output.text(said("No command fixes this:"))
             codes_of: dict[str, list[str]] = {}
             for code, action in self._actions.items():
-                is_of_member = _IN_DLEDGER in self._codes and code.startswith(_OF_THE_LOG)
-                codes_of.setdefault(member_advice() if is_of_member else said_finding(action), []).append(code)
+                advice = _of_member(code) if _IN_DLEDGER in self._codes else None
+                codes_of.setdefault(advice or said_finding(action), []).append(code)
             for action, codes_with_it in codes_of.items():
                 self._text(f"{_INDENT}{', '.join(codes_with_it)}: {action}", _INDENT * 2)
         if with_record:
@@ -354,6 +355,16 @@ def member_advice() -> str:
         "Another member of the DLedger group has it: let this one copy the log from it. Without one, "
         "`rmqctl salvage STORE --to NEW` keeps what is good."
     )
+
+
+def _of_member(code: str) -> str | None:
+    """Return what to do about a finding in the store of a member of a DLedger group; None for the same as elsewhere."""
+    if code == _QUEUES_IN_ROCKSDB:
+        return said(
+            "Stop the broker, move the directory away and make an empty file `abort`: only after a crash the next "
+            "start of a DLedger member dispatches all its entries."
+        )
+    return member_advice() if code.startswith(_OF_THE_LOG) else None
 
 
 def _costs(finding: Finding) -> str:

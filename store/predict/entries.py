@@ -33,7 +33,7 @@ _LOAD_FAILED = "Load file failed, this usually indicates fatal error, you should
 _TOO_SMALL = "[MONITOR]The processOffset is too small, you should check it manually before truncating the data from"
 
 
-class _Reading(BrokerReading):
+class EntriesReading(BrokerReading):
     """Reads the entries of a member. `frames`: of the last file that it read."""
 
     def __init__(self, log: MappedFileQueue, start: Start, taker: SimulatedDispatch) -> None:
@@ -78,7 +78,7 @@ class DledgerStart(Start):
         self.deleted += earlier.deleted
         error = (
             earlier.error
-            or self.loading.load(self.queues, self.deleted)
+            or self._load_queues()
             or refused_by_compaction(files, self.release)
             or _refused(files.log, files.dledger.folder)
             or _refused(index)
@@ -91,14 +91,7 @@ class DledgerStart(Start):
             return self._finished(f"{_TOO_SMALL} {end.end}")
         self._end_log(index, end)
         keys = start_index(files.index, files.readable_checkpoint(), not result.was_clean, files.descriptors)
-        before = {key: max_before(queue) for key, queue in self.queues.by_key.items()}
-        for queue in self.queues.by_key.values():
-            queue.recover()
-        self._dispatch(index, end, keys)
-        for queue in self.queues.by_key.values():
-            queue.correct_min(files.log.min_offset, self.release.trusts_filler)
-        self._note_queues(before)
-        self._note_topics()
+        self._follow(index, end, keys)
         self._say(end)
         return self._finished(
             self._waits
@@ -109,6 +102,21 @@ class DledgerStart(Start):
             or refused_abort(files.layout, self.release)
             or config.error_registering
         )
+
+    def _load_queues(self) -> str | None:
+        """Load the queues; returns why the broker does not start, if so."""
+        return self.loading.load(self.queues, self.deleted)
+
+    def _follow(self, index: MappedFileQueue, end: EntriesEnd, keys: IndexStart) -> None:
+        """Note what becomes of the queues."""
+        before = {key: max_before(queue) for key, queue in self.queues.by_key.items()}
+        for queue in self.queues.by_key.values():
+            queue.recover()
+        self._dispatch(index, end, keys)
+        for queue in self.queues.by_key.values():
+            queue.correct_min(self.files.log.min_offset, self.release.trusts_filler)
+        self._note_queues(before)
+        self._note_topics()
 
     def _log_to(self, end: int, *, is_cut: bool = True) -> MappedFileQueue:
         """Return the files of the log that begin before `end` or there, as the broker has them when it is cut there."""
@@ -147,48 +155,66 @@ class DledgerStart(Start):
                 self._truncate(end.end)
         else:
             begin, stop = self._recover(end, dispatch)
-        # where nothing is committed it goes on with the first entry
-        goes_on = committed or next(file.start_offset for file in log.files if file.holds_entries)
+        goes_on = self._goes_on(log, committed)
         if self.release.catches_up:
             goes_on = max(self.queues.max_physical(), log.min_offset, 0)
             if goes_on < committed:
                 part = self._log_to(committed)
-                self._catch_up(part, _Reading(part, self, dispatch), dispatch)
+                self._catch_up(part, EntriesReading(part, self, dispatch), dispatch)
                 goes_on = max(goes_on, committed)
-        _Reading(log, self, dispatch).catch_up(goes_on, dispatch)
-        self._note_index(keys)
-        begins = min(begin, goes_on)
-        lost = partial(lost_entries, files.index, keys.deleted)
-        self.result.index_entries_lost = lost(log.min_offset, begins) + lost(max(begins, stop), goes_on)
+        EntriesReading(log, self, dispatch).catch_up(goes_on, dispatch)
+        self._note_keys(keys, log.min_offset, begin, stop, goes_on)
         self._note_unqueued(log, dispatch)
         if self.queues.max_physical() > end.end:
             self.result.warnings.append(said_beyond(self.queues.max_physical(), end.end))
-        if self.result.messages_unqueued and self.result.was_clean:
-            self.result.warnings.append(
-                "after a clean stop only entries after the committed one are dispatched: messages that queues lack "
-                "before it stay out of them. `rmqctl recover` completes them"
-            )
+        self._note_lacking()
+
+    def _goes_on(self, log: MappedFileQueue, committed: int) -> int:
+        """Return where 5.x goes on dispatching once it has started: where nothing is committed with the first entry."""
+        return committed or next(file.start_offset for file in log.files if file.holds_entries)
+
+    def _note_keys(self, keys: IndexStart, log_begin: int, begin: int, stop: int, goes_on: int) -> None:
+        """Note what the index loses where [begin, stop) and what follows `goes_on` are dispatched."""
+        self._note_index(keys)
+        begins = min(begin, goes_on)
+        lost = partial(lost_entries, self.files.index, keys.deleted)
+        self.result.index_entries_lost = lost(log_begin, begins) + lost(max(begins, stop), goes_on)
+
+    def _note_lacking(self, *, in_rocksdb: bool = False) -> None:
+        if not self.result.messages_unqueued or not self.result.was_clean:
+            return
+        self.result.warnings.append(
+            "after a clean stop only entries after the committed one are dispatched: messages that queues lack before "
+            "it stay out of them. `rmqctl recover` completes them"
+            if not in_rocksdb
+            else "after a clean stop only entries after the committed one are dispatched: messages that queues in "
+            "RocksDB lack before it stay out of them. With an empty file `abort` the start dispatches all entries"
+        )
 
     def _recover(self, end: EntriesEnd, dispatch: SimulatedDispatch) -> tuple[int, int]:
         """Recovery after a crash. Returns from where to where it dispatches."""
-        log = self._log_to(end.end, is_cut=False)
-        log.files = [file for file in log.files if file.holds_entries]
         reached, checkpoint = self.queues.max_physical(), self.files.readable_checkpoint() or Checkpoint()
         if self.release.starts_by_frames:
             reached = checkpoint.logics_physical_offset
-        first = next((number for number in reversed(range(len(log.files))) if self._is_matched(log, number)), 0)
-        reading = _Reading(log, self, dispatch)
-        place = reading.recover(first)
-        file = log.files[place.file]
-        stop = file.start_offset + place.position
-        counted_to = stop - reading.frames * DLEDGER_ENTRY_HEAD.size
+        begin, stop, counted_to = self._read_entries(end, dispatch)
         if reached >= counted_to:
             self._truncate(counted_to)
             self.result.warnings.append(
                 f"queues are cut at {counted_to}, before the end of what was dispatched: after a crash the broker "
                 "counts entries of the last file without their heads. `rmqctl recover` keeps all units"
             )
-        return log.files[first].start_offset, stop
+        return begin, stop
+
+    def _read_entries(self, end: EntriesEnd, dispatch: SimulatedDispatch) -> tuple[int, int, int]:
+        """Read all entries that a recovery after a crash dispatches. Returns where that begins, where it ends, and
+        where it ends for the broker."""
+        log = self._log_to(end.end, is_cut=False)
+        log.files = [file for file in log.files if file.holds_entries]
+        first = next((number for number in reversed(range(len(log.files))) if self._is_matched(log, number)), 0)
+        reading = EntriesReading(log, self, dispatch)
+        place = reading.recover(first)
+        stop = log.files[place.file].start_offset + place.position
+        return log.files[first].start_offset, stop, stop - reading.frames * DLEDGER_ENTRY_HEAD.size
 
     def _is_matched(self, log: MappedFileQueue, number: int) -> bool:
         """DLedgerCommitLog#isMmapFileMatchedRecover."""

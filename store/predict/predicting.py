@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from rmqctl.formats.errors import CorruptError, RemovedError, UsageError
-from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.layouts import DLEDGER_ENTRY_HEAD, MESSAGE_MAGIC_V1
+from rmqctl.formats.message import LARGEST_HEAD_SIZE, StoredMessage, frame_head
+from rmqctl.store.compare.entries import EntriesEnd, committed_end
 from rmqctl.store.config.config import as_a_broker_starts
 from rmqctl.store.config.config_database import databases
 from rmqctl.store.config.releases import RELEASES, Release
@@ -15,10 +17,10 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.log.implied import QueueRun
 from rmqctl.store.log.walk import walk
 from rmqctl.store.options import Events
-from rmqctl.store.predict.broker_log import BrokerReading, LogPlace, RecoveryStart, start_index
+from rmqctl.store.predict.broker_log import BrokerReading, IndexStart, LogPlace, RecoveryStart, start_index
 from rmqctl.store.predict.broker_queues import SimulatedDispatch
 from rmqctl.store.predict.counting import count_behind
-from rmqctl.store.predict.entries import DledgerStart
+from rmqctl.store.predict.entries import DledgerStart, EntriesReading
 from rmqctl.store.predict.prediction import Prediction, Start
 from rmqctl.store.predict.rules import has_queues_in_rocksdb, refuse_what_is_not_followed
 from rmqctl.store.predict.surroundings import ConfigStart
@@ -93,7 +95,7 @@ class RocksdbStart(Start):
         )
         # after a clean stop the message that begins where the queues end is left out (CommitLog#recoverNormally)
         leaves_one_out = result.was_clean and start.dispatched_to(reached) == reached
-        added = self._counter(log, reached if leaves_one_out else reached - 1)
+        added = _counter(self, log, reached if leaves_one_out else reached - 1)
         end = reading.read(begin, added)
         end_offset = log.files[end.file].start_offset + end.position
         result.end_offset, result.end_reason = end_offset, reading.why_it_ended or None
@@ -103,7 +105,7 @@ class RocksdbStart(Start):
             result.queues_changed.append(
                 _changed(*key, (before, None if before else added.first[key]), last + 1, units)
             )
-        left = self._counter(log, -1)
+        left = _counter(self, log, -1)
         # what recovery does not read, and the one message that it leaves out
         stop = first.start_offset if start.said_of_limit is not None else reached + leaves_one_out
         for record in walk(log, max(reached, 0)) if stop > reached else ():
@@ -111,19 +113,73 @@ class RocksdbStart(Start):
                 break
             if isinstance(record, StoredMessage):
                 left.take_message(record)
-        for key, (units, last, place) in sorted(left.found.items()):
-            row = {"topic": key[0], "queue_id": key[1], "messages": units, "first_offset": left.first[key]}
-            result.unqueued.append(row | {"last_offset": last, "physical_offset": place})
-            result.messages_unqueued += units
+        left.note_left(result)
         if left.found and start.said_of_limit is not None:
             result.warnings.append(start.said_of_limit)
         self._truncate_log(log, end_offset)
 
-    def _counter(self, log: MappedFileQueue, floor: int) -> _Counter:
-        further, has_light = FurtherSlots(self.files.queues.find), self.files.config.fills_light_queues
-        counter = _Counter(self.queues, log, self.release, self.levels, set(), further, has_light_queues=has_light)
-        counter.floor = floor
-        return counter
+
+class DledgerRocksdbStart(DledgerStart):
+    """The start of a DLedger member whose queues are in a RocksDB. Units past the log are cut after a clean stop alone;
+    what a recovery after a crash writes again stays."""
+
+    def _load_queues(self) -> str | None:
+        layout = self.files.layout
+        if is_database(layout.consumequeue) and is_database(layout.consumequeue_rocksdb):
+            return _TWO
+        folder = rocksdb_folder(layout)
+        try:
+            self._units = RocksdbQueues(folder, None) if is_database(folder) else None
+            self._reached = 0 if self._units is None else max(self._units.dispatched_to(), 0)
+        except CorruptError as error:
+            return f"load exception: RocksDBException: {error}"
+        return None
+
+    def _is_matched(self, log: MappedFileQueue, number: int) -> bool:
+        head = frame_head(log.files[number].read(DLEDGER_ENTRY_HEAD.size, LARGEST_HEAD_SIZE))
+        if head is None or head.magic_code != MESSAGE_MAGIC_V1 or head.physical_offset > self._reached:
+            return False
+        config, checkpoint = self.files.config, self.files.readable_checkpoint() or Checkpoint()
+        covers_index = config.message_index_enable and config.message_index_safe
+        is_late = covers_index and head.store_timestamp > checkpoint.index_msg_timestamp
+        return not self.release.starts_by_frames or not (head.store_timestamp == 0 or is_late)
+
+    def _follow(self, index: MappedFileQueue, end: EntriesEnd, keys: IndexStart) -> None:
+        result, reached, log = self.result, self._reached, self._log_to(end.end)
+        ends = {} if self._units is None else {(one.topic, one.queue_id): one for one in self._units.ends()}
+        goes_on = self._goes_on(log, committed_end(self.files, index, end) or 0)
+        begin, stop, added = log.max_offset, 0, _counter(self, log, reached - 1)
+        if not result.was_clean:
+            begin, stop, _ = self._read_entries(end, added)
+            added.floor = max(reached, stop) - 1
+        EntriesReading(log, self, added).catch_up(goes_on, added)
+        for key, (units, last, _) in sorted(added.found.items()):
+            before = ends[key].end if key in ends else 0
+            first = None if before else added.first[key]
+            result.queues_changed.append(_changed(*key, (before, first), last + 1, units))
+        for key, one in sorted(ends.items()) if self._units and result.was_clean and reached >= end.end else ():
+            queue = self._units.queue(one)
+            places = range(one.end - 1, -1, -1)
+            kept = next((at for at in places if (unit := queue.unit(at)) and unit.physical_offset < end.end), -1)
+            if kept + 1 < one.end:
+                row = _changed(*key, (one.end, None), 0, 0)
+                result.queues_changed.append(row | {"max_after": kept + 1, "units_dropped": one.end - kept - 1})
+        left = _counter(self, log, reached - 1)
+        for record in walk(log, max(reached, stop)) if max(reached, stop) < goes_on else ():
+            if record.physical_offset >= min(goes_on, end.end):
+                break
+            if isinstance(record, StoredMessage):
+                left.take_message(record)
+        left.note_left(result)
+        self._note_keys(keys, log.min_offset, begin, stop, goes_on)
+        self._note_lacking(in_rocksdb=True)
+
+
+def _counter(start: Start, log: MappedFileQueue, floor: int) -> _Counter:
+    further, has_light = FurtherSlots(start.files.queues.find), start.files.config.fills_light_queues
+    counter = _Counter(start.queues, log, start.release, start.levels, set(), further, has_light_queues=has_light)
+    counter.floor = floor
+    return counter
 
 
 class _Counter(SimulatedDispatch):
@@ -142,6 +198,13 @@ class _Counter(SimulatedDispatch):
         """Units of one queue."""
         slots, places = run.slots, run.units["physical_offset"]
         self._note(run.topic, run.queue_id, len(slots), int(slots.max()), int(places[0]), int(slots.min()))
+
+    def note_left(self, result: Prediction) -> None:
+        """Note what was counted as messages that stay in no queue."""
+        for key, (units, last, place) in sorted(self.found.items()):
+            row = {"topic": key[0], "queue_id": key[1], "messages": units, "first_offset": self.first[key]}
+            result.unqueued.append(row | {"last_offset": last, "physical_offset": place})
+            result.messages_unqueued += units
 
     def _note(self, topic: str, queue_id: int, units: int, last: int, place: int, first: int | None = None) -> None:
         key = topic, queue_id
@@ -192,7 +255,7 @@ def predict(
         files = StoreFiles(files.root, as_a_broker_starts(files.config))
     kind: type[Start] = DledgerStart if files.dledger is not None else Start
     if has_queues_in_rocksdb(files.layout, files.config, release):
-        kind = RocksdbStart
+        kind = RocksdbStart if files.dledger is None else DledgerRocksdbStart
     walked = walked or WalkedLog()
     for _ in range(_RESTARTS):
         if kind is Start and is_database(rocksdb_folder(files.layout)):

@@ -49,15 +49,9 @@ def light_queues_stop_it(layout: StoreLayout, config: StoreConfig, release: Rele
 
 def refuse_what_is_not_followed(layout: StoreLayout, config: StoreConfig, release: Release) -> None:
     """UnsupportedError where the start depends on what is not known here: nothing is guessed."""
-    log = dledger_log(layout)
-    if log is not None and has_queues_in_rocksdb(layout, config, release):
-        raise UnsupportedError(
-            f"{log.said} and the queues are in a RocksDB: such a start is not predicted",
-            file=layout.root,
-            hint=log.hint,
-        )
+    is_member = dledger_log(layout) is not None
     for setting in _NOT_FOLLOWED:
-        is_followed = log is not None and setting.name == "enable_dleger_commit_log"
+        is_followed = is_member and setting.name == "enable_dleger_commit_log"
         if getattr(config, setting.name) and release.name in setting.versions and not is_followed:
             raise not_predicted(setting.in_broker_conf, setting.why)
 

@@ -15,7 +15,8 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue, stranger_error
 from rmqctl.store.files.reading import end_of_nonzero
 from rmqctl.store.journal.journal import PlannedChange
 from rmqctl.store.journal.plan import ClearRange, CreateFile, MoveAway, Plan, Resize, WriteRange
-from rmqctl.store.recover.report import Goal, RecoverReport
+from rmqctl.store.queues.queue_table import has_rocksdb_queues
+from rmqctl.store.recover.report import ALL_PARTS, Goal, Part, RecoverReport
 from rmqctl.store.store_files import StoreFiles
 
 _UNIT_SIZE = DLEDGER_INDEX_UNIT.size
@@ -42,7 +43,9 @@ def goal_of_entries(files: StoreFiles, *, cut: bool, full: bool) -> Goal:
             hint=f"another member of the group has them: start it first, or `rmqctl salvage {files.root} --to NEW`; "
             "`--cut` ends the log here, as DLedger does",
         )
-    return Goal(at=end.whole_end, messages_cut=messages, entries=end)
+    # the broker has these cut and completed when it starts
+    parts = ALL_PARTS - {Part.QUEUES} if has_rocksdb_queues(files.layout) else ALL_PARTS
+    return Goal(at=end.whole_end, messages_cut=messages, parts=parts, entries=end)
 
 
 def require_committed(files: StoreFiles, end: EntriesEnd, report: RecoverReport) -> None:

@@ -358,7 +358,7 @@ def rebuild(
     if topics and index:
         raise UsageError("the index holds the keys of all topics", hint="use --queues with -t, or leave -t out")
     of_files = queues == "files"
-    if queues and not of_files and has_rocksdb_queues(files.layout):
+    if queues and not of_files and files.dledger is None and has_rocksdb_queues(files.layout):
         raise rocksdb_error(files.layout)
     is_all = queues and index
     chosen = None if topics is None else list(topics)

@@ -161,13 +161,23 @@ class Recovery:
         if Part.INDEX in self.goal.parts:
             report.index_files_rebuilt = self._mend_index(index, survey.start_offset)
         if self.operations or crashed or checkpoint is None or self.goal.new_checkpoint:
+            keeps_abort = crashed and self._lacks_units_in_rocksdb(survey.end_offset)
             if Part.CHECKPOINT in self.goal.parts:
-                self._renew_checkpoint(survey, checkpoint, index.full_file_end_timestamp)
-            self._move_abort()
+                # after a crash a broker deletes index files that end after this time
+                to = survey.last_store_timestamp if keeps_abort else index.full_file_end_timestamp
+                self._renew_checkpoint(survey, checkpoint, to)
+            if not keeps_abort:
+                self._move_abort()
         self._keep_times()
         self.operations.messages_gone = report.messages_cut
         self.operations.messages_made = sum(row["fillers"] for row in report.bridged)
         return report
+
+    def _lacks_units_in_rocksdb(self, end_offset: int) -> bool:
+        """Return whether queues in a RocksDB end before the log. Only a start with `abort` dispatches to them what they
+        lack; one without it cuts them where the log ends."""
+        database = None if self.goal.entries is None else self.files.queues.database()
+        return database is not None and database.dispatched_to() < end_offset
 
     def _absent_queues(self) -> AbsentQueues | None:
         """After a clean stop a broker dispatches nothing again as long as a queue has a unit: queues that a deleted
@@ -453,7 +463,7 @@ def recover_with(
     """Plan, journal, apply, verify: what `recover` does, for any goal. `goal` is asked under the store's lock, and
     gets the change to plan. It makes good what was interrupted unless it leaves damage in the log. `in_dledger`: see
     `changing`."""
-    if has_rocksdb_queues(files.layout):
+    if has_rocksdb_queues(files.layout) and files.dledger is None:
         raise rocksdb_error(files.layout)
     left: list[dict[str, Any]] = []
     with (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,10 +15,13 @@ from rmqctl.store.config.config import config_from_properties
 from rmqctl.store.config.releases import RELEASES
 from rmqctl.store.options import ChangeOptions, Events
 from rmqctl.store.predict.entries import DledgerStart
+from rmqctl.store.predict.predicting import predict
+from rmqctl.store.queues.rocksdb_queues import RocksdbQueues
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import log_golden
 from tests.interop import harness
+from tests.interop.brokers import real_broker
 from tests.interop.harness import NEWEST, VERSIONS, Job
 from tests.interop.replicas import free_port
 from tests.interop.starts import differences
@@ -189,3 +193,25 @@ def test_starts_cut_and_dispatch_what_is_predicted(tmp_path: Path, version: str)
         if (told := differences(start, prediction, view))
     }
     assert wrong == {}
+
+
+@pytest.mark.parametrize(("crashed", "committed"), [(False, None), (True, None), (False, 199)])
+def test_queues_in_rocksdb_get_what_is_predicted(tmp_path: Path, crashed: bool, committed: int | None) -> None:
+    """Empty ones: all after a crash, after a clean stop entries after the committed one."""
+    store = log_golden("v55-dledger", tmp_path / "golden").store
+    _no_queues(store)
+    if crashed:
+        _crashed(store)
+    if committed is not None:
+        (store / "dledger-n0" / "checkpoint").write_text(f"endIndex={committed}\ncommittedIndex={committed}\n")
+    settings = _SETTINGS | {"storeType": "defaultRocksDB", "fileReservedTime": "100000"}
+    with StoreFiles(store, config_from_properties(settings)) as files:
+        found = predict(files, NEWEST)
+    peers = {"dLegerPeers": f"n0-127.0.0.1:{free_port()}"}
+    with real_broker(NEWEST, tmp_path / "broker", store, settings | peers, shut_down=True):
+        time.sleep(3)  # it takes messages before it has dispatched what it holds
+    queues = RocksdbQueues(store / "consumequeue", None)
+    ends = {(one.topic, one.queue_id): one.end for one in queues.ends() if one.end}
+    assert {(row["topic"], row["queue_id"]): row["max_after"] for row in found.queues_changed} == ends
+    messages = 0 if crashed else 320 if committed is None else committed + 1
+    assert found.messages_unqueued == messages

@@ -57,6 +57,7 @@ def recover(
     from rmqctl.opening import log_bytes, open_store, tell_if_open
     from rmqctl.output.terminal import progress
     from rmqctl.reports.changes import print_report
+    from rmqctl.store.queues.queue_table import has_rocksdb_queues
 
     if bridge and (cut or full):
         raise UsageError("--bridge is for all damage and cuts none", hint="leave out --cut and --full, or --bridge")
@@ -65,6 +66,7 @@ def recover(
         if change.dry_run:
             tell_if_open(opened)
         total = log_bytes(opened.files, passes=2 if bridge else 1)
+        is_member, has_rocksdb = opened.files.dledger is not None, has_rocksdb_queues(opened.files.layout)
         with progress("reading the commitlog", total, "bytes") as bar:
             report = opened.recover(
                 bridge=bridge,
@@ -74,4 +76,7 @@ def recover(
             )
     note_change(report, "the store was recovered")
     tell_index_size(assumes_index, report.index_files_rebuilt, dry_run=change.dry_run)
-    return print_report(report, output, store, no_journal=not change.keep_undo)
+    code = print_report(report, output, store, no_journal=not change.keep_undo, is_member=is_member)
+    if has_rocksdb:
+        output.talk("queues in RocksDB are never written here: the next start of the broker cuts or completes them")
+    return code

@@ -20,6 +20,7 @@ from rmqctl.store.compare.replicas import open_index
 from rmqctl.store.journal.undo import undo as journal_undo
 from rmqctl.store.options import ChangeOptions
 from rmqctl.store.predict.predicting import predict
+from rmqctl.store.queues.rocksdb_queues import RocksdbQueues
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.recover.report import RecoverReport
 from rmqctl.store.store_files import StoreFiles
@@ -27,6 +28,7 @@ from tests.goldens import LogGolden, log_golden, tree_state
 from tests.proof.crash.state import files_of, in_log
 from tests.store.journal import verbs
 from tests.store.journal.commands import CONFIG
+from tests.store.rocksdb.stores import unpacked
 from tests.store.small_dledger import into_dledger, small_index
 
 HEAD, UNIT = DLEDGER_ENTRY_HEAD.size, DLEDGER_INDEX_UNIT.size
@@ -399,6 +401,33 @@ def test_any_damage_is_mended_or_refused(tmp_path: Path, seed: int) -> None:
         if report.journal is not None:
             journal_undo(CONFIG.layout(root))
             assert files_of(root) == before
+
+
+@pytest.mark.parametrize("reached", [END, END - 400, 0])
+def test_queues_in_rocksdb_are_left_to_the_broker(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reached: int
+) -> None:
+    """The log is cut. `abort` stays where queues end before it: a start without it dispatches nothing to them."""
+    whole = bodies(store)
+    shutil.rmtree(store / "consumequeue")
+    shutil.copytree(unpacked("rocksdb-55-only", tmp_path) / "consumequeue", store / "consumequeue")
+    monkeypatch.setattr(RocksdbQueues, "dispatched_to", lambda _: reached)
+    (store / "abort").write_bytes(b"1")
+    last = entries_of(store)[-1]
+    put_at(store, last.pos + HEAD + 60, bytes(100))
+    before = files_of(store)
+    report = recovered(store)
+    assert (report.end_offset, report.messages, report.queues_changed) == (last.pos, MESSAGES - 1, 0)
+    with MessageStore.open(store) as opened:
+        assert sorted((one.physical_offset, bytes(one.body)) for one in opened.messages(order="log")) == whole[:-1]
+    assert (store / "abort").exists() == (reached < last.pos)
+    after = files_of(store)
+    assert {name: data for name, data in after.items() if name.startswith("consumequeue")} == {
+        name: data for name, data in before.items() if name.startswith("consumequeue")
+    }
+    assert recovered(store).operations == []
+    undo(store)
+    assert files_of(store) == before
 
 
 def test_other_changes_and_fillers_are_refused(golden: LogGolden) -> None:
