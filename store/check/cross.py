@@ -24,6 +24,7 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.log.columns import Int64s
 from rmqctl.store.log.implied import QueueRun, Run, Units, joined_units
 from rmqctl.store.log.walk import Damage
+from rmqctl.store.timer.pending import PendingTimer
 
 WHOLE = frozenset({Reason.OVERFLOW, Reason.NUMBER})
 """Why spans count as damage whose messages are whole: only brokers cannot read them."""
@@ -49,7 +50,7 @@ class LogSeen:
     is where the next message would go. `damaged`: spans inside the ranges that held no good message: what pointed there
     points at damage, not at nothing. `is_live`: another process writes to the store meanwhile, so that messages from
     `log_end` on exist by now and the last ones before it may not be dispatched yet. `begun_again`: queues of topics
-    that were deleted and created again.
+    that were deleted and created again. `timer`: what waits in it, where all of it could be read.
     """
 
     log_begin: int = 0
@@ -59,6 +60,12 @@ class LogSeen:
     is_live: bool = False
     level: Level = Level.DEFAULT
     begun_again: set[tuple[str, int]] = field(default_factory=set)
+    timer: PendingTimer | None = None
+
+    def take_timer(self) -> PendingTimer | None:
+        """Return `timer`, which is let go of."""
+        timer, self.timer = self.timer, None
+        return timer
 
     def covers(self, physical_offset: int) -> bool:
         """Whether the walk passed an offset."""

@@ -81,6 +81,8 @@ def timer_findings(files: StoreFiles, seen: LogSeen, doubts: QueueDoubts) -> Ite
         if seen.level is not Level.QUICK:
             # damaged messages are findings of the log
             pending = pending_messages(reader, queue, timer)
+            if not pending.damaged:
+                seen.timer = pending
             places = timer.units["physical_offset"]
             foreign = pending.foreign - len(np.unique(places[places >= seen.log_end]))
             yield from _messages(files, pending, foreign)
@@ -239,7 +241,7 @@ def pop_findings(files: StoreFiles, seen: LogSeen, queue_doubts: QueueDoubts) ->
         return
     found = _Seen(files)
     reader = StoreReader(files, Events(damage=found.damaged))
-    state = PopState(reader, 0, look=found.look)
+    state = PopState(reader, 0, look=found.look, timer=seen.take_timer)
     groups, ordered = list(state.groups()), state.ordered
     for code, places, count in (
         ("RMQ-POP-001", found.unusable, found.unusable_count),

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rmqctl.formats import properties as names
 from rmqctl.formats.properties import encode_properties, parse_properties, split_keys
-from rmqctl.store.log.columns import Bytes, Flags, Int32s, MessageColumns
+from rmqctl.store.log.columns import Bytes, Flags, Int32s, Int64s, MessageColumns
+from rmqctl.store.native.json_fields import FieldReader
 from rmqctl.store.native.properties import FOUND_ROWS, MOST_PROPERTIES, split_properties
 from rmqctl.store.native.uncompiled import views
 
@@ -48,6 +49,61 @@ class PropertyColumns(NamedTuple):
     map_names: Texts
     map_values: Texts
     stored: Texts
+
+
+class FoundProperties(NamedTuple):
+    """Where in `window` the values of some properties start and end, a row for each of the `names` and a column for
+    each message, -1 without one; and their whole `numbers`, -1 for anything but up to 18 digits."""
+
+    window: Bytes
+    names: tuple[str, ...]
+    starts: Int32s
+    ends: Int32s
+    numbers: Int64s
+
+    def places(self, name: str) -> tuple[Int64s, Int32s, Int32s]:
+        """Return which messages have a property, and where its values start and end."""
+        at = self.names.index(name)
+        rows = np.flatnonzero(self.starts[at] >= 0)
+        return rows, self.starts[at][rows], self.ends[at][rows]
+
+    def has_text(self, name: str, text: bytes) -> Flags:
+        """Return which messages have this value of a property."""
+        rows, starts, ends = self.places(name)
+        found = np.zeros(self.starts.shape[1], np.bool_)
+        rows, starts = rows[ends - starts == len(text)], starts[ends - starts == len(text)]
+        here = self.window[starts[:, None] + np.arange(len(text))] == np.frombuffer(text, np.uint8)
+        found[rows[here.all(axis=1)]] = True
+        return found
+
+    def texts(self, name: str, chosen: Flags | None = None) -> tuple[Int64s, list[bytes]]:
+        """Return which messages have a property, of those `chosen` if not of all, and its values."""
+        rows, starts, ends = self.places(name)
+        if chosen is not None:
+            rows, starts, ends = rows[chosen[rows]], starts[chosen[rows]], ends[chosen[rows]]
+        data = self.window.tobytes() if len(rows) else b""
+        return rows, [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+    def whole_numbers(self, name: str, parsed: Callable[[str], int | None]) -> Int64s:
+        """Return the property of each message as a number, -1 without one. `parsed` reads what are not plain digits."""
+        at = self.names.index(name)
+        numbers = self.numbers[at].copy()
+        for row, text in zip(*self.texts(name, numbers < 0), strict=True):
+            number = parsed(text.decode())
+            numbers[row] = -1 if number is None else number
+        return numbers
+
+
+def found_properties(batch: MessageColumns, *wanted: str) -> FoundProperties:
+    """Return where these properties of the messages are; a later value wins."""
+    assert batch.window is not None
+    window, (count, rows) = np.ascontiguousarray(batch.window), (len(wanted), len(batch))
+    name_ends = np.cumsum([0, *map(len, wanted)], dtype=np.int32)
+    reader = FieldReader("".join(wanted).encode(), *views(name_ends, np.zeros(count, np.int32)))
+    places = map(np.ascontiguousarray, (batch.property_position, batch.property_length))
+    found = np.empty((2, count, rows), np.int32), np.empty((count, rows), np.int64)
+    reader.properties(*views(window, *places, found[0][0], found[0][1], found[1]))
+    return FoundProperties(window, wanted, found[0][0], found[0][1], found[1])
 
 
 class _Writer:

@@ -12,11 +12,11 @@ if cython.compiled:
     import cython
     from cython.cimports.rmqctl.store.native.json_values import JsonValues
     from cython.cimports.rmqctl.store.native.memory import find, is_utf8, same
-    from cython.cimports.rmqctl.store.native.views import Bytes, Ints, LongRows, Longs, ReadInts, ReadLongs
+    from cython.cimports.rmqctl.store.native.views import Bytes, IntRows, Ints, LongRows, Longs, ReadInts, ReadLongs
 if not cython.compiled:
     from rmqctl.store.native.json_values import JsonValues
     from rmqctl.store.native.memory import find, is_utf8, same
-    from rmqctl.store.native.uncompiled import Bytes, Ints, LongRows, Longs, ReadInts, ReadLongs
+    from rmqctl.store.native.uncompiled import Bytes, IntRows, Ints, LongRows, Longs, ReadInts, ReadLongs
 
 IGNORED, NUMBER, NAME, LIST, FLAG, OWNER_NUMBER = range(6)
 """Kinds of fields: any text, number, true, false or null; a whole number; a text that is not empty, which says whose
@@ -82,33 +82,39 @@ class FieldReader(JsonValues):
         return count
 
     def properties(
-        self, text: Bytes, begins: ReadInts, lengths: ReadInts, name: Bytes, starts: Ints, ends: Ints, numbers: Longs
-    ) -> None:  # fmt: skip
-        """Find a property in the strings at `begins`: where its value starts and ends, -1 without one; and its whole
-        number, -1 for anything but up to 18 digits. A later value wins."""
+        self, text: Bytes, begins: ReadInts, lengths: ReadInts, starts: IntRows, ends: IntRows, numbers: LongRows
+    ) -> None:
+        """Find the properties of these names in the strings at `begins`: where the value of each starts and ends, -1
+        without one; and its whole number, -1 for anything but up to 18 digits. A later value wins."""
         row: cython.Py_ssize_t
         at: cython.Py_ssize_t
         end: cython.Py_ssize_t
         stop: cython.Py_ssize_t
-        length: cython.Py_ssize_t = len(name)
+        name_end: cython.Py_ssize_t
+        expected: cython.Py_ssize_t
+        field: cython.Py_ssize_t
+        count: cython.Py_ssize_t = len(self.name_ends) - 1
         self.text = text
         with cython.nogil:
             for row in range(len(begins)):
-                starts[row] = ends[row] = numbers[row] = -1
+                for field in range(count):
+                    starts[field, row] = ends[field, row] = -1
+                    numbers[field, row] = -1
                 at = begins[row]
                 end = at + lengths[row]
+                expected = 0
                 while at < end:
                     stop = find(text, at, end, _PROPERTY_SEPARATOR)
-                    if (
-                        stop - at > length + 1
-                        and text[at + length] == _NAME_SEPARATOR
-                        and same(text, at, name, 0, length)
-                    ):
-                        starts[row] = at + length + 1
-                        ends[row] = stop
+                    name_end = find(text, at, stop, _NAME_SEPARATOR)
+                    field = self.field_of(at, name_end, expected) if name_end + 1 < stop else -1
+                    if field >= 0:
+                        starts[field, row], ends[field, row] = name_end + 1, stop
+                        expected = field + 1
                     at = stop + 1
-                if starts[row] >= 0 and self.read_number(starts[row], ends[row]) == ends[row]:
-                    numbers[row] = self.number
+                for field in range(count):
+                    at = starts[field, row]
+                    if at >= 0 and self.read_number(at, ends[field, row]) == ends[field, row]:
+                        numbers[field, row] = self.number
 
     def _read_object(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """What follows the object at `at`, -1 where it is left."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from rmqctl.formats import properties as names
 from rmqctl.formats.layouts import SYS_FLAG_COMPRESSED
 from rmqctl.store.log.columns import Bytes, Flags, Int32s, Int64s, MessageColumns
 from rmqctl.store.log.parallel import give_back_memory
+from rmqctl.store.log.property_columns import FoundProperties, found_properties
 from rmqctl.store.native import json_fields
 from rmqctl.store.native.json_fields import FieldReader
 from rmqctl.store.native.uncompiled import views
@@ -424,9 +425,9 @@ class RowReader:
         self._made = rows
         self._values, self._ends = np.zeros((2, len(_NAMES), rows), np.int64)
         self._items = np.zeros(records.MOST_AT_ONCE * rows, np.int64)
-        self._seen, self._number = np.zeros((2, rows), np.int64)
+        self._seen = np.zeros(rows, np.int64)
         self._slots = np.empty(1 << (2 * rows).bit_length(), np.int32)
-        self._firsts, self._owners, self._begin, self._end = np.zeros((4, rows), np.int32)
+        self._firsts, self._owners = np.zeros((2, rows), np.int32)
 
     def read(self, batch: MessageColumns, extra: Int64s) -> RecordRows:
         """Return the records of a batch. `extra`: a number of each row that says whose it is, too."""
@@ -439,14 +440,17 @@ class RowReader:
         bodies = views(*map(np.ascontiguousarray, (batch.body_position, batch.body_length)))
         tables = views(self._values, self._ends, self._items, self._seen, self._slots, self._firsts, self._owners)
         count = self._reader.read(text, *bodies, *views(np.ascontiguousarray(extra, np.int64)), *tables)
-        tag = self._tags(window, batch)
+        found = found_properties(batch, names.TAGS, records.DELIVER_MS)
+        tag = np.zeros(rows, np.int64)
+        for number, text in enumerate((CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG), 1):
+            tag[found.has_text(names.TAGS, text.encode())] = number
         seen = self._seen[:rows]
         start, queue_id = self._of("so", rows), self._of("q", rows)
         good = (seen != json_fields.LEFT) & (seen & _OLD_BITS == 0) & (batch.sys_flag & SYS_FLAG_COMPRESSED == 0)
         good &= (start >= 0) & (queue_id >= 0) & (queue_id < 1 << 31)
         good &= _has(seen, _required(CHECKPOINT), tag == 1) & _has(seen, _required(ACK), tag == 2)
         good &= _has(seen, _required(BATCH_ACK), tag == 3)
-        good[tag == 1] &= self._is_ordinary(seen, batch)[tag == 1]
+        good[tag == 1] &= self._is_ordinary(seen, found)[tag == 1]
         chosen = good & (tag > 0)
         owners = Owners(self._owners[:rows].copy(), self._keys(window, count, extra))
         checkpoints, acks = self._checkpoints(np.flatnonzero(chosen & (tag == 1)), seen), self._acks(chosen, tag)
@@ -456,23 +460,7 @@ class RowReader:
         found: Int64s = self._values[_AT[name], :rows]
         return found
 
-    def _tags(self, window: Bytes, batch: MessageColumns) -> Int64s:
-        """Return which kind of record each message has by its tag, 0 for none."""
-        self._property(window, batch, names.TAGS)
-        begin, length = self._begin[: len(batch)], (self._end - self._begin)[: len(batch)]
-        found = np.zeros(len(batch), np.int64)
-        for number, tag in enumerate((CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG), 1):
-            rows = np.flatnonzero((length == len(tag)) & (begin >= 0))
-            here = window[begin[rows][:, None] + np.arange(len(tag))] == np.frombuffer(tag.encode(), np.uint8)
-            found[rows[here.all(axis=1)]] = number
-        return found
-
-    def _property(self, window: Bytes, batch: MessageColumns, name: str) -> None:
-        places = map(np.ascontiguousarray, (batch.property_position, batch.property_length))
-        found: list[Any] = [*views(window, *places), name.encode(), *views(self._begin, self._end, self._number)]
-        self._reader.properties(*found)
-
-    def _is_ordinary(self, seen: Int64s, batch: MessageColumns) -> Flags:
+    def _is_ordinary(self, seen: Int64s, found: FoundProperties) -> Flags:
         """Return which checkpoints are as brokers write them: what `doubts` says nothing of."""
         rows = len(seen)
         count, popped, invisible = (self._of(name, rows) for name in ("n", "pt", "it"))
@@ -486,9 +474,8 @@ class RowReader:
         ordinary &= (~has | (self._items[np.where(has, begin, 0)] >= 0)) & (invisible >= 0)
         acked = self._known("bm", seen)
         ordinary &= (acked >= -(1 << 31)) & (acked < 1 << 31) & (last < 1 << 62)
-        self._property(batch.window if batch.window is not None else np.empty(0, np.uint8), batch, records.DELIVER_MS)
-        deliver = self._number[:rows]
-        ordinary &= (self._begin[:rows] < 0) | (deliver == popped + invisible - records.EARLY_MS) | (deliver == popped)
+        starts, deliver = found.starts[1], found.numbers[1]
+        ordinary &= (starts < 0) | (deliver == popped + invisible - records.EARLY_MS) | (deliver == popped)
         return ordinary
 
     def _known(self, name: str, seen: Int64s) -> Int64s:

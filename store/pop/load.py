@@ -38,11 +38,12 @@ from rmqctl.store.pop.records import (
 from rmqctl.store.queues.consumequeue import QueueUnit
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.reader import StoreReader
-from rmqctl.store.timer.pending import UnitRows, in_order, pending_messages, units_of, ways_of
+from rmqctl.store.timer.pending import PendingTimer, UnitRows, in_order, pending_messages, units_of, ways_of
 from rmqctl.store.timer.recovered import recover_timer
 
 ReadsNext = Callable[[str, str, int], int | None]
 """What a group (first) reads next in a topic's queue; None where that is not kept."""
+TakeTimer = Callable[[], PendingTimer | None]
 
 
 _LOW_WORD = (1 << 32) - 1
@@ -98,12 +99,14 @@ def load_columns(
     *,
     sees_all: bool = False,
     now: int | None = None,
+    timer: TakeTimer = lambda: None,
 ) -> PopColumns:
     """Return all records that are not settled. What is malformed or damaged is reported, and left out. `look` gets each
     record that is not as brokers write it, with where it is from; with `sees_all` every one. `now` (ms): the timer has
-    lost what a broker that starts then passes over. UnreadableError."""
+    lost what a broker that starts then passes over. `timer` gives what waits in it, where that was read already.
+    UnreadableError."""
     found, rows = PopColumns(), None
-    for one in _revived(reader, reads_next, now):
+    for one in _revived(reader, reads_next, now, timer):
         if isinstance(one, ReviveMessage):
             _add(found, reader, one, look)
             continue
@@ -158,14 +161,14 @@ def revive_messages(reader: StoreReader, reads_next: ReadsNext) -> Iterator[Revi
 
 
 def _revived(
-    reader: StoreReader, reads_next: ReadsNext, now: int | None = None
+    reader: StoreReader, reads_next: ReadsNext, now: int | None = None, taken: TakeTimer = lambda: None
 ) -> Iterator[ReviveBatch | ReviveMessage]:
     """Yield these, as many at once as are as usual."""
     queues, timer = revive_queues(reader.files), timer_queue(reader.files)
     if queues:
         yield from _in_topics(reader, queues, reads_next)
     if timer is not None:
-        yield from _in_timer(reader, timer, now)
+        yield from _in_timer(reader, timer, now, taken)
 
 
 def _in_topics(
@@ -228,17 +231,21 @@ def _in_log_order(streams: list[Iterator[UnitRows]]) -> Iterator[tuple[Int64s, U
         yield np.repeat(np.array(list(taken), np.int64), list(map(len, taken.values())))[order], joined[order]
 
 
-def _in_timer(reader: StoreReader, queue: AnyConsumeQueue, now: int | None) -> Iterator[ReviveBatch | ReviveMessage]:
-    try:
-        timer = recover_timer(reader, queue)
-    except CorruptError as error:
-        reader.events.damaged(error)
-        return
-    except UnreadableError as error:
-        reader.events.damaged(unread_part(error))
-        return
-    pending = pending_messages(reader, queue, timer)
-    del timer
+def _in_timer(
+    reader: StoreReader, queue: AnyConsumeQueue, now: int | None, taken: TakeTimer
+) -> Iterator[ReviveBatch | ReviveMessage]:
+    pending = taken()
+    if pending is None:
+        try:
+            timer = recover_timer(reader, queue)
+        except CorruptError as error:
+            reader.events.damaged(error)
+            return
+        except UnreadableError as error:
+            reader.events.damaged(unread_part(error))
+            return
+        pending = pending_messages(reader, queue, timer)
+        del timer
     rows = in_order(pending.of_topics(lambda topic: topic.startswith(REVIVE_PREFIX)), "physical_offset")
     keys = rows["topic"].astype(np.int64) << 32 | rows["queue_id"] + 1
     known, number = np.unique(keys, return_inverse=True)

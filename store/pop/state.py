@@ -46,7 +46,7 @@ from rmqctl.store.read.reader import StoreReader
 
 if TYPE_CHECKING:
     from rmqctl.store.pop.columns import PopColumns
-    from rmqctl.store.pop.load import ReadsNext, RecordLook
+    from rmqctl.store.pop.load import ReadsNext, RecordLook, TakeTimer
 
 
 PULL_TABLE = "pullOffsetTable"
@@ -151,21 +151,23 @@ class PopState:
 
     def __init__(
         self, reader: StoreReader, now: int, committed: ReadsNext | None = None, look: RecordLook | None = None,
-        *, sees_all: bool = False,
+        *, sees_all: bool = False, timer: TakeTimer = lambda: None,
     ) -> None:  # fmt: skip
-        """`now` in ms; `committed`: offsets of groups, where they were read already; `look` and `sees_all` as of
-        `load_columns`."""
+        """`now` in ms; `committed`: offsets of groups, where they were read already; `look`, `sees_all` and `timer` as
+        of `load_columns`."""
         self._reader = reader
         self._now = now
         self._given = committed
-        self._look, self._sees_all = look, sees_all
+        self._look, self._sees_all, self._timer = look, sees_all, timer
 
     @functools.cached_property
     def columns(self) -> PopColumns:
         """All records of messages that were handed out, as far as they are not settled."""
         from rmqctl.store.pop.load import load_columns
 
-        return load_columns(self._reader, self._committed, self._look, sees_all=self._sees_all, now=self._now)
+        return load_columns(
+            self._reader, self._committed, self._look, sees_all=self._sees_all, now=self._now, timer=self._timer
+        )
 
     @functools.cached_property
     def ordered(self) -> dict[tuple[str, str, int], OrderedPop]:

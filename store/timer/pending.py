@@ -18,8 +18,8 @@ from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT, TIMER_WHEEL_SLOTS
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.log import columns
 from rmqctl.store.log.column_walk import columns_at
-from rmqctl.store.log.columns import Bytes, Flags, Int32s, Int64s, MessageColumns, TopicIds, distinct
-from rmqctl.store.log.property_columns import PropertyColumns, PropertyParts, property_columns
+from rmqctl.store.log.columns import Flags, Int32s, Int64s, MessageColumns, TopicIds, distinct
+from rmqctl.store.log.property_columns import FoundProperties, found_properties
 from rmqctl.store.native.tables import Columns
 from rmqctl.store.queues.consumequeue import ConsumeQueue, QueueUnit
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
@@ -53,7 +53,14 @@ TIMED_ROW = np.dtype(
         ("slot_time", np.int64),
     ]
 )
-_MOST_DIGITS = 18
+_PROPERTIES = (
+    names.UNIQUE_KEY,
+    names.TIMER_OUT_MS,
+    names.REAL_TOPIC,
+    names.REAL_QUEUE_ID,
+    names.TIMER_ROLL_TIMES,
+    names.TIMER_DELETE_UNIQUE_KEY,
+)
 _LARGEST_INT = (1 << 31) - 1
 
 
@@ -85,35 +92,44 @@ def no_rows() -> TimedRows:
 def timed_columns(batch: MessageColumns, topics: dict[str, int], *, are_copies: bool = False) -> TimedColumns:
     """Return what these messages say of the timer. `topics` numbers the topics they are for, and takes new ones.
     `are_copies`: those that a timer delivered, which are in these topics themselves."""
-    properties = property_columns(batch, batch.property_position, batch.property_length, PropertyParts.MAP)
-    out, has_time = _numbers(properties, names.TIMER_OUT_MS, len(batch), due_time)
+    properties = found_properties(batch, *_PROPERTIES)
     rows = np.zeros(len(batch), TIMED_ROW)
     for name in ("queue_offset", "physical_offset", "size"):
         rows[name] = getattr(batch, name)
-    rows["out"] = out
+    out = rows["out"] = properties.whole_numbers(names.TIMER_OUT_MS, due_time)
     if are_copies:
         found = [topics.setdefault(topic, len(topics)) for topic in batch.topics.names]
         rows["topic"] = np.array(found, np.int32)[batch.topic_id]
     else:
-        queue_id, _ = _numbers(properties, names.REAL_QUEUE_ID, len(batch), whole_number)
+        queue_id = properties.whole_numbers(names.REAL_QUEUE_ID, whole_number)
         rows["queue_id"] = np.where(queue_id < _LARGEST_INT, queue_id, -1)
-        rows["topic"] = -1
-        for row, topic in _texts(properties, names.REAL_TOPIC):
-            rows["topic"][row] = topics.setdefault(topic.decode(), len(topics))
-    for row, key in _texts(properties, names.UNIQUE_KEY):
-        rows["key"][row] = hash(key)
+        rows["topic"] = _real_topics(properties, topics)
+    with_key, keys = properties.texts(names.UNIQUE_KEY)
+    rows["key"][with_key] = np.fromiter(map(hash, keys), np.int64, len(keys))
     rows["key"] = np.where(rows["key"] == 0, batch.born_timestamp * ODD + batch.body_crc, rows["key"])
-    rows["is_roll"][_found(properties, names.TIMER_ROLL_TIMES)[0]] = True
-    is_timed = has_time & (rows["topic"] >= 0)
+    rows["is_roll"][properties.places(names.TIMER_ROLL_TIMES)[0]] = True
+    is_timed = (out >= 0) & (rows["topic"] >= 0)
     recalls: dict[int, Recall] = {}
     is_message = is_timed.copy()
-    for row, text in _texts(properties, names.TIMER_DELETE_UNIQUE_KEY):
-        if is_timed[row]:
-            topic, plus, key = text.partition(b"+")
-            old_form = (topic.decode(), hash(key)) if plus else None
-            recalls[int(rows["physical_offset"][row])] = Recall(int(out[row]), hash(text), old_form)
-            is_message[row] = False
+    for row, text in zip(*properties.texts(names.TIMER_DELETE_UNIQUE_KEY, is_timed), strict=True):
+        topic, plus, key = text.partition(b"+")
+        old_form = (topic.decode(), hash(key)) if plus else None
+        recalls[int(rows["physical_offset"][row])] = Recall(int(out[row]), hash(text), old_form)
+        is_message[row] = False
     return TimedColumns(rows[is_message], recalls, int(np.count_nonzero(~is_timed)))
+
+
+def _real_topics(properties: FoundProperties, topics: dict[str, int]) -> Int32s:
+    """Return the numbers of the topics that messages are for, -1 for none. Nearly all of a batch are for one."""
+    numbers = np.full(properties.starts.shape[1], -1, np.int32)
+    rows, starts, ends = properties.places(names.REAL_TOPIC)
+    if len(rows):
+        first = properties.window[starts[0] : ends[0]].tobytes()
+        is_first = properties.has_text(names.REAL_TOPIC, first)
+        numbers[is_first] = topics.setdefault(first.decode(), len(topics))
+        rows, texts = properties.texts(names.REAL_TOPIC, ~is_first)
+        numbers[rows] = [topics.setdefault(text.decode(), len(topics)) for text in texts]
+    return numbers
 
 
 def taken_back(rows: TimedRows, recalls: Mapping[int, Recall], topics: list[str]) -> tuple[Flags, Flags]:
@@ -254,46 +270,6 @@ def units_of(queue: AnyConsumeQueue, begin: int, end: int) -> Iterator[UnitRows]
         for name in ("physical_offset", "size", "tags_code"):
             chunk[name] = stored[name]
         yield chunk
-
-
-def _found(properties: PropertyColumns, name: str) -> tuple[Int64s, Int32s, Int32s]:
-    """Return which rows have a property, and where its values begin and end."""
-    wanted = np.frombuffer(name.encode(), np.uint8)
-    begins = properties.map_names.offsets[:-1]
-    places = np.flatnonzero(np.diff(properties.map_names.offsets) == len(wanted))
-    here = properties.map_names.data[begins[places][:, None] + np.arange(len(wanted))]
-    places = places[(here == wanted).all(axis=1)]
-    rows = np.searchsorted(properties.map_offsets, places, side="right") - 1
-    return rows, properties.map_values.offsets[places], properties.map_values.offsets[places + 1]
-
-
-def _texts(properties: PropertyColumns, name: str) -> list[tuple[int, bytes]]:
-    """Return the values of a property with their rows."""
-    rows, begins, ends = _found(properties, name)
-    data = properties.map_values.data.tobytes()
-    spans = zip(rows.tolist(), begins.tolist(), ends.tolist(), strict=True)
-    return [(row, data[begin:end]) for row, begin, end in spans]
-
-
-def _numbers(
-    properties: PropertyColumns, name: str, count: int, parsed: Callable[[str], int | None]
-) -> tuple[Int64s, Flags]:
-    """Return the property of each row as a number, -1 without, and which rows have one. `parsed` reads what are not
-    plain digits."""
-    rows, begins, ends = _found(properties, name)
-    data: Bytes = properties.map_values.data
-    numbers, lengths = np.full(count, -1, np.int64), ends - begins
-    for length in set(lengths.tolist()):
-        chosen = np.flatnonzero(lengths == length)
-        plain: Flags = np.zeros(len(chosen), np.bool_)
-        if length <= _MOST_DIGITS:
-            digits = data[begins[chosen][:, None] + np.arange(length)].astype(np.int64) - ord("0")
-            plain = np.all((digits >= 0) & (digits <= 9), axis=1)
-            numbers[rows[chosen]] = digits @ (10 ** np.arange(length - 1, -1, -1, dtype=np.int64))
-        for place in chosen[~plain].tolist():
-            number = parsed(data[begins[place] : ends[place]].tobytes().decode())
-            numbers[rows[place]] = -1 if number is None else number
-    return numbers, numbers >= 0
 
 
 # how far the delivery of a broker may be behind the clock when it stops
@@ -504,8 +480,10 @@ def _once(rows: TimedRows) -> TimedRows:
 def _slot_times(rows: TimedRows, linked: TimerUnits) -> Int64s:
     """Return the time (ms) of the slot that each message is in, the last one; when it is due where it is in none. A
     rebuild has put messages into later slots, and a roll into earlier ones."""
-    order = np.lexsort((linked["out"], linked["physical_offset"]))
-    places, times = linked["physical_offset"][order], linked["out"][order]
+    places, times = np.ascontiguousarray(linked["physical_offset"]), linked["out"]
+    if not (places[1:] > places[:-1]).all():
+        order = np.lexsort((times, places))
+        places, times = places[order], times[order]
     found: Int64s = rows["out"].copy()
     last = np.searchsorted(places, rows["physical_offset"], "right") - 1
     is_linked = last >= 0

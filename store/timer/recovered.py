@@ -17,6 +17,7 @@ from rmqctl.formats.message import StoredMessage
 from rmqctl.store.config.config_files import backup_of
 from rmqctl.store.files.reading import is_file, is_there, status_of
 from rmqctl.store.log.columns import Flags, Int32s, Int64s
+from rmqctl.store.log.parallel import give_back_memory
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.reader import StoreReader
@@ -47,6 +48,7 @@ _LOOKED_BACK = 20_000
 # file times of copies and of other time zones are hours off, not days
 _MOST_AHEAD_MS = 86_400_000
 _LINKED_AT_ONCE = 65_536
+_GIVEN_BACK_AT_ONCE = 131_072
 
 
 @dataclass(slots=True)
@@ -120,7 +122,7 @@ class RecoveredTimer:
     @property
     def linked(self) -> TimerUnits:
         """The units that a slot leads to."""
-        return self.units[self.on_wheel]
+        return self.units if self.on_wheel.all() else self.units[self.on_wheel]
 
     def places(self, *, linked: bool) -> tuple[Int64s, Int32s]:
         """Return where the messages of these units are in the commitlog, and their sizes."""
@@ -223,12 +225,16 @@ def _read_log(reader: StoreReader, timer: RecoveredTimer, flushed: int) -> int:
 
 def joined(parts: list[TimerUnits], kind: np.dtype[Any]) -> TimerUnits:
     """Return the rows of all parts, each of which goes as soon as it is copied."""
-    rows, at = np.empty(sum(map(len, parts)), kind), 0
+    rows, at, given_back = np.empty(sum(map(len, parts)), kind), 0, 0
     parts.reverse()
     while parts:
         part = parts.pop()
         rows[at : at + len(part)] = part
         at += len(part)
+        del part
+        if at - given_back >= _GIVEN_BACK_AT_ONCE:
+            give_back_memory()
+            given_back = at
     return rows
 
 

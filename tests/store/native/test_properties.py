@@ -117,6 +117,41 @@ def test_strings_with_the_names_of_the_one_before(strings: list[bytes]) -> None:
         assert taken_apart(module, strings) == list(map(expected, strings))
 
 
+@settings(max_examples=examples(400), deadline=None)
+@given(STRINGS | alike())
+def test_values_of_some_properties_are_those_of_all(strings: list[bytes]) -> None:
+    wanted = ["KEYS", "x", "UNIQ_KEY", "longer than eight"]
+    data = b"UNIQ_KEY\x01" + b"".join(strings)
+    lengths = np.array([len(one) for one in strings], np.int32)
+    positions = (9 + np.cumsum(lengths) - lengths).astype(np.int32)
+    name_ends = np.cumsum([0, *map(len, wanted)], dtype=np.int32)
+    for fields in (compiled_form("json_fields"), plain_form("json_fields")):
+        reader = fields.FieldReader("".join(wanted).encode(), *views(name_ends, np.zeros(4, np.int32)))
+        starts, ends = np.zeros((2, 4, len(strings)), np.int32)
+        numbers = np.zeros((4, len(strings)), np.int64)
+        reader.properties(data, *views(positions, lengths, starts, ends, numbers))
+        for row, string in enumerate(strings):
+            found = parse_properties(string)
+            for at, name in enumerate(wanted):
+                value = data[starts[at, row] : ends[at, row]].decode() if starts[at, row] >= 0 else None
+                assert value == found.get(name)
+        assert (numbers == -1).all()
+
+
+@pytest.mark.parametrize("form_name", ["compiled", "plain"])
+def test_whole_numbers_of_properties(form_name: str) -> None:
+    texts = ["0", "7", "-5", "9" * 18, "9" * 19, "01", "1.5", "x", "", "1 "]
+    strings = [f"x\x01{text}\x02".encode() for text in texts]
+    lengths = np.array([len(one) for one in strings], np.int32)
+    positions = (np.cumsum(lengths) - lengths).astype(np.int32)
+    fields = (compiled_form if form_name == "compiled" else plain_form)("json_fields")
+    starts, ends = np.zeros((2, 1, len(texts)), np.int32)
+    numbers = np.zeros((1, len(texts)), np.int64)
+    reader = fields.FieldReader(b"x", *views(np.array([0, 1], np.int32), np.zeros(1, np.int32)))
+    reader.properties(b"".join(strings), *views(positions, lengths, starts, ends, numbers))
+    assert numbers[0].tolist() == [0, 7, -5, 10**18 - 1, -1, -1, -1, -1, -1, -1]
+
+
 def test_many_properties_are_left(module: ModuleType) -> None:
     many = b"".join(b"n%d\x01v\x02" % number for number in range(module.MOST_PROPERTIES))
     assert taken_apart(module, [many]) == [expected(many)]

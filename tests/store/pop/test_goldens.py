@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from rmqctl.store import MessageStore
+from rmqctl.store.check.cross import LogSeen
+from rmqctl.store.pop import load
 from rmqctl.store.pop.load import kv_entries, revive_messages
 from rmqctl.store.pop.records import KvEntry, PopCheckpoint, revive_record
 from rmqctl.store.pop.state import LOST, OVERDUE, PopMessage, PopOffsets
@@ -255,3 +257,17 @@ def test_records_that_a_broker_passes_over_after_7_days_are_lost(tmp_path: Path)
     assert {pair for pair in states if pair[0] != pair[1]} == {(OVERDUE, LOST)}
     told = {one.detail for one in late if one.state == LOST}
     assert all("no broker that starts now delivers its record" in one for one in told)
+
+
+def test_check_reads_once_what_waits_in_the_timer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = feature_store("pop-fs-crash", tmp_path)
+
+    def found(*, is_read_again: bool) -> list[object]:
+        with monkeypatch.context() as patched, MessageStore.open(store) as opened:
+            if is_read_again:
+                patched.setattr(LogSeen, "take_timer", lambda seen: None)
+            else:
+                patched.delattr(load, "pending_messages")
+            return [finding.row() for finding in opened.check()]
+
+    assert found(is_read_again=False) == found(is_read_again=True) != []
