@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmqctl.formats.checksums import key_hash
+from rmqctl.formats.checksums import java_int, key_hash
 from rmqctl.formats.errors import CorruptError, UsageError, counted
 from rmqctl.formats.layouts import (
     LOCAL_TIERED_INDEX_ITEM,
@@ -49,11 +49,13 @@ class Item(NamedTuple):
 
 
 class IndexSegment(NamedTuple):
-    """An uploaded index file: its number of slots follows from its length and its number of items."""
+    """An uploaded index file: its number of slots follows from its length and its number of items. `begin`: when it was
+    begun, ms."""
 
     path: Path
     slots: int
     items: int
+    begin: int
 
     @property
     def items_at(self) -> int:
@@ -66,11 +68,11 @@ def index_segment(path: Path, size: int, descriptors: Descriptors) -> IndexSegme
     head = descriptors.read(path, 0, TIERED_INDEX_HEADER.size) if size >= TIERED_INDEX_HEADER.size else b""
     if len(head) < TIERED_INDEX_HEADER.size:
         raise CorruptError(f"has {size} bytes, which is less than the head of an index", file=path)
-    magic, _, _, _, items = TIERED_INDEX_HEADER.unpack_from(head, 0)
+    magic, begin, _, _, items = TIERED_INDEX_HEADER.unpack_from(head, 0)
     room = size - TIERED_INDEX_HEADER.size - items * TIERED_INDEX_ITEM.size
     if magic & 0xFFFFFFFF != TIERED_INDEX_MAGIC or items < 0 or room < 0 or room % TIERED_INDEX_SLOT.size:
         raise CorruptError(f"its head fits no index of {size} bytes", file=path)
-    return IndexSegment(path, room // TIERED_INDEX_SLOT.size, items)
+    return IndexSegment(path, room // TIERED_INDEX_SLOT.size, items, begin)
 
 
 def index_segments(storage: TieredStorage, events: Events) -> Iterator[IndexSegment]:
@@ -134,7 +136,8 @@ def index_problems(storage: TieredStorage) -> Iterator[tuple[Path, str]]:
             yield segment.path, f"its slots lead to {counted(lost, 'item')} less than it has"
     indexes: list[IndexSegment | LocalIndex] = [*index_segments(storage, UNHEARD), *local_indexes(files, events)]
     for index in indexes:
-        found = (text for item in all_items(files, index) if (text := known.problem(item)))
+        begin = index.begin if isinstance(index, IndexSegment) else int(index.path.name)
+        found = (text for item in all_items(files, index) if (text := known.problem(item, begin)))
         wrong = list(itertools.islice(found, _MOST_WRONG))
         if len(wrong) == _MOST_WRONG:
             yield index.path, f"at least {_MOST_WRONG} items of {index.items}: {wrong[0]}"
@@ -175,8 +178,9 @@ class _Known:
         self._queues = {(one.topic, one.queue_id): one for one in storage.queues()}
         self._files, self._numbers = storage.files, numbers
 
-    def problem(self, item: Item) -> str:
-        """Return what is wrong with an item; "" for a good one, and where its copy may have been removed."""
+    def problem(self, item: Item, begin: int) -> str:
+        """Return what is wrong with an item of a file that was begun at a time in ms; "" for a good one, and where its
+        copy may have been removed."""
         if self._numbers is None:
             return ""
         topic = self._numbers.topics.get(item.topic)
@@ -191,9 +195,17 @@ class _Known:
         if message is None:
             return problem
         hashes = [key_hash(topic, key) for key in keys_of(message)]
-        if item.key_hash in hashes:
-            return ""
-        return f"the message at {item.place} of {topic}, queue {item.queue_id} has no such key"
+        if item.key_hash not in hashes:
+            return f"the message at {item.place} of {topic}, queue {item.queue_id} has no such key"
+        # Java's division; a message may have been stored before the file was begun
+        passed = message.store_timestamp - begin
+        seconds = java_int(abs(passed) // 1000 * (-1 if passed < 0 else 1))
+        if item.seconds != seconds:
+            return (
+                f"the message at {item.place} of {topic}, queue {item.queue_id} was stored {seconds} s after the file "
+                f"was begun, not {item.seconds} s: queries by time miss it"
+            )
+        return ""
 
     def _is_in_store(self, topic: str, queue_id: int) -> bool:
         """Return whether the store has a queue, or cannot tell."""

@@ -105,7 +105,7 @@ def _name(content: dict[str, Any], copy: TieredQueue, number: int) -> None:
             "topicId": number,
             "topic": copy.topic,
             "status": 0,
-            "reserveTime": -1,
+            "reserveTime": -1,  # as every broker writes it: none of these versions sets another
             "updateTimestamp": _modified(copy.units[0]),
         }
     queue = {"brokerName": copy.folder.parent.parent.name, "queueId": copy.queue_id, "topic": copy.topic}

@@ -165,6 +165,21 @@ def test_a_head_that_cannot_be_is_named(store: Path, change: Any, text: str) -> 
     assert Path(found[0]["file"]) == path.relative_to(store)
 
 
+def test_a_wrong_time_of_an_item_is_named(store: Path) -> None:
+    """Its message is found by the key, and not by key and time."""
+    path = _file(store)
+    with Descriptors() as descriptors:
+        at = local_index(path, path.stat().st_size, descriptors).item_at(1) + LOCAL_TIERED_INDEX_ITEM.offset(
+            "time_difference"
+        )
+    data = bytearray(path.read_bytes())
+    data[at + 2] ^= 1
+    path.write_bytes(data)
+    (found,) = [row for row in run("check", "-s", store, "--json").objects if row.get("code") == "RMQ-TIER-007"]
+    assert "1 item of " in found["message"]
+    assert "s after the file was begun, not" in found["message"]
+
+
 def test_an_empty_file_is_sound(store: Path) -> None:
     path = _file(store)
     path.write_bytes(TIERED_INDEX_HEADER.struct.pack(0xBCC50289, int(path.name), 0, 0, 0) + bytes(6800))
