@@ -61,6 +61,7 @@ from rmqctl.store.store_files import StoreFiles, is_of_dledger
 
 _IN_DLEDGER = "rmqctl recover"
 """What mends a store with a DLedger log."""
+_CHECKPOINT_AHEAD = ("RMQ-CKPT-003", "RMQ-CKPT-005", "RMQ-CKPT-006", "RMQ-CKPT-030")
 
 # How a check walks the log and feeds its cross checks: in this process, or however a caller does it instead.
 
@@ -157,7 +158,7 @@ class Pass:
         for finding in self._findings():
             self._doubts.note(finding)
             is_of_length = finding.code == "RMQ-FILE-002" and not is_of_dledger(finding.file or self._files.root)
-            fix = _IN_DLEDGER if is_of_length else ""
+            fix = _IN_DLEDGER if is_of_length or finding.code in _CHECKPOINT_AHEAD else ""
             yield replace(finding, fix=fix) if in_dledger and finding.fix != _IN_DLEDGER else finding
 
     def _findings(self) -> Iterator[Finding]:

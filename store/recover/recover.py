@@ -160,7 +160,8 @@ class Recovery:
                 plan_followers(self.change, self.operations, end, ends, is_cut=is_cut, crashed=crashed)
         if Part.INDEX in self.goal.parts:
             report.index_files_rebuilt = self._mend_index(index, survey.start_offset)
-        if self.operations or crashed or checkpoint is None or self.goal.new_checkpoint:
+        renews = checkpoint is None or self.goal.new_checkpoint or self._is_ahead(checkpoint, survey)
+        if self.operations or crashed or renews:
             keeps_abort = crashed and self._lacks_units_in_rocksdb(survey.end_offset)
             if Part.CHECKPOINT in self.goal.parts:
                 # after a crash a broker deletes index files that end after this time
@@ -172,6 +173,15 @@ class Recovery:
         self.operations.messages_gone = report.messages_cut
         self.operations.messages_made = sum(row["fillers"] for row in report.bridged)
         return report
+
+    def _is_ahead(self, checkpoint: Checkpoint, survey: LogSurvey) -> bool:
+        """Return whether the checkpoint of a DLedger member claims what its log has not, which no `repair` puts right
+        there."""
+        if self.goal.entries is None:
+            return False
+        times, offsets = checkpoint[:3], checkpoint[3:]
+        is_past = max(times) > survey.last_store_timestamp or max(offsets) > survey.end_offset
+        return is_past or min(checkpoint) < 0
 
     def _lacks_units_in_rocksdb(self, end_offset: int) -> bool:
         """Return whether queues in a RocksDB end before the log. Only a start with `abort` dispatches to them what they
@@ -344,9 +354,10 @@ class Recovery:
             logics_physical_offset=self._logics_offset(survey, checkpoint),
         )
         known = checkpoint or Checkpoint()
-        wanted = wanted._replace(master_flushed_offset=min(known.master_flushed_offset, survey.end_offset))
+        flushed = min(max(known.master_flushed_offset, 0), survey.end_offset)
+        wanted = wanted._replace(master_flushed_offset=flushed)
         if self.goal.entries is not None:  # brokers write none for a DLedger log
-            confirmed = min(known.confirm_physical_offset, survey.last_message_offset)
+            confirmed = min(max(known.confirm_physical_offset, 0), max(survey.last_message_offset, 0))
             wanted = wanted._replace(confirm_physical_offset=confirmed)
         elif is_under_controller(self.files.layout):
             # an end there, up to which in-sync replicas have the log; without a controller the last message's place

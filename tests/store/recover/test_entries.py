@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from rmqctl.formats.errors import RefusedError, UnsupportedError
-from rmqctl.formats.layouts import DLEDGER_ENTRY_HEAD, DLEDGER_INDEX_UNIT
+from rmqctl.formats.layouts import CHECKPOINT, DLEDGER_ENTRY_HEAD, DLEDGER_INDEX_UNIT
 from rmqctl.store import MessageStore
 from rmqctl.store.compare.entries import EntryReading, log_end
 from rmqctl.store.compare.replicas import open_index
@@ -23,7 +23,7 @@ from rmqctl.store.predict.predicting import predict
 from rmqctl.store.queues.rocksdb_queues import RocksdbQueues
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.recover.report import RecoverReport
-from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.store_files import StoreFiles, read_checkpoint
 from tests.goldens import LogGolden, log_golden, tree_state
 from tests.proof.crash.state import files_of, in_log
 from tests.store.journal import verbs
@@ -401,6 +401,34 @@ def test_any_damage_is_mended_or_refused(tmp_path: Path, seed: int) -> None:
         if report.journal is not None:
             journal_undo(CONFIG.layout(root))
             assert files_of(root) == before
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"physic_msg_timestamp": 1 << 42},
+        {"logics_msg_timestamp": 1 << 42},
+        {"confirm_physical_offset": END + 1},
+        {"logics_physical_offset": END + 1},
+        {"index_msg_timestamp": -5},
+        {"master_flushed_offset": -1, "confirm_physical_offset": -9},
+    ],
+)
+def test_a_checkpoint_that_claims_too_much_is_renewed(store: Path, claims: dict[str, int]) -> None:
+    """By nothing else in a store where `repair` is refused."""
+    known = read_checkpoint(store / "checkpoint")
+    assert known is not None
+    put(store / "checkpoint", 0, CHECKPOINT.struct.pack(*known._replace(**claims)))
+    before = files_of(store)
+    with MessageStore.open(store) as opened:
+        found = [(one.code[:8], one.fix) for one in opened.check("full") if one.severity.is_alarm]
+    assert found
+    assert set(found) == {("RMQ-CKPT", "rmqctl recover")}
+    assert [one["operation"] for one in recovered(store).operations] == ["write"]
+    assert alarms(store) == []
+    assert recovered(store).operations == []
+    undo(store)
+    assert files_of(store) == before
 
 
 @pytest.mark.parametrize("reached", [END, END - 400, 0])
