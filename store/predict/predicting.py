@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from rmqctl.formats.errors import CorruptError, RemovedError, UsageError
@@ -157,13 +157,8 @@ class DledgerRocksdbStart(DledgerStart):
             before = ends[key].end if key in ends else 0
             first = None if before else added.first[key]
             result.queues_changed.append(_changed(*key, (before, first), last + 1, units))
-        for key, one in sorted(ends.items()) if self._units and result.was_clean and reached >= end.end else ():
-            queue = self._units.queue(one)
-            places = range(one.end - 1, -1, -1)
-            kept = next((at for at in places if (unit := queue.unit(at)) and unit.physical_offset < end.end), -1)
-            if kept + 1 < one.end:
-                row = _changed(*key, (one.end, None), 0, 0)
-                result.queues_changed.append(row | {"max_after": kept + 1, "units_dropped": one.end - kept - 1})
+        if self._units is not None and result.was_clean and reached >= end.end:
+            result.queues_changed += _cut_in_rocksdb(self._units, end.end)
         left = _counter(self, log, reached - 1)
         for record in walk(log, max(reached, stop)) if max(reached, stop) < goes_on else ():
             if record.physical_offset >= min(goes_on, end.end):
@@ -173,6 +168,17 @@ class DledgerRocksdbStart(DledgerStart):
         left.note_left(result)
         self._note_keys(keys, log.min_offset, begin, stop, goes_on)
         self._note_lacking(in_rocksdb=True)
+
+
+def _cut_in_rocksdb(queues: RocksdbQueues, end_offset: int) -> Iterator[dict[str, Any]]:
+    """Yield rows of queues_changed for queues that have units of messages from an offset on."""
+    for one in queues.ends():
+        queue = queues.queue(one)
+        places = range(one.end - 1, -1, -1)
+        kept = next((at for at in places if (unit := queue.unit(at)) and unit.physical_offset < end_offset), -1) + 1
+        if kept < one.end:
+            row = _changed(one.topic, one.queue_id, (one.end, None), 0, 0)
+            yield row | {"max_after": kept, "units_dropped": one.end - kept}
 
 
 def _counter(start: Start, log: MappedFileQueue, floor: int) -> _Counter:

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.predict.predicting import predict
 from rmqctl.store.predict.prediction import Prediction
 from rmqctl.store.store_files import StoreFiles
 from tests.goldens import log_golden, tree_state
 from tests.rmqctl.looking import run
 from tests.store.recover.test_entries import END, FILE_SIZE, HEAD, MESSAGES, data_file, entries_of, index_file, put_at
+from tests.store.rocksdb.stores import unpacked
 
 
 @pytest.fixture
@@ -147,3 +149,40 @@ def test_a_member_without_its_checkpoint_dispatches_all(store: Path) -> None:
     shutil.copyfile(store / "dledger-n0" / "checkpoint", store / "dledger-n0" / "checkpoint.bak")
     (store / "dledger-n0" / "checkpoint").unlink()
     assert predicted(store).messages_unqueued == 0
+
+
+def predicted_in_rocksdb(store: Path, broker: str) -> Prediction:
+    with StoreFiles(store, StoreConfig(store_type="defaultRocksDB")) as files:
+        return predict(files, broker)
+
+
+@pytest.mark.parametrize("broker", ["5.5.0", "5.3.3"])
+@pytest.mark.parametrize(
+    ("crashed", "committed", "unqueued"), [(False, None, MESSAGES), (True, None, 0), (False, 199, 200), (True, 199, 0)]
+)
+def test_what_empty_queues_in_rocksdb_get(
+    store: Path, broker: str, crashed: bool, committed: int | None, unqueued: int
+) -> None:
+    lose(store, crashed=crashed, queues=False, committed=committed)
+    found = predicted_in_rocksdb(store, broker)
+    assert (found.loads, found.messages_lost, found.messages_unqueued) == (True, 0, unqueued)
+    assert sum(row["units_added"] for row in found.queues_changed) == MESSAGES - unqueued
+    assert any("With an empty file `abort` the start" in one for one in found.warnings) == (unqueued > 0)
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+def test_queues_in_rocksdb_are_cut_after_a_clean_stop_alone(store: Path, tmp_path: Path, crashed: bool) -> None:
+    shutil.rmtree(store / "consumequeue")
+    shutil.copytree(unpacked("rocksdb-55-only", tmp_path) / "consumequeue", store / "consumequeue")
+    lose(store, crashed=crashed)
+    found = predicted_in_rocksdb(store, "5.5.0")
+    assert (found.loads, found.messages_unqueued) == (True, 0)
+    assert any(row["units_dropped"] for row in found.queues_changed) != crashed
+    with StoreFiles(store) as files:
+        for row in found.queues_changed:
+            queue = files.queues.find(row["topic"], row["queue_id"])
+            assert queue is not None
+            kept, cut = queue.unit(row["max_after"] - 1), queue.unit(row["max_after"])
+            assert kept is None or kept.physical_offset < END
+            assert cut is not None
+            assert cut.physical_offset >= END
