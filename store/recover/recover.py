@@ -265,13 +265,15 @@ class Recovery:
         """Plan that the log is empty after the end; return the number of removed bytes other than zeros."""
         removed = 0
         self._move_empty_files()
+        # without a file for entries a member would recover its commitlog and begin another log
+        firsts = [*self.log.files[:1], *[file for file in self.log.files if file.holds_entries][:1]]
         for file in self.log.files:
             # what is behind the length that a file should have is never the log's
             begin = min(max(0, survey.end_offset - file.start_offset), self.log.file_size)
             stop = end_of_nonzero(self.files.descriptors, file.path, min(begin, file.size), file.size)
             if isinstance(survey.stop, Empty) and is_left_over(file, begin, stop):
                 continue
-            if file.start_offset >= survey.end_offset and file is not self.log.files[0]:
+            if file.start_offset >= survey.end_offset and file not in firsts:
                 removed += stop
                 self.operations.add(MoveAway(file.path))
                 continue

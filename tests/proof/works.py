@@ -202,6 +202,7 @@ WORKS: dict[str, Work] = {
     "undo-interrupted-entries": Work("entries interrupted", undone),
     "resume-entries": Work("entries interrupted", resumed),
     "no-journal": Work("broken", on_files(recover, change=ChangeOptions(keep_undo=False))),
+    "no-journal-entries": Work("entries", on_files(recover, change=ChangeOptions(keep_undo=False))),
     "truncate": Work("broken", _truncate, keeps=False),
     "clean": Work("whole", on_files(clean, _AT_ONCE), keeps=False),
     "undo": Work("applied", undone),
@@ -225,5 +226,5 @@ MENDS: dict[str, Callable[[Path, Note], object]] = {
 }
 """By base: what mends its stores where that is not `recover`."""
 
-KEEP_NOTHING = ("no-journal", "mirror")
+KEEP_NOTHING = ("no-journal", "no-journal-entries", "mirror")
 """Of these, what is unfinished is ended by `recover`."""

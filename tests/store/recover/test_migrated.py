@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from rmqctl.formats.errors import RefusedError
 from rmqctl.store import MessageStore
 from rmqctl.store.journal.undo import undo
+from rmqctl.store.options import ChangeOptions
 from rmqctl.store.predict.predicting import predict
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.recover.report import RecoverReport
@@ -100,6 +102,18 @@ def test_damage_stays_and_lengths_are_put_right(
     if report.journal is not None:
         undo(CONFIG.layout(store))
     assert files_of(store) == before
+
+
+def test_a_member_without_entries_keeps_its_file(store: Path) -> None:
+    shutil.rmtree(store / "dledger-n0" / "index")
+    for path in sorted((store / "dledger-n0" / "data").iterdir()):
+        path.write_bytes(bytes(FILE_SIZE))
+    (store / "dledger-n0" / "checkpoint").write_text("endIndex=-1\ncommittedIndex=-1\n")
+    with StoreFiles(store, CONFIG) as files:
+        report = recover(files, ChangeOptions(below_confirm=True))
+    assert (report.messages, report.end_offset, report.units_removed) == (40, 2 * FILE_SIZE, 16)
+    assert [path.name for path in (store / "dledger-n0" / "data").iterdir()] == [f"{2 * FILE_SIZE:020d}"]
+    assert recovered(store).operations == []
 
 
 def test_a_preallocated_file_does_not_make_the_entries_a_leftover(store: Path) -> None:
