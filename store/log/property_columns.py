@@ -87,7 +87,7 @@ class FoundProperties(NamedTuple):
     def whole_numbers(self, name: str, parsed: Callable[[str], int | None]) -> Int64s:
         """Return the property of each message as a number, -1 without one. `parsed` reads what are not plain digits."""
         at = self.names.index(name)
-        numbers = self.numbers[at].copy()
+        numbers: Int64s = self.numbers[at].copy()
         for row, text in zip(*self.texts(name, numbers < 0), strict=True):
             number = parsed(text.decode())
             numbers[row] = -1 if number is None else number

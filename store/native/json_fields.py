@@ -12,11 +12,30 @@ if cython.compiled:
     import cython
     from cython.cimports.rmqctl.store.native.json_values import JsonValues
     from cython.cimports.rmqctl.store.native.memory import find, is_utf8, same
-    from cython.cimports.rmqctl.store.native.views import Bytes, IntRows, Ints, LongRows, Longs, ReadInts, ReadLongs
+    from cython.cimports.rmqctl.store.native.views import (
+        Bytes,
+        IntRows,
+        Ints,
+        LongRows,
+        Longs,
+        ReadInts,
+        ReadLongs,
+        WritableBytes,
+    )
 if not cython.compiled:
     from rmqctl.store.native.json_values import JsonValues
     from rmqctl.store.native.memory import find, is_utf8, same
-    from rmqctl.store.native.uncompiled import Bytes, IntRows, Ints, LongRows, Longs, ReadInts, ReadLongs
+    from rmqctl.store.native.uncompiled import (
+        Bytes,
+        IntRows,
+        Ints,
+        LongRows,
+        Longs,
+        ReadInts,
+        ReadLongs,
+        WritableBytes,
+        views,
+    )
 
 IGNORED, NUMBER, NAME, LIST, FLAG, OWNER_NUMBER = range(6)
 """Kinds of fields: any text, number, true, false or null; a whole number; a text that is not empty, which says whose
@@ -37,6 +56,19 @@ _HASH_PRIME = cython.declare(cython.ulonglong, 16777619)
 _LOW_WORD = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 # names made to collide cost no more: the object is left
 _MOST_PROBES = cython.declare(cython.int, 32)
+
+
+def same_spans(
+    left: Bytes, left_begins: ReadLongs, right: Bytes, right_begins: ReadLongs, lengths: ReadLongs, found: WritableBytes
+) -> None:
+    """Set `found` for each row to whether `lengths` bytes of both sides are the same. IndexError for bytes outside of a
+    side."""
+    row: cython.Py_ssize_t
+    if not cython.compiled:
+        left_begins, right_begins, lengths = views(left_begins, right_begins, lengths)
+    with cython.nogil:
+        for row in range(len(lengths)):
+            found[row] = same(left, left_begins[row], right, right_begins[row], lengths[row])
 
 
 class FieldReader(JsonValues):

@@ -215,3 +215,9 @@ cdef inline bytes part(bytes data, Py_ssize_t at, Py_ssize_t length):
     if not is_inside(at, length, len(data)):
         out_of_range(at)
     return PyBytes_FromStringAndSize(PyBytes_AsString(data) + at, length)
+
+
+cdef inline bytes bytes_at(Bytes view, Py_ssize_t at, Py_ssize_t length):
+    if not is_inside(at, length, view.shape[0]):
+        out_of_range(at)
+    return PyBytes_FromStringAndSize(<const char *> &view[at], length) if length else b""

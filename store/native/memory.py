@@ -184,3 +184,9 @@ def part(data: bytes, at: int, length: int) -> bytes:
     """Return a range of bytes."""
     check_range(data, at, length)
     return data[at : at + length]
+
+
+def bytes_at(view: Bytes, at: int, length: int) -> bytes:
+    """Return a range of a view."""
+    check_range(view, at, length)
+    return bytes(view[at : at + length])

@@ -10,6 +10,7 @@ from rmqctl.store.native import uncompiled as cython
 if cython.compiled:
     import cython
     from cython.cimports.rmqctl.store.native.memory import (
+        bytes_at,
         copy,
         get_int,
         get_little_long,
@@ -26,6 +27,7 @@ if cython.compiled:
 
 if not cython.compiled:
     from rmqctl.store.native.memory import (
+        bytes_at,
         copy,
         get_int,
         get_little_long,
@@ -232,6 +234,36 @@ def is_well_formed(block: Bytes, end: cython.Py_ssize_t, sizes: Longs) -> bool:
             keys += size
             position = -1 if count > _MOST_ENTRIES or keys > _LARGEST_KEYS else following
     return position == end
+
+
+def entries_in(
+    block: Bytes, end: cython.Py_ssize_t, key: WritableBytes, sizes: Longs
+) -> list[tuple[bytes, int, int, bytes]] | None:
+    """Return the entries of a block, which end at `end`: user key, sequence number, kind and value. None where one is
+    malformed, and for keys longer than `key` or more entries than there may be.
+
+    `key`: LARGEST_KEY bytes to work in; `sizes`: three longs.
+    """
+    position: cython.Py_ssize_t = 0
+    size: cython.Py_ssize_t = 0
+    keys: cython.longlong = 0
+    trailer: cython.longlong
+    found: list[tuple[bytes, int, int, bytes]] = []
+    if not cython.compiled:
+        block, key, sizes = views(block, key, sizes)
+    while position < end:
+        position = read_head(block, position, end, size, sizes)
+        size = sizes[0] + sizes[1]
+        keys += size
+        if position < 0 or size > len(key) or keys > _LARGEST_KEYS or len(found) >= _MOST_ENTRIES:
+            return None
+        copy(key, sizes[0], block, position, sizes[1])
+        position += sizes[1]
+        trailer = little_long_at(key, size - _TRAILER)
+        value = bytes_at(block, position, sizes[2])
+        found.append((bytes_at(key, 0, size - _TRAILER), trailer >> 8 & _SEQUENCES, trailer & 0xFF, value))
+        position += sizes[2]
+    return found
 
 
 def find_blocks(index: Bytes, end: cython.Py_ssize_t, is_delta: cython.bint, places: Longs) -> int:

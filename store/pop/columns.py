@@ -101,6 +101,24 @@ class PopColumns:
         for column in (self._place, self._record, self._physical):
             column.append(-1)
 
+    def add_entries(self, found: KvRows) -> None:
+        """Take many of them."""
+        rows, numbers = len(found.owner), np.array([*map(self._number, found.owners), 0], np.int32)
+        none = np.full(rows, -1, np.int64)
+        for column, values in (
+            (self._owner, numbers[found.owner]),
+            (self._count, np.ones(rows, np.uint8)),
+            (self._start, found.offset),
+            (self._popped, found.popped_at),
+            (self._invisible, found.invisible),
+            (self._acked, np.zeros(rows, np.uint32)),
+            (self._flags, (found.suspend << 1).astype(np.uint8)),
+            (self._place, none),
+            (self._record, none),
+            (self._physical, none),
+        ):
+            column.frombytes(np.ascontiguousarray(values).data.cast("B"))
+
     def _add(self, owner: int, start: int, count: int, popped_at: int, invisible: int) -> None:
         self._owner.append(owner)
         self._start.append(start)
@@ -339,7 +357,7 @@ def _ints(column: array[int]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
 #
 # Those that are as brokers write them are taken here; every other one is left to `records`, by whose fields these go.
 
-_KINDS = {
+KINDS = {
     records.TEXT: json_fields.NAME,
     records.INT: json_fields.NUMBER,
     records.LONG: json_fields.NUMBER,
@@ -347,6 +365,7 @@ _KINDS = {
     records.BOOL: json_fields.FLAG,
     records.NOTE: json_fields.IGNORED,
 }
+"""How a field of each kind of `records` is read."""
 # whose a record is says its queue as well
 _OWN_KINDS = {"q": json_fields.OWNER_NUMBER}
 _FIELDS = sorted(
@@ -397,6 +416,17 @@ class AckRows(NamedTuple):
     offset: Int64s
 
 
+class KvRows(NamedTuple):
+    """Entries of kvStore/: their fields as of KvEntry. `owners`: by the number that each one has in `owner`."""
+
+    owners: list[PopOwner]
+    owner: Int32s
+    offset: Int64s
+    popped_at: Int64s
+    invisible: Int64s
+    suspend: Int64s
+
+
 class RecordRows(NamedTuple):
     """What a batch has. `left`: rows to look at each."""
 
@@ -406,46 +436,70 @@ class RecordRows(NamedTuple):
     left: Int64s
 
 
-class RowReader:
-    """Reads the records of batches."""
+class FieldTables:
+    """The tables that a reader of fields fills, for one batch after the other. `lists`: how many items a list has."""
 
-    def __init__(self) -> None:
-        text = "".join(_NAMES).encode()
-        ends = np.cumsum([0, *map(len, _NAMES)], dtype=np.int32)
-        kinds = [_OWN_KINDS.get(field.name, _KINDS[field.kind]) for field in _FIELDS]
-        self._reader = FieldReader(
-            text, *views(ends, np.array([*kinds, *([json_fields.IGNORED] * len(_OLD))], np.int32))
-        )
-        self._made = 0
+    def __init__(self, names: list[str], kinds: list[int], lists: int) -> None:
+        ends = np.cumsum([0, *map(len, names)], dtype=np.int32)
+        self._reader = FieldReader("".join(names).encode(), *views(ends, np.array(kinds, np.int32)))
+        self._at = {name: number for number, name in enumerate(names)}
+        self._lists, self._made = lists, 0
 
     def _grow(self, rows: int) -> None:
-        """Make the tables at least `rows` long; they are used for one batch after the other."""
+        """Make the tables at least `rows` long."""
         if rows <= self._made:
             return
         self._made = rows
-        self._values, self._ends = np.zeros((2, len(_NAMES), rows), np.int64)
-        self._items = np.zeros(records.MOST_AT_ONCE * rows, np.int64)
+        self._values, self._ends = np.zeros((2, len(self._at), rows), np.int64)
+        self._items = np.zeros(self._lists * rows, np.int64)
         self._seen = np.zeros(rows, np.int64)
         self._slots = np.empty(1 << (2 * rows).bit_length(), np.int32)
         self._firsts, self._owners = np.zeros((2, rows), np.int32)
+
+    def fill(self, window: Bytes, begins: Int32s, lengths: Int32s, extra: Int64s) -> tuple[Int64s, int]:
+        """Read the objects at `begins`; return what each has, and how many owners there are. `extra`: a number of each
+        row that says whose it is, too."""
+        rows = len(begins)
+        self._grow(rows)
+        self._slots[:] = -1
+        places = views(*map(np.ascontiguousarray, (begins, lengths)), np.ascontiguousarray(extra, np.int64))
+        tables = views(self._values, self._ends, self._items, self._seen, self._slots, self._firsts, self._owners)
+        count = self._reader.read(*views(window), *places, *tables)
+        return self._seen[:rows], count
+
+    def of(self, name: str, rows: int) -> Int64s:
+        """Return a field of the rows."""
+        found: Int64s = self._values[self._at[name], :rows]
+        return found
+
+    def known(self, name: str, seen: Int64s) -> Int64s:
+        """Return a field that may be missing, and is 0 then."""
+        return np.where(seen >> self._at[name] & 1, self.of(name, len(seen)), 0)
+
+    def text(self, window: Bytes, name: str, row: int) -> str:
+        """Return a name."""
+        at = self._at[name]
+        return window[self._values[at, row] : self._ends[at, row]].tobytes().decode()
+
+
+class RowReader(FieldTables):
+    """Reads the records of batches."""
+
+    def __init__(self) -> None:
+        kinds = [_OWN_KINDS.get(field.name, KINDS[field.kind]) for field in _FIELDS]
+        super().__init__(_NAMES, [*kinds, *([json_fields.IGNORED] * len(_OLD))], records.MOST_AT_ONCE)
 
     def read(self, batch: MessageColumns, extra: Int64s) -> RecordRows:
         """Return the records of a batch. `extra`: a number of each row that says whose it is, too."""
         assert batch.window is not None
         rows = len(batch)
-        self._grow(rows)
-        self._slots[:] = -1
         window = np.ascontiguousarray(batch.window)
-        (text,) = views(window)
-        bodies = views(*map(np.ascontiguousarray, (batch.body_position, batch.body_length)))
-        tables = views(self._values, self._ends, self._items, self._seen, self._slots, self._firsts, self._owners)
-        count = self._reader.read(text, *bodies, *views(np.ascontiguousarray(extra, np.int64)), *tables)
+        seen, count = self.fill(window, batch.body_position, batch.body_length, extra)
         found = found_properties(batch, names.TAGS, records.DELIVER_MS)
         tag = np.zeros(rows, np.int64)
         for number, text in enumerate((CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG), 1):
             tag[found.has_text(names.TAGS, text.encode())] = number
-        seen = self._seen[:rows]
-        start, queue_id = self._of("so", rows), self._of("q", rows)
+        start, queue_id = self.of("so", rows), self.of("q", rows)
         good = (seen != json_fields.LEFT) & (seen & _OLD_BITS == 0) & (batch.sys_flag & SYS_FLAG_COMPRESSED == 0)
         good &= (start >= 0) & (queue_id >= 0) & (queue_id < 1 << 31)
         good &= _has(seen, _required(CHECKPOINT), tag == 1) & _has(seen, _required(ACK), tag == 2)
@@ -456,14 +510,10 @@ class RowReader:
         checkpoints, acks = self._checkpoints(np.flatnonzero(chosen & (tag == 1)), seen), self._acks(chosen, tag)
         return RecordRows(owners, checkpoints, acks, np.flatnonzero((tag > 0) & ~chosen))
 
-    def _of(self, name: str, rows: int) -> Int64s:
-        found: Int64s = self._values[_AT[name], :rows]
-        return found
-
     def _is_ordinary(self, seen: Int64s, found: FoundProperties) -> Flags:
         """Return which checkpoints are as brokers write them: what `doubts` says nothing of."""
         rows = len(seen)
-        count, popped, invisible = (self._of(name, rows) for name in ("n", "pt", "it"))
+        count, popped, invisible = (self.of(name, rows) for name in ("n", "pt", "it"))
         begin, length, last = self._distances(seen)
         used = self._items[: max(1, int((begin + length).max(initial=0)))]
         falls = np.zeros(len(used), np.int64)
@@ -472,49 +522,43 @@ class RowReader:
         is_rising = ~has | (falls[np.where(has, begin + length - 1, 0)] == falls[np.where(has, begin, 0)])
         ordinary: Flags = (count >= 0) & (count <= records.MOST_AT_ONCE) & (~has | (length == count)) & is_rising
         ordinary &= (~has | (self._items[np.where(has, begin, 0)] >= 0)) & (invisible >= 0)
-        acked = self._known("bm", seen)
+        acked = self.known("bm", seen)
         ordinary &= (acked >= -(1 << 31)) & (acked < 1 << 31) & (last < 1 << 62)
         starts, deliver = found.starts[1], found.numbers[1]
         ordinary &= (starts < 0) | (deliver == popped + invisible - records.EARLY_MS) | (deliver == popped)
         return ordinary
 
-    def _known(self, name: str, seen: Int64s) -> Int64s:
-        """Return a field that may be missing, and is 0 then."""
-        return np.where(seen >> _AT[name] & 1, self._of(name, len(seen)), 0)
-
     def _distances(self, seen: Int64s) -> tuple[Int64s, Int64s, Int64s]:
         """Return where the distances of each row begin, how many there are, and the last one."""
-        begin = self._known("d", seen)
+        begin = self.known("d", seen)
         length = np.where(seen >> _AT["d"] & 1, self._ends[_AT["d"], : len(seen)] - begin, 0)
         return begin, length, self._items[np.maximum(begin + length - 1, 0)]
 
     def _checkpoints(self, rows: Int64s, seen: Int64s) -> CheckpointRows:
-        start, popped, invisible, count = (self._of(name, len(seen))[rows] for name in ("so", "pt", "it", "n"))
+        start, popped, invisible, count = (self.of(name, len(seen))[rows] for name in ("so", "pt", "it", "n"))
         begin, length, last = (column[rows] for column in self._distances(seen))
         gaps = {
             at: self._items[begin[at] : begin[at] + length[at]].tolist()
             for at in np.flatnonzero((length > 0) & (last != length - 1)).tolist()
         }
-        acked, suspend = self._known("bm", seen)[rows], self._known("sp", seen)[rows]
+        acked, suspend = self.known("bm", seen)[rows], self.known("sp", seen)[rows]
         return CheckpointRows(rows, start, popped, invisible, count, acked, suspend, gaps)
 
     def _acks(self, chosen: Flags, tag: Int64s) -> AckRows:
         single, batched = (np.flatnonzero(chosen & (tag == number)) for number in (2, 3))
-        begin = self._of("aol", len(tag))[batched]
+        begin = self.of("aol", len(tag))[batched]
         length = self._ends[_AT["aol"], : len(tag)][batched] - begin
         places = np.repeat(begin - np.cumsum(length) + length, length) + np.arange(int(length.sum()))
         rows = np.concatenate([single, np.repeat(batched, length)])
-        offsets = np.concatenate([self._of("ao", len(tag))[single], self._items[places]])
-        return AckRows(rows, self._of("so", len(tag))[rows], self._of("pt", len(tag))[rows], offsets)
+        offsets = np.concatenate([self.of("ao", len(tag))[single], self._items[places]])
+        return AckRows(rows, self.of("so", len(tag))[rows], self.of("pt", len(tag))[rows], offsets)
 
     def _keys(self, window: Bytes, count: int, extra: Int64s) -> list[tuple[str, str, int, int]]:
-        found, data = [], window.data
-        for row in self._firsts[:count].tolist():
-            group, topic = (
-                bytes(data[self._values[_AT[name], row] : self._ends[_AT[name], row]]).decode() for name in ("c", "t")
-            )
-            found.append((group, topic, int(self._values[_AT["q"], row]), int(extra[row])))
-        return found
+        rows = self._firsts[:count].tolist()
+        return [
+            (self.text(window, "c", row), self.text(window, "t", row), int(self.of("q", row + 1)[row]), int(extra[row]))
+            for row in rows
+        ]
 
 
 def _has(seen: Int64s, bits: int, wanted: Flags) -> Flags:

@@ -47,6 +47,7 @@ TakeTimer = Callable[[], PendingTimer | None]
 
 
 _LOW_WORD = (1 << 32) - 1
+_ENTRIES_AT_ONCE = 8192
 # what RowReader reads
 _NEEDS = Columns.HEAD | Columns.TOPIC | Columns.BYTES
 
@@ -125,13 +126,7 @@ def load_columns(
                 reader.events.damaged(error)
             else:
                 _add(found, reader, message, look)
-    for key, entry in kv_entries(reader):
-        if isinstance(entry, KvEntry):
-            found.add_entry(entry)
-            if look is not None:
-                look(key, entry)
-        else:
-            reader.events.damaged(entry)
+    _add_entries(found, reader, look, sees_all=sees_all)
     return found
 
 
@@ -266,22 +261,64 @@ def _in_timer(
                 yield ReviveMessage(message, revives[int(one)], IN_TIMER, int(offset), bool(lost))
 
 
+def _add_entries(found: PopColumns, reader: StoreReader, look: RecordLook | None, *, sees_all: bool) -> None:
+    from rmqctl.store.pop.entries import KvReader
+
+    entries, keys, values = KvReader(), list[bytes](), list[bytes]()
+
+    def taken() -> None:
+        left: Iterable[int] = range(len(keys))
+        if not sees_all and keys:
+            rows, left = entries.read(keys, values)
+            found.add_entries(rows)
+        for row in left:
+            entry = _entry(reader, keys[row], values[row])
+            if isinstance(entry, CorruptError):
+                reader.events.damaged(entry)
+                continue
+            found.add_entry(entry)
+            if look is not None:
+                look(keys[row], entry)
+        keys.clear()
+        values.clear()
+
+    def damaged(error: CorruptError) -> None:
+        taken()
+        reader.events.damaged(error)
+
+    for key, value in _stored_entries(reader, damaged):
+        keys.append(key)
+        values.append(value)
+        if len(keys) == _ENTRIES_AT_ONCE:
+            taken()
+    taken()
+
+
 def kv_entries(reader: StoreReader) -> Iterator[tuple[bytes, KvEntry | CorruptError]]:
     """Yield the entries of kvStore/ with their keys; for one that is malformed the error. Damage of the database is
     reported. UnreadableError."""
+    for key, value in _stored_entries(reader, reader.events.damaged):
+        yield key, _entry(reader, key, value)
+
+
+def _entry(reader: StoreReader, key: bytes, value: bytes) -> KvEntry | CorruptError:
+    try:
+        return kv_entry(value)
+    except RecordError as error:
+        folder = reader.files.root / KV_FOLDER
+        return UnusableRecordError(f"entry of key {key.hex()} is no record of POP: {error}", file=folder)
+
+
+def _stored_entries(reader: StoreReader, damaged: Callable[[CorruptError], None]) -> Iterator[tuple[bytes, bytes]]:
     folder = reader.files.root / KV_FOLDER
     if not is_database(folder):
         return
     from rmqctl.store.rocksdb.database import Database
 
     try:
-        for key, value in Database(folder).scan(KV_FAMILY, reader.events.damaged):
-            try:
-                yield key, kv_entry(value)
-            except RecordError as error:
-                yield key, UnusableRecordError(f"entry of key {key.hex()} is no record of POP: {error}", file=folder)
+        yield from Database(folder).scan(KV_FAMILY, damaged)
     except CorruptError as error:
-        reader.events.damaged(error)
+        damaged(error)
 
 
 def load_ordered(reader: StoreReader) -> dict[tuple[str, str, int], OrderedPop]:

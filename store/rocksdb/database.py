@@ -7,7 +7,8 @@ import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -153,6 +154,9 @@ _IN_FAMILY = {4: DELETION, 5: PUT, 8: SINGLE_DELETION, 14: RANGE_DELETION}
 _IN_DEFAULT = (PUT, DELETION, SINGLE_DELETION, RANGE_DELETION)
 _LOG_DATA = 3
 _MOST_DAMAGE = 1000
+_MOST_MERGED = 32
+_LOGGED_AT_ONCE = 256
+_key, _sequence = itemgetter(0), itemgetter(1)
 _NOOPS = (9, 10, 11, 12, 13)
 """Marks of two-phase commits and no-ops; RocketMQ writes none but the no-op."""
 
@@ -203,20 +207,20 @@ class Database:
         ]
         within.sort(key=lambda table: table.smallest)
         tables = [self._entries(self._table(described, one.number), begin, end, on_damage) for one in within]
-        in_log = logged.within(number, begin, end)
         is_apart = all(left.largest < right.smallest for left, right in pairwise(within))
-        is_apart = is_apart and not logged.has_within(number, begin, end)
-        entries: Iterator[KeyEntry] = (
-            chain.from_iterable(tables) if is_apart else heapq.merge(in_log, *tables, key=_newest_first_by_key)
-        )
+        if is_apart and not logged.has_within(number, begin, end):
+            parts: Iterator[list[KeyEntry]] = chain.from_iterable(tables)
+        else:
+            parts = _merged([_parts(logged.within(number, begin, end)), *tables])
         last: bytes | None = None
-        for entry in entries:
-            key, _, kind, value = entry
-            if key == last:
-                continue
-            last = key
-            if kind == PUT and not (deletions.any and deletions.hide(entry)):
-                yield key, value
+        for part in parts:
+            for entry in part:
+                key, _, kind, value = entry
+                if key == last:
+                    continue
+                last = key
+                if kind == PUT and not (deletions.any and deletions.hide(entry)):
+                    yield key, value
 
     def blocks(self, family: str, begin: bytes, end: bytes) -> Iterator[tuple[bytes, int]] | None:
         """Return the plain data blocks that have all that is written of keys in [begin, end), with where their entries
@@ -251,7 +255,9 @@ class Database:
                 on_damage(error)
         return count
 
-    def _entries(self, table: SortedTable, begin: bytes, end: bytes | None, on_damage: Report) -> Iterator[KeyEntry]:
+    def _entries(
+        self, table: SortedTable, begin: bytes, end: bytes | None, on_damage: Report
+    ) -> Iterator[list[KeyEntry]]:
         try:
             yield from table.entries(begin, end, on_damage)
         except RemovedError as error:
@@ -402,8 +408,40 @@ def batch_entries(data: bytes) -> Iterator[tuple[int, KeyEntry]]:
         sequence += 1
 
 
+def _parts(entries: Iterator[KeyEntry]) -> Iterator[list[KeyEntry]]:
+    while part := list(islice(entries, _LOGGED_AT_ONCE)):
+        yield part
+
+
 def _newest_first_by_key(entry: KeyEntry) -> tuple[bytes, int]:
     return entry.key, -entry.sequence
+
+
+def _merged(streams: list[Iterator[list[KeyEntry]]]) -> Iterator[list[KeyEntry]]:
+    """Yield the entries of all streams by key, the newest first for each; parts of some length."""
+    if len(streams) > _MOST_MERGED:
+        yield from _parts(heapq.merge(*map(chain.from_iterable, streams), key=_newest_first_by_key))
+        return
+    held = [next(stream, []) for stream in streams]
+    while any(held):
+        bound = min(part[-1].key for part in held if part)
+        taken: list[KeyEntry] = []
+        ended = []
+        for number, part in enumerate(held):
+            if part and part[-1].key == bound:
+                taken += part
+                ended.append(number)
+            elif part and part[0].key <= bound:
+                at = bisect_right(part, bound, key=_key)
+                taken += part[:at]
+                held[number] = part[at:]
+        # twice, in C: what is equal keeps its order
+        taken.sort(key=_sequence, reverse=True)
+        taken.sort(key=_key)
+        yield taken
+        # as they would be read one by one
+        for number in sorted(ended, key=lambda number: -held[number][-1].sequence):
+            held[number] = next(streams[number], [])
 
 
 class _Deletions:

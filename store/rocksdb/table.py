@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import ROCKSDB_BLOCK_TRAILER, ROCKSDB_FOOTER
 from rmqctl.store.files.reading import Descriptors
-from rmqctl.store.native.units import LARGEST_BLOCK, LARGEST_KEYS, MOST_ENTRIES, find_blocks, is_well_formed
+from rmqctl.store.native.units import (
+    LARGEST_BLOCK,
+    LARGEST_KEY,
+    LARGEST_KEYS,
+    MOST_ENTRIES,
+    entries_in,
+    find_blocks,
+    is_well_formed,
+)
 from rmqctl.store.rocksdb.records import DAMAGE_HINT, NO_CHECKSUM, MalformedError, block_checksum, varint
 
 if TYPE_CHECKING:
@@ -205,46 +213,42 @@ class SortedTable:
         except MalformedError as error:
             raise self._corrupt(f"block is malformed: {error}", handle.offset) from error
 
-    def entries(self, begin: bytes, end: bytes | None, on_damage: Report) -> Iterator[KeyEntry]:
-        """Yield entries with keys in [begin, end) in order, newest first for each key; `end` None: to the last.
+    def entries(self, begin: bytes, end: bytes | None, on_damage: Report) -> Iterator[list[KeyEntry]]:
+        """Yield entries with keys in [begin, end) in order, those of a block at a time, newest first for each key;
+        `end` None: to the last.
 
         Raises: CorruptError for a damaged footer or index.
         """
         blocks = self.blocks
         first = bisect_left(blocks, begin, key=lambda entry: entry[0])
         for number in range(first, len(blocks)):
-            entries: Iterable[KeyEntry] = self._entries_of(blocks[number][1], on_damage)
-            # of the first block often no more than an entry is asked for
-            if number > first:
-                entries = found = list(entries)
-                if found and begin <= found[0].key and (end is None or found[-1].key < end):
-                    yield from found
-                    continue
-            for entry in entries:
-                if entry.key < begin:
-                    continue
-                if end is not None and entry.key >= end:
-                    return
-                yield entry
+            found = self.entries_of(blocks[number][1], on_damage)
+            if found and begin <= found[0].key and (end is None or found[-1].key < end):
+                yield found
+                continue
+            behind = len(found)
+            if end is not None:
+                behind = next((at for at, entry in enumerate(found) if entry.key >= end), behind)
+            chosen = [entry for entry in found[:behind] if entry.key >= begin]
+            if chosen:
+                yield chosen
+            if behind < len(found):
+                return
 
     def entries_of(self, handle: Handle, on_damage: Report) -> list[KeyEntry]:
         """Return the entries of one data block, of a damaged one those before the damage."""
-        return list(self._entries_of(handle, on_damage))
-
-    def _entries_of(self, handle: Handle, on_damage: Report) -> Iterator[KeyEntry]:
-        found: list[tuple[bytes, bytes]] = []
-        pairs: Iterable[tuple[bytes, bytes]] = found
+        found: list[KeyEntry] = []
         try:
             block, end = self._data_block(handle, self._stored(handle.offset, handle.size + _TRAILER.size))
-            if is_well_formed(block, end, array("q", (0, 0, 0))):
-                pairs = block_pairs(block)
-            else:
-                found.extend(self._pairs(block, handle))
+            entries = entries_in(block, end, bytearray(LARGEST_KEY), array("q", (0, 0, 0)))
+            if entries is not None:
+                return list(map(KeyEntry._make, entries))
+            for internal, value in self._pairs(block, handle):
+                packed = int.from_bytes(internal[-8:], "little")
+                found.append(KeyEntry(internal[:-8], packed >> 8, packed & 0xFF, value))
         except CorruptError as error:
             on_damage(error)
-        for internal, value in pairs:
-            packed = int.from_bytes(internal[-8:], "little")
-            yield KeyEntry(internal[:-8], packed >> 8, packed & 0xFF, value)
+        return found
 
     def blocks_within(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, int]]:
         """Yield the plain data blocks that keys in [begin, end) may be in, and where their entries end.

@@ -78,8 +78,10 @@ def test_what_is_no_entry_is_left_to_plain_code(
     for at in data.draw(st.lists(st.integers(0, len(block) - 1), max_size=3)):
         block[at] = data.draw(st.integers(0, 255))
     del block[data.draw(st.integers(0, len(block))) :]
+    pairs = []
     try:
-        is_good = bool([*block_pairs(bytes(block) + bytes(4))]) or not block
+        pairs = [*block_pairs(bytes(block) + bytes(4))]
+        is_good = bool(pairs) or not block
     except MalformedError:
         is_good = False
     answers = []
@@ -90,12 +92,16 @@ def test_what_is_no_entry_is_left_to_plain_code(
                 form.is_well_formed(block, len(block), array("q", (0, 0, 0))),
                 form.UnitSlots(PREFIX, FIRST, units).place(block, len(block)),
                 bytes(units),
+                form.entries_in(block, len(block), bytearray(form.LARGEST_KEY), array("q", (0, 0, 0))),
             )
         )
     assert answers[0] == answers[1]
     # a length of more than five bytes is well-formed all the same
     assert is_good or not answers[0][0]
     assert answers[0][0] or not answers[0][1]
+    packed = [int.from_bytes(key[-8:], "little") for key, _ in pairs]
+    expected = [(pair[0][:-8], one >> 8, one & 0xFF, pair[1]) for pair, one in zip(pairs, packed, strict=True)]
+    assert answers[0][3] == (expected if answers[0][0] else None)
 
 
 def test_what_is_no_unit_is_left_to_plain_code() -> None:
