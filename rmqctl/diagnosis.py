@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.formats.errors import UnsupportedError
+from rmqctl.formats.errors import CorruptError, UnsupportedError
 from rmqctl.opening import StoreLocation, checked_bytes, log_bytes
 from rmqctl.reports.check_report import (
     SEVERITIES,
@@ -125,6 +125,8 @@ def _start(opened: MessageStore, broker: str | None, is_open: bool) -> NextStart
             return NextStart(opened.predict(broker, walked=walked, events=Events(bar.advance)), None, walked)
     except UnsupportedError as error:
         return NextStart(None, error.message)
+    except CorruptError as error:
+        return NextStart(None, str(error))
 
 
 def _openings(

@@ -217,7 +217,7 @@ def recovered(
 
     with contextlib.ExitStack() as opened:
         with progress("reading the commitlog", log_bytes(files), "bytes") as bar:
-            view = opened.enter_context(recovered_view(files, Events(bar.advance)))
+            view = opened.enter_context(recovered_view(files, Events(bar.advance, note=tell)))
         tell(_differences(view.report))
         config_path = location.config_path
         if config_path is not None:

@@ -70,7 +70,10 @@ class RocksdbStart(Start):
         else:
             result.end_offset = 0
         self._note_index(index)
-        self._note_timer()
+        try:
+            self._note_timer()
+        except CorruptError as error:
+            result.warnings.append(f"what becomes of the timer's messages is not known: {error}")
         return self._finished(index.error if self.release.index_counts else self._refused_levels())
 
     def _say_what_counts(self, reached: int, ends: dict[tuple[str, int], int]) -> None:

@@ -9,7 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from rmqctl.formats.errors import DiskFullError, RefusedError, RmqctlError, StoreInUseError, forget_place, stand_for
+from rmqctl.formats.errors import (
+    CorruptError,
+    DiskFullError,
+    RefusedError,
+    RmqctlError,
+    StoreInUseError,
+    forget_place,
+    stand_for,
+)
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.answers.undispatched import lacking_queues, queues_behind
 from rmqctl.store.config.config import StoreConfig
@@ -31,6 +39,7 @@ from rmqctl.store.recover.report import ALL_PARTS, Goal, Part, RecoverReport
 from rmqctl.store.store_files import StoreFiles, refuse_dledger
 
 if TYPE_CHECKING:
+    from rmqctl.store.queues.queue_table import QueueTable
     from rmqctl.store.queues.rocksdb_queues import RocksdbQueues
 
 _LOG = "commitlog"
@@ -73,12 +82,12 @@ def recovered_view(files: StoreFiles, events: Events = Events()) -> Iterator[Rec
         root = Path(os.path.realpath(folder)) / (files.root.resolve().name or "store")
         try:
             with StoreFiles(files.root.absolute(), files.config) as store:
-                database = store.queues.database()
-                if database is not None:
+                table = None if store.queues.of_files or not has_rocksdb_queues(store.layout) else store.queues
+                if table is not None:
                     store.use_queue_files()
                 report = _make(store, root, events)
-            if database is not None:
-                _leave_out_deleted(database, root, _config(files.config))
+                if table is not None:
+                    _leave_out_deleted(table, root, _config(files.config), events)
         except DiskFullError as error:
             error.hint = "name a folder with more space in TMPDIR"
             raise
@@ -94,12 +103,16 @@ def recovered_view(files: StoreFiles, events: Events = Events()) -> Iterator[Rec
 
 def looks_unrecovered(files: StoreFiles) -> bool:
     """Return whether a store at rest shows at a glance that its queues or index lag, are lost or torn: by `abort`, the
-    ends of the log, and the sizes of files. What is wrong elsewhere shows only where the whole log is read.
-    CorruptError, UnreadableError."""
+    ends of the log, and the sizes of files, or that a RocksDB of queues is damaged where they begin or end. What is
+    wrong elsewhere shows only where the whole log is read. CorruptError, UnreadableError."""
     if is_in_use(files.layout) or not files.log.files:
         return False
     if has_rocksdb_queues(files.layout):
-        return _end_lags(files, files.queues.database())
+        try:
+            files.queues.all()
+            return _end_lags(files, files.queues.database())
+        except CorruptError:
+            return True
     problems = [files.log.problems, files.index.problems, *(queue.files.problems for queue in files.queues.all())]
     if files.has_abort() or any(problems) or queues_behind(files, TopicFilter()):
         return True
@@ -139,9 +152,16 @@ def _leads_elsewhere(files: StoreFiles) -> bool:
     return False
 
 
-def _leave_out_deleted(database: RocksdbQueues, root: Path, config: StoreConfig) -> None:
-    """Remove from the view the queues of deleted topics: their messages were dispatched, and have no units."""
-    known, dispatched = {end.topic for end in database.ends()}, database.dispatched_to()
+def _leave_out_deleted(table: QueueTable, root: Path, config: StoreConfig, events: Events) -> None:
+    """Remove from the view the queues of deleted topics: their messages were dispatched, and have no units in the
+    RocksDB of `table`."""
+    try:
+        database = table.database()
+        assert database is not None
+        known, dispatched = {end.topic for end in database.ends()}, database.dispatched_to()
+    except CorruptError as error:
+        events.noted(f"topics that were deleted are shown, too: the RocksDB that would tell them is damaged: {error}")
+        return
     last: dict[Path, int] = {}
     with StoreFiles(root, config) as view:
         for queue in view.queues.all():

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+from pathlib import Path
+
 import pytest
 
+from rmqctl.store.recover.view import looks_unrecovered
+from rmqctl.store.store_files import StoreFiles
 from tests.goldens import GoldenStore, broker_conf, tree_state, truth
 from tests.rmqctl.looking import run
+from tests.store.rocksdb.stores import unpacked
 
 
 def questions(name: str) -> list[list[object]]:
@@ -34,6 +40,34 @@ def test_verbs_answer_as_on_a_recovered_copy(golden_store: GoldenStore, name: st
         wanted = run(*question, "-s", copy, "-c", conf, "--json")
         assert (shown.code, shown.out) == (wanted.code, wanted.out.replace(str(copy), str(store))), question
         assert "the store is unchanged" in shown.err
+    assert tree_state(store) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("MANIFEST-000015", "gone"),
+        ("CURRENT", "empty"),
+        *itertools.product(("000010.sst", "000011.sst", "000018.sst", "000019.sst"), ("gone", "empty", "flipped")),
+    ],
+)
+def test_queues_in_a_damaged_rocksdb_are_those_that_the_log_implies(name: str, kind: str, tmp_path: Path) -> None:
+    store = unpacked("rocksdb-55-only", tmp_path)
+    whole = run("cat", "-s", store, "--order", "queue", "--json").out
+    path = store / "consumequeue" / name
+    data = bytearray(path.read_bytes())
+    data[100 % len(data)] ^= 1
+    path.unlink()
+    if kind != "gone":
+        path.write_bytes(data if kind == "flipped" else b"")
+    before = tree_state(store)
+    with StoreFiles(store) as files:
+        assert looks_unrecovered(files)
+    shown = run("cat", "-s", store, "--order", "queue", "--json", "--as-recovered")
+    assert (shown.code, shown.out) == (0, whole), shown.err
+    [diagnosis] = run("doctor", "-s", store, "--json").objects
+    assert diagnosis["state"] in ("damaged", "refuses")
+    assert "RMQ-RDB-001" in {one["code"] for one in diagnosis["findings"]}
     assert tree_state(store) == before
 
 
