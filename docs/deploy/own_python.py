@@ -24,17 +24,18 @@ VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 # of Python's library: what no verb imports; of its modules in C some bring a library under the GPL
 LEFT_OUT = (
-    "__pycache__", "config-*", "dist-packages", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "site-packages",
-    "sqlite3", "test", "tkinter", "turtledemo", "_ctypes_test.*", "_curses*.so", "_dbm.*", "_gdbm.*", "_sqlite3.*",
-    "_test*.so", "_tkinter.*", "_xx*.so", "nis.*", "readline.*", "xx*.so",
+    "__pycache__", "config-*", "dist-packages", "distutils", "ensurepip", "idlelib", "lib2to3", "pydoc_data",
+    "site-packages", "sqlite3", "test", "tkinter", "turtle.py", "turtledemo", "_ctypes_test.*", "_curses*.so",
+    "_dbm.*", "_gdbm.*", "_sqlite3.*", "_test*.so", "_tkinter.*", "_xx*.so", "nis.*", "readline.*", "xx*.so",
 )  # fmt: skip
-# of packages: what is for compilers and readers, and file systems and protocols of pyarrow that no verb uses; not *.pxd
-# of ours, which count for what is compiled from them
+# of packages: what is for compilers and readers, file systems and protocols of pyarrow, and languages of pygments that no verb uses; not
+# *.pxd of ours, which count for what is compiled from them
 UNUSED = (
     "**/*.pyi", "**/*.h", "**/*.a", "numpy/**/*.pxd", "numpy/f2py", "numpy/random", "numpy/_core/_simd.*",
     "numpy/_core/*_tests.*", "pyarrow/**/*.pxd", "pyarrow/*.pyx", "pyarrow/*.pxi", "pyarrow/include", "pyarrow/src",
     "pyarrow/*flight*", "pyarrow/_substrait*", "pyarrow/*orc.*", "pyarrow/*s3*", "pyarrow/_hdfs*", "pyarrow/_gcsfs*",
-    "pyarrow/_azurefs*", "pyarrow/libarrow_python.so", "pyarrow/libarrow_python.so.*.*",
+    "pyarrow/_azurefs*", "pyarrow/libarrow_python.so", "pyarrow/libarrow_python.so.*.*", "pyarrow/*encryption*",
+    "pyarrow/_pyarrow_cpp_tests*", "pygments/lexers/[a-ce-oq-rt-z]*.py", "pygments/lexers/_[a-ln-z]*.py",
 )  # fmt: skip
 
 # a program of the folder, by the folder's own loader and libraries
