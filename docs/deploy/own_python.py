@@ -28,8 +28,8 @@ LEFT_OUT = (
     "site-packages", "sqlite3", "test", "tkinter", "turtle.py", "turtledemo", "_ctypes_test.*", "_curses*.so",
     "_dbm.*", "_gdbm.*", "_sqlite3.*", "_test*.so", "_tkinter.*", "_xx*.so", "nis.*", "readline.*", "xx*.so",
 )  # fmt: skip
-# of packages: what is for compilers and readers, file systems and protocols of pyarrow, and languages of pygments that no verb uses; not
-# *.pxd of ours, which count for what is compiled from them
+# of packages: what is for compilers and readers, file systems and protocols of pyarrow and languages of pygments that
+# no verb uses; not *.pxd of ours, which count for what is compiled from them
 UNUSED = (
     "**/*.pyi", "**/*.h", "**/*.a", "numpy/**/*.pxd", "numpy/f2py", "numpy/random", "numpy/_core/_simd.*",
     "numpy/_core/*_tests.*", "pyarrow/**/*.pxd", "pyarrow/*.pyx", "pyarrow/*.pxi", "pyarrow/include", "pyarrow/src",
