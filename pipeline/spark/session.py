@@ -249,21 +249,22 @@ def start_session(master: str, conf: Mapping[str, str], folder: Path, *, only_jo
         for name, value in chosen.items():
             spark_conf.set(name, value)
         gateway: Any = None
+        started: list[subprocess.Popen[bytes]] = []
         try:
             launch: Any = launch_gateway
-            with _temporary_files_in(folder):
+            with _temporary_files_in(folder), _noted_in(started):
                 gateway = launch(spark_conf, {"stdout": descriptor, "stderr": descriptor})
             with _own_interrupts():
                 context = SparkContext(conf=spark_conf, gateway=gateway)
                 return SparkSession(context)
         except KeyboardInterrupt:
-            _end_jvm(gateway)
+            _end_jvm(gateway, *started)
             raise
         except (PySparkException, OSError, ValueError) as error:
-            _end_jvm(gateway)
+            _end_jvm(gateway, *started)
             raise _not_started(master, error, log) from error
         except Exception as error:  # py4j hands every error of the JVM on as one of its own
-            _end_jvm(gateway)
+            _end_jvm(gateway, *started)
             if not type(error).__module__.startswith("py4j"):
                 raise
             raise _not_started(master, error, log) from error
@@ -292,6 +293,27 @@ def _temporary_files_in(folder: Path) -> Iterator[None]:
         tempfile.tempdir = before
 
 
+@contextlib.contextmanager
+def _noted_in(started: list[subprocess.Popen[bytes]]) -> Iterator[None]:
+    """Note the process that the launcher starts, which it returns only when the JVM has answered. One whose connection
+    file has no folder any more would never end."""
+    from pyspark import java_gateway
+
+    module: Any = java_gateway
+    popen = module.Popen
+
+    def noting(*arguments: Any, **options: Any) -> Any:
+        with uninterrupted():
+            started.append(popen(*arguments, **options))
+        return started[-1]
+
+    module.Popen = noting
+    try:
+        yield
+    finally:
+        module.Popen = popen
+
+
 def stop_session(session: SparkSession) -> None:
     """Stop the session and its JVM, and wait until it is gone. Ctrl-C waits until then."""
     from pyspark import SparkContext
@@ -315,12 +337,12 @@ def _own_interrupts() -> Iterator[None]:
             signal.signal(signal.SIGINT, before)
 
 
-def _end_jvm(gateway: Any) -> None:
-    """End the JVM behind a gateway, so that the process could start another one."""
+def _end_jvm(gateway: Any, started: subprocess.Popen[bytes] | None = None) -> None:
+    """End the JVM behind a gateway, or `started`, so that the process could start another one."""
     from pyspark import SparkContext
 
     SparkContext._gateway = SparkContext._jvm = None
-    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", started)
     if gateway is not None:
         gateway.shutdown()
     if process is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -102,3 +103,33 @@ def test_ctrl_c_leaves_nothing_half_done(verb: str, golden_store: GoldenStore, t
     assert [path.name for path in tmp_path.iterdir() if "lake" in path.name] == []
     assert not store.with_name("clean.rmqctl").exists()
     assert [path.name for path in temporary.iterdir() if not path.name.startswith("hsperfdata")] == []
+
+
+def _started_with(text: str) -> list[str]:
+    """Return the command lines with `text` of all processes."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            lines.append(path.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
+    return [line for line in lines if text in line]
+
+
+@pytest.mark.jvm
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="/proc shows the processes")
+def test_ctrl_c_while_the_jvm_starts_leaves_no_process(golden_store: GoldenStore, tmp_path: Path) -> None:
+    """Without the folder for its answer it would never end."""
+    arguments = command("export", "-s", golden_store("clean"), "--master", "local[2]", tmp_path / "lake", "--partition")
+    with processes.start(
+        arguments, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}
+    ) as one:
+        deadline = time.monotonic() + 120
+        while not (begun := _started_with(f"-Djava.io.tmpdir={tmp_path}")) and one.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        one.send_signal(signal.SIGINT)
+        _, errors = one.communicate()
+    assert begun
+    assert (one.returncode, errors) == (130, "rmqctl: interrupted\n")
+    while left := _started_with(f"-Djava.io.tmpdir={tmp_path}"):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
