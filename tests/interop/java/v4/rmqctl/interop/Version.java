@@ -8,6 +8,7 @@ import java.util.TreeMap;
 import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageExtBatch;
+import org.apache.rocketmq.logging.InternalLoggerFactory;
 import org.apache.rocketmq.logging.inner.Level;
 import org.apache.rocketmq.logging.inner.Logger;
 import org.apache.rocketmq.logging.inner.LoggingBuilder;
@@ -25,6 +26,8 @@ final class Version {
     }
 
     static void logToStandardError() {
+        // else slf4j, which DLedger needs, takes all that is logged, and has no place for it
+        InternalLoggerFactory.setCurrentLoggerType(InternalLoggerFactory.LOGGER_INNER);
         Logger.getRootLogger().setLevel(Level.WARN);
         Logger.getRootLogger().addAppender(LoggingBuilder.newAppenderBuilder()
             .withConsoleAppender(LoggingBuilder.SYSTEM_ERR)
