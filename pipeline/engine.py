@@ -68,8 +68,8 @@ class _Worker:
         self.number = number
         _send(self._stdin, _ITEM + pickle.dumps(item))
 
-    def answer(self) -> tuple[bool, Any]:
-        """What came of it: whether it went well, and the result or the error."""
+    def answer(self) -> Any:
+        """Wait for the result, and return it. The error of the task is raised."""
         data = _receive(self.stdout)
         if data is None:
             code = self.process.wait()
@@ -77,8 +77,10 @@ class _Worker:
                 f"a worker process ended unexpectedly ({'signal' if code < 0 else 'exit code'} {abs(code)})",
                 hint="it may have run out of memory: try again with fewer processes",
             )
-        answer: tuple[bool, Any] = pickle.loads(data)
-        return answer
+        went_well, found = pickle.loads(data)
+        if not went_well:
+            raise found
+        return found
 
     def end(self) -> None:
         """End it, in the middle of its work if need be."""
@@ -132,14 +134,7 @@ def beside(task: Callable[[Any], Any], item: Any) -> Iterator[Callable[[], Any]]
     try:
         worker.take_on(pickle.dumps(task))
         worker.give(0, item)
-
-        def result() -> Any:
-            went_well, found = worker.answer()
-            if not went_well:
-                raise found
-            return found
-
-        yield result
+        yield worker.answer
     finally:
         worker.end()
 
@@ -155,10 +150,7 @@ def _by_workers(workers: Sequence[_Worker], items: Sequence[Any], on_done: Calla
         while missing:
             for key, _ in selector.select():
                 worker = key.data
-                went_well, result = worker.answer()
-                if not went_well:
-                    raise result
-                results[worker.number] = result
+                results[worker.number] = worker.answer()
                 missing -= 1
                 if on_done is not None:
                     on_done(1)

@@ -53,7 +53,7 @@ def _rmqctl(*arguments: str) -> list[str]:
 
 
 def _say(text: str) -> None:
-    print(f"\n# {text}", flush=True)
+    print(f"\n# {said(text)}", flush=True)
 
 
 def _show(*arguments: str, expected: int = 0) -> None:
@@ -118,9 +118,9 @@ def _age(store: Path) -> None:
 def _query(store: Path) -> None:
     """The same store in SQL."""
     if importlib.util.find_spec("duckdb") is None:
-        _say(said(f"SQL is left out, because there is no duckdb: {SQL}"))
+        _say(f"SQL is left out, because there is no duckdb: {SQL}")
         return
-    _say(said("SQL over the store"))
+    _say("SQL over the store")
     statement = (
         "select topic, tags, count(*) n, sum(size) bytes from messages group by all order by topic, tags limit 6"
     )
@@ -134,17 +134,17 @@ def main() -> int:
     store, config = folder / "store", folder / "broker.conf"
     config.write_text(_CONFIG, encoding="utf-8")
     try:
-        _say(said("A writer is killed in the middle of its work"))
+        _say("A writer is killed in the middle of its work")
         _write_and_kill(store, config)
         _tear(store)
-        _say(said("The store was not closed, and its last message is torn"))
+        _say("The store was not closed, and its last message is torn")
         _show("info", "-s", str(store), expected=1)
-        _say(said("Writing to it is refused: opening never repairs"))
+        _say("Writing to it is refused: opening never repairs")
         _show("append", "-s", str(store), "-t", "Orders", "--body", "one more", expected=5)
-        _say(said("What recovery would do, then recovery"))
+        _say("What recovery would do, then recovery")
         _show("recover", "-s", str(store), "--dry-run")
         _show("recover", "-s", str(store))
-        _say(said("Messages by key, by queue and time, by tag"))
+        _say("Messages by key, by queue and time, by tag")
         _show("query", "-s", str(store), "-t", "Orders", "-k", "order-300")
         _show("query", "-s", str(store), "-t", "Payments", "-q", "1", "--at", "1h ago")
         _show("cat", "-s", str(store), "-t", "Audit", "--tag", "paid || returned", "-n", "5")
@@ -152,12 +152,12 @@ def main() -> int:
         _show("query", "-s", str(store), "-t", "Orders", "-k", "order-new", "--json")
         _show("ls", "-s", str(store), "--topics")
         _age(store)
-        _say(said("Two commitlog files are four days old now"))
+        _say("Two commitlog files are four days old now")
         _show("clean", "-s", str(store), "--dry-run")
         _query(store)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    _say(said("Done. `rmqctl --help` shows every verb."))
+    _say("Done. `rmqctl --help` shows every verb.")
     return 0
 
 

@@ -257,15 +257,11 @@ def start_session(master: str, conf: Mapping[str, str], folder: Path, *, only_jo
             with _own_interrupts():
                 context = SparkContext(conf=spark_conf, gateway=gateway)
                 return SparkSession(context)
-        except KeyboardInterrupt:
+        except BaseException as error:
             _end_jvm(gateway, *started)
-            raise
-        except (PySparkException, OSError, ValueError) as error:
-            _end_jvm(gateway, *started)
-            raise _not_started(master, error, log) from error
-        except Exception as error:  # py4j hands every error of the JVM on as one of its own
-            _end_jvm(gateway, *started)
-            if not type(error).__module__.startswith("py4j"):
+            # py4j hands every error of the JVM on as one of its own
+            is_known = isinstance(error, PySparkException | OSError | ValueError)
+            if not is_known and not type(error).__module__.startswith("py4j"):
                 raise
             raise _not_started(master, error, log) from error
 

@@ -12,7 +12,7 @@ from rmqctl.formats.errors import RmqctlError
 from rmqctl.formats.properties import compression_name
 from rmqctl.output.table import cell, human_size, padded, said, said_title
 from rmqctl.output.times import format_time
-from rmqctl.store.info.counts import KINDS, SIGNS
+from rmqctl.store.info.counts import SIGNS
 
 if TYPE_CHECKING:
     from rmqctl.formats.message import StoredMessage
@@ -224,10 +224,9 @@ class FoundRows:
 
 def map_lines(found: LogCells) -> list[str]:
     """Return what `du --map` prints, as lines of 80 columns."""
-    sizes = {**{kind: getattr(found, kind) for kind in KINDS}, "expired": found.expired_bytes}
     sums = [
         f"  {SIGNS.get(kind, ' ')}  {padded(said_title(kind), 14, right=False)}{cell(size, 'bytes'):>12}"
-        for kind, size in sizes.items()
+        for kind, size in found.sizes.items()
     ]
     covered = [
         f"  {one.part:<14}{cell(one.first_offset):>14}{cell(one.last_offset):>14}  {one.problem or ''}".rstrip()

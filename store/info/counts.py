@@ -91,6 +91,11 @@ class LogCells:
     cells: list[MapCell] = field(default_factory=list)
     coverage: list[Coverage] = field(default_factory=list)
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes by kind, those of expired files last."""
+        return {**{kind: getattr(self, kind) for kind in KINDS}, "expired": self.expired_bytes}
+
     def row(self) -> dict[str, Any]:
         """Return it as an object of `rmqctl du --map --json`."""
         return asdict(self) | {"coverage": [one._asdict() for one in self.coverage]}

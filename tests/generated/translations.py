@@ -77,7 +77,7 @@ _SPOKEN = (
 )
 _CALLS = re.compile(
     r"[A-Za-z_]*Error|Opening|Finding|said|talk|talk_paragraph|print_paragraph|heading|note|note_done|"
-    r"progress|agrees|fail|in_background|TextScreen"
+    r"progress|_say|agrees|fail|in_background|TextScreen"
 )
 _GIVEN = frozenset("hint message advice note sentence detail why".split())
 

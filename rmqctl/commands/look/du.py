@@ -168,13 +168,14 @@ def _print(usage: StoreUsage, more: int, output: Output, *, with_map: bool) -> N
 
 def _print_map(found: LogCells, output: Output) -> None:
     """Print the log as a bar, a sign for each cell, and how far queues and index reach in it."""
-    from rmqctl.store.info.counts import KINDS, SIGNS
+    from rmqctl.store.info.counts import SIGNS
 
     output.text("")
     for line in found.bar():
         output.text(said(line))
-    rows = [{"kind": said_title(kind), "sign": SIGNS[kind], "bytes": getattr(found, kind)} for kind in KINDS]
-    expired = {"kind": said_title("expired"), "sign": "", "bytes": found.expired_bytes}
-    output.rows(("kind", "sign", "bytes"), [*rows, expired])
+    rows = [
+        {"kind": said_title(kind), "sign": SIGNS.get(kind, ""), "bytes": size} for kind, size in found.sizes.items()
+    ]
+    output.rows(("kind", "sign", "bytes"), rows)
     output.text("")
     output.rows(("part", "first_offset", "last_offset", "problem"), [one._asdict() for one in found.coverage])
