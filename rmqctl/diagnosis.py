@@ -16,6 +16,7 @@ from rmqctl.reports.check_report import (
     command_on,
     fix_on,
     is_for_a_person,
+    kind_of_start,
     of_check,
     of_info,
     of_prediction,
@@ -78,7 +79,7 @@ def diagnose(
     start = _start(opened, broker, row["locked"])
     row["commitlog"]["messages"] = None if quick else summary.messages
     findings = [{**kind, "fix": fix_on(root, kind["fix"], store.config_path)} for kind in kinds]
-    said = _openings(row, summary, findings, start, store)
+    said = _openings(opened, row, summary, findings, start, store)
     state, verdict = _judged(row, summary, start, said)
     record = {
         "state": state,
@@ -130,7 +131,12 @@ def _start(opened: MessageStore, broker: str | None, is_open: bool) -> NextStart
 
 
 def _openings(
-    row: dict[str, Any], summary: CheckSummary, findings: list[dict[str, Any]], start: NextStart, store: StoreLocation
+    opened: MessageStore,
+    row: dict[str, Any],
+    summary: CheckSummary,
+    findings: list[dict[str, Any]],
+    start: NextStart,
+    store: StoreLocation,
 ) -> Openings:
     config, root = store.config_path, Path(row["path"])
     alarms = [kind["fix"] for kind in findings if kind["severity"] != "notice"]
@@ -140,8 +146,9 @@ def _openings(
     again = command_on(root, "check", config=config)
     full = command_on(root, "check", "--full", config=config)
     checked = of_check(summary, fixes[0] if fixes else again, again, full)
-    is_member = row["dledger"] is not None
-    predicted = None if start.found is None else of_prediction(start.found, root, config, is_member=is_member)
+    found, predicted = start.found, None
+    if found is not None:
+        predicted = of_prediction(found, root, config, **kind_of_start(opened.files, found))
     return Openings(of_info(row, config), checked, predicted)
 
 

@@ -299,6 +299,13 @@ class StoreFiles:
         is_kept = checkpoint is not None and checkpoint.logics_physical_offset != 0
         return is_kept or is_of_5_4_or_later(self.layout) or self.config.index_tags is True
 
+    @property
+    def leaves_queues(self) -> bool:
+        """Whether recovery leaves the queues to the broker: those of a DLedger member in a RocksDB, which a start makes
+        where it is missing."""
+        is_rocksdb = has_rocksdb_queues(self.layout) or (self.config.store_type or "").startswith("defaultRocksDB")
+        return self.dledger is not None and is_rocksdb
+
     def has_abort(self) -> bool:
         """Whether the store is open somewhere or was not closed cleanly."""
         return exists(self.layout.abort)

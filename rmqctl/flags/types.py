@@ -220,7 +220,7 @@ def decide_sizes(
 
     if index_size is not None:
         _take_index(files, index_size)
-    has_queue_files = files.queues.of_files or not has_rocksdb_queues(files.layout)
+    has_queue_files = files.queues.of_files or not (has_rocksdb_queues(files.layout) or files.leaves_queues)
     if queue_file_size is not None and has_queue_files:
         _take(files, queue_file_size)
     keep_interrupted_sizes(files)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rmqctl.store.check.catalogue import Finding
     from rmqctl.store.check.cross import CheckSummary
     from rmqctl.store.predict import Prediction
+    from rmqctl.store.store_files import StoreFiles
 
 # The first sentence for people: how it stands with a store, and the command to run next.
 
@@ -118,8 +119,11 @@ def is_for_permissions(found: Prediction) -> bool:
     return (found.error or "").endswith("(Permission denied)")
 
 
-def of_prediction(found: Prediction, store: Path, config: Path | None, *, is_member: bool = False) -> Opening:
-    """What a start would do. `is_member`: of a DLedger group, in which others have what its log loses."""
+def of_prediction(
+    found: Prediction, store: Path, config: Path | None, *, is_member: bool = False, in_rocksdb: bool = False
+) -> Opening:
+    """What a start would do. `is_member`: of a DLedger group, in which others have what its log loses. `in_rocksdb`: it
+    has its queues there, where `recover` does nothing for them."""
     broker = f"A broker {found.broker}"
     if not found.loads and is_for_permissions(found):
         return Opening(f"{broker} does not start: the store's owner may not open all of its files.", None, BAD)
@@ -151,13 +155,29 @@ def of_prediction(found: Prediction, store: Path, config: Path | None, *, is_mem
         way_out = f"Remove {found.harmful_setting} from the broker's configuration before it starts."
         return Opening(f"{broker} starts, and {_and(harm)}. {way_out}", None, BAD)
     if found.is_harmful:
-        what = _and(harm or ["loses or misplaces queue units"])
-        recover = command_on(store, "recover", "--dry-run", config=config)
-        return Opening(f"{broker} starts, and {what}.", None if is_member and found.messages_lost else recover, BAD)
+        cut = "cuts queue units that lead to no message" if in_rocksdb else "loses or misplaces queue units"
+        command: str | None = command_on(store, "recover", "--dry-run", config=config)
+        if in_rocksdb and is_member and found.messages_unqueued and found.was_clean:
+            # only then a member dispatches all of its entries
+            command = f"touch {shlex.quote(str(store / 'abort'))}"
+        elif in_rocksdb and not (is_member and found.index_entries_lost):
+            command = None
+        if is_member and found.messages_lost:
+            command = None
+        return Opening(f"{broker} starts, and {_and(harm or [cut])}.", command, BAD)
     if found.messages_repeated:
         again = counted(found.messages_repeated, "delayed message")
         return Opening(f"{broker} starts, loses nothing and delivers {again} again.")
     return Opening(f"{broker} starts and loses nothing.")
+
+
+def kind_of_start(files: StoreFiles, found: Prediction) -> dict[str, bool]:
+    """Return what `of_prediction` has to know of a store."""
+    from rmqctl.store.config.releases import RELEASES
+    from rmqctl.store.predict.rules import has_queues_in_rocksdb
+
+    in_rocksdb = has_queues_in_rocksdb(files.layout, files.config, RELEASES[found.broker])
+    return {"is_member": files.dledger is not None, "in_rocksdb": in_rocksdb}
 
 
 def _and(parts: list[str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from rmqctl.formats.errors import CorruptError, RemovedError, UsageError
@@ -34,31 +34,46 @@ from rmqctl.store.store_files import Checkpoint, StoreFiles
 _TWO = "load exception: java.lang.IllegalStateException: both consumequeue/ and consumequeue_rocksdb/ hold a RocksDB"
 
 
-class RocksdbStart(Start):
+class _InRocksdb(Start):
+    """A start that reads queues in a RocksDB, and ends where that is damaged. `_ends`: queue offsets after the last
+    units; `_reached`: where the last dispatched message ends."""
+
+    _database: RocksdbQueues | None = None
+    _ends: Mapping[tuple[str, int], int] = {}
+    _reached = 0
+
+    def run(self) -> Prediction:
+        """Go through the start once."""
+        try:
+            return super().run()
+        except CorruptError as error:
+            return self._finished(f"load exception: RocksDBException: {error}")
+
+    def _load_queues(self) -> str | None:
+        layout, folder = self.files.layout, rocksdb_folder(self.files.layout)
+        if is_database(layout.consumequeue) and is_database(layout.consumequeue_rocksdb):
+            return _TWO
+        if is_database(folder):
+            self._database = RocksdbQueues(folder, None)
+            self._ends = {(one.topic, one.queue_id): one.end for one in self._database.ends()}
+            self._reached = max(self._database.dispatched_to(), 0)
+        return None
+
+
+class RocksdbStart(_InRocksdb):
     """One start with storeType=defaultRocksDB. Of queues nothing is cut: units past the log are written again."""
 
     def _load(self, config: ConfigStart) -> Prediction:
-        layout, result = self.files.layout, self.result
+        result = self.result
         log = self._load_log()
-        folder = rocksdb_folder(layout)
-        if result.error is not None:
-            return self._finished(result.error)
-        if is_database(layout.consumequeue) and is_database(layout.consumequeue_rocksdb):
-            return self._finished(_TWO)
-        ends: dict[tuple[str, int], int] = {}
-        reached = 0
-        try:
-            if is_database(folder):
-                queues = RocksdbQueues(folder, None)
-                ends = {(end.topic, end.queue_id): end.end for end in queues.ends()}
-                reached = queues.dispatched_to()
-        except CorruptError as error:
-            return self._finished(f"load exception: RocksDBException: {error}")
-        self._say_what_counts(reached, ends)
+        error = result.error or self._load_queues()
+        if error is not None:
+            return self._finished(error)
+        self._say_what_counts()
         # clean or not, the entry of CHECKPOINT_TOPIC says where the queues end
         checkpoint = self.files.readable_checkpoint() or Checkpoint()
         start = RecoveryStart(
-            log, self.release, self.files.config, checkpoint, max(reached, 0), self._reached_in_rocksdb()
+            log, self.release, self.files.config, checkpoint, self._reached, self._reached_in_rocksdb()
         )
         if self.release.makes_rocksdb_store:
             result.warnings += self._of_rocksdb_store()
@@ -66,7 +81,7 @@ class RocksdbStart(Start):
             self.files.index, self.files.readable_checkpoint(), not result.was_clean, self.files.descriptors
         )
         if log.files:
-            self._recover(log, start, reached, ends)
+            self._recover(log, start)
         else:
             result.end_offset = 0
         self._note_index(index)
@@ -76,9 +91,9 @@ class RocksdbStart(Start):
             result.warnings.append(f"what becomes of the timer's messages is not known: {error}")
         return self._finished(index.error if self.release.index_counts else self._refused_levels())
 
-    def _say_what_counts(self, reached: int, ends: dict[tuple[str, int], int]) -> None:
+    def _say_what_counts(self) -> None:
         warnings = self.result.warnings
-        if not ends and reached <= 0 and self.files.log.files:
+        if not self._ends and not self._reached and self.files.log.files:
             warnings.append("the RocksDB of the queues is missing or empty: this start fills it from the log")
         if list_queues(self.files.layout.consumequeue):
             warnings.append(
@@ -86,10 +101,8 @@ class RocksdbStart(Start):
                 "takes them as they are. `rmqctl rebuild --queues files` makes them again first"
             )
 
-    def _recover(
-        self, log: MappedFileQueue, start: RecoveryStart, reached: int, ends: dict[tuple[str, int], int]
-    ) -> None:
-        result, config = self.result, self.files.config
+    def _recover(self, log: MappedFileQueue, start: RecoveryStart) -> None:
+        result, config, reached = self.result, self.files.config, self._reached
         begin = LogPlace(start.file, 0)
         first = log.files[begin.file]
         result.start_file, result.start_offset = first.path.name, first.start_offset
@@ -104,14 +117,14 @@ class RocksdbStart(Start):
         result.end_offset, result.end_reason = end_offset, reading.why_it_ended or None
         result.messages_lost, result.bytes_lost = count_behind(self.files.log, end_offset)
         for key, (units, last, _) in sorted(added.found.items()):
-            before = ends.get(key, 0)
+            before = self._ends.get(key, 0)
             result.queues_changed.append(
                 _changed(*key, (before, None if before else added.first[key]), last + 1, units)
             )
         left = _counter(self, log, -1)
         # what recovery does not read, and the one message that it leaves out
         stop = first.start_offset if start.said_of_limit is not None else reached + leaves_one_out
-        for record in walk(log, max(reached, 0)) if stop > reached else ():
+        for record in walk(log, reached) if stop > reached else ():
             if record.physical_offset >= min(stop, end_offset):
                 break
             if isinstance(record, StoredMessage):
@@ -122,21 +135,9 @@ class RocksdbStart(Start):
         self._truncate_log(log, end_offset)
 
 
-class DledgerRocksdbStart(DledgerStart):
+class DledgerRocksdbStart(_InRocksdb, DledgerStart):
     """The start of a DLedger member whose queues are in a RocksDB. Units past the log are cut after a clean stop alone;
     what a recovery after a crash writes again stays."""
-
-    def _load_queues(self) -> str | None:
-        layout = self.files.layout
-        if is_database(layout.consumequeue) and is_database(layout.consumequeue_rocksdb):
-            return _TWO
-        folder = rocksdb_folder(layout)
-        try:
-            self._units = RocksdbQueues(folder, None) if is_database(folder) else None
-            self._reached = 0 if self._units is None else max(self._units.dispatched_to(), 0)
-        except CorruptError as error:
-            return f"load exception: RocksDBException: {error}"
-        return None
 
     def _is_matched(self, log: MappedFileQueue, number: int) -> bool:
         head = frame_head(log.files[number].read(DLEDGER_ENTRY_HEAD.size, LARGEST_HEAD_SIZE))
@@ -149,7 +150,6 @@ class DledgerRocksdbStart(DledgerStart):
 
     def _follow(self, index: MappedFileQueue, end: EntriesEnd, keys: IndexStart) -> None:
         result, reached, log = self.result, self._reached, self._log_to(end.end)
-        ends = {} if self._units is None else {(one.topic, one.queue_id): one for one in self._units.ends()}
         goes_on = self._goes_on(log, committed_end(self.files, index, end) or 0)
         begin, stop, added = log.max_offset, 0, _counter(self, log, reached - 1)
         if not result.was_clean:
@@ -157,11 +157,11 @@ class DledgerRocksdbStart(DledgerStart):
             added.floor = max(reached, stop) - 1
         EntriesReading(log, self, added).catch_up(goes_on, added)
         for key, (units, last, _) in sorted(added.found.items()):
-            before = ends[key].end if key in ends else 0
+            before = self._ends.get(key, 0)
             first = None if before else added.first[key]
             result.queues_changed.append(_changed(*key, (before, first), last + 1, units))
-        if self._units is not None and result.was_clean and reached >= end.end:
-            result.queues_changed += _cut_in_rocksdb(self._units, end.end)
+        if self._database is not None and result.was_clean and reached >= end.end:
+            result.queues_changed += _cut_in_rocksdb(self._database, end.end)
         left = _counter(self, log, reached - 1)
         for record in walk(log, max(reached, stop)) if max(reached, stop) < goes_on else ():
             if record.physical_offset >= min(goes_on, end.end):

@@ -15,7 +15,6 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue, stranger_error
 from rmqctl.store.files.reading import end_of_nonzero
 from rmqctl.store.journal.journal import PlannedChange
 from rmqctl.store.journal.plan import ClearRange, CreateFile, MoveAway, Plan, Resize, WriteRange
-from rmqctl.store.queues.queue_table import has_rocksdb_queues
 from rmqctl.store.recover.report import ALL_PARTS, Goal, Part, RecoverReport
 from rmqctl.store.store_files import StoreFiles
 
@@ -44,7 +43,7 @@ def goal_of_entries(files: StoreFiles, *, cut: bool, full: bool) -> Goal:
             "`--cut` ends the log here, as DLedger does",
         )
     # the broker has these cut and completed when it starts
-    parts = ALL_PARTS - {Part.QUEUES} if has_rocksdb_queues(files.layout) else ALL_PARTS
+    parts = ALL_PARTS - {Part.QUEUES} if files.leaves_queues else ALL_PARTS
     return Goal(at=end.whole_end, messages_cut=messages, parts=parts, entries=end)
 
 

@@ -186,8 +186,10 @@ class Recovery:
     def _lacks_units_in_rocksdb(self, end_offset: int) -> bool:
         """Return whether queues in a RocksDB end before the log. Only a start with `abort` dispatches to them what they
         lack; one without it cuts them where the log ends."""
-        database = None if self.goal.entries is None else self.files.queues.database()
-        return database is not None and database.dispatched_to() < end_offset
+        if not self.files.leaves_queues:
+            return False
+        database = self.files.queues.database()
+        return database is None or database.dispatched_to() < end_offset
 
     def _absent_queues(self) -> AbsentQueues | None:
         """After a clean stop a broker dispatches nothing again as long as a queue has a unit: queues that a deleted

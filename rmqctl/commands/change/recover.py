@@ -57,7 +57,6 @@ def recover(
     from rmqctl.opening import log_bytes, open_store, tell_if_open
     from rmqctl.output.terminal import progress
     from rmqctl.reports.changes import print_report
-    from rmqctl.store.queues.queue_table import has_rocksdb_queues
 
     if bridge and (cut or full):
         raise UsageError("--bridge is for all damage and cuts none", hint="leave out --cut and --full, or --bridge")
@@ -66,7 +65,7 @@ def recover(
         if change.dry_run:
             tell_if_open(opened)
         total = log_bytes(opened.files, passes=2 if bridge else 1)
-        is_member, has_rocksdb = opened.files.dledger is not None, has_rocksdb_queues(opened.files.layout)
+        is_member, has_rocksdb = opened.files.dledger is not None, opened.files.leaves_queues
         with progress("reading the commitlog", total, "bytes") as bar:
             report = opened.recover(
                 bridge=bridge,

@@ -123,7 +123,7 @@ def predict(
     if source is not None:
         raise click.UsageError("--from goes with --to")
     from rmqctl.reports.changes import tell_unknown_settings
-    from rmqctl.reports.check_report import of_prediction, print_verdict
+    from rmqctl.reports.check_report import kind_of_start, of_prediction, print_verdict
 
     with open_store(store) as opened:
         total = log_bytes(opened.files)
@@ -131,12 +131,13 @@ def predict(
             return _compare(opened, output)
         with progress("reading the commitlog", total, "bytes") as bar:
             found = opened.predict(broker, events=Events(bar.advance))
-        is_member = opened.files.dledger is not None
-    print_verdict(output, of_prediction(found, opened.files.root, store.config_path, is_member=is_member))
+        kind = kind_of_start(opened.files, found)
+    opening = of_prediction(found, opened.files.root, store.config_path, **kind)
+    print_verdict(output, opening)
     if output.format == "table":
         output.text("")
     _print(found, output)
-    _advise(found, output, is_member=is_member)
+    _advise(found, output, opening.command, is_member=kind["is_member"])
     tell_unknown_settings(output, store.config_path)
     return exit_codes.DAMAGE_OR_NOTHING if found.is_harmful else exit_codes.OK
 
@@ -259,8 +260,8 @@ def _in_its_words(reason: str | None) -> str | None:
     return f'{"nothing is written there" if ends_well else "the broker stops there"}; it logs "{reason}"'
 
 
-def _advise(found: Prediction, output: Output, *, is_member: bool) -> None:
-    """Say what to do before this start. `is_member`: of a DLedger group."""
+def _advise(found: Prediction, output: Output, command: str | None, *, is_member: bool) -> None:
+    """Say what to do before this start. `command`: the next step; `is_member`: of a DLedger group."""
     from rmqctl.reports.check_report import is_for_permissions
 
     lost_of_log = found.messages_lost or found.messages_unqueued or found.index_entries_lost or found.queues_changed
@@ -275,7 +276,8 @@ def _advise(found: Prediction, output: Output, *, is_member: bool) -> None:
     elif found.messages_lost and is_member:
         output.talk("start another member of the group first: `rmqctl predict --epochs STORE` compares them")
     elif found.is_harmful and found.loads:
-        output.talk("`rmqctl recover` first keeps what this start would lose; `--dry-run` shows how")
+        if command is not None and command.startswith("rmqctl recover"):
+            output.talk("`rmqctl recover` first keeps what this start would lose; `--dry-run` shows how")
     elif is_for_permissions(found):
         output.talk("`chown` or `chmod` the named files and directories, then predict again")
     elif found.is_harmful:

@@ -6,6 +6,7 @@ import csv
 import io
 import os
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -14,7 +15,8 @@ import pytest
 from rmqctl.output import outcome as exit_codes
 from rmqctl.reports.check_report import of_prediction
 from rmqctl.store.predict import Prediction
-from tests.goldens import GoldenStore
+from tests import processes
+from tests.goldens import GoldenStore, log_golden
 from tests.opened import store_path
 from tests.quick import every
 from tests.rmqctl.looking import run
@@ -123,3 +125,36 @@ def test_what_a_start_passes_over_is_made_due_by_rebuild() -> None:
     # what else is wrong comes first
     others = Prediction("5.5.0", messages_stuck=4, messages_passed_over=3)
     assert of_prediction(others, Path("/s"), None).command == "rmqctl check -s /s"
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+def test_a_member_with_queues_in_rocksdb_is_sent_to_what_helps(crashed: bool, tmp_path: Path) -> None:
+    """`recover` writes nothing of such queues, and keeps an `abort` with which the start fills them."""
+    store, conf = log_golden("v55-dledger", tmp_path / "golden").store, tmp_path / "broker.conf"
+    conf.write_text("storeType=defaultRocksDB\n")
+    shutil.rmtree(store / "consumequeue")
+    if crashed:
+        (store / "abort").touch()
+    else:
+        done = run("predict", "-s", store, "-c", conf)
+        assert done.out.splitlines()[:2] == [
+            "A broker 5.5.0 starts, and leaves 320 messages out of every queue.",
+            f"next: touch {store}/abort",
+        ]
+        assert "recover" not in done.err
+        assert run("doctor", "-s", store, "-c", conf, "--json").objects[0]["predict"]["messages_unqueued"] == 320
+        processes.run(shlex.split(done.out.splitlines()[1].removeprefix("next: ")), check=True)
+    assert run("recover", "-s", store, "-c", conf, "-y").code == 0
+    assert not list((store / "consumequeue").glob("*"))
+    done = run("predict", "-s", store, "-c", conf)
+    assert done.out.splitlines()[:2] == ["A broker 5.5.0 starts and loses nothing.", ""]
+
+
+def test_what_a_start_cuts_in_rocksdb_needs_nothing(tmp_path: Path) -> None:
+    rows = [{"units_dropped": 1, "units_misplaced": 0, "topic": "T", "queue_id": 0}]
+    found = Prediction("5.5.0", queues_changed=rows)
+    said = of_prediction(found, tmp_path, None, in_rocksdb=True)
+    assert said[:2] == ("A broker 5.5.0 starts, and cuts queue units that lead to no message.", None)
+    assert of_prediction(found, tmp_path, None).command == f"rmqctl recover --dry-run -s {tmp_path}"
+    found.messages_unqueued = 1
+    assert of_prediction(found, tmp_path, None, in_rocksdb=True).command is None

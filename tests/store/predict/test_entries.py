@@ -186,3 +186,23 @@ def test_queues_in_rocksdb_are_cut_after_a_clean_stop_alone(store: Path, tmp_pat
             assert kept is None or kept.physical_offset < END
             assert cut is not None
             assert cut.physical_offset >= END
+
+
+@pytest.mark.parametrize(
+    ("name", "crashed", "loads"),
+    [("000011.sst", False, False), ("000011.sst", True, True), ("000010.sst", False, False), ("CURRENT", True, False)],
+)
+def test_a_damaged_rocksdb_stops_a_start_that_reads_it(
+    store: Path, tmp_path: Path, name: str, crashed: bool, loads: bool
+) -> None:
+    """Units are read where some are cut. 5.5.0: "RocksDBException: block checksum mismatch"."""
+    shutil.rmtree(store / "consumequeue")
+    shutil.copytree(unpacked("rocksdb-55-only", tmp_path) / "consumequeue", store / "consumequeue")
+    lose(store, crashed=crashed)
+    damaged = store / "consumequeue" / name
+    data = bytearray(damaged.read_bytes())
+    data[100 % len(data)] ^= 1
+    damaged.write_bytes(data)
+    found = predicted_in_rocksdb(store, "5.5.0")
+    assert found.loads is loads
+    assert str(found.error).startswith("load exception: RocksDBException: ") != loads
