@@ -108,7 +108,7 @@ _VERBS: dict[str, dict[str, str]] = {
     },
     "more": {
         "help": "Explain a verb; write manual pages.",
-        "config": "Show defaults from config.toml and the environment.",
+        "config": "Show default options; what keys of a broker.conf do.",
         "completion": "Print a completion script for your shell.",
     },
 }

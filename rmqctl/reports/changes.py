@@ -14,7 +14,7 @@ from rmqctl.output import outcome as exit_codes
 from rmqctl.output.table import human_size, said
 from rmqctl.output.times import format_time
 from rmqctl.reports.check_report import member_advice
-from rmqctl.store.config.config import KEYS, read_properties
+from rmqctl.store.config.config import read_properties
 from rmqctl.store.config.releases import RELEASES
 
 if TYPE_CHECKING:
@@ -290,31 +290,12 @@ class SettingChange(NamedTuple):
     detail: str
 
 
-# keys of addresses, names and paths, of which no version has a default that it shows
-_OF_THE_PLACE = frozenset(
-    "bindAddress brokerClusterName brokerConfigPath brokerIP1 brokerIP2 brokerId brokerName haListenPort listenPort "
-    "namesrvAddr namesrvDomain namesrvDomainSubgroup rocketmqHome storePathCommitLog storePathRootDir "
-    "haMasterAddress dLegerGroup dLegerPeers dLegerSelfId preferredLeaderId".split()
-)
-# what plug-ins, authentication and controllers read of the same file
-_OF_OTHERS = ("tiered", "auth", "init", "inner", "controller", "jRaft", "metrics", "object")
-
-
-def unknown_settings(properties: Iterable[str]) -> dict[str, str | None]:
-    """Return the keys that no version of RocketMQ reads, as a word written wrong, and the known one that each is like.
-    Brokers pass over them without a word (MixAll#properties2Object)."""
-    from difflib import get_close_matches
-
-    known = {name for release in RELEASES.values() for name in conf_defaults(release)} | _OF_THE_PLACE
-    known |= {key.name for key in KEYS}
-    unknown = sorted(name for name in properties if name not in known and not name.startswith(_OF_OTHERS))
-    return {name: next(iter(get_close_matches(name, known, 1, 0.8)), None) for name in unknown}
-
-
 def tell_unknown_settings(output: Output, config_path: Path | None) -> None:
     """Say which keys of a broker.conf no broker reads."""
     if config_path is None:
         return
+    from rmqctl.network.broker.config_keys import unknown_settings
+
     for name, like in unknown_settings(read_properties(config_path)).items():
         meant = f"; did you mean {like}?" if like else ""
         output.talk(f"{config_path.name}: brokers pass over {name}: no version has this key{meant}")
@@ -322,6 +303,8 @@ def tell_unknown_settings(output: Output, config_path: Path | None) -> None:
 
 def setting_changes(properties: Mapping[str, str], before: str, after: str) -> list[SettingChange]:
     """Return the settings of `properties` that `after` does not know, and other defaults of settings left out."""
+    from rmqctl.network.broker.config_keys import unknown_settings
+
     old, new = conf_defaults(RELEASES[before]), conf_defaults(RELEASES[after])
     known = {name for release in RELEASES.values() for name in conf_defaults(release)}
     rows = [

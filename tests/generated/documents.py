@@ -243,55 +243,6 @@ def _spelling(names: str) -> str:
 
 # docs/config.md, from the table of keys.
 
-OTHERS = (
-    (
-        "nothing (no class of RocketMQ reads them)",
-        "cleanOff* *Swap* dispatch* *AsyncReput *CleanExpiredOffset *OffsetHistory* highSpeed* maxBatch* maxDelay* "
-        "maxRec* maxSlave* maxTopicL* pullBatch* putMessageTimeout putMsg* *Backlog *InterceptDelay* filterServer*",
-    ),
-    (
-        "threads, their queues, locks, sockets of a JVM",
-        "*Thread* *Capacity waitTime* *Fast* server* client* *Epoll* *WaterMark connect* socks* *Callback* *Netty* "
-        "useTLS *NetWork* *Gracefully shutdown* *GoAway maxAsync* *Lock* asyncS* transferMsg* *WithoutMmap "
-        "*BufferNum *ByFileChannel *Concurrently *cheduleAsync* searchBcq* *BatchPush timerEnableD* timerWarm* "
-        "timerReput*PoolSize travel*",
-    ),
-    (
-        "work that rmqctl does at once and a broker delays or batches",
-        "correct* transactionOp* append[AC]* timerEnableR* timerSkip* timerWheelSnapshotI* splitReg* *SplitReg* "
-        "compressedReg* *SingleTopicReg* forceReg* *UpdateVersionStep recheck*",
-    ),
-    (
-        "metrics and logs",
-        "*[mM]etric* *Stats* commercial* print* *Repeatedly* *Detail* estimate* sample* isolate* *QueueScan "
-        "useStatic* timerProgress*",
-    ),
-    (
-        "cold data and read-ahead, which change no answer; compaction of a served store",
-        "*[cC]old* *HotRatio dataRead* *ompaction* *OffsetMap*",
-    ),
-    (
-        "RocksDB",
-        "*[rR]ocks[dD][bB]* combine* *QueueStore memTable* *Incrementally *Half* configM* timerRecall* indexFileRead*",
-    ),
-    (
-        "controllers, DLedger, containers, static topics, plug-ins",
-        "*[cC]ontroller* *SyncState* *InSyncReplicas *Container asyncL* syncBroker* brokerE* brokerH* "
-        "brokerN* sendH* *Replicas replicas* skipPre* compatible* syncFrom* syncMaster* haMaxTime* *Checksum* "
-        "*StrictMode readUn* *RunningFlags* forwardT* *PlugIn",
-    ),
-    (
-        "buffers of POP, off in RocketMQ by default, and its revive threads, one step here; lite topics, "
-        "quotas of light queues; broadcast offsets, which only clients of a remoting proxy keep in a broker",
-        "*[pP]op* revive* *LiteT* *LiteS* *LiteE* lite[ELST]* *ClientEvent* skipWhen* *LmqQuota maxLmq* "
-        "*roadcastOffset*",
-    ),
-    ("authentication", "auth* acl* user* stateful* migrateAuth*"),
-    ("bit maps of filters, which change no result", "*itMap* filterSupport*"),
-    ("discovery of name servers", "fetch* *ServerAddr* isScan* *SplitM* split* *Poll* channelN*"),
-)
-"""Keys of RocketMQ's brokers that are no setting here, and why: patterns, the first that fits counts."""
-
 
 def config_document() -> str:
     """The text of docs/config.md."""
@@ -322,9 +273,10 @@ def config_document() -> str:
                 named.setdefault(key.meaning, []).append(key.name)
         for meaning, keys in named.items():
             lines += textwrap.wrap(f"- {', '.join(keys)}: {meaning}", 120, subsequent_indent="  ")
-    kinds = "; ".join(why for why, _ in OTHERS)
-    text = f"Keys that neither page lists have no effect. They concern {kinds}."
-    lines += ["", "## Keys that change nothing", "", *textwrap.wrap(text, 120)]
+    lines += [
+        "",
+        "Others change nothing. `rmqctl config keys` lists every key of a broker with its default and effect.",
+    ]
     return "\n".join([*lines, ""])
 
 

@@ -21,6 +21,7 @@ import click
 from rmqctl.language.catalogue import FILES, LOCALES, PLACEHOLDER, Translation, entries, path_of
 from rmqctl.language.help import cells, option_text, paragraphs
 from rmqctl.main import GROUPS, VERBS, VerbGroup, cli, every_action
+from rmqctl.network.broker.config_keys import broker_keys
 from rmqctl.output.outcome import MEANINGS
 from rmqctl.output.table import title_of
 from rmqctl.store.check.catalogue import catalogue
@@ -195,7 +196,12 @@ def message_texts() -> dict[str, None]:
     known = help_texts()
     said = (text for text in found if _is_said(text) and option_text(text) not in known)
     short = (text for text in _short() if re.search("[A-Za-z]", PLACEHOLDER.sub("", text)))
-    return dict.fromkeys([*CLICK, *SYSTEM, *COMPOSED, *said, *short, *_of_page()])
+    return dict.fromkeys([*CLICK, *SYSTEM, *COMPOSED, *said, *short, *_of_page(), *_of_keys()])
+
+
+def _of_keys() -> Iterator[str]:
+    """Yield what `config keys` says of each key."""
+    return (_escaped(one.effect) for one in broker_keys())
 
 
 def _of_page() -> Iterator[str]:

@@ -12,15 +12,13 @@ from typing import Any
 import pytest
 
 from rmqctl.formats.message import Message
-from rmqctl.network.broker.settings import BrokerSettings, settings_from_properties
-from rmqctl.network.config_defaults import conf_defaults
+from rmqctl.network.broker.config_keys import WITHOUT_EFFECT, broker_keys
+from rmqctl.network.broker.settings import settings_from_properties
 from rmqctl.network.remoting.codec import RemotingCommand
 from rmqctl.network.remoting.codec import RequestCode as Request
 from rmqctl.network.remoting.codec import ResponseCode as Response
 from rmqctl.network.topic_config import TopicConfig
-from rmqctl.store.config.config import KEYS, StoreConfig
-from rmqctl.store.config.releases import RELEASES
-from tests.generated.documents import OTHERS
+from rmqctl.store.config.config import StoreConfig
 from tests.network.callers import Peer, Writing, heartbeat, pulling
 from tests.network.serving import serving_here
 
@@ -199,13 +197,8 @@ def test_slaves_get_heartbeats_as_set(tmp_path: Path) -> None:
 
 
 def test_every_key_of_a_broker_is_a_setting_or_is_said_to_be_none() -> None:
-    keys = {key for release in RELEASES.values() for key in conf_defaults(release)}
-    settings = {key.name.lower() for key in KEYS} | {name.replace("_", "") for name in BrokerSettings._fields}
-    patterns = [pattern for _, listed in OTHERS for pattern in listed.split()]
-    found = {
-        key: next((pattern for pattern in patterns if fnmatchcase(key, pattern)), None)
-        for key in keys
-        if key.lower() not in settings
-    }
-    assert [key for key, pattern in found.items() if pattern is None] == []
-    assert [pattern for pattern in patterns if pattern not in found.values()] == []
+    without = {one.key: one.effect for one in broker_keys() if one.counts_for == "nothing" and one.releases}
+    patterns = [(why, pattern) for why, listed in WITHOUT_EFFECT for pattern in listed.split()]
+    found = {key: next(one for one in patterns if fnmatchcase(key, one[1])) for key in without}
+    assert {key: why for key, (why, _) in found.items()} == without
+    assert [one for one in patterns if one not in found.values()] == []

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.reports.changes import unknown_settings
+from rmqctl.network.broker.config_keys import unknown_settings
+from rmqctl.store.config.releases import RELEASES
 from tests.goldens import GoldenStore, broker_conf
 from tests.rmqctl.looking import run
 
@@ -42,3 +43,33 @@ def test_wrong_words_are_told_with_what_they_are_like(golden_store: GoldenStore,
     (typed, other) = json.loads(done.out)["settings"]
     assert (typed["setting"], typed["value"]) == ("flushDiskTyp", "SYNC_FLUSH")
     assert [one["detail"] for one in (typed, other)] == ["no version has it; like flushDiskType", "no version has it"]
+
+
+def test_every_key_of_real_brokers_is_listed_with_its_default_and_effect() -> None:
+    found = {row["key"]: row for row in run("config", "keys", "--json").objects}
+    for version in RELEASES:
+        text = (Path(__file__).parents[1] / "golden" / "servers" / f"config-keys-{version}.txt").read_text("ascii")
+        named = {key for of, key in map(str.split, text.splitlines()) if of == "broker"}
+        shown = {key for key, row in found.items() if version in row["releases"]}
+        assert named - shown <= {key for key, row in found.items() if row["default"] is None}
+        assert named <= found.keys()
+    assert all(row["effect"] and row["counts_for"] for row in found.values())
+    asked = run("config", "keys", "FLUSHdisk*", "dispatchCqThreads", "--json")
+    assert [(row["key"], row["default"], row["counts_for"]) for row in asked.objects] == [
+        ("dispatchCqThreads", "10", "nothing"),
+        ("flushDiskType", "ASYNC_FLUSH", "writing"),
+    ]
+
+
+def test_keys_of_a_file_are_listed_with_their_values(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("flushDiskTyp=SYNC_FLUSH\nfileReservedTime=48\naclEnable=true\n")
+    done = run("config", "keys", "-c", str(conf), "--json")
+    assert [(row["key"], row["value"], row["counts_for"]) for row in done.objects] == [
+        ("aclEnable", "true", "nothing"),
+        ("fileReservedTime", "48", "cleaning"),
+    ]
+    assert "did you mean flushDiskType?" in done.err
+    assert run("config", "keys", "-c", str(conf), "none*").code == 1
+    assert run("config", "none*").code == 2
+    assert run("config", "show", "-c", str(conf)).code == 2

@@ -26,7 +26,7 @@ WITHOUT = {
     "browse": "a screen",
     "mcp": "a protocol; the schemas are those of its tools' verbs",
     "completion": "prints a script",
-    "config": "rows of verb, option, value and source",
+    "config": "rows of verb, option, value and source; with `keys` of key, default, releases and effect",
     "mirror": "one summary, when its master is gone",
     "consume": "messages, with `retries` and the queue's broker beside them",
 }
