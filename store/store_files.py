@@ -391,6 +391,11 @@ def dledger_log(layout: StoreLayout) -> DledgerLog | None:
     return found
 
 
+def has_dledger_files(layout: StoreLayout) -> bool:
+    """Return whether the store has a DLedger log, also one that was left. UnreadableError."""
+    return any(_dledger_logs(layout.root))
+
+
 def _begins_with_data(directory: Path, begin: int) -> bool:
     """Return whether a file from offset `begin` on is not preallocated only."""
     later = [start for start, size in _offset_files(directory) if size and start >= begin]

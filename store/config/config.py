@@ -99,7 +99,8 @@ KEYS = (
     ConfigKey("maxFilterMessageSize", READING, "bytes of queue units that a pull with tags looks through"),
     ConfigKey("brokerPermission", READING, "`info` says whether a broker takes messages with it"),
     ConfigKey("duplicationEnable", WRITING, "lets a slave's store take messages"),
-    ConfigKey("enableDLegerCommitLog", WRITING, "true is refused: the log is of another kind"),
+    ConfigKey("enableDLegerCommitLog", WRITING, "true is refused, but by `predict`"),
+    ConfigKey("storePathDLedgerCommitLog", PREDICT, "a DLedger log elsewhere is not read"),
     ConfigKey("enableControllerMode", WRITING, "true: a slave has a transient pool, too"),
     ConfigKey("enableSlaveActingMaster", READING, "only with enableRemoteEscape"),
     ConfigKey("enableRemoteEscape", READING, "slaves deliver to other brokers"),
@@ -222,6 +223,7 @@ class StoreConfig(NamedTuple):
     os_page_cache_busy_time_out_mills: int = 1000
     duplication_enable: bool = False
     enable_dleger_commit_log: bool = False
+    store_path_dledger_commit_log: str = ""
     enable_controller_mode: bool = False
     enable_slave_acting_master: bool = False
     enable_remote_escape: bool = False

@@ -9,18 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rmqctl.formats.errors import CorruptError, UnreadableError, counted
+from rmqctl.formats.errors import CorruptError, counted
 from rmqctl.formats.notebook import as_html
 from rmqctl.store.answers.config_offsets import KnownNames
 from rmqctl.store.answers.delays import levels_delivered
 from rmqctl.store.config.config import is_delay_table
-from rmqctl.store.config.epoch_file import EPOCH_FILE, is_under_controller, read_epochs
+from rmqctl.store.config.epoch_file import is_under_controller
 from rmqctl.store.config.releases import Release
-from rmqctl.store.files.layout import StoreLayout, is_database
+from rmqctl.store.files.layout import is_database
 from rmqctl.store.files.lock import holder_name
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.files.reading import is_file
 from rmqctl.store.index.index_service import holds_rocksdb_data, is_of_5_4_or_later
 from rmqctl.store.options import Events
 from rmqctl.store.predict.broker_log import (
@@ -40,6 +39,7 @@ from rmqctl.store.predict.surroundings import (
     SETTING,
     ConfigStart,
     end_without_duplicates,
+    epoch_problem,
     not_mapped,
     permission_problems,
     recovery_work,
@@ -48,6 +48,7 @@ from rmqctl.store.predict.surroundings import (
     refused_by_timer,
     refused_lock,
     said_beyond,
+    said_of_first,
     start_of_config,
 )
 from rmqctl.store.predict.timer import timer_off, timer_outcome
@@ -171,7 +172,7 @@ class Start:
                 "the store is of a broker with enableControllerMode=true, whose recovery ends at the confirmed offset: "
                 "this prediction is for a start without it"
             )
-            self.result.warnings += _epoch_problem(self.files.layout)
+            self.result.warnings += epoch_problem(self.files.layout)
         error = config.error or refused_before_loading(self.files.layout) or denied
         return self._finished(error) if error is not None else self._load(config)
 
@@ -341,7 +342,7 @@ class Start:
             checks_crc=config.check_crc_on_recover,
             checks_place=release.starts_by_frames
             and config.check_commit_log_offset_on_recover
-            and not result.was_clean,
+            and not self._recovers_cleanly,
         )
         dispatch = SimulatedDispatch(
             self.queues,
@@ -352,8 +353,8 @@ class Start:
             FurtherSlots(self.files.queues.find),
             has_light_queues=config.fills_light_queues,
         )
-        taker = dispatch if release.dispatches_clean or not result.was_clean else _Nobody()
-        dispatch.floor = start.dispatched_to(reached) if result.was_clean else None
+        taker = dispatch if release.dispatches_clean or not self._recovers_cleanly else _Nobody()
+        dispatch.floor = start.dispatched_to(reached) if self._recovers_cleanly else None
         if config.duplication_enable:
             end, why = end_without_duplicates(log, begin, release, checks_crc=config.check_crc_on_recover)
         else:
@@ -403,10 +404,16 @@ class Start:
         work = recovery_work(whole + end.position, end.file - begin.file + 1, self._queue_files)
         self.result.recovery = work._asdict()
 
+    @property
+    def _recovers_cleanly(self) -> bool:
+        """4.x recovers every log that is not yet of DLedger as after a clean stop (DLedgerCommitLog#recover)."""
+        is_first = self.files.config.enable_dleger_commit_log and self.release.is_of_4
+        return self.result.was_clean or is_first
+
     def _start_of_recovery(self, log: MappedFileQueue) -> RecoveryStart:
         """Where the recovery of `log` begins. Notes what follows from that."""
         checkpoint = self.files.readable_checkpoint() or Checkpoint()
-        queues_end = self.queues.max_physical() if self.result.was_clean else None
+        queues_end = self.queues.max_physical() if self._recovers_cleanly else None
         if self.release.makes_rocksdb_store:
             self.result.warnings += self._of_rocksdb_store()
         in_rocksdb = self._reached_in_rocksdb()
@@ -459,6 +466,8 @@ class Start:
             if file.end_offset > end_offset:
                 file.set_positions(end_offset % log.file_size)
         log.files = kept
+        if self.files.config.enable_dleger_commit_log:
+            self.result.warnings.append(said_of_first(kept[-1].start_offset + log.file_size, end_offset))
 
     def _catch_up(self, log: MappedFileQueue, reading: BrokerReading, dispatch: SimulatedDispatch) -> None:
         """4.x dispatches from the end of the queues on, once it has started (DefaultMessageStore#start)."""
@@ -538,20 +547,6 @@ class Start:
     def _relative(self, path: Path) -> str:
         root = self.files.root
         return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
-
-
-def _epoch_problem(layout: StoreLayout) -> list[str]:
-    """Return what a broker under a controller makes of an epoch file that it cannot load (EpochFileCache)."""
-    path = layout.root / EPOCH_FILE
-    if not is_file(path):
-        return []  # a directory is a step of the configuration
-    try:
-        read_epochs(path)
-    except (CorruptError, UnreadableError) as error:
-        return [
-            f"{EPOCH_FILE}: {error.message}: under a controller a broker takes its backup, or starts without epochs"
-        ]
-    return []
 
 
 class _Nobody:

@@ -9,7 +9,7 @@ from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.config.releases import RELEASES, VERSIONS, Release
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.queues.queue_table import has_rocksdb_queues
-from rmqctl.store.store_files import dledger_log
+from rmqctl.store.store_files import dledger_log, has_dledger_files
 
 CONFIRMED_OFFSET = "recovery ends at the confirmed offset"
 """Why some starts are not predicted."""
@@ -27,7 +27,9 @@ class _Setting(NamedTuple):
 _OF_5 = tuple(name for name in VERSIONS if not RELEASES[name].is_of_4)
 _NOT_FOLLOWED = (
     _Setting("duplication_enable", "duplicationEnable", ("4.9.8",), CONFIRMED_OFFSET),
-    _Setting("enable_dleger_commit_log", "enableDLegerCommitLog", VERSIONS, "DLedger recovers a log of its own"),
+    _Setting(
+        "enable_dleger_commit_log", "enableDLegerCommitLog", VERSIONS, "the store has or had its DLedger log elsewhere"
+    ),
     _Setting("enable_controller_mode", "enableControllerMode", _OF_5, CONFIRMED_OFFSET),
     _Setting("force_verify_prop_crc", "forceVerifyPropCRC", _OF_5, "the log ends at any message without __CRC32#"),
 )
@@ -49,9 +51,10 @@ def light_queues_stop_it(layout: StoreLayout, config: StoreConfig, release: Rele
 
 def refuse_what_is_not_followed(layout: StoreLayout, config: StoreConfig, release: Release) -> None:
     """UnsupportedError where the start depends on what is not known here: nothing is guessed."""
-    is_member = dledger_log(layout) is not None
+    is_elsewhere = config.store_path_dledger_commit_log or has_dledger_files(layout)
+    is_known = dledger_log(layout) is not None or not is_elsewhere
     for setting in _NOT_FOLLOWED:
-        is_followed = is_member and setting.name == "enable_dleger_commit_log"
+        is_followed = is_known and setting.name == "enable_dleger_commit_log"
         if getattr(config, setting.name) and release.name in setting.versions and not is_followed:
             raise not_predicted(setting.in_broker_conf, setting.why)
 

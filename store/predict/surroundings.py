@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmqctl.formats.errors import counted, refuse_exhausted
+from rmqctl.formats.errors import CorruptError, UnreadableError, counted, refuse_exhausted
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.config.config_database import database_of
 from rmqctl.store.config.config_files import (
@@ -26,7 +26,7 @@ from rmqctl.store.config.config_files import (
     surely_gone,
 )
 from rmqctl.store.config.config_tables import misnamed_topics, missing_table
-from rmqctl.store.config.epoch_file import EPOCH_FILE, IDENTITY_FILE
+from rmqctl.store.config.epoch_file import EPOCH_FILE, IDENTITY_FILE, read_epochs
 from rmqctl.store.config.releases import RELEASES, Release
 from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
@@ -509,9 +509,32 @@ def recovery_work(log_bytes: int, log_files: int, queue_files: int) -> RecoveryW
     return RecoveryWork(log_bytes, log_files, queue_files, round(least, 3), round(most, 3), BASIS)
 
 
+def said_of_first(begin: int, end_offset: int) -> str:
+    """Return what is to be said of the first start with enableDLegerCommitLog=true, with which a DLedger log begins at
+    `begin` (DLedgerCommitLog#setRecoverPosition)."""
+    return (
+        "this is the first start with enableDLegerCommitLog=true: the commitlog ends with a blank frame at "
+        f"{end_offset}, and a DLedger log begins at {begin}"
+    )
+
+
 def said_beyond(begin: int, max_offset: int) -> str:
     """Return what to say where queues lead past the end of the log."""
     return (
         f"the queues say that the log reaches {begin}, it ends at {max_offset}: messages that are put until then "
         "reach no queue"
     )
+
+
+def epoch_problem(layout: StoreLayout) -> list[str]:
+    """Return what a broker under a controller makes of an epoch file that it cannot load (EpochFileCache)."""
+    path = layout.root / EPOCH_FILE
+    if not is_file(path):
+        return []  # a directory is a step of the configuration
+    try:
+        read_epochs(path)
+    except (CorruptError, UnreadableError) as error:
+        return [
+            f"{EPOCH_FILE}: {error.message}: under a controller a broker takes its backup, or starts without epochs"
+        ]
+    return []

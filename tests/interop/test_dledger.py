@@ -11,20 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from rmqctl.store.config.config import config_from_properties
+from rmqctl.store.config.config import config_from_properties, read_broker_conf
 from rmqctl.store.config.releases import RELEASES
 from rmqctl.store.options import ChangeOptions, Events
 from rmqctl.store.predict.entries import DledgerStart
 from rmqctl.store.predict.predicting import predict
+from rmqctl.store.predict.prediction import Prediction, Start
 from rmqctl.store.queues.rocksdb_queues import RocksdbQueues
 from rmqctl.store.recover.recover import recover
 from rmqctl.store.store_files import StoreFiles
-from tests.goldens import log_golden
+from tests.goldens import broker_conf, golden, log_golden, properties
 from tests.interop import harness
 from tests.interop.brokers import real_broker
-from tests.interop.harness import NEWEST, VERSIONS, Job
+from tests.interop.harness import NEWEST, VERSIONS, BrokerView, Job
 from tests.interop.replicas import free_port
-from tests.interop.starts import differences
+from tests.interop.starts import differences, simulated
 from tests.store.recover.test_entries import HEAD, UNIT, data_file, entries_of, index_file, put, put_at
 from tests.store.write.writing import stored_messages
 
@@ -128,10 +129,10 @@ def test_5_5_starts_on_what_recover_leaves(
     tmp_path: Path, name: str, damages: tuple[Callable[[Path], None], ...]
 ) -> None:
     _unavailable(NEWEST)
-    golden = log_golden(name, tmp_path / "golden")
+    stored = log_golden(name, tmp_path / "golden")
     mended, expected = [], []
     for damage in damages:
-        mended.append(golden.copied_to(tmp_path / damage.__name__))
+        mended.append(stored.copied_to(tmp_path / damage.__name__))
         damage(mended[-1])
         with StoreFiles(mended[-1], _CONFIG) as files:
             recover(files, ChangeOptions(below_confirm=True), cut=damage in (_half_head, _wrong_number, _wrong_sizes))
@@ -141,7 +142,7 @@ def test_5_5_starts_on_what_recover_leaves(
         complaints = [one for one in view.complaints() if one.removeprefix("changed: ") not in _OWN]
         assert (damage.__name__, complaints) == (damage.__name__, [])
         # brokers serve a message with a wrong CRC
-        damaged_one = {entries_of(golden.store)[100].pos + HEAD} if damage is _damaged_message else set()
+        damaged_one = {entries_of(stored.store)[100].pos + HEAD} if damage is _damaged_message else set()
         assert {message.physical_offset for message in view.messages} == messages | damaged_one
 
 
@@ -167,32 +168,65 @@ def _broken(store: Path, seed: int) -> None:
         known.write_text(f"endIndex=319\ncommittedIndex={chance.randrange(400)}\n")
 
 
+def _wrong(found: list[tuple[str, Start, Prediction]], views: list[BrokerView]) -> dict[str, list[str]]:
+    return {
+        label: told
+        for (label, start, prediction), view in zip(found, views, strict=True)
+        if (told := differences(start, prediction, view))
+    }
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_starts_cut_and_dispatch_what_is_predicted(tmp_path: Path, version: str) -> None:
     """The end of the log, the queues and their units, the files that go."""
     _unavailable(version)
-    found, jobs = [], []
+    found: list[tuple[str, Start, Prediction]] = []
+    jobs = []
     of_golden: dict[str, list[Callable[[Path], None]]] = {
         "v55-dledger": [*_DAMAGE, *(partial(_both, one, _crashed) for one in _DAMAGE)],
         "v55-dledger-crash": [_nothing, _torn, _no_queues],
     }
     for name, damages in of_golden.items():
-        golden = log_golden(name, tmp_path / name)
+        stored = log_golden(name, tmp_path / name)
         damages += [partial(_broken, seed=seed) for seed in range(5)]
         for number, damage in enumerate(damages):
-            store = golden.copied_to(tmp_path / f"{name}-{number}")
+            store = stored.copied_to(tmp_path / f"{name}-{number}")
             damage(store)
             with StoreFiles(store, _CONFIG) as files:
                 start = DledgerStart(files, RELEASES[version], None, Events())
                 found.append((f"{name} {number}", start, start.run()))
             jobs.append(_job(store, end=found[-1][2].end_offset or 0))
-    views = harness.open_many(version, jobs, threads=4)
-    wrong = {
-        label: told
-        for (label, start, prediction), view in zip(found, views, strict=True)
-        if (told := differences(start, prediction, view))
-    }
-    assert wrong == {}
+    assert _wrong(found, harness.open_many(version, jobs, threads=4)) == {}
+
+
+_PLAIN = {
+    "4": ("v4-clean", "v4-crash", "v4-cq-lost", "v4-crc-flip-last-abort", "v4-torn-garbage", "v4-crc-flip-old"),
+    "5": ("clean", "crash", "cq-lost-abort", "cq-truncated", "crc-flip-old-abort", "crc-flip-last", "prealloc-last"),
+}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_first_start_of_a_member_is_predicted(tmp_path: Path, version: str) -> None:
+    """DLedger begins its log after the last file of the commitlog, which 4.9.8 recovers as after a clean stop."""
+    _unavailable(version)
+    found: list[tuple[str, Start, Prediction]] = []
+    jobs = []
+    for name in _PLAIN[version[0]]:
+        store = golden(name, tmp_path / name)
+        if name == "v4-crc-flip-old":
+            # after a crash this would cut the log there
+            _crashed(store)
+            (store / "checkpoint").unlink()
+        conf = broker_conf(name, tmp_path / name)
+        with conf.open("a") as file:
+            file.write("enableDLegerCommitLog=true\n")
+        start, prediction = simulated(store, read_broker_conf(conf), version)
+        [told] = [text for text in prediction.warnings if "this is the first start" in text]
+        prediction.end_offset = int(told.rpartition(" ")[2])
+        found.append((name, start, prediction))
+        of_store = {key: text for key, text in properties(name).items() if not key.startswith("load.")}
+        jobs.append(Job(store, {**_job(store, prediction.end_offset).properties, **of_store}))
+    assert _wrong(found, harness.open_many(version, jobs, threads=4)) == {}
 
 
 @pytest.mark.parametrize(("crashed", "committed"), [(False, None), (True, None), (False, 199)])

@@ -109,8 +109,8 @@ def predict(
     Of broker.conf the sizes and paths, brokerRole, messageDelayLevel, messageIndexEnable, messageIndexSafe and
     checkCRCOnRecover count, and for 5.5.0 commitLogRecoverMaxNum, enableAcceleratedRecovery and
     checkCommitLogOffsetOnRecover. With duplicationEnable, 5.x ends the log at the first message without DUP_INFO.
-    storeType says where queues are, else the store does. Not predicted: enableDLegerCommitLog, enableControllerMode,
-    forceVerifyPropCRC, indexRocksDBEnable, transRocksDBEnable, duplicationEnable of 4.9.8 and of messages with
+    storeType says where queues are, else the store does. Not predicted: enableControllerMode, forceVerifyPropCRC,
+    indexRocksDBEnable, transRocksDBEnable, duplicationEnable of 4.9.8 and of messages with
     DUP_INFO.
     """
     from rmqctl.opening import log_bytes, open_store

@@ -74,7 +74,8 @@ def test_what_it_does_not_take(arguments: list[str], code: int) -> None:
         ("forceVerifyPropCRC=true", "4.9.8", False),
         ("enableControllerMode=true", "5.3.3", True),
         ("duplicationEnable=true", "4.9.8", True),
-        ("enableDLegerCommitLog=true", "5.3.3", True),
+        ("enableDLegerCommitLog=true\nstorePathDLedgerCommitLog=/d", "5.3.3", True),
+        ("enableDLegerCommitLog=true", "5.3.3", False),
         ("messageIndexSafe=true", "5.3.3", False),
     ],
 )

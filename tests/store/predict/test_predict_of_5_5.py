@@ -156,7 +156,7 @@ def test_a_version_whose_start_is_not_predicted_is_a_row_too(golden_store: Golde
     found = run("predict", "-s", store, "-c", conf, "--broker", "all", "--json")
     assert [row["is_harmful"] is None for row in found.objects] == [False, True, True]
     assert "forceVerifyPropCRC" in json.dumps(found.objects[2]["why"])
-    conf.write_text("enableDLegerCommitLog=true\n")
+    conf.write_text("enableDLegerCommitLog=true\nstorePathDLedgerCommitLog=/data\n")
     assert run("predict", "-s", store, "-c", conf, "--broker", "all").code == outcome.REFUSED
 
 
