@@ -36,7 +36,7 @@ from rmqctl.store.config.config_files import (
     refuse_database,
 )
 from rmqctl.store.journal.journal import PlannedChange, changing
-from rmqctl.store.journal.plan import WriteRange, install_config
+from rmqctl.store.journal.plan import install_config
 from rmqctl.store.options import ChangeOptions, Events
 from rmqctl.store.pop.records import RETRY_PREFIX
 from rmqctl.store.queues.dispatch import LMQ_PREFIX
@@ -226,14 +226,14 @@ class OffsetsReport:
 
 class Deciding(NamedTuple):
     """What a change of offsets decides by: the store under its lock, and its offsets. `tell` takes what is to be said
-    of the change as a whole, `write` another config file that is to change with it, `patch` bytes of a file of the
-    commitlog with their place in it. `behind`: what queues lack at their ends."""
+    of the change as a whole, `write` another config file that is to change with it; `planned` what else is to change.
+    `behind`: what queues lack at their ends."""
 
     reader: StoreReader
     file: OffsetFile
     tell: Callable[[str], None]
     write: Callable[[Path, bytes], None]
-    patch: Callable[[Path, int, bytes], None]
+    planned: PlannedChange
     behind: Mapping[tuple[str, int], int] = {}
 
     def row(self, group: str, topic: str, queue_id: int, after: int | None, detail: str = "") -> OffsetChange:
@@ -289,13 +289,9 @@ def change_offsets(files: StoreFiles, decide: Decision, change: ChangeOptions) -
         if file.source not in (None, file.path):
             report.notes.append(f"{file.path} is missing, empty or damaged: its backup is what is changed")
         others: dict[Path, bytes] = {}
-
-        def patch(path: Path, offset: int, data: bytes) -> None:
-            planned.plan.add(WriteRange(path, offset, data))
-
         tell = report.notes.append
         behind = queues_lack(planned.files, tell)
-        report.rows = decide(Deciding(StoreReader(planned.files), file, tell, others.__setitem__, patch, behind))
+        report.rows = decide(Deciding(StoreReader(planned.files), file, tell, others.__setitem__, planned, behind))
         _plan(planned, file, report)
         for path, data in others.items():
             plan_file(planned, path, data)

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+from rmqctl.formats import properties as names
 from rmqctl.formats.checksums import PROPERTY_CRC_SIZE, body_crc, frame_crc, parse_property_crc, property_crc_text
 from rmqctl.formats.config_json import format_config_json
 from rmqctl.formats.errors import CorruptError, NotFoundError, RefusedError, counted
 from rmqctl.formats.layouts import FRAME_HEADS
-from rmqctl.formats.message import StoredMessage
+from rmqctl.formats.message import Message, StoredMessage
 from rmqctl.store.answers.config_offsets import DELAY_FILE, OFFSET_TABLE, offset_key, offsets_of
 from rmqctl.store.answers.delays import unknown_level
 from rmqctl.store.config.config_files import load_config, load_what_is_left, next_version
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.journal.journal import changing
+from rmqctl.store.journal.plan import WriteRange
+from rmqctl.store.offsets.appended import plan_messages
 from rmqctl.store.offsets.change import (
     Deciding,
     Decision,
@@ -29,54 +32,132 @@ from rmqctl.store.offsets.change import (
 )
 from rmqctl.store.options import ChangeOptions
 from rmqctl.store.pop.load import ReviveMessage, order_entries
-from rmqctl.store.pop.records import FS, KV, KV_FOLDER, ORDER_FILE, Acknowledgement, KvEntry, OrderedPop, PopCheckpoint
-from rmqctl.store.pop.state import ACKNOWLEDGED, PopState
+from rmqctl.store.pop.records import (
+    CHECKPOINT_TAG,
+    DELIVER_MS,
+    FS,
+    KV,
+    KV_FOLDER,
+    ORDER_FILE,
+    Acknowledgement,
+    KvEntry,
+    OrderedPop,
+    PopCheckpoint,
+)  # fmt: skip
+from rmqctl.store.pop.state import ACKNOWLEDGED, OVERDUE, PopState
 from rmqctl.store.queues.dispatch import SCHEDULE_TOPIC
 from rmqctl.store.read.frames import frame_at
 from rmqctl.store.read.reader import StoreReader
 from rmqctl.store.store_files import StoreFiles
 
-# Take what unordered pops handed out for consumed: in the checkpoints of the revive topic, which a broker reads
+# End what unordered pops have in flight: in the checkpoints of the revive topic, which a broker reads
 _BITS, _SIGN = 32, 1 << 31
 # getters of PopCheckPoint that are written and never read
 _DERIVED = ("reviveTime", "cId", "rePutTimes")
 
 
-def finish_unordered(deciding: Deciding, group: str, topic: str | None, queue_id: int | None) -> list[OffsetChange]:
-    """Set the bits of acknowledged messages in every checkpoint of the group, in the revive topic and in what waits in
-    the timer for it: revive passes over messages with their bit (PopReviveService#reviveMsgFromCk).
+class _Unordered(NamedTuple):
+    """What a group has in flight by checkpoints: those, with the topic and queue of the revive topic, by their physical
+    offset; and of each the queue offsets without acknowledgement. `due`: such offsets that revive takes at the next
+    start, by topic and queue; `in_database`: how many messages are in flight by kvStore/."""
 
-    The frames keep their size, so nothing else changes. Return a row for each queue; none where nothing is in flight.
-    RefusedError for a checkpoint that is too short for the bits.
+    checkpoints: dict[int, tuple[tuple[str, int], PopCheckpoint]]
+    open_ones: dict[int, list[int]]
+    due: dict[tuple[str, int], set[int]]
+    in_database: int
+
+
+def end_unordered(
+    deciding: Deciding, wanted: tuple[str, str | None, int | None], *, finish: bool, is_all: bool
+) -> list[OffsetChange]:
+    """End what is in flight by checkpoints in the revive topic and in the timer, which waits for it.
+
+    Every checkpoint gets the bits of all its messages: revive passes over these (PopReviveService#reviveMsgFromCk). The
+    frames keep their size, so nothing else changes. Without `finish` a new checkpoint, which is due at once, has those
+    that were not acknowledged, as after a change of the invisible time to 0; what is due anyway stays as it is.
+
+    Return a row for each queue; none where nothing is in flight. `wanted`: the group, its topic and queue, None for
+    any; `is_all`: there is nothing else to end. RefusedError for a checkpoint that is too short for the bits, for a
+    group with nothing but pops in kvStore/, and without `finish` for a store that cannot be appended to.
     """
-    found: dict[int, PopCheckpoint] = {}
+    now = time.time_ns() // 1_000_000
+    found = _in_flight(deciding, wanted, 0 if finish else now)
+    if found.in_database:
+        group = wanted[0]
+        error = RefusedError(
+            f"what {group} has in flight is kept in {KV_FOLDER}/, a RocksDB that rmqctl does not write",
+            hint="start the broker: clients acknowledge, and revive hands out again what is overdue",
+        )
+        if is_all and not found.open_ones and not found.due:
+            raise error
+        deciding.tell(error.message)
+    log, plan = deciding.reader.files.log, deciding.planned.plan
+    again: dict[tuple[str, int], set[int]] = {}
+    new: list[Message] = []
+    for place, offsets in found.open_ones.items():
+        revive, record = found.checkpoints[place]
+        file = log.find(place)
+        assert file is not None
+        plan.add(WriteRange(file.path, place - file.start_offset, _acknowledged(log, place, record)))
+        # the age of a file of the log is that of its messages
+        plan.times[file.path] = file.path.stat().st_mtime_ns
+        ended = again.setdefault((record.topic, record.queue_id), set())
+        left = sorted({*offsets} - ended)
+        ended.update(left)
+        if left and not finish:
+            new.append(_released(revive, record, left, now))
+    if new:
+        plan_messages(deciding.planned, new, now)
+    return _rows(deciding, wanted[0], again, found.due, finish=finish)
 
-    def is_meant(of_group: str, of_topic: str, number: int) -> bool:
-        return of_group == group and topic in (None, of_topic) and queue_id in (None, number)
+
+def _in_flight(deciding: Deciding, wanted: tuple[str, str | None, int | None], now: int) -> _Unordered:
+    found = _Unordered({}, {}, {}, 0)
+    group, topic, queue_id = wanted
 
     def look(at: ReviveMessage | bytes, record: PopCheckpoint | Acknowledgement | KvEntry) -> None:
-        if not isinstance(record, PopCheckpoint) or not isinstance(at, ReviveMessage):
-            return
-        if is_meant(record.group, record.topic, record.queue_id):
-            found[at.message.physical_offset] = record
+        if isinstance(record, PopCheckpoint) and isinstance(at, ReviveMessage) and record.group == group:
+            found.checkpoints[at.message.physical_offset] = at.revive, record
 
-    state = PopState(deciding.reader, 0, look=look, sees_all=True)
-    open_ones: dict[tuple[str, int], set[int]] = {}
+    state = PopState(deciding.reader, now, look=look, sees_all=True)
+    in_database = 0
     for one in state.messages(lambda of_group, of_topic: of_group == group and topic in (None, of_topic)):
-        if one.way == FS and one.state != ACKNOWLEDGED and is_meant(one.group, one.topic, one.queue_id):
-            open_ones.setdefault((one.topic, one.queue_id), set()).add(one.queue_offset)
-    log = deciding.reader.files.log
-    for place, record in found.items():
-        if (record.topic, record.queue_id) in open_ones:
-            file = log.find(place)
-            assert file is not None
-            deciding.patch(file.path, place - file.start_offset, _acknowledged(log, place, record))
+        if one.state == ACKNOWLEDGED or queue_id not in (None, one.queue_id):
+            continue
+        if one.way == KV:
+            in_database += 1
+        elif one.way == FS and one.state == OVERDUE:
+            found.due.setdefault((one.topic, one.queue_id), set()).add(one.queue_offset)
+        elif one.way == FS and one.record_physical_offset is not None:
+            found.open_ones.setdefault(one.record_physical_offset, []).append(one.queue_offset)
+    return found._replace(in_database=in_database)
+
+
+def _released(revive: tuple[str, int], record: PopCheckpoint, offsets: list[int], now: int) -> Message:
+    """Return the message with a checkpoint of these messages that is due at once."""
+    distances = tuple(offset - offsets[0] for offset in offsets)
+    due = record._replace(start=offsets[0], popped_at=now, invisible=0, distances=distances, acked=0)
+    properties = {names.TAGS: CHECKPOINT_TAG, DELIVER_MS: str(now)}
+    return Message(revive[0], due.body(), revive[1], properties=properties)
+
+
+def _rows(
+    deciding: Deciding, group: str, ended: Mapping[tuple[str, int], set[int]],
+    due: Mapping[tuple[str, int], set[int]], *, finish: bool,
+) -> list[OffsetChange]:  # fmt: skip
     rows = []
-    for (of_topic, number), offsets in sorted(open_ones.items()):
-        before = deciding.file.offsets(group, of_topic).get(number)
-        row = deciding.row(group, of_topic, number, before)
-        done = "taken for consumed: " + counted(len(offsets), "message")
-        rows.append(row._replace(skipped=len(offsets), again=0, detail=done))
+    for topic, number in sorted({*ended, *due}):
+        count, left = len(ended.get((topic, number), ())), len(due.get((topic, number), ()))
+        row = deciding.row(group, topic, number, deciding.file.offsets(group, topic).get(number))
+        if finish:
+            detail = "taken for consumed: " + counted(count, "message")
+        elif left:
+            known = counted(left, "message")
+            detail = f"released, {counted(count, 'message')} to come again beside {known} due already"
+        else:
+            detail = f"released, {counted(count, 'message')} to come again"
+        skipped, again = (count, 0) if finish else (0, count)
+        rows.append(row._replace(skipped=skipped, again=again, detail=detail))
     return rows
 
 
@@ -114,9 +195,8 @@ def end_pops(group: str, topic: str | None = None, queue_id: int | None = None, 
     """Remove the group's last ordered pop of each queue from consumerOrderInfo.json, which unlocks the queue.
 
     Without `finish` the next pop hands the messages out again from the committed offset on. With it the offset goes to
-    the end of the pop, so messages without acknowledgement are skipped; and of unordered pops that are kept in messages
-    all is acknowledged. Raises: RefusedError for a group whose pops are kept in kvStore/, and without `finish` in
-    messages; NotFoundError where nothing is locked or in flight.
+    the end of the pop, so messages without acknowledgement are skipped. Unordered pops: as of `end_unordered`.
+    NotFoundError where nothing is locked or in flight.
     """
 
     def decide(deciding: Deciding) -> list[OffsetChange]:
@@ -145,9 +225,11 @@ def end_pops(group: str, topic: str | None = None, queue_id: int | None = None, 
                     deciding.tell(f"{name} queue {number} is no ordered pop ({pop}): it stays")
             if left:
                 kept[name] = left
-        unordered = finish_unordered(deciding, group, topic, queue_id) if finish else []
+        unordered = end_unordered(deciding, (group, topic, queue_id), finish=finish, is_all=not rows)
         if not rows and not unordered:
-            _refuse(deciding, group, topic)
+            raise NotFoundError(
+                f"no pop of group {group!r} is open", hint="`rmqctl groups --pop` shows what is in flight"
+            )
         if not rows:
             return unordered
         deciding.write(path, format_config_json({**content, "table": kept}).encode("utf-8"))
@@ -168,23 +250,6 @@ def _row(deciding: Deciding, group: str, topic: str, queue_id: int, pop: Ordered
     return row._replace(
         again=max(0, again), skipped=0, detail=f"unlocked, {counted(max(0, again), 'message')} to come again"
     )
-
-
-def _refuse(deciding: Deciding, group: str, topic: str | None) -> None:
-    found = [one for one in PopState(deciding.reader, 0).groups() if one.group == group and topic in (None, one.topic)]
-    kept = {one.way for one in found}
-    if KV in kept:
-        raise RefusedError(
-            f"what {group} has in flight is kept in {KV_FOLDER}/, a RocksDB that rmqctl does not write",
-            hint="start the broker: clients acknowledge, and revive hands out again what is overdue",
-        )
-    if kept:
-        raise RefusedError(
-            f"what {group} has in flight is kept in messages of the log, and comes again when it is due",
-            hint="start the broker: revive puts what is overdue into the retry topic; `rmqctl groups pop-finish` takes "
-            "it for consumed, `rmqctl rebuild --timer` brings back records that the timer has lost",
-        )
-    raise NotFoundError(f"no queue is locked for group {group!r}", hint="`rmqctl groups --pop` shows what is in flight")
 
 
 # Set the offset of a delay level in delayOffset.json: the next message that the broker delivers.

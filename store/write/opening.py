@@ -30,7 +30,6 @@ from rmqctl.store.queues.consumequeue import UNIT_SIZE, ConsumeQueue, QueueUnit
 from rmqctl.store.queues.dispatch import FurtherSlots, QueueSlot, highest_plausible, may_lack_further_slots, queue_slots
 from rmqctl.store.queues.queue_table import AnyConsumeQueue, has_rocksdb_queues, rocksdb_error, superseding
 from rmqctl.store.store_files import StoreFiles, refuse_dledger
-from rmqctl.store.timer.wheel import refuse_precision
 
 # Whether the queues agree with the messages at the end of the log.
 
@@ -360,7 +359,7 @@ def open_store_for_writing(
         with named(root), StoreFiles(root, config) as files:
             # a refusal must leave nothing behind, not even the lock file
             if not exists(layout.lock):
-                _check(files, is_full_check, events)
+                check_store(files, is_full_check, events)
     lock = take_for_change(layout)
     try:
         # once more, now that nobody else can: meanwhile the store may have been made, written to, or removed
@@ -376,7 +375,7 @@ def _opened(root: Path, config: StoreConfig, lock: StoreLock, is_full_check: boo
     files = StoreFiles(root, config)
     try:
         with named(root):
-            end = _check(files, is_full_check, events)
+            end = check_store(files, is_full_check, events)
         files.log.is_shared = False
         files.log.truncate(end.end_offset)
         _mark(files.layout)
@@ -386,7 +385,8 @@ def _opened(root: Path, config: StoreConfig, lock: StoreLock, is_full_check: boo
     return OpenedStore(files, lock, end)
 
 
-def _check(files: StoreFiles, is_full: bool, events: Events) -> LogEnd:
+def check_store(files: StoreFiles, is_full: bool = False, events: Events = Events()) -> LogEnd:
+    """Return the end of the log; RefusedError or UnsupportedError for a store that cannot be written to."""
     refuse_dledger(files.layout)
     if files.has_abort():
         raise refusal("the store was not closed cleanly", files.root, files.layout.abort)
@@ -396,8 +396,6 @@ def _check(files: StoreFiles, is_full: bool, events: Events) -> LogEnd:
         raise error
     if files.config.enable_dleger_commit_log:
         raise RefusedError("enableDLegerCommitLog=true: logs of DLedger cannot be written", file=files.root)
-    if files.config.timer_precision_ms is not None:
-        refuse_precision(files.config.timer_precision_ms, files.root)
     if (files.config.store_type or "").startswith("defaultRocksDB"):
         raise RefusedError("storeType=defaultRocksDB: the queues of such a store cannot be written", file=files.root)
     if not files.log.file_size:

@@ -297,3 +297,39 @@ def test_a_session_of_pops_is_answered_as_by_the_real_broker(
     assert len(ours) > 10
     for expected, got in zip(theirs, ours, strict=True):
         assert got == expected
+
+
+@pytest.mark.parametrize("finish", [False, True])
+def test_what_is_in_flight_is_released_or_finished(finish: bool, tmp_path: Path) -> None:
+    """A real broker hands out at once, or never again, what it had handed out for an hour."""
+    store, hour = tmp_path / "store", 3_600_000
+    bodies = [b"%d" % number for number in range(6)]
+    with real_broker(NEWEST, tmp_path / "first", store, SETTINGS, shut_down=True) as real:
+        create_topic(real.namesrv, real.broker, TOPIC, queues=1)
+        with Producer(real.namesrv) as producer, contextlib.closing(Client(real.namesrv)) as client:
+            for body in bodies:
+                producer.send(Message(TOPIC, body))
+            wait_for(lambda: _end(client, real.broker) == len(bodies), _SECONDS)
+            found = _pop(client, real.broker, invisibleTime=hour)
+            assert [one.body for one in found] == bodies
+            for one in found[::2]:
+                _ack(client, real.broker, TOPIC, one)
+    with MessageStore.open(store) as opened:
+        report = opened.end_pops(GROUP, finish=finish)
+        assert (report.again, report.skipped) == ((0, 3) if finish else (3, 0))
+        assert not [one for one in opened.check() if one.severity.is_alarm]
+    got: Counter[bytes] = Counter()
+    with (
+        real_broker(NEWEST, tmp_path / "second", store, SETTINGS, shut_down=True) as real,
+        contextlib.closing(Client(real.namesrv)) as client,
+    ):
+        end = time.monotonic() + (30 if finish else 60)
+        while time.monotonic() < end and (finish or got.total() < 3):
+            for one in _pop(client, real.broker, invisibleTime=hour):
+                assert one.topic.split(" ")[4] == "1"
+                got[one.body] += 1
+                _ack(client, real.broker, f"%RETRY%{GROUP}_{TOPIC}", one)
+            time.sleep(0.5)
+    assert got == Counter([] if finish else bodies[1::2])
+    with MessageStore.open(store) as opened:
+        assert not [one for one in opened.check() if one.severity.is_alarm]

@@ -46,7 +46,7 @@ _ACTIONS = {
     "create": Verb(f"{_ENTRIES}:create_group", "change", "A new group."),
     "change": Verb(f"{_ENTRIES}:change_group", "change", "Retries, permissions, attributes."),
     "delete": Verb(f"{_ENTRIES}:delete_group", "change", "Without its offsets."),
-    "pop-release": Verb(f"{_OFFSETS}:pop_release", "change", "Unlock queues of an ordered pop."),
+    "pop-release": Verb(f"{_OFFSETS}:pop_release", "change", "Hand out again what is in flight by POP."),
     "pop-finish": Verb(f"{_OFFSETS}:pop_finish", "change", "Take an ordered pop for consumed."),
 }
 

@@ -324,27 +324,27 @@ def _print(report: OffsetsReport, output: Output, store: StoreLocation, words: _
             output.talk(words.advice)
 
 
-# `rmqctl groups pop-release | pop-finish`: queues that an ordered pop locks.
+# `rmqctl groups pop-release | pop-finish`: what a group has by POP.
 
 _POP_EXAMPLES = """\b
 Example:
   rmqctl groups pop-{} -s DIR -g fifo -t Steps -q 0 --dry-run
 
-Exit code 5: {}."""
+Exit code 5: pops that are kept in kvStore/."""
 
 
-@click.command("pop-release", epilog=_POP_EXAMPLES.format("release", "pops that are not ordered, which revive ends"))
+@click.command("pop-release", epilog=_POP_EXAMPLES.format("release"))
 @store_options
 @group_option.but(required=True, help="The consumer group.")
 @topic_option
 @queue_option
 @_change_options()
 def pop_release(change: _Change, *, group: str, topic: str | None, queue_id: int | None) -> int:
-    """Unlock queues of an ordered pop: the next pop hands the messages out again."""
+    """Hand messages of POP out again: queues of ordered pops are unlocked, others come at the next start."""
     return change.make(lambda opened, options: opened.end_pops(group, topic, queue_id, change=options))
 
 
-@click.command("pop-finish", epilog=_POP_EXAMPLES.format("finish", "pops that are kept in kvStore/"))
+@click.command("pop-finish", epilog=_POP_EXAMPLES.format("finish"))
 @store_options
 @group_option.but(required=True, help="The consumer group.")
 @topic_option
