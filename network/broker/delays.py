@@ -36,7 +36,6 @@ from rmqctl.store.timer.wheel import (
     TimerCheckpoint,
     TimerUnit,
     read_timer_checkpoint,
-    refuse_precision,
     roll_window_ms,
     timer_precision,
 )
@@ -180,7 +179,6 @@ class DelayService:
 
 _WHEEL = "timerwheel"
 _NONE = -1
-_HALF_A_TURN_MS = TIMER_WHEEL_SLOTS // 2 * 1000
 # what TimerLog leaves free at the end of a file
 _BLANK_SIZE = 16
 
@@ -212,12 +210,13 @@ def has_timer_log(layout: StoreLayout) -> bool:
     return exists(layout.root / _WHEEL) or (is_directory(log) and any(log.iterdir()))
 
 
-def fits(units: Sequence[TimerUnit], now: int, log_size: int) -> bool:
-    """Return whether one file of the log holds `units`, and the wheel all of their times around `now` (ms).
+def fits(units: Sequence[TimerUnit], now: int, log_size: int, precision: int) -> bool:
+    """Return whether one file of the log holds `units`, and a wheel with slots of `precision` (ms) all of their times
+    around `now` (ms).
 
-    Half a turn of the wheel is a week; the field for a delay has 32 bits, which is less than 25 days.
+    Half a turn of the wheel is at most a week; the field for a delay has 32 bits, which is less than 25 days.
     """
-    is_near = all(abs(unit.out - now) <= _HALF_A_TURN_MS for unit in units)
+    is_near = all(abs(unit.out - now) <= TIMER_WHEEL_SLOTS // 2 * precision for unit in units)
     return is_near and (len(units) + 1) * TIMER_LOG_UNIT.size + _BLANK_SIZE <= log_size
 
 
@@ -270,7 +269,7 @@ def write_timer_state(layout: StoreLayout, state: TimerState, now: int, log_size
 _AT_LEAST = 200
 _STEP_SECONDS = 0.02
 _LOOK_AFTER = 20
-_PRECISION_MS = 1000
+_SECOND_MS = 1000
 # what is due when, and the offset in the timer's queue, in one number, so that many may wait
 _OFFSET_BITS = 40
 _OFFSET_MASK = (1 << _OFFSET_BITS) - 1
@@ -283,16 +282,17 @@ class TimerService:
         """Goes on where the checkpoint says. CorruptError and UnreadableError for a damaged one; RefusedError where the
         messages wait in a RocksDB. `found_waiting` gets each message that waits since before the broker began."""
         refuse_waiting_in_rocksdb(broker.files)
-        if broker.files.config.timer_precision_ms is None:  # a configured one was checked when the store was opened
-            files = broker.files
-            refuse_precision(timer_precision(files.layout, files.config, files.descriptors), files.root)
         self._broker = broker
         self._found_waiting = found_waiting
         layout = broker.files.layout
         self._checkpoint = found = read_timer_checkpoint(layout.config)
         first, end = broker.bounds(TIMER_TOPIC, 0)
         self._offset = first_to_read(found, first)
-        self._messages = WaitingMessages(found, end, roll_window_ms(broker.files.config))
+        # before the wheel goes, which says so
+        files = broker.files
+        self.precision = timer_precision(files.layout, files.config, files.descriptors)
+        files.config = files.config._replace(timer_precision_ms=self.precision)
+        self._messages = WaitingMessages(found, end, roll_window_ms(broker.files.config, self.precision))
         self._begun_at = end
         self._due: list[int] = []
         # by their times, once that is asked
@@ -325,7 +325,7 @@ class TimerService:
         broker, counts = self._broker, self._broker.counts
         nearest = self._due[0] >> _OFFSET_BITS if self._due else broker.clock()
         return TimerFigures(
-            read_behind=max(0, broker.clock() - nearest) // _PRECISION_MS,
+            read_behind=max(0, broker.clock() - nearest) // _SECOND_MS,
             offset_behind=max(0, broker.bounds(TIMER_TOPIC, 0)[1] - self._offset),
             waiting=self.waiting,
             enqueue_tps=counts.per_second(TIMER_ENQUEUE, TIMER_TOPIC, broker.elapsed()),
@@ -411,7 +411,7 @@ class TimerService:
         while self._due:
             out, offset = self._due[0] >> _OFFSET_BITS, self._due[0] & _OFFSET_MASK
             if offset in self._messages.due:
-                if out + _PRECISION_MS > now or (count >= _AT_LEAST and time.monotonic() >= until):
+                if out + self.precision > now or (count >= _AT_LEAST and time.monotonic() >= until):
                     break
                 if not self._is_delivered(view, offset, out, now):
                     return
@@ -422,7 +422,7 @@ class TimerService:
                 count += 1
             heapq.heappop(self._due)
         taken_back = self._messages.taken_back
-        for out in [out for out in taken_back if out + _PRECISION_MS <= now and not self._is_next(out)]:
+        for out in [out for out in taken_back if out + self.precision <= now and not self._is_next(out)]:
             del taken_back[out]
 
     def _is_next(self, out: int) -> bool:
@@ -440,7 +440,7 @@ class TimerService:
             # 5.3.3 writes the topic before the key
             if self._messages.is_taken_back(key, out) or self._messages.is_taken_back(f"{topic}+{key}", out):
                 return True
-            properties["TIMER_ENQUEUE_MS"] = str(stored.store_timestamp // _PRECISION_MS * _PRECISION_MS)
+            properties["TIMER_ENQUEUE_MS"] = str(stored.store_timestamp // self.precision * self.precision)
             properties["TIMER_DEQUEUE_MS"] = str(now)
             return is_put(self._broker, delivered(stored, in_java_order(properties), as_stored=False))
         except (CorruptError, NotFoundError) as error:
@@ -455,7 +455,7 @@ class TimerService:
     def _current(self, now: int) -> TimerCheckpoint:
         """How far the timer is: what waits is due at that time or later."""
         nearest = self._due[0] >> _OFFSET_BITS if self._due else now
-        reached = min(now, nearest) // _PRECISION_MS * _PRECISION_MS
+        reached = min(now, nearest) // self.precision * self.precision
         return self._checkpoint._replace(
             last_read_time_ms=reached,
             last_timer_log_flush_pos=0,
@@ -485,7 +485,7 @@ class TimerService:
         now = self._broker.clock()
         checkpoint = self._current(now)
         units = self._units(checkpoint)
-        if units is None or not fits(units, now, self._broker.settings.mapped_file_size_timer_log):
+        if units is None or not fits(units, now, self._broker.settings.mapped_file_size_timer_log, self.precision):
             self._save(TimerState(checkpoint))
         else:
             self._save(TimerState(checkpoint._replace(master_timer_queue_offset=self._offset), units))
@@ -499,7 +499,7 @@ class TimerService:
         wanted = {offset: (out, False) for offset, out in self._messages.due.items()}
         for out, keys in self._messages.taken_back.items():
             wanted |= dict.fromkeys(keys.values(), (out, True))
-        wanted.setdefault(self._offset - 1, (checkpoint.last_read_time_ms - _PRECISION_MS, False))
+        wanted.setdefault(self._offset - 1, (checkpoint.last_read_time_ms - self.precision, False))
         units: list[TimerUnit] = []
         for offset, (out, takes_back) in sorted(wanted.items()):
             unit: QueueUnit | None = None if view is None else view.queue.unit(offset)

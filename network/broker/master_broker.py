@@ -79,7 +79,7 @@ class MasterBroker(PopBroker):
         most = self.settings.timer_congest_num_each_slot
         if self.timer is None or most == _NOT_CONGESTED:
             return ""
-        out = timer_out(message.properties, self.clock())
+        out = timer_out(message.properties, self.clock(), self.timer.precision)
         count = 0 if out is None else self.timer.due_at(out)
         if count <= most or (count < 2 * most and random.random() * most > count - most):
             return ""

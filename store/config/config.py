@@ -113,7 +113,7 @@ KEYS = (
     ConfigKey("compactionMappedFileSize", READING, "size of files, with compactionCqMappedFileSize; else as they are"),
     ConfigKey("compactionCqMappedFileSize", READING, "size of files, else as they are"),
     ConfigKey("timerWheelSnapshotFlush", READING, "the wheel is in snapshots (5.5.0), else as files show"),
-    ConfigKey("timerPrecisionMs", WRITING, "else as the wheel shows; written is 1000 alone"),
+    ConfigKey("timerPrecisionMs", WRITING, "else as the wheel or the timer log shows"),
     ConfigKey("timerRollWindowSlot", WRITING, "slots after which a waiting message is stored again"),
     ConfigKey("timerMaxDelaySec", WRITING, "s that a timed message may wait"),
     ConfigKey(

@@ -38,6 +38,7 @@ from rmqctl.store.timer.wheel import (
     log_files,
     pieces,
     precision_of,
+    precision_of_log,
     read_timer_checkpoint,
     used_slots,
     wheel_files,
@@ -140,7 +141,7 @@ def recover_timer(
     """Recover the timer of the store that `reader` reads, as a broker does when it starts. `queue`: the timer's.
 
     `reads_snapshots`: whether that reads snapshots of the wheel; None: as its configuration, else the files, say.
-    Its timerPrecisionMs is that of the configuration, else that of the broker that used the wheel last.
+    Its timerPrecisionMs: see `timer_precision`.
     `reads_rocksdb`: whether that knows a timer in RocksDB, which it has on where it was on, if no configuration says.
     Only the time between the last checkpoint and seven days ago is left out here: that depends on when a broker starts.
     CorruptError for a damaged checkpoint; UnreadableError.
@@ -152,7 +153,7 @@ def recover_timer(
     begin = 0 if queue is None else queue.min_offset(files.log.min_offset)
     end = 0 if queue is None else queue.max_offset
     timer = RecoveredTimer(checkpoint, found is not None and found.st_size > 0, end, begin, end)
-    timer.precision = files.config.timer_precision_ms or PRECISION_MS
+    timer.precision = files.config.timer_precision_ms or _precision_of_log(files)
     if found is not None:
         # the clock of a file system may be far behind the broker's; none that starts from now on reads an earlier time
         timer.checkpoint_written_ms = found.st_mtime_ns // 1_000_000
@@ -173,6 +174,13 @@ def recover_timer(
     return timer
 
 
+def _precision_of_log(files: StoreFiles) -> int:
+    try:
+        return precision_of_log(files.layout, files.descriptors)
+    except CorruptError:  # reading it says so
+        return PRECISION_MS
+
+
 def _read_wheel(reader: StoreReader, timer: RecoveredTimer, reads_snapshots: bool | None) -> WheelSlots:
     found = wheel_files(reader.files.layout, reads_snapshots)
     if not found or not is_there(found[0].path):
@@ -188,7 +196,7 @@ def _read_wheel(reader: StoreReader, timer: RecoveredTimer, reads_snapshots: boo
         timer.damage.append(error)
         return np.empty(0, LIVE_SLOT)
     if reader.files.config.timer_precision_ms is None:
-        timer.precision = precision_of(used, read_time or timer.latest_ms or 0)
+        timer.precision = precision_of(used, read_time or timer.latest_ms or 0) or timer.precision
     return live_slots(used, read_time, timer.precision)
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rmqctl.formats.errors import CorruptError, RefusedError, refuse_exhausted
+from rmqctl.formats.errors import CorruptError, refuse_exhausted
 from rmqctl.formats.layouts import (
     BLANK_MAGIC,
     TIMER_CHECKPOINT,
@@ -115,19 +115,13 @@ def used_slots(path: Path, descriptors: Descriptors, read_time: int) -> WheelSlo
     return np.concatenate(found) if found else np.empty(0, LIVE_SLOT)
 
 
-def refuse_precision(precision: int, root: Path) -> None:
-    """Raise RefusedError for a timer of another precision than the default."""
-    if precision != PRECISION_MS:
-        raise RefusedError("timerPrecisionMs is not 1000: such a timer wheel cannot be written", file=root)
-
-
-def precision_of(used: WheelSlots, near: int) -> int:
+def precision_of(used: WheelSlots, near: int) -> int | None:
     """Return the timerPrecisionMs of the broker that put the last message on the wheel, whose time is not far from
-    `near` (ms); the default where that does not show."""
+    `near` (ms); None where that does not show."""
     times = used["time"][used["last"] == used["last"].max()] if len(used) else used["time"]
     latest = {int(times.min()), int(times.max())} if len(times) else set()
     fitting = [one for one in PRECISIONS if any(abs(time * one - near) < near // 3 for time in latest)]
-    return next((one for one in fitting if near % one == 0), next(iter(fitting), PRECISION_MS))
+    return next((one for one in fitting if near % one == 0), next(iter(fitting), None))
 
 
 def live_slots(used: WheelSlots, read_time: int, precision: int) -> WheelSlots:
@@ -357,16 +351,23 @@ def _kept(units: TimerUnits, position: int, precision: int) -> TimerUnits:
 
 
 def timer_precision(layout: StoreLayout, config: StoreConfig, descriptors: Descriptors) -> int:
-    """Return timerPrecisionMs as configured, else as the broker had it that used the wheel last; the default where
-    neither says. UnreadableError."""
+    """Return timerPrecisionMs as configured, else as the broker had it that used the wheel last, or the timer log where
+    there is no wheel; the default where none says. UnreadableError."""
     if config.timer_precision_ms is not None:
         return config.timer_precision_ms
     try:
         read_time = read_timer_checkpoint(layout.config, empty_as_missing=True).last_read_time_ms
         found = [one.path for one in wheel_files(layout, config.timer_wheel_snapshot_flush)]
         if not found or not is_file(found[0]):
-            return PRECISION_MS
-        near = read_time or time.time_ns() // 1_000_000
-        return precision_of(used_slots(found[0], descriptors, read_time), near)
+            return precision_of_log(layout, descriptors)
+        used = used_slots(found[0], descriptors, read_time)
+        return precision_of(used, read_time or time.time_ns() // 1_000_000) or precision_of_log(layout, descriptors)
     except CorruptError:
         return PRECISION_MS
+
+
+def precision_of_log(layout: StoreLayout, descriptors: Descriptors) -> int:
+    """Return the widest slots that the units of the last file of the timer log fit, whose times are those of slots; the
+    default where none do. CorruptError for a log with a gap; UnreadableError."""
+    times = [piece.units["out"] % PRECISION_MS for piece in pieces(log_files(layout)[-1:], descriptors, 1)]
+    return next((one for one in PRECISIONS if not any((part % one).any() for part in times)), PRECISION_MS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -31,6 +32,7 @@ from rmqctl.store.queues.dispatch import (
 )
 from rmqctl.store.status import PutStatus
 from rmqctl.store.store_files import StoreFiles
+from rmqctl.store.timer.wheel import timer_precision
 from rmqctl.store.write.checks import (
     Refusal,
     StoreCondition,
@@ -44,8 +46,6 @@ from rmqctl.store.write.checks import (
 # Delayed messages: rewriting to the schedule topic (levels) or to the timer topic (HookUtils).
 
 _DELAY_SECONDS, _DELAY_MS, _DELIVER_MS = names.TIMER_PROPERTIES
-# MessageStoreConfig.timerPrecisionMs
-_PRECISION_MS = 1000
 
 
 class Destination(NamedTuple):
@@ -56,14 +56,16 @@ class Destination(NamedTuple):
     properties: Mapping[str, str]
 
 
-def schedule(wanted: Destination, sys_flag: int, config: StoreConfig, now: int) -> Destination | Refusal:
+def schedule(
+    wanted: Destination, sys_flag: int, config: StoreConfig, now: int, precision: Callable[[], int] = lambda: 1000
+) -> Destination | Refusal:
     """The place where a message with a delay waits, `wanted` itself for one without (HookUtils#handleScheduleMessage).
 
-    `now` in ms. A delay level wins over timer properties, which are removed then. A message that was delivered after
-    its delay keeps all of its properties when it is stored for good: its real topic is the one that it is in then, and
-    it is not delayed again. Prepared and rolled back messages wait for their transaction first. A message that already
-    is in one of the two topics stays as it is, so that a copy keeps its real topic. WHEEL_TIMER_FLOW_CONTROL cannot
-    arise: nothing here knows the broker's wheel.
+    `now` in ms; `precision`: gives timerPrecisionMs. A delay level wins over timer properties, which are removed then.
+    A message that was delivered after its delay keeps all of its properties when it is stored for good: its real topic
+    is the one that it is in then, and it is not delayed again. Prepared and rolled back messages wait for their
+    transaction first. A message that already is in one of the two topics stays as it is, so that a copy keeps its real
+    topic. WHEEL_TIMER_FLOW_CONTROL cannot arise: nothing here knows the broker's wheel.
     """
     properties = wanted.properties
     if not has_queue_slot(sys_flag) or wanted.topic in (SCHEDULE_TOPIC, TIMER_TOPIC):
@@ -77,7 +79,7 @@ def schedule(wanted: Destination, sys_flag: int, config: StoreConfig, now: int) 
         return Refusal(PutStatus.MESSAGE_ILLEGAL, f"delay level {properties[names.DELAY]!r} is no number")
     if level > 0:
         return _to_level(wanted, level, config)
-    return _to_timer(wanted, config, now)
+    return _to_timer(wanted, config, now, precision)
 
 
 def topic_in_log(message: Message, config: StoreConfig) -> str:
@@ -104,7 +106,9 @@ def _to_level(wanted: Destination, level: int, config: StoreConfig) -> Destinati
     return Destination(SCHEDULE_TOPIC, level - 1, _with_origin(wanted, properties))
 
 
-def _to_timer(wanted: Destination, config: StoreConfig, now: int) -> Destination | Refusal:
+def _to_timer(
+    wanted: Destination, config: StoreConfig, now: int, precision: Callable[[], int]
+) -> Destination | Refusal:
     properties = wanted.properties
     if names.TIMER_OUT_MS in properties or not any(name in properties for name in names.TIMER_PROPERTIES):
         return wanted
@@ -125,20 +129,21 @@ def _to_timer(wanted: Destination, config: StoreConfig, now: int) -> Destination
         return Refusal(
             PutStatus.WHEEL_TIMER_MSG_ILLEGAL, f"the delay is longer than timerMaxDelaySec={config.timer_max_delay_sec}"
         )
-    more = {names.TIMER_OUT_MS: str(_slot_time(deliver))}
+    more = {names.TIMER_OUT_MS: str(_slot_time(deliver, precision()))}
     return Destination(TIMER_TOPIC, 0, _with_origin(wanted, dict(properties) | more))
 
 
-def _slot_time(deliver: int) -> int:
+def _slot_time(deliver: int, precision: int) -> int:
     # an exact multiple is lowered by one step as well
-    return (deliver - 1) // _PRECISION_MS * _PRECISION_MS
+    return (deliver - 1) // precision * precision
 
 
-def timer_out(properties: Mapping[str, str], now: int) -> int | None:
-    """Return the time (ms) for which a message that is put now would wait; None without a legal delivery time."""
+def timer_out(properties: Mapping[str, str], now: int, precision: int) -> int | None:
+    """Return the time (ms) for which a message that is put now would wait on a wheel with slots of `precision` (ms);
+    None without a legal delivery time."""
     is_timed = any(name in properties for name in names.TIMER_PROPERTIES)
     deliver = _deliver_at(properties, now) if is_timed else None
-    return None if deliver is None or deliver <= now else _slot_time(deliver)
+    return None if deliver is None or deliver <= now else _slot_time(deliver, precision)
 
 
 def _deliver_at(properties: Mapping[str, str], now: int) -> int | None:
@@ -241,8 +246,10 @@ class Prepared(NamedTuple):
 class Preparation:
     """Prepares messages for one store. `store_host` is what new messages get."""
 
-    def __init__(self, config: StoreConfig, store_host: Host, topics: TopicTypes) -> None:
-        self._config = config
+    def __init__(self, files: StoreFiles, store_host: Host, topics: TopicTypes) -> None:
+        self._config = files.config
+        # the wheel is read for the first timed message
+        self._precision = functools.cache(lambda: timer_precision(files.layout, files.config, files.descriptors))
         self._store_host = store_host
         self._topics = topics
 
@@ -263,7 +270,7 @@ class Preparation:
         if refusal is not None:
             return refusal
         wanted = Destination(message.topic, message.queue_id, properties)
-        destination = schedule(wanted, message.sys_flag, self._config, now)
+        destination = schedule(wanted, message.sys_flag, self._config, now, self._precision)
         if isinstance(destination, Refusal):
             return destination
         multi = self._multi_dispatch(destination)

@@ -133,7 +133,7 @@ class StoreWriter:
         self._services = services = PutServices(
             config,
             self._state,
-            Preparation(config, store_host, topics),
+            Preparation(files, store_host, topics),
             self._appender,
             offsets,
             Headroom(files.root, self._wait_for, most_used),

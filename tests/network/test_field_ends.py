@@ -170,7 +170,8 @@ def test_a_message_with_any_number_is_answered(tmp_path: Path, field: str, value
 def test_the_timer_log_holds_a_week_on_either_side(tmp_path: Path, delay: int, is_held: bool) -> None:
     now = 1_800_000_000_000
     units = [TimerUnit(now + delay, 0, 100, False)]
-    assert fits(units, now, 1 << 20) is is_held
+    assert fits(units, now, 1 << 20, 1000) is is_held
+    assert fits(units, now, 1 << 20, 100) is (abs(delay) <= 7 * DAY // 10)
     if is_held:
         (tmp_path / "store").mkdir()
         assert write_timer_log(StoreLayout(tmp_path / "store", ()), units, now, 1 << 20) == 52

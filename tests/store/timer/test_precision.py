@@ -7,13 +7,12 @@ became one at the last start, and what was in the first of them was not delivere
 
 from __future__ import annotations
 
-import shutil
+import contextlib
 from pathlib import Path
 
 import pytest
 
-from rmqctl.formats.errors import RefusedError
-from rmqctl.network.broker.delays import TimerService
+from rmqctl.formats.message import Message
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.message_store import MessageStore
 from rmqctl.store.predict import predict
@@ -24,6 +23,7 @@ from rmqctl.store.store_files import StoreFiles
 from rmqctl.store.timer.pending import PendingTimer, pending_messages
 from rmqctl.store.timer.recovered import RecoveredTimer, recover_timer
 from tests.features import feature_store, timer_codes
+from tests.network.callers import Writing
 
 FINE, CHANGED = "timer-precision-100", "timer-precision-changed"
 
@@ -110,13 +110,32 @@ def test_a_cut_clears_the_slots_of_what_goes(tmp_path: Path) -> None:
     assert len(pending.lost) == 0
 
 
-def test_serve_does_not_take_such_a_timer_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize("configured", [None, 100])
+def test_append_and_serve_keep_the_precision_of_the_store(configured: int | None, tmp_path: Path) -> None:
     store = feature_store(FINE, tmp_path)
-    kept = shutil.copytree(store / "timerlog", tmp_path / "kept")
-
-    class Broker:
-        files = StoreFiles(store)
-
-    with Broker.files, pytest.raises(RefusedError, match="timerPrecisionMs"):
-        TimerService(Broker, lambda _: None)  # type: ignore[arg-type]
-    assert {path.name for path in kept.iterdir()} == {path.name for path in (store / "timerlog").iterdir()}
+    with MessageStore.open(store) as opened:
+        opened.recover()
+    now = _timer(store)[0].checkpoint.last_read_time_ms
+    config = StoreConfig(timer_precision_ms=configured)
+    with MessageStore.open(store, "rw", config, clock=lambda: now) as opened:
+        put_at = {f"{delay}": now + delay for delay in (40_250, 40_300, 40_301)}
+        for body, time in put_at.items():
+            opened.put(Message("C", body.encode(), properties={"TIMER_DELIVER_MS": str(time)}))
+    before = _timer(store)[1].by_topic()
+    with contextlib.closing(Writing(store, config)) as writing:
+        writing.now = now
+        assert writing.send("C", b"40900", _TIMER_DELIVER_MS=str(now + 40_900)).code == 0
+        assert writing.send("C", b"150", _TIMER_DELIVER_MS=str(now + 150)).code == 0
+        writing.step(199)
+        assert writing.stored("C") == []
+        writing.step(1)
+        assert [one.body for one in writing.stored("C")] == [b"150"]
+    # the wheel is gone, and the log of what waits says how wide its slots are
+    assert not (store / "timerwheel").exists()
+    timer, after = _timer(store)
+    assert (timer.precision, len(after.lost), len(after.twice), timer.broken) == (100, 0, 0, [])
+    assert after.by_topic()["C"] == before["C"] + 1 == 4
+    with MessageStore.open(store) as opened:
+        outs = {one.body: int(one.properties()["TIMER_OUT_MS"]) - now for one in opened.messages()
+                if one.topic == TIMER_TOPIC and one.properties()["REAL_TOPIC"] == "C"}  # fmt: skip
+    assert outs == {b"40250": 40_200, b"40300": 40_200, b"40301": 40_300, b"40900": 40_800, b"150": 100}

@@ -58,9 +58,6 @@ def test_a_store_for_a_rocksdb_is_not_written_to(tmp_path: Path) -> None:
     error = refusal_of(store, small(enable_dleger_commit_log=True))
     assert error is not None
     assert error.message == "enableDLegerCommitLog=true: logs of DLedger cannot be written"
-    error = refusal_of(store, small(timer_precision_ms=100))
-    assert error is not None
-    assert error.message == "timerPrecisionMs is not 1000: such a timer wheel cannot be written"
     assert refusal_of(store) is None
 
 
