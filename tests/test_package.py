@@ -310,6 +310,8 @@ def test_one_file_brings_its_own_python(wheel: Path, golden_store: GoldenStore, 
     calls += [f"export {tmp_path}/all.parquet", "sql select(1)"]
     for verb in calls:
         assert worked([made, *verb.split(), "-s", store], env=bare, cwd=tmp_path).stdout
+    without = run([made, "mcp", "-s", store], env=bare)
+    assert (without.returncode, "rmqctl[mcp]" in without.stderr, "pip install" in without.stderr) == (5, True, False)
     (unpacked,) = root.iterdir()
     loaded = worked([unpacked / "bin/python3", "-I", "-c", LOADED], env=bare).stdout.splitlines()
     assert [name for name in loaded if not name.startswith(str(root))] == []

@@ -101,6 +101,13 @@ def packages(folder: Path, wheel: Path | None, pythons: list[str], extras: str =
         os.utime(path, (int(made_at()), int(made_at())))
 
 
+def mark_packed(folder: Path) -> None:
+    """Have rmqctl in `folder` name another way than pip to what it comes without."""
+    path = folder / "rmqctl/store/packed"
+    path.touch()
+    os.utime(path, (int(made_at()), int(made_at())))
+
+
 def has_compiled(folder: Path, name: str) -> bool:
     """Whether an installed package has modules in C that are made for one version of Python."""
     record = (folder / name / "RECORD").read_text(encoding="utf-8")
@@ -166,6 +173,7 @@ def deb(target: Path, wheel: Path | None, pythons: list[str]) -> dict[str, Any]:
         tree = Path(scratch, "tree")
         site = tree / "usr/lib/rmqctl"
         packages(site, wheel, pythons)
+        mark_packed(site)
         launcher = tree / "usr/bin/rmqctl"
         launcher.parent.mkdir(parents=True)
         launcher.write_text(LAUNCHER, encoding="ascii")
@@ -211,6 +219,7 @@ def binary(target: Path, wheel: Path | None, preset: int) -> dict[str, Any]:
         folder = Path(scratch).resolve() / "rmqctl"
         site = folder / "lib" / own_python.VERSION
         packages(site, wheel, [], EXTRAS_OF_BINARY)
+        mark_packed(site)
         bill = bill_of_materials(site)
         bill["components"] += own_python.licences(folder / "licences", own_python.fill(folder))
         version = bill["metadata"]["component"]["version"]

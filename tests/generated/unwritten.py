@@ -101,6 +101,7 @@ Temporary failure in name resolution""".splitlines()
 # put together of parts, which no literal of the sources shows
 COMPOSED = """minute
 is no file of a store by its name or its content
+this package of rmqctl comes without it: install the wheel with the extra rmqctl[{extra}] elsewhere
 or add --recover, which does so and then serves it
 `{command_path}` without an action lists.
 hour

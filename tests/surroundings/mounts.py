@@ -48,15 +48,7 @@ def _mount(name: str, folder: Path, place: Path, ends: contextlib.ExitStack) -> 
         _or_skip(["bindfs", str(folder / "bound"), str(place)])
         return
     if name == "overlay":
-        # an overlay cannot lie upon one: its layers are in memory
-        layers = folder / "layers"
-        layers.mkdir()
-        _or_skip(["mount", "-t", "tmpfs", "none", str(layers)])
-        ends.callback(_quietly, ["umount", str(layers)])
-        for layer in ("lower", "upper", "work"):
-            (layers / layer).mkdir()
-        given = f"lowerdir={layers}/lower,upperdir={layers}/upper,workdir={layers}/work"
-        _or_skip(["mount", "-t", "overlay", "overlay", "-o", given, str(place)])
+        _overlay(folder, place, ends, None)
         return
     image = folder / "image"
     image.touch()
@@ -68,6 +60,34 @@ def _mount(name: str, folder: Path, place: Path, ends: contextlib.ExitStack) -> 
     device = _or_skip(["losetup", "-f", "--show", str(image)]).strip()
     ends.callback(_quietly, ["losetup", "-d", device])
     _or_skip([_FUSE[name], device, str(place)])
+
+
+@contextlib.contextmanager
+def over_root(folder: Path) -> Iterator[Path]:
+    """Mount what the file system of / has, with devices and processes; what is changed there is in memory alone."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting needs root")
+    place = folder / "mounted"
+    place.mkdir(parents=True)
+    with contextlib.ExitStack() as ends:
+        _overlay(folder, place, ends, Path("/"))
+        ends.callback(_quietly, ["umount", str(place)])
+        for name in ("dev", "proc"):
+            _or_skip(["mount", "--bind", f"/{name}", str(place / name)])
+            ends.callback(_quietly, ["umount", str(place / name)])
+        yield place
+
+
+def _overlay(folder: Path, place: Path, ends: contextlib.ExitStack, lower: Path | None) -> None:
+    # an overlay cannot lie upon one: its layers are in memory
+    layers = folder / "layers"
+    layers.mkdir()
+    _or_skip(["mount", "-t", "tmpfs", "none", str(layers)])
+    ends.callback(_quietly, ["umount", str(layers)])
+    for layer in ("lower", "upper", "work"):
+        (layers / layer).mkdir()
+    given = f"lowerdir={lower or layers / 'lower'},upperdir={layers}/upper,workdir={layers}/work"
+    _or_skip(["mount", "-t", "overlay", "overlay", "-o", given, str(place)])
 
 
 def _or_skip(command: list[str]) -> str:
