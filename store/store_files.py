@@ -371,7 +371,10 @@ class DledgerLog(NamedTuple):
     @property
     def hint(self) -> str:
         """Return the way out."""
-        return f"`rmqctl salvage {self.folder.parent.parent} --to NEW` makes a plain store of it"
+        return (
+            "`rmqctl recover` ends the log where DLedger does, and completes queues and index, `rmqctl rebuild` makes "
+            f"these again; `rmqctl salvage {self.folder.parent.parent} --to NEW` makes a plain store of it"
+        )
 
     def error(self) -> UnsupportedError:
         """Return what to raise where a change of the store is asked for."""

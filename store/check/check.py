@@ -61,6 +61,7 @@ from rmqctl.store.store_files import StoreFiles, is_of_dledger
 
 _IN_DLEDGER = "rmqctl recover"
 """What mends a store with a DLedger log."""
+_KEPT_IN_DLEDGER = ["recover"], ["rebuild"], ["rebuild", "--index"]
 _CHECKPOINT_AHEAD = ("RMQ-CKPT-003", "RMQ-CKPT-005", "RMQ-CKPT-006", "RMQ-CKPT-030")
 
 # How a check walks the log and feeds its cross checks: in this process, or however a caller does it instead.
@@ -154,12 +155,13 @@ class Pass:
 
     def findings(self) -> Iterator[Finding]:
         """Everything that is found."""
-        in_dledger = self._given.dledger is not None  # every other change is refused there
+        in_dledger = self._given.dledger is not None  # other changes are refused there
         for finding in self._findings():
             self._doubts.note(finding)
             is_of_length = finding.code == "RMQ-FILE-002" and not is_of_dledger(finding.file or self._files.root)
             fix = _IN_DLEDGER if is_of_length or finding.code in _CHECKPOINT_AHEAD else ""
-            yield replace(finding, fix=fix) if in_dledger and finding.fix != _IN_DLEDGER else finding
+            is_kept = not in_dledger or (finding.fix or "").split()[1:] in _KEPT_IN_DLEDGER
+            yield finding if is_kept else replace(finding, fix=fix)
 
     def _findings(self) -> Iterator[Finding]:
         # first what others may bring forward meanwhile: it must not look ahead of what is read later

@@ -25,6 +25,7 @@ from rmqctl.store.options import ChangeOptions, Events
 from rmqctl.store.queues.consumequeue import PLACEHOLDER_SIZE, BatchConsumeQueue, QueueKey, QueueUnit, pack_batch_unit
 from rmqctl.store.queues.dispatch import FurtherSlots, QueueSlot
 from rmqctl.store.queues.queue_table import QueueTable, has_rocksdb_queues, is_in_rocksdb_alone, rocksdb_error
+from rmqctl.store.recover.entries import goal_of_entries
 from rmqctl.store.recover.ext_units import plan_empty_ext, put_ext_units
 from rmqctl.store.recover.index import IndexBuilder
 from rmqctl.store.store_files import StoreFiles
@@ -352,13 +353,13 @@ def rebuild(
     `queues` "files": those in files, beside a RocksDB that has the queues. `topics` restricts the queues; the index is
     one for all topics. `work` does it, by default in this process, as a dry run always is: which units have a place,
     and so which files there will be, shows only where the units of a queue come together. Damage in the log is passed
-    over and counted.
+    over and counted; a DLedger log ends where DLedger ends it.
     UsageError, NotFoundError for a topic without messages, RefusedError without a log, StoreInUseError.
     """
     if topics and index:
         raise UsageError("the index holds the keys of all topics", hint="use --queues with -t, or leave -t out")
     of_files = queues == "files"
-    if queues and not of_files and files.dledger is None and has_rocksdb_queues(files.layout):
+    if queues and not of_files and has_rocksdb_queues(files.layout):
         raise rocksdb_error(files.layout)
     is_all = queues and index
     chosen = None if topics is None else list(topics)
@@ -366,13 +367,16 @@ def rebuild(
     def ends(head: dict[str, Any]) -> bool:
         return head.get("verb") == "rebuild" and (is_all or head.get("arguments") == change.command_line)
 
-    with changing(files, "rebuild", change, ends) as planned:
+    with changing(files, "rebuild", change, ends, in_dledger=True) as planned:
         _require_log(planned.files)
+        is_member = planned.files.dledger is not None
+        if is_member:
+            planned.files.log.truncate(goal_of_entries(planned.files, cut=False, full=False).at or 0)
         if of_files:
             planned.files.use_queue_files()
         # others make no ext units
         with_ext = bool(queues) and files.config.enable_consume_queue_ext
-        if planned.journal is None or work is None or with_ext or of_files:
+        if planned.journal is None or work is None or with_ext or of_files or is_member:
             report = _rebuild(planned.files, planned.journal, planned.plan, bool(queues), index, chosen, change.events)
         else:
             report = work(planned.files, planned.journal, planned.plan, bool(queues), index, chosen, change.events)

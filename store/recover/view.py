@@ -34,9 +34,10 @@ from rmqctl.store.options import Events
 from rmqctl.store.queues.dispatch import index_keys
 from rmqctl.store.queues.queue_table import has_rocksdb_queues, leads_to_its_message, rocksdb_folder
 from rmqctl.store.read.filter import TopicFilter
+from rmqctl.store.recover.entries import goal_of_entries
 from rmqctl.store.recover.recover import Recovery
 from rmqctl.store.recover.report import ALL_PARTS, Goal, Part, RecoverReport
-from rmqctl.store.store_files import StoreFiles, refuse_dledger
+from rmqctl.store.store_files import StoreFiles
 
 if TYPE_CHECKING:
     from rmqctl.store.queues.queue_table import QueueTable
@@ -74,10 +75,9 @@ def recovered_view(files: StoreFiles, events: Events = Events()) -> Iterator[Rec
     `rebuild`. It is removed at the end, also after a kill. Errors name the files of the store.
 
     Queues in a RocksDB are in files there. Raises: StoreInUseError; RefusedError where recovery refuses for another
-    reason than damage; UnsupportedError for a DLedger log; UnreadableError; DiskFullError.
+    reason than damage; UnreadableError; DiskFullError.
     """
     refuse_server(files.root)
-    refuse_dledger(files.layout)
     with temporary_folder(_PREFIX) as folder:
         root = Path(os.path.realpath(folder)) / (files.root.resolve().name or "store")
         try:
@@ -189,7 +189,10 @@ def _make(store: StoreFiles, root: Path, events: Events) -> RecoverReport:
     keep_interrupted_sizes(store)
     layout = StoreLayout(root, (root / _LOG,))
     try:
-        journal, plan, report = _planned(store, layout, Goal(leave=True), events)
+        goal = Goal(leave=True)
+        if store.dledger is not None:
+            goal = goal_of_entries(store, cut=False, full=False)._replace(leave=True, parts=ALL_PARTS)
+        journal, plan, report = _planned(store, layout, goal, events)
     except RefusedError:
         # the files of the log cannot be put right without a decision: they are shown as they are
         goal = Goal(leave=True, parts=ALL_PARTS - {Part.LOG})

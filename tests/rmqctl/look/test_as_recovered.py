@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rmqctl.store.recover.view import looks_unrecovered
 from rmqctl.store.store_files import StoreFiles
-from tests.goldens import GoldenStore, broker_conf, tree_state, truth
+from tests.goldens import GoldenStore, broker_conf, log_golden, tree_state, truth
 from tests.rmqctl.looking import run
+from tests.store.recover.test_entries import HEAD, entries_of, put_at
 from tests.store.rocksdb.stores import unpacked
 
 
@@ -84,3 +87,49 @@ def test_what_would_not_see_the_temporary_folder_or_its_end_is_refused(golden_st
     store = golden_store("crash")
     assert run("sql", "-s", store, "--as-recovered", "--master", "spark://h:7077", "select 1").code == 2
     assert run("cat", "-s", store, "--as-recovered", "--follow").code == 2
+
+
+def _torn(store: Path) -> None:
+    last = entries_of(store)[-1]
+    put_at(store, last.pos + HEAD + 60, bytes(100))
+
+
+def _queues_gone(store: Path) -> None:
+    shutil.rmtree(store / "consumequeue")
+    shutil.rmtree(store / "index")
+
+
+def _queues_in_rocksdb(store: Path) -> None:
+    shutil.rmtree(store / "consumequeue")
+    shutil.copytree(unpacked("rocksdb-55-only", store.parent) / "consumequeue", store / "consumequeue")
+    (store / "consumequeue" / "CURRENT").write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [_torn, _queues_gone])
+@pytest.mark.parametrize("name", ["v55-dledger", "v55-dledger-crash"])
+def test_a_member_of_dledger_is_shown_as_on_a_recovered_copy(
+    name: str, damage: Callable[[Path], None], tmp_path: Path
+) -> None:
+    golden = log_golden(name, tmp_path / "golden")
+    store, copy = golden.store, golden.copied_to(tmp_path / "copy")
+    for one in (store, copy):
+        damage(one)
+    before = tree_state(store)
+    sizes = "--queue-file-size", 2000, "--index-size", "500,2000"
+    assert run("recover", "-s", copy, "-y", "--below-confirm", *sizes).code == 0
+    for question in (["cat", "--order", "queue"], ["query", "-k", "hot"], ["ls", "--queues"], ["stats"]):
+        shown = run(*question, "-s", store, "--as-recovered", "--json")
+        wanted = run(*question, "-s", copy, "--json")
+        assert (shown.code, shown.out) == (wanted.code, wanted.out.replace(str(copy), str(store))), question
+        assert shown.out
+    assert tree_state(store) == before
+
+
+@pytest.mark.parametrize("damage", [_queues_gone, _queues_in_rocksdb])
+def test_messages_that_dledger_would_cut_are_shown(damage: Callable[[Path], None], tmp_path: Path) -> None:
+    store = log_golden("v55-dledger", tmp_path / "golden").store
+    whole = run("cat", "-s", store, "--order", "queue", "--json").out
+    damage(store)
+    put_at(store, entries_of(store)[200].pos + 15, b"\7")
+    shown = run("cat", "-s", store, "--order", "queue", "--json", "--as-recovered")
+    assert (shown.code, shown.out) == (0, whole), shown.err

@@ -109,7 +109,7 @@ def test_changes_are_refused_with_the_way_out(golden: LogGolden) -> None:
     before = tree_state(golden.store)
     for verb in (
         ("recover", "--bridge"),
-        ("rebuild",),
+        ("rebuild", "--timer"),
         ("repair",),
         ("repair", "--dry-run"),
         ("truncate", "--at", "0"),
@@ -274,3 +274,23 @@ def test_other_members_come_before_a_recovery(store: Path) -> None:
     found = run("doctor", "-s", store, "--json").objects[0]
     assert (found["state"], found["next"]) == ("damaged", f"rmqctl check -s {store}")
     assert "next:" not in run("check", "-s", store).out
+
+
+@pytest.mark.parametrize("name", ["v55-dledger", "v55-dledger-crash"])
+def test_rebuild_makes_the_queues_that_the_broker_made(name: str, tmp_path: Path) -> None:
+    store = log_golden(name, tmp_path).store
+    before = tree_state(store)
+    units = {path: path.read_bytes() for path in sorted((store / "consumequeue").rglob("0*")) if path.is_file()}
+    assert run("rebuild", "-s", store, "-y").code == exit_codes.OK
+    assert {path: path.read_bytes() for path in units} == units
+    assert run("check", "-s", store, "--full").code == exit_codes.OK
+    assert run("undo", "-s", store, "-y").code == exit_codes.OK
+    assert tree_state(store) == before
+
+
+def test_rebuild_is_refused_where_dledger_would_cut_messages(store: Path) -> None:
+    """What another member has does not get into queues that a start of this one would cut."""
+    dumped = run("dump", _data(store), "--json", "-n", 201).objects
+    _put(_data(store), [one["offset"] for one in dumped if one["kind"] == "entry head"][-1] + 8, bytes(8))
+    done = run("rebuild", "-s", store, "-y")
+    assert (done.code, "another member of the group has them" in done.err) == (exit_codes.REFUSED, True)
