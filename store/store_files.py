@@ -27,7 +27,7 @@ from rmqctl.store.files.reading import (
 )
 from rmqctl.store.files.remote import address_of, is_address, reachable
 from rmqctl.store.files.remote_file_system import ONE_STORE, is_wild
-from rmqctl.store.index.index_service import IndexService, has_tag_entries, holds_rocksdb_data, is_of_5_4_or_later
+from rmqctl.store.index.index_service import IndexService, has_tag_entries, holds_rocksdb_data, release_of
 from rmqctl.store.queues.consumequeue import sparse_units
 from rmqctl.store.queues.queue_table import QueueTable, has_rocksdb_queues, list_queues
 
@@ -294,10 +294,10 @@ class StoreFiles:
         return None
 
     def keeps_logics_offset(self) -> bool:
-        """Return whether the checkpoint's logics_physical_offset is kept: RocketMQ 5.5 does, earlier versions not."""
+        """Return whether the checkpoint's logics_physical_offset is kept: by the version, or as it was kept before."""
         checkpoint = self.readable_checkpoint()
         is_kept = checkpoint is not None and checkpoint.logics_physical_offset != 0
-        return is_kept or is_of_5_4_or_later(self.layout) or self.config.index_tags is True
+        return is_kept or release_of(self.layout).keeps_logics_offset or self.config.index_tags is True
 
     @property
     def leaves_queues(self) -> bool:

@@ -15,8 +15,8 @@ from tests.processes import run
 
 # as measured, and a tenth more of the crossings; of a pull one module more
 _MOST = {
-    "append -s STORE -t TopicTest --body x": (60, 2_950),
-    "recover -s STORE --yes": (64, 10_900),
+    "append -s STORE -t TopicTest --body x": (61, 2_950),
+    "recover -s STORE --yes": (65, 10_900),
     "query -s STORE -t TopicTest -k nokey": (41, 600),
     "where -s STORE TopicTest 0 0": (59, 2_300),
     "pull STORE": (18, 200),

@@ -88,6 +88,9 @@ KEYS = (
     ConfigKey("transRocksDBEnable", PREDICT, "read where it has half messages, never written", "false"),
     ConfigKey("rocksdbCQDoubleWriteEnable", PREDICT, "queue files are written, RocksDB never", "false"),
     ConfigKey("combineCQUseRocksdbForLmq", PREDICT, "RocksDB is never written", "false"),
+    ConfigKey("combineCQLoadingCQTypes", PREDICT, "both are read", "default;defaultRocksDB"),
+    ConfigKey("combineAssignOffsetCQType", PREDICT, "files say it", "default"),
+    ConfigKey("combineCQPreferCQType", PREDICT, "files are read", "default"),
     ConfigKey("timerRocksDBEnable", READING, "false: what a RocksDB has of the timer is not delivered"),
     ConfigKey("messageDelayLevel", WRITING, "delays of levels 1, 2, ...; also to read delayed messages"),
     ConfigKey("osPageCacheBusyTimeOutMills", WRITING, "ms after which a put behind a slow one is refused"),
@@ -219,6 +222,9 @@ class StoreConfig(NamedTuple):
     timer_rocksdb_enable: bool | None = None
     rocksdb_cq_double_write_enable: bool = False
     combine_cq_use_rocksdb_for_lmq: bool = False
+    combine_cq_loading_cq_types: str = "default;defaultRocksDB"
+    combine_assign_offset_cq_type: str = "default"
+    combine_cq_prefer_cq_type: str = "default"
     message_delay_level: str = DEFAULT_DELAY_LEVELS
     os_page_cache_busy_time_out_mills: int = 1000
     duplication_enable: bool = False

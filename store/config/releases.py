@@ -37,6 +37,9 @@ class Release(NamedTuple):
     before the store (BrokerController#initializeMetadata). `deletes_bad_tables`: a file that cannot be loaded is
     deleted, before the backup is looked at.
 
+    What it writes: `has_tag_queries` says it of the index, too. `keeps_logics_offset`: the checkpoint has a sixth long,
+    logicsPhysicalOffset (5.5).
+
     Its start. `tidies_listing`: an empty last file is deleted and directories among the files are passed over; else
     both have a wrong length. `reads_v2`: frames of topics over 127 characters. `knows_batches`: queues of 46-byte
     units. `index_counts`: a failure to load the index is one of the store. `starts_by_queues`: after a clean stop the
@@ -49,6 +52,7 @@ class Release(NamedTuple):
     frame that is larger than the rest of its file ends the log, even with a valid magic code. `trusts_filler`: the
     minimum of a queue is searched from the one it had on. `writes_abort`: its process id goes into the abort file,
     which 4.9.8 only makes. `makes_rocksdb_store`: the store gets `rocksdbstore/`, whether it is used or not (5.4).
+    `combines_queues`: rocksdbCQDoubleWriteEnable has one queue store of two, files and a RocksDB (5.5).
     `reads_wheel_snapshots`: the timer wheel is read from its newest snapshot, if timerWheelSnapshotFlush says so (5.4).
     """
 
@@ -78,6 +82,8 @@ class Release(NamedTuple):
     trusts_filler: bool = True
     writes_abort: bool = True
     makes_rocksdb_store: bool = False
+    keeps_logics_offset: bool = False
+    combines_queues: bool = False
     reads_wheel_snapshots: bool = False
 
     @property
@@ -125,6 +131,8 @@ _V5_5 = Release(
     starts_by_frames=True,
     cuts_by_dispatched=True,
     makes_rocksdb_store=True,
+    keeps_logics_offset=True,
+    combines_queues=True,
     reads_wheel_snapshots=True,
 )
 
@@ -132,3 +140,9 @@ RELEASES = {_V4.name: _V4, _V5_3.name: _V5_3, _V5_5.name: _V5_5}
 """By name, the oldest first."""
 VERSIONS = tuple(RELEASES)
 DEFAULT_RELEASE = _V5_3
+
+
+def release_shown(*, has_rocksdb_store: bool) -> Release:
+    """Return the version by whose rules a store is written that says no more than whether `rocksdbstore/` is there: the
+    newest that does, or does not, make one in every store."""
+    return next(one for one in reversed(RELEASES.values()) if one.makes_rocksdb_store is has_rocksdb_store)

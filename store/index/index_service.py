@@ -14,6 +14,7 @@ from rmqctl.formats.errors import CorruptError, RemovedError, RmqctlError, Unrea
 from rmqctl.formats.layouts import INDEX_ENTRY
 from rmqctl.formats.message import StoredMessage
 from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.config.releases import Release, release_shown
 from rmqctl.store.files import io
 from rmqctl.store.files.layout import StoreLayout, is_database
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
@@ -196,20 +197,20 @@ def has_tag_entries(index: IndexService, log: MappedFileQueue, layout: StoreLayo
     newest = newest_has_tag_entry(index, log)
     if newest:
         return True
-    if not is_of_5_4_or_later(layout):
+    if not release_of(layout).has_tag_queries:
         return False
     return newest is None or not any(_has(file, log, from_end=False) for file in index.files)
 
 
-def is_of_5_4_or_later(layout: StoreLayout) -> bool:
-    """Return whether RocketMQ 5.4 or later has opened the store: it makes `rocksdbstore/` whether it uses it or not."""
-    return is_database(layout.message_storage)
+def release_of(layout: StoreLayout) -> Release:
+    """Return the version by whose rules the store is written, as far as its folders show it."""
+    return release_shown(has_rocksdb_store=is_database(layout.message_storage))
 
 
 def holds_rocksdb_data(layout: StoreLayout) -> bool:
     """Return whether `rocksdbstore/` has any table or log with data: it may be the key index (indexRocksDBEnable)."""
     folder = layout.message_storage
-    if not is_of_5_4_or_later(layout):
+    if not is_database(folder):
         return False
     paths = [path for path in folder.iterdir() if path.suffix in (".sst", ".log")]
     # a broker may remove a log meanwhile, and a link may lead nowhere

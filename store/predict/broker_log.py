@@ -281,7 +281,8 @@ _RECOVERED_FILES = 10
 class RecoveryStart:
     """What decides where a recovery of `log` begins. `queues_end`: where the log ends by the queues, after a clean
     stop; None after a crash, where the checkpoint counts. `in_rocksdb`: the last message that index and transactions
-    have, where they are in `rocksdbstore/`; None for one that has none."""
+    have, where they are in `rocksdbstore/`; None for one that has none. `beside`: the last that the RocksDB has beside
+    queue files, 0 for an empty one, which is not waited for."""
 
     log: MappedFileQueue
     release: Release
@@ -289,11 +290,13 @@ class RecoveryStart:
     checkpoint: Checkpoint
     queues_end: int | None
     in_rocksdb: tuple[int | None, ...] = ()
+    beside: int | None = None
 
     def dispatched_to(self, reached: int) -> int:
         """Return the offset after which messages are dispatched, where queues have those up to `reached`: the smallest
         of all stores that have any (DefaultMessageStore#recover)."""
-        return min([reached, *(one for one in self.in_rocksdb if one is not None and one > 0)])
+        stored = [one for one in self.in_rocksdb if one is not None and one > 0]
+        return min([reached, *stored, *([] if self.beside is None else [self.beside])])
 
     @functools.cached_property
     def file(self) -> int:
@@ -388,6 +391,8 @@ class RecoveryStart:
         if self._covers_index and message.store_timestamp > checkpoint.index_msg_timestamp:
             return False
         if any(one is None or message.physical_offset > one for one in self.in_rocksdb):
+            return False
+        if self.beside is not None and 0 < self.beside < message.physical_offset:
             return False
         if self.queues_end is not None:
             return message.physical_offset <= self.queues_end

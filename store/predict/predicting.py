@@ -17,6 +17,7 @@ from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.log.implied import QueueRun
 from rmqctl.store.log.walk import walk
 from rmqctl.store.options import Events
+from rmqctl.store.predict.both_queues import writes_both
 from rmqctl.store.predict.broker_log import BrokerReading, IndexStart, LogPlace, RecoveryStart, start_index
 from rmqctl.store.predict.broker_queues import SimulatedDispatch
 from rmqctl.store.predict.counting import count_behind
@@ -283,7 +284,8 @@ def _with_homes(found: Prediction, files: StoreFiles, release: Release) -> Predi
     """Return the prediction with what is to be said where a broker of storeType=default finds RocksDB."""
     layout, config = files.layout, files.config
     if not has_queues_in_rocksdb(layout, config, release):
-        if is_database(rocksdb_folder(layout)) and (config.store_type or release.is_of_4):
+        is_unread = not writes_both(layout, config, release)
+        if is_unread and is_database(rocksdb_folder(layout)) and (config.store_type or release.is_of_4):
             found.warnings.append(
                 f"{rocksdb_folder(layout).name}/ is not read, and becomes stale: a later start with "
                 "storeType=defaultRocksDB goes on where it ends. Move it away if it is not wanted any more"

@@ -20,8 +20,9 @@ from rmqctl.store.files.layout import is_database
 from rmqctl.store.files.lock import holder_name
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
-from rmqctl.store.index.index_service import holds_rocksdb_data, is_of_5_4_or_later
+from rmqctl.store.index.index_service import holds_rocksdb_data
 from rmqctl.store.options import Events
+from rmqctl.store.predict.both_queues import outcome_beside, reached_beside, refused_combination, refused_light_queues
 from rmqctl.store.predict.broker_log import (
     BrokerReading,
     IndexStart,
@@ -34,7 +35,7 @@ from rmqctl.store.predict.broker_log import (
 from rmqctl.store.predict.broker_queues import QueueLoading, SimulatedDispatch, SimulatedQueue, SimulatedQueues
 from rmqctl.store.predict.compaction import refused_by_compaction
 from rmqctl.store.predict.counting import count_behind, count_unqueued
-from rmqctl.store.predict.rules import light_queues_stop_it, not_predicted
+from rmqctl.store.predict.rules import not_predicted
 from rmqctl.store.predict.surroundings import (
     SETTING,
     ConfigStart,
@@ -173,7 +174,8 @@ class Start:
                 "this prediction is for a start without it"
             )
             self.result.warnings += epoch_problem(self.files.layout)
-        error = config.error or refused_before_loading(self.files.layout) or denied
+        refused = refused_combination(self.files.layout, self.files.config, self.release)
+        error = config.error or refused_before_loading(self.files.layout) or denied or refused
         return self._finished(error) if error is not None else self._load(config)
 
     def _load(self, config: ConfigStart) -> Prediction:
@@ -217,6 +219,9 @@ class Start:
             except CorruptError as error:
                 self.result.warnings.append(f"how many delayed messages come again is not known: {error}")
         self._note_timer()
+        beside = outcome_beside(self.files.layout, self.files.config, start, self.queues.by_key.values())
+        self.result.warnings += beside.warnings
+        self.result.messages_stuck += beside.unread
         return self._finished(
             self._waits
             or (index.error if self.release.index_counts else None)
@@ -224,6 +229,7 @@ class Start:
             or config.error_after
             or self._refused_levels()
             or refused_lock(self.files.layout)
+            or beside.error
             # written last, once the store has started
             or refused_abort(self.files.layout, self.release)
             or config.error_registering
@@ -417,7 +423,8 @@ class Start:
         if self.release.makes_rocksdb_store:
             self.result.warnings += self._of_rocksdb_store()
         in_rocksdb = self._reached_in_rocksdb()
-        start = RecoveryStart(log, self.release, self.files.config, checkpoint, queues_end, in_rocksdb)
+        beside = reached_beside(self.files.layout, self.files.config, self.release)
+        start = RecoveryStart(log, self.release, self.files.config, checkpoint, queues_end, in_rocksdb, beside)
         if start.goes_by_a_time:
             self.result.warnings.append(NO_LOGICS_OFFSET)
         return start
@@ -448,7 +455,7 @@ class Start:
     def _of_rocksdb_store(self) -> Iterator[str]:
         """What a start of 5.4 or later has to do with `rocksdbstore/`, which it opens in any case."""
         layout = self.files.layout
-        if not is_of_5_4_or_later(layout):
+        if not is_database(layout.message_storage):
             yield f"this start makes rocksdbstore/, a RocksDB that {self.release.name} opens in every store"
         elif holds_rocksdb_data(layout):
             config = self.files.config
@@ -537,8 +544,9 @@ class Start:
             error = "Lock failed,MQ already started"
             who = holder_name(holder)
             result.warnings.append(f"{who} holds the lock; a broker takes it last, after all of the above")
-        if error is None and light_queues_stop_it(self.files.layout, self.files.config, self.release):
-            error = "unexpected, rocksdbCQ is not ready for LMQ."
+        refused = refused_light_queues(self.files.layout, self.files.config, self.release)
+        if error is None and refused is not None:
+            error = refused
             result.warnings.append("with rocksdbCQDoubleWriteEnable=true 5.5.0 needs combineCQUseRocksdbForLmq=true")
         result.error, result.loads = error, error is None
         result.files_deleted = sorted(self._relative(path) for path in dict.fromkeys(self.deleted))

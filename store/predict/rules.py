@@ -42,13 +42,6 @@ def has_queues_in_rocksdb(layout: StoreLayout, config: StoreConfig, release: Rel
     return config.store_type.startswith("defaultRocksDB") if config.store_type else has_rocksdb_queues(layout)
 
 
-def light_queues_stop_it(layout: StoreLayout, config: StoreConfig, release: Release) -> bool:
-    """Return whether a broker does not come up because it has both kinds of queues, and light queues in files
-    (RocksDBLiteLifecycleManager#init)."""
-    has_both = config.rocksdb_cq_double_write_enable and not has_queues_in_rocksdb(layout, config, release)
-    return release.makes_rocksdb_store and has_both and not config.combine_cq_use_rocksdb_for_lmq
-
-
 def refuse_what_is_not_followed(layout: StoreLayout, config: StoreConfig, release: Release) -> None:
     """UnsupportedError where the start depends on what is not known here: nothing is guessed."""
     is_elsewhere = config.store_path_dledger_commit_log or has_dledger_files(layout)

@@ -51,6 +51,7 @@ _WHOLE = (
     "store/check/",
     "store/journal/",
     "store/compare/entries.py",
+    "store/predict/both_queues.py",
     "store/predict/entries.py",
     "store/predict/prediction.py",
     "store/predict/surroundings.py",

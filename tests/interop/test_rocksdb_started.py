@@ -11,7 +11,10 @@ import pytest
 from rmqctl.formats.config_json import parse_config_json
 from rmqctl.network.clients.client import Client
 from rmqctl.network.remoting.codec import RequestCode
+from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.config.config_files import read_config
+from rmqctl.store.message_store import MessageStore
+from rmqctl.store.queues.queue_table import rocksdb_folder
 from rmqctl.store.queues.rocksdb_queues import RocksdbQueues
 from tests import goldens
 from tests.interop.brokers import real_broker, rmqctl
@@ -28,6 +31,16 @@ SETTINGS = {
     "fileReservedTime": "100000",
     "timerWheelEnable": "false",
 }
+
+
+_BOTH = SETTINGS | {"rocksdbCQDoubleWriteEnable": "true", "combineCQUseRocksdbForLmq": "true"}
+
+
+def _predicted(store: Path, folder: Path, settings: dict[str, str]) -> dict[str, Any]:
+    conf = folder / "broker.conf"
+    conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    [said] = rmqctl("predict", "-s", str(store), "-c", str(conf), "--broker", "5.5.0", code=None)
+    return dict(said)
 
 
 def _ranges(folder: Path) -> dict[tuple[str, int], tuple[int, int, int]]:
@@ -105,15 +118,52 @@ def test_a_broker_goes_on_with_the_json_files(name: str, tmp_path: Path) -> None
     assert {key: there.get(key) for key in offsets} == offsets
 
 
+@pytest.mark.parametrize("preferred", ["default", "defaultRocksDB"])
+@pytest.mark.parametrize("most", [1, 10])
+def test_a_rocksdb_beside_files_begins_where_it_is_predicted(most: int, preferred: str, tmp_path: Path) -> None:
+    """What the RocksDB lacks is not read where it is preferred, after recovery of the newest file or of all."""
+    store = goldens.golden("v55-clean", tmp_path)
+    settings = _BOTH | {"combineCQPreferCQType": preferred, "commitLogRecoverMaxNum": str(most)}
+    said = _predicted(store, tmp_path, settings)
+    assert said["loads"]
+    with MessageStore.open(store) as opened:
+        known = [(one.topic, one.queue_id, one.min_offset(0), one.max_offset) for one in opened.reader.queues()]
+    with real_broker("5.5.0", tmp_path / "broker", store, settings, shut_down=True):
+        pass
+    queues = RocksdbQueues(rocksdb_folder(StoreConfig().layout(store)), None)
+    lacking = begun = 0
+    for topic, queue_id, first, end in known:
+        if end and not topic.startswith("%LMQ%"):
+            begin = max(queues.begun_at(topic, queue_id), queues.first_slot(topic, queue_id) or 0)
+            lacking += begin - first
+            begun += begin == end
+    assert lacking
+    assert said["messages_stuck"] == (lacking if preferred == "defaultRocksDB" else 0)
+    of_queues = [text for text in said["warnings"] if "of the RocksDB begin" in text]
+    assert bool(of_queues) is (preferred == "default" and begun > 0)
+    assert all(text.startswith(f"{begun} queue") for text in of_queues)
+
+
+@pytest.mark.parametrize(
+    "more", [{"combineAssignOffsetCQType": "defaultRocksDB"}, {"combineCQLoadingCQTypes": "default"}]
+)
+def test_settings_of_both_kinds_that_do_not_go_together(more: dict[str, str], tmp_path: Path) -> None:
+    store = goldens.golden("v55-clean", tmp_path)
+    said = _predicted(store, tmp_path, _BOTH | more)
+    assert not said["loads"]
+    with (
+        pytest.raises(AssertionError, match=said["error"]),
+        real_broker("5.5.0", tmp_path / "broker", store, _BOTH | more),
+    ):
+        pass
+
+
 @pytest.mark.parametrize("light", [False, True])
 def test_both_kinds_of_queues(light: bool, tmp_path: Path) -> None:
     """A broker that has both does not come up without light queues in the RocksDB."""
     store = goldens.golden("v55-clean", tmp_path)
     settings = SETTINGS | {"rocksdbCQDoubleWriteEnable": "true", "combineCQUseRocksdbForLmq": str(light).lower()}
-    conf = tmp_path / "broker.conf"
-    conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-    [said] = rmqctl("predict", "-s", str(store), "-c", str(conf), "--broker", "5.5.0", code=None)
-    assert said["loads"] is light
+    assert _predicted(store, tmp_path, settings)["loads"] is light
     if light:
         with real_broker("5.5.0", tmp_path / "broker", store, settings):
             pass

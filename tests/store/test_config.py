@@ -199,7 +199,10 @@ def test_the_table_of_keys_says_what_the_code_does() -> None:
 
 
 def test_defaults_of_keys_without_effect_are_those_of_the_configuration() -> None:
-    fields = {name.replace("_", ""): str(value).lower() for name, value in StoreConfig()._asdict().items()}
+    fields = {
+        name.replace("_", ""): str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in StoreConfig()._asdict().items()
+    }
     for key in config_keys.KEYS:
         if key.counts_for == config_keys.PREDICT and key.name.lower() in fields:
             assert key.default == fields[key.name.lower()], key

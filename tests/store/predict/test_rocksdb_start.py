@@ -103,3 +103,37 @@ def test_what_stops_a_start(tmp_path: Path) -> None:
     configured = unpacked("config-rocksdb", tmp_path)
     [row] = run("predict", "-s", configured, "-c", _conf(tmp_path, "default"), "--json", "--broker", "5.5.0").objects
     assert any("export --what config" in text for text in row["warnings"])
+
+
+_BOTH = ("rocksdbCQDoubleWriteEnable=true", "combineCQUseRocksdbForLmq=true")
+
+
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [
+        (("combineCQLoadingCQTypes=files",), "loadingCQTypes is empty"),
+        (("combineCQLoadingCQTypes=defaultRocksDB",), "chooseAssignOffsetStore fail"),
+        (("combineCQLoadingCQTypes=default;", "combineCQPreferCQType=defaultRocksDB"), "choosePreferCQ fail"),
+        (("combineCQLoadingCQTypes= Default ;",), "rocksdbCQ is not ready for LMQ"),
+        (("combineAssignOffsetCQType=defaultRocksDB",), "maybe incorrect config"),
+        (("combineAssignOffsetCQType=default", "combineCQPreferCQType=DEFAULT"), None),
+    ],
+)
+def test_settings_of_both_kinds_that_do_not_go_together(
+    more: tuple[str, ...], error: str | None, golden_store: GoldenStore, tmp_path: Path
+) -> None:
+    store, conf = golden_store("v55-clean"), _conf(tmp_path, "default", *_BOTH, *more)
+    [row] = run("predict", "-s", store, "-c", conf, "--broker", "5.5.0", "--json").objects
+    assert (row["loads"], error in (row["error"] or "") if error else row["error"] is None) == (error is None, True)
+    [older] = run("predict", "-s", store, "-c", conf, "--broker", "5.3.3", "--json").objects
+    assert older["loads"]
+
+
+def test_the_rocksdb_beside_files_follows_them(tmp_path: Path) -> None:
+    """The golden rocksdb-55: files and RocksDB agree, so either may be read."""
+    store = unpacked("rocksdb-55", tmp_path)
+    for preferred in ("default", "defaultRocksDB"):
+        conf = _conf(tmp_path, "default", *_BOTH, f"combineCQPreferCQType={preferred}")
+        [row] = run("predict", "-s", store, "-c", conf, "--broker", "5.5.0", "--json").objects
+        assert (row["loads"], row["queues_changed"], row["messages_stuck"]) == (True, [], 0)
+        assert not [text for text in row["warnings"] if "RocksDB" in text]
