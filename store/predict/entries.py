@@ -179,6 +179,14 @@ class DledgerStart(Start):
         begins = min(begin, goes_on)
         lost = partial(lost_entries, self.files.index, keys.deleted)
         self.result.index_entries_lost = lost(log_begin, begins) + lost(max(begins, stop), goes_on)
+        kept = [file.header for file in self.files.index.files if file.path not in keys.deleted]
+        last = max((header.end_physical_offset for header in kept if header.index_count > 1), default=-1)
+        # IndexService#buildIndex passes over messages before the last indexed one, and not over that
+        if self.files.config.message_index_enable and (begin <= last < stop or last >= goes_on):
+            self.result.warnings.append(
+                f"keys of the message at {last} are put into the index once more: `rmqctl rebuild --index` after this "
+                "start removes the repeats"
+            )
 
     def _note_lacking(self, *, in_rocksdb: bool = False) -> None:
         if not self.result.messages_unqueued or not self.result.was_clean:
