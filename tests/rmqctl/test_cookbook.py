@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from tests.network.serving import serving
 from tests.opened import store_path
 from tests.processes import ROOT
 from tests.rmqctl.looking import Done, run
+from tests.store.rocksdb.stores import unpacked
 
 _BLOCK = re.compile(r"```sh\n(.*?)```", re.DOTALL)
 
@@ -43,6 +45,7 @@ INCIDENTS = {
         "short-last", ["doctor", "check", "ls", "recover", "recover", "doctor"], finding=2
     ),
     "A message did not arrive": Incident("broker-real", [*["where"] * 3, "cat", "cat", "query", "recover"], _MESSAGE),
+    "A client is refused": Incident("clean", ["acl", "acl", "check"], {"TOPIC": "Orders", "IP": "10.0.0.7"}),
     "A group is behind, or got nothing": Incident(
         "broker-real", [*["groups"] * 3, "where", "dlq", "delays", "halves"], _MESSAGE
     ),
@@ -82,6 +85,9 @@ def test_every_command_of_an_incident(
 ) -> None:
     incident = INCIDENTS[heading]
     store = golden_store(incident.golden)
+    if "acl" in incident.verbs:
+        for name in ("users", "acls"):
+            shutil.copytree(unpacked("v55-auth", tmp_path / name) / "config" / name, store / "config" / name)
     monkeypatch.chdir(tmp_path)
     commands = commands_of(heading)
     assert [words[1] for words in commands] == incident.verbs
