@@ -167,6 +167,7 @@ _VALUE = ROCKSDB_QUEUE_UNIT.size
 _MOST_ENTRIES, _LARGEST_KEYS = MOST_ENTRIES, LARGEST_KEYS
 _HEAD, _TRAILER, _SLOT, _PUT, _LONGEST = 3, 8, 8, 1, 5
 _SEQUENCES = (1 << 56) - 1
+_BATCH_HEAD, _DELETION_IN_FAMILY, _PUT_IN_FAMILY = 12, 4, 5
 
 
 def number_at(block: Bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
@@ -263,6 +264,54 @@ def entries_in(
         value = bytes_at(block, position, sizes[2])
         found.append((bytes_at(key, 0, size - _TRAILER), trailer >> 8 & _SEQUENCES, trailer & 0xFF, value))
         position += sizes[2]
+    return found
+
+
+def entries_of_batch(data: Bytes) -> list[tuple[int, bytes, int, int, bytes]] | None:
+    """Return the entries of a batch in a write-ahead log: family, key, sequence number below 0, kind and value. None
+    where one is malformed, or neither a value nor the deletion of a single key."""
+    position: cython.Py_ssize_t = _BATCH_HEAD
+    end: cython.Py_ssize_t = len(data)
+    below: cython.longlong
+    family: cython.longlong
+    size: cython.longlong
+    kind: cython.int
+    found: list[tuple[int, bytes, int, int, bytes]] = []
+    if not cython.compiled:
+        (data,) = views(data)
+    if end < position:
+        return None
+    below = -little_long_at(data, 0)
+    if below > 0 or below < -_SEQUENCES:
+        return None
+    while position < end:
+        kind = data[position]
+        position += 1
+        family = 0
+        if kind in (_DELETION_IN_FAMILY, _PUT_IN_FAMILY):
+            family = number_at(data, position, end)
+            if family < 0:
+                return None
+            position += family & 7
+            family, kind = family >> 3, kind - _DELETION_IN_FAMILY
+        elif kind > _PUT:
+            return None
+        size = number_at(data, position, end)
+        position += size & 7
+        if size < 0 or (size >> 3) > end - position:
+            return None
+        key = bytes_at(data, position, size >> 3)
+        position += size >> 3
+        value = b""
+        if kind == _PUT:
+            size = number_at(data, position, end)
+            position += size & 7
+            if size < 0 or (size >> 3) > end - position:
+                return None
+            value = bytes_at(data, position, size >> 3)
+            position += size >> 3
+        found.append((family, key, below, kind, value))
+        below -= 1
     return found
 
 

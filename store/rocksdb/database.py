@@ -5,18 +5,19 @@ from __future__ import annotations
 import heapq
 import struct
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import chain, islice, pairwise
+from itertools import accumulate, chain, groupby, islice, pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from rmqctl.formats.errors import CorruptError, RemovedError, UnreadableError
 from rmqctl.formats.layouts import ROCKSDB_BATCH
 from rmqctl.store.files.io import TemporaryFile
 from rmqctl.store.files.reading import Descriptors
-from rmqctl.store.native.units import LARGEST_KEYS
+from rmqctl.store.native.units import LARGEST_KEYS, entries_of_batch
 from rmqctl.store.options import Events
 from rmqctl.store.rocksdb.manifest import ColumnFamily, Manifest, TableFile, read_manifest
 from rmqctl.store.rocksdb.records import MalformedError, RecordReader, prefixed, varint
@@ -28,20 +29,9 @@ LARGEST_IN_MEMORY = 32 << 20
 _MOST_DELETIONS = 1 << 16
 # what Python needs for an entry besides key and value
 _OBJECTS = 300
-_HEAD = struct.Struct("<IIIQB")
-_BETWEEN_MARKS = 256
-_READ_AT_ONCE = 1 << 15
 
-
-class FamilyEntry(NamedTuple):
-    """An entry with the id of its column family."""
-
-    family: int
-    entry: KeyEntry
-
-
-def _order(one: FamilyEntry) -> tuple[int, bytes, int]:
-    return one.family, one.entry.key, -one.entry.sequence
+Logged = tuple[int, bytes, int, int, bytes]
+"""An entry of a log, which sorts by what comes first: family, key, sequence number below 0, kind, value."""
 
 
 class LoggedEntries:
@@ -50,103 +40,108 @@ class LoggedEntries:
 
     def __init__(self) -> None:
         self.deletions: dict[int, list[KeyEntry]] = {}
-        self._counts: dict[int, int] = {}
-        self._held: list[FamilyEntry] = []
+        self._counts: Counter[int] = Counter()
+        self._held: list[Logged] = []
         self._size = 0
         self._is_sorted = True
         self._runs: list[_Run] = []
         self._file: TemporaryFile | None = None
 
-    def add(self, family: int, entry: KeyEntry) -> None:
-        """Take an entry. Raises: CorruptError for more deleted ranges than any database has; WriteFailedError."""
-        self._counts[family] = self._counts.get(family, 0) + 1
-        if entry.kind == RANGE_DELETION:
-            deletions = self.deletions.setdefault(family, [])
-            if len(deletions) >= _MOST_DELETIONS:
-                raise CorruptError(f"more than {_MOST_DELETIONS} ranges of keys are deleted")
-            deletions.append(entry)
-            return
-        self._held.append(FamilyEntry(family, entry))
+    def take(self, entries: list[Logged]) -> None:
+        """Take entries, which are one batch or some. Raises: WriteFailedError."""
+        self._counts.update(map(_family, entries))
+        self._held += entries
         self._is_sorted = False
-        self._size += len(entry.key) + len(entry.value) + _OBJECTS
+        self._size += sum(len(one[1]) + len(one[4]) for one in entries) + _OBJECTS * len(entries)
         if self._size > LARGEST_IN_MEMORY:
             if self._file is None:
                 self._file = TemporaryFile()
             self._runs.append(_Run(self._file, self._sorted()))
             self._held, self._size = [], 0
 
+    def delete(self, family: int, entry: KeyEntry) -> None:
+        """Take a deleted range. Raises: CorruptError for more of them than any database has."""
+        self._counts[family] += 1
+        deletions = self.deletions.setdefault(family, [])
+        if len(deletions) >= _MOST_DELETIONS:
+            raise CorruptError(f"more than {_MOST_DELETIONS} ranges of keys are deleted")
+        deletions.append(entry)
+
     def count(self, family: int) -> int:
         """Return how many entries of a family were taken, deletions included."""
-        return self._counts.get(family, 0)
+        return self._counts[family]
 
-    def within(self, family: int, begin: bytes, end: bytes | None) -> Iterator[KeyEntry]:
-        """Yield the entries of a family with keys in [begin, end), `end` None: to the last; all versions of a key."""
-        held = self._sorted()
-        first = bisect_left(held, (family, begin), key=lambda one: (one.family, one.entry.key))
-        found: list[Iterator[FamilyEntry]] = [(held[number] for number in range(first, len(held)))]
-        found += [run.entries(family, begin) for run in self._runs]
-        for one in heapq.merge(*found, key=_order) if self._runs else found[0]:
-            if one.family != family or (end is not None and one.entry.key >= end):
-                return
-            yield one.entry
+    def within(self, family: int, begin: bytes, end: bytes | None) -> list[Iterator[list[KeyEntry]]]:
+        """Return streams of the entries of a family with keys in [begin, end), `end` None: to the last; all versions of
+        a key, some entries at a time."""
+        held: list[Any] = self._sorted()
+        first = bisect_left(held, (family, begin))
+        last = bisect_left(held, (family + 1,) if end is None else (family, end))
+        parts = (held[at : min(last, at + _LOGGED_AT_ONCE)] for at in range(first, last, _LOGGED_AT_ONCE))
+        found: list[Iterator[list[KeyEntry]]] = [
+            ([KeyEntry(key, -below, kind, value) for _, key, below, kind, value in part] for part in parts)
+        ]
+        return found + [run.entries(family, begin, end) for run in self._runs]
 
     def has_within(self, family: int, begin: bytes, end: bytes | None) -> bool:
         """Return whether there is such an entry."""
-        return next(self.within(family, begin, end), None) is not None
+        return any(any(stream) for stream in self.within(family, begin, end))
 
-    def _sorted(self) -> list[FamilyEntry]:
+    def _sorted(self) -> list[Logged]:
         if not self._is_sorted:
-            self._held.sort(key=_order)
+            self._held.sort()
             self._is_sorted = True
         return self._held
 
 
 class _Run:
-    """Sorted entries in a part of the file, of each key the newest. Some have a mark with their place."""
+    """Sorted entries in a part of the file, of each key the newest: in blocks of one family, each with a mark."""
 
-    def __init__(self, file: TemporaryFile, entries: list[FamilyEntry]) -> None:
+    def __init__(self, file: TemporaryFile, entries: list[Logged]) -> None:
         self._file = file
         self._marks: list[tuple[int, bytes]] = []
         self._places: list[int] = []
-        before: tuple[int, bytes] | None = None
-        packed = bytearray()
-        written = 0
-        for family, (key, sequence, kind, value) in entries:
-            if (family, key) == before:
-                continue
-            before = family, key
-            if written % _BETWEEN_MARKS == 0:
-                file.append(bytes(packed))
-                packed.clear()
-                self._marks.append(before)
+        for family, of_family in groupby(entries, _family):
+            newest = (next(of_key) for _, of_key in groupby(of_family, _logged_key))
+            while block := list(islice(newest, _LOGGED_AT_ONCE)):
+                _, keys, below, kinds, values = zip(*block, strict=True)
+                self._marks.append((family, keys[0]))
                 self._places.append(file.size)
-            written += 1
-            packed += _HEAD.pack(family, len(key), len(value), sequence, kind) + key + value
-        file.append(bytes(packed))
-        self._end = file.size
+                numbers = (*map(len, keys), *map(len, values), *map(abs, below), *kinds)
+                file.append(b"".join((_COUNT.pack(len(keys)), _head(len(keys)).pack(*numbers), *keys, *values)))
+        self._places.append(file.size)
 
-    def entries(self, family: int, begin: bytes) -> Iterator[FamilyEntry]:
-        """Yield the entries from this key of this family on."""
-        mark = max(bisect_right(self._marks, (family, begin)) - 1, 0)
-        position, data, at = self._places[mark], b"", 0
-        while True:
-            if len(data) - at < _HEAD.size:
-                if position >= self._end:
-                    return
-                data, at, position = self._more(data[at:], position, _HEAD.size)
-            of, key_size, value_size, sequence, kind = _HEAD.unpack_from(data, at)
-            size = _HEAD.size + key_size + value_size
-            if len(data) - at < size:
-                data, at, position = self._more(data[at:], position, size)
-            value = at + _HEAD.size + key_size
-            key = data[at + _HEAD.size : value]
-            if (of, key) >= (family, begin):
-                yield FamilyEntry(of, KeyEntry(key, sequence, kind, data[value : at + size]))
-            at += size
+    def entries(self, family: int, begin: bytes, end: bytes | None) -> Iterator[list[KeyEntry]]:
+        """Yield the entries of this family with keys in [begin, end), a block at a time."""
+        for number in range(max(bisect_right(self._marks, (family, begin)) - 1, 0), len(self._marks)):
+            of, first = self._marks[number]
+            if of > family or (of == family and end is not None and first >= end):
+                return
+            if of < family:
+                continue
+            block = self._block(self._places[number], self._places[number + 1])
+            low = bisect_left(block, begin, key=_key)
+            high = len(block) if end is None else bisect_left(block, end, key=_key)
+            if low < high:
+                yield block[low:high]
 
-    def _more(self, rest: bytes, position: int, needed: int) -> tuple[bytes, int, int]:
-        length = min(max(_READ_AT_ONCE, needed - len(rest)), self._end - position)
-        return rest + self._file.read(position, length), 0, position + length
+    def _block(self, position: int, end: int) -> list[KeyEntry]:
+        data = self._file.read(position, end - position)
+        (count,) = _COUNT.unpack_from(data)
+        head = _head(count)
+        numbers = head.unpack_from(data, _COUNT.size)
+        places = list(accumulate(numbers[: 2 * count], initial=_COUNT.size + head.size))
+        texts = [data[at:after] for at, after in pairwise(places)]
+        sequences, kinds = numbers[2 * count : 3 * count], numbers[3 * count :]
+        return list(map(KeyEntry, texts[:count], sequences, kinds, texts[count:]))
+
+
+_COUNT = struct.Struct("<I")
+
+
+def _head(count: int) -> struct.Struct:
+    """Sizes of keys and values, sequence numbers and kinds."""
+    return struct.Struct(f"<{2 * count}I{count}Q{count}B")
 
 
 # kinds in a log, with the same kinds of entries for a family other than the default one
@@ -157,6 +152,9 @@ _MOST_DAMAGE = 1000
 _MOST_MERGED = 32
 _LOGGED_AT_ONCE = 256
 _key, _sequence = itemgetter(0), itemgetter(1)
+_family, _logged_key = itemgetter(0), itemgetter(1)
+_TAKEN_AT_ONCE = 4096
+_LARGEST_SEQUENCE = (1 << 56) - 1
 _NOOPS = (9, 10, 11, 12, 13)
 """Marks of two-phase commits and no-ops; RocketMQ writes none but the no-op."""
 
@@ -211,7 +209,7 @@ class Database:
         if is_apart and not logged.has_within(number, begin, end):
             parts: Iterator[list[KeyEntry]] = chain.from_iterable(tables)
         else:
-            parts = _merged([_parts(logged.within(number, begin, end)), *tables])
+            parts = _merged([*logged.within(number, begin, end), *tables])
         last: bytes | None = None
         for part in parts:
             for entry in part:
@@ -364,18 +362,25 @@ class Database:
         number = int(path.stem)
         wanted = {id_ for id_, family in self.manifest.families.items() if number >= family.log_number}
         reader = RecordReader(path, number, self._descriptors)
+        held: list[Logged] = []
         try:
             for record in reader:
                 try:
-                    for family, entry in batch_entries(record.data):
-                        if family in wanted:
-                            logged.add(family, entry)
+                    entries = entries_of_batch(record.data)
+                    if entries is None:
+                        entries = _with_deletions(batch_entries(record.data), wanted, logged)
+                    held += entries
                 except (MalformedError, CorruptError) as error:
                     if len(self._log_damage) < _MOST_DAMAGE:
                         said = f"batch is malformed: {error.args[0]}"
                         self._log_damage.append(CorruptError(said, file=path, physical_offset=record.position))
+                if len(held) >= _TAKEN_AT_ONCE:
+                    logged.take([one for one in held if one[0] in wanted])
+                    held = []
         except FileNotFoundError:
             return
+        finally:
+            logged.take([one for one in held if one[0] in wanted])
         # the torn end of a killed writer is no damage: RocksDB starts without a word
         if reader.end.is_damage:
             self._log_damage.append(CorruptError(reader.end.problem, file=path, physical_offset=reader.end.position))
@@ -386,6 +391,8 @@ def batch_entries(data: bytes) -> Iterator[tuple[int, KeyEntry]]:
     if len(data) < ROCKSDB_BATCH.struct.size:
         raise MalformedError("a batch is shorter than its head")
     sequence, _ = ROCKSDB_BATCH.struct.unpack_from(data, 0)
+    if sequence > _LARGEST_SEQUENCE:
+        raise MalformedError("a sequence number is too large")
     position = ROCKSDB_BATCH.struct.size
     while position < len(data):
         kind, family = data[position], 0
@@ -406,6 +413,17 @@ def batch_entries(data: bytes) -> Iterator[tuple[int, KeyEntry]]:
             value, position = prefixed(data, position)
         yield family, KeyEntry(key, sequence, kind, value)
         sequence += 1
+
+
+def _with_deletions(entries: Iterator[tuple[int, KeyEntry]], wanted: set[int], logged: LoggedEntries) -> list[Logged]:
+    """Return the entries of a batch, without ranges that were deleted, which `logged` takes."""
+    found: list[Logged] = []
+    for family, entry in entries:
+        if entry.kind != RANGE_DELETION:
+            found.append((family, entry.key, -entry.sequence, entry.kind, entry.value))
+        elif family in wanted:
+            logged.delete(family, entry)
+    return found
 
 
 def _parts(entries: Iterator[KeyEntry]) -> Iterator[list[KeyEntry]]:

@@ -135,7 +135,11 @@ class RecordReader:
     def __iter__(self) -> Iterator[FramedRecord]:
         begin, parts, size = 0, list[bytes](), 0
         for position, kind, payload in self._parts():
-            if kind in (_FULL, _FIRST):
+            if kind == _FULL:
+                parts = []
+                yield FramedRecord(position, payload)
+                continue
+            if kind == _FIRST:
                 begin, parts, size = position, [], 0
             elif not parts:
                 self._note(RecordEnd(position, "a record has no first part", is_damage=True))
@@ -145,7 +149,7 @@ class RecordReader:
             if size > _LARGEST_RECORD:
                 self._note(RecordEnd(begin, f"a record is longer than {_LARGEST_RECORD} bytes", is_damage=True))
                 parts = []
-            elif kind in (_FULL, _LAST):
+            elif kind == _LAST:
                 yield FramedRecord(begin, b"".join(parts))
                 parts = []
         if parts:

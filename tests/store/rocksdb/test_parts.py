@@ -11,6 +11,7 @@ import lz4.block
 import pytest
 import zstandard
 
+from rmqctl.store.native.units import entries_of_batch
 from rmqctl.store.rocksdb import database, records
 from rmqctl.store.rocksdb.database import _Deletions, batch_entries
 from rmqctl.store.rocksdb.records import BLOCK_SIZE, MalformedError, RecordReader, masked_crc32c, varint
@@ -146,14 +147,14 @@ def test_a_record_without_an_end_is_damage_and_takes_no_memory(tmp_path: Path, m
 @pytest.mark.parametrize("limit", [1 << 30, 5000])
 def test_entries_of_logs_are_in_order_in_memory_and_on_disk(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "LARGEST_IN_MEMORY", limit)
-    monkeypatch.setattr(database, "_READ_AT_ONCE", 40)
-    monkeypatch.setattr(database, "_BETWEEN_MARKS", 4)
+    monkeypatch.setattr(database, "_LOGGED_AT_ONCE", 4)
     draw, entries = random.Random(5), database.LoggedEntries()
     taken = []
     for sequence in range(2000):
         key = b"key-%03d" % draw.randrange(300)
         taken.append((draw.randrange(3), KeyEntry(key, sequence, draw.choice((0, 1)), bytes(draw.randrange(100)))))
-        entries.add(*taken[-1])
+        family, one = taken[-1]
+        entries.take([(family, one.key, -one.sequence, one.kind, one.value)])
     for family in range(4):
         for begin, end in ((b"", None), (b"key-050", b"key-200"), (b"key-299", b"l"), (b"x", None), (b"", b"key-000")):
             newest = {
@@ -161,7 +162,7 @@ def test_entries_of_logs_are_in_order_in_memory_and_on_disk(limit: int, monkeypa
                 for number, one in taken
                 if number == family and begin <= one.key and (end is None or one.key < end)
             }
-            found = list(entries.within(family, begin, end))
+            found = [one for part in database._merged(entries.within(family, begin, end)) for one in part]
             assert entries.has_within(family, begin, end) is bool(newest)
             assert found == sorted(found, key=lambda one: (one.key, -one.sequence))
             firsts: dict[bytes, KeyEntry] = {}
@@ -183,9 +184,14 @@ def test_batches_of_several_families() -> None:
         (3, KeyEntry(b"b", 72, 0, b"")),
         (0, KeyEntry(b"a", 73, RANGE_DELETION, b"c")),
     ]
+    assert entries_of_batch(data) is None
+    assert entries_of_batch(data[:-5]) == [
+        (0, b"a", -70, 1, b"AA"), (3, b"b", -71, 1, b""), (3, b"b", -72, 0, b""),
+    ]  # fmt: skip
     for wrong in (data[:5], data[:-1], struct.pack("<QI", 1, 1) + b"\x63", struct.pack("<QI", 1, 1) + b"\x01\xff"):
         with pytest.raises(MalformedError):
             list(batch_entries(wrong))
+        assert entries_of_batch(wrong) is None
 
 
 def test_deleted_ranges_hide_what_is_older() -> None:
