@@ -484,7 +484,7 @@ class MessageStore(MessageTables):
         self, group: str, topic: str | None = None, queue_id: int | None = None, *, finish: bool = False,
         change: ChangeOptions = ChangeOptions(),
     ) -> OffsetsReport:  # fmt: skip
-        """Unlock queues of ordered pops; `finish`: what they handed out counts as consumed."""
+        """Have what POP handed out come again, at once or at the next start; `finish`: it counts as consumed."""
         return self._change_offsets(lazy.end_pops(group, topic, queue_id, finish=finish), change)
 
     def _change_offsets(self, decide: Decision, change: ChangeOptions) -> OffsetsReport:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,13 @@ import pytest
 from rmqctl.formats.errors import NotFoundError, RefusedError
 from rmqctl.formats.message import Message
 from rmqctl.store import Loss, MessageStore
+from rmqctl.store.config.config import StoreConfig
+from rmqctl.store.files import lock
+from rmqctl.store.journal.log import unfinished_change
 from rmqctl.store.options import ChangeOptions
 from tests.features import feature_store, feature_truth
 from tests.goldens import tree_state
+from tests.store.files.crashing import crashed, recorded
 
 Place = tuple[str, int]
 
@@ -189,3 +194,42 @@ def test_unordered_pops_are_finished_in_their_checkpoints(name: str, tmp_path: P
             store.end_pops("g-work", finish=True)
         store.undo()
     assert tree_state(path) == before
+
+
+def _contents(store: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(store)): path.read_bytes()
+        for path in sorted(store.rglob("*"))
+        if path.is_file() and path.name != "lock"
+    }
+
+
+@pytest.mark.parametrize("is_torn", [False, True])
+def test_a_release_that_was_killed_is_undone_or_finished(
+    is_torn: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever that was: nothing of it is there, or all."""
+    _time_of_stop("pop-fs", monkeypatch)
+    first = feature_store("pop-fs", tmp_path / "first")
+
+    def release(store: Path) -> None:
+        with MessageStore.open(store) as opened:
+            assert opened.end_pops("g-work").again > 0
+
+    before, done = _contents(first), feature_store("pop-fs", tmp_path / "done")
+    changes = len(recorded(lambda: release(done)))
+    after = _contents(done)
+    ends = Counter[str]()
+    for number in range(1, changes + 1, max(1, changes // 12)):
+        for verb in ("undo", "resume"):
+            store = feature_store("pop-fs", tmp_path / f"{number}-{verb}")
+            assert crashed(lambda store=store: release(store), number, torn=is_torn)  # type: ignore[misc]
+            lock._held.clear()
+            if unfinished_change(StoreConfig().layout(store)) is None:
+                assert _contents(store) in (before, after)
+                continue
+            with MessageStore.open(store) as opened:
+                getattr(opened, verb)()
+            assert _contents(store) == (before if verb == "undo" else after)
+            ends[verb] += 1
+    assert min(ends["undo"], ends["resume"]) > 3
