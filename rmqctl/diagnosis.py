@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from rmqctl.store.check.cross import CheckSummary
     from rmqctl.store.message_store import MessageStore
     from rmqctl.store.predict import Prediction, WalkedLog
+
+
+IN_USE = "a process has the store open"
 
 
 class NextStart(NamedTuple):
@@ -70,13 +74,14 @@ def diagnose(
     *,
     quick: bool = False,
     heard: Callable[[Finding], object] = lambda _: None,
+    predicted: Callable[[], NextStart] | None = None,
 ) -> Diagnosis:
-    """Look at a store. `broker`: the version that starts, None for the newest by the files; `heard` gets each finding.
-    UnreadableError."""
+    """Look at a store. `broker`: the version that starts, None for the newest by the files; `heard` gets each finding;
+    `predicted` gives the next start, which is predicted here without it. UnreadableError."""
     root = opened.files.root
     row = opened.info(walk_log=False)
     summary, kinds = _checked(opened, quick, heard)
-    start = _start(opened, broker, row["locked"])
+    start = NextStart(None, IN_USE) if row["locked"] else (predicted or functools.partial(_start, opened, broker))()
     row["commitlog"]["messages"] = None if quick else summary.messages
     findings = [{**kind, "fix": fix_on(root, kind["fix"], store.config_path)} for kind in kinds]
     said = _openings(opened, row, summary, findings, start, store)
@@ -114,16 +119,20 @@ def _checked(
     return run.summary, sorted(kinds, key=lambda kind: SEVERITIES.index(kind["severity"]))
 
 
-def _start(opened: MessageStore, broker: str | None, is_open: bool) -> NextStart:
+def _start(opened: MessageStore, broker: str | None) -> NextStart:
     from rmqctl.output.terminal import progress
+
+    with progress("predicting", log_bytes(opened.files), "bytes") as bar:
+        return next_start(opened, broker, Events(bar.advance))
+
+
+def next_start(opened: MessageStore, broker: str | None = None, events: Events = Events()) -> NextStart:
+    """Predict the next start of a store that no process has open. UnreadableError."""
     from rmqctl.store.predict import WalkedLog
 
-    if is_open:
-        return NextStart(None, "a process has the store open")
+    walked = WalkedLog()
     try:
-        with progress("predicting", log_bytes(opened.files), "bytes") as bar:
-            walked = WalkedLog()
-            return NextStart(opened.predict(broker, walked=walked, events=Events(bar.advance)), None, walked)
+        return NextStart(opened.predict(broker, walked=walked, events=events), None, walked)
     except UnsupportedError as error:
         return NextStart(None, error.message)
     except CorruptError as error:

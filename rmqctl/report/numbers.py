@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqctl.diagnosis import NextStart, diagnose, predicted_versions
+from rmqctl.diagnosis import IN_USE, NextStart, diagnose, next_start, predicted_versions
 from rmqctl.formats.errors import CorruptError, RmqctlError
 from rmqctl.opening import StoreLocation, log_bytes, open_store
 from rmqctl.output.table import shortened
@@ -95,40 +95,70 @@ def numbers_of(store: StoreLocation, wanted: ReportScope) -> Numbers:
     """Return the numbers of one store. NotAStoreError, UnreadableError where it cannot be opened or checked."""
     findings = _Findings(store)
     parts = Parts()
-    with open_store(store) as opened, _others(opened, store, wanted) as others:
+    with open_store(store) as opened, _beside(opened, store, wanted) as (others, starts):
         findings.root = opened.files.root
-        found = diagnose(opened, store, quick=wanted.quick, heard=findings.take)
+        predicted = None if starts is None else lambda: starts().next
+        found = diagnose(opened, store, quick=wanted.quick, heard=findings.take, predicted=predicted)
         row: Numbers = {"path": str(opened.files.root), "is_well": found.is_well, **found.record}
         # said again, with the other versions, below
         del row["predict"]
         start, is_open = found.start, row["info"]["locked"]
         row["details"] = findings.row()
-        row["versions"] = None if is_open else parts.read("predict", lambda _: _versions(opened, start))
+        if is_open:
+            row["versions"] = None
+        elif starts is None:
+            row["versions"] = parts.read("predict", lambda _: _versions(opened, start))
+        else:
+            row["versions"] = starts().versions
+            parts.not_read += starts().not_read
         if start.walked is not None:
             start.walked.clear()
         read = others()
     return {**row, **read, "not_read": parts.not_read + read["not_read"]}
 
 
+class _Starts(NamedTuple):
+    """The next start, those of all versions, and what could not be read of them."""
+
+    next: NextStart
+    versions: list[Numbers] | None = None
+    not_read: Sequence[Numbers] = ()
+
+
 @contextlib.contextmanager
-def _others(opened: MessageStore, store: StoreLocation, wanted: ReportScope) -> Iterator[Callable[[], Numbers]]:
-    """Give what returns the parts that need no diagnosis. Those of a store with many topics take as long as it, in
-    Python's own loops: another process reads them meanwhile."""
+def _beside(
+    opened: MessageStore, store: StoreLocation, wanted: ReportScope
+) -> Iterator[tuple[Callable[[], Numbers], Callable[[], _Starts] | None]]:
+    """Give what returns the parts that need no diagnosis, and the starts, None to predict them here. Each of both takes
+    as long as the check of a store with many topics, in Python's own loops: other processes do it meanwhile."""
     topics = len(listed(opened.files.layout.consumequeue))
     is_large = opened.files.log.max_offset - opened.files.log.min_offset > _ALONE_BYTES
     if topics < _MANY_TOPICS or is_large or len(os.sched_getaffinity(0)) == 1:
-        yield lambda: _read_others(opened, wanted, shows=True)
+        yield lambda: _read_others(opened, wanted, shows=True), None
         return
-    from rmqctl.output.terminal import progress
     from rmqctl.pipeline.engine import beside
 
-    def waited() -> Numbers:
-        with progress("counting"):
-            found: Numbers = others()
-        return found
+    with beside(functools.partial(_opened_others, store), wanted) as others, beside(_opened_starts, store) as starts:
+        yield (
+            functools.partial(_waited, "counting", others),
+            functools.cache(functools.partial(_waited, "predicting", starts)),
+        )
 
-    with beside(functools.partial(_opened_others, store), wanted) as others:
-        yield waited
+
+def _waited(doing: str, found: Callable[[], Any]) -> Any:
+    from rmqctl.output.terminal import progress
+
+    with progress(doing):
+        return found()
+
+
+def _opened_starts(store: StoreLocation) -> _Starts:
+    with open_store(store, lambda _: None) as opened:
+        if opened.files.lock_holder() is not None:
+            return _Starts(NextStart(None, IN_USE))
+        parts, start = Parts(), next_start(opened)
+        versions = parts.read("predict", lambda _: _versions(opened, start))
+        return _Starts(start._replace(walked=None), versions, parts.not_read)
 
 
 def _opened_others(store: StoreLocation, wanted: ReportScope) -> Numbers:

@@ -158,7 +158,19 @@ own_workers: set[int] = set()
 
 def is_another(process: str) -> bool:
     """Return whether a process, named by its id, does not belong to this command."""
-    return int(process) not in {os.getpid(), *own_workers}
+    return int(process) not in {os.getpid(), *own_workers} and _parent_of(process) not in own_workers
+
+
+def _parent_of(process: str) -> int | None:
+    """Return the id of its parent: two that work for one command know only that one. None where nothing depends on it,
+    or for a process that is gone."""
+    if not own_workers:
+        return None
+    try:
+        with open(f"/proc/{process}/stat", "rb") as status:
+            return int(status.read().rpartition(b")")[2].split()[1])
+    except (OSError, IndexError):
+        return None
 
 
 def opened_files(process: str, roots: tuple[str, ...]) -> Iterator[tuple[str, str]]:

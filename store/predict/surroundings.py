@@ -143,6 +143,8 @@ def permission_problems(layout: StoreLayout) -> tuple[str | None, list[str]]:
     except OSError:
         return None, []
     owner = Owner(status.st_uid, status.st_gid)
+    if owner.user == 0:
+        return None, []
     error: str | None = None
     denied: list[str] = []
     for entry, is_needed in _mapped(layout):

@@ -423,8 +423,10 @@ class QueueTable:
         database = self.database()
         if database is not None:
             return sorted({end.topic for end in database.ends()})
-        found: set[str] = set()
-        for root in (self.layout.consumequeue, self.layout.batchconsumequeue):
+        with self._lock:
+            is_known = self._listed
+            found = {topic for topic, _ in self._queues} if is_known else set[str]()
+        for root in () if is_known else (self.layout.consumequeue, self.layout.batchconsumequeue):
             for topic, _, _ in _queues_below(root):
                 if topic not in found and not is_safe_topic(topic):
                     topic_directory(root, topic)  # says why

@@ -109,10 +109,10 @@ def test_parts_that_another_process_reads_are_the_same(name: str, monkeypatch: p
     monkeypatch.setattr(numbers, "_MANY_TOPICS", 1)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     assert found() == alone
-    assert ran == [ReportScope(NOW)]
+    assert ran == [ReportScope(NOW), where]
     monkeypatch.setattr(numbers, "_ALONE_BYTES", 0)
     assert found() == alone
-    assert len(ran) == 1
+    assert len(ran) == 2
 
 
 def test_findings_are_those_of_check(tmp_path: Path) -> None:

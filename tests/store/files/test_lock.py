@@ -280,3 +280,12 @@ def test_who_only_reads_is_no_writer(work: str, writes: bool, tmp_path: Path) ->
         assert [one for one, _ in users_of(layout)] == [user]
         assert [one for one, _ in users_of(layout, writing=True)] == ([user] if writes else [])
         assert is_in_use(layout) is writes
+
+
+def test_processes_that_work_for_the_same_command_are_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    with start([sys.executable, "-c", "import time; time.sleep(60)"]) as sibling:
+        assert lock.is_another(str(sibling.pid))
+        monkeypatch.setattr(lock, "own_workers", {os.getpid()})
+        assert not lock.is_another(str(sibling.pid))
+        assert lock.is_another("1")
+        sibling.kill()
