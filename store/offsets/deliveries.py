@@ -18,7 +18,7 @@ from rmqctl.store.answers.delays import unknown_level
 from rmqctl.store.config.config_files import load_config, load_what_is_left, next_version
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.journal.journal import changing
-from rmqctl.store.journal.plan import WriteRange
+from rmqctl.store.journal.plan import Plan, WriteRange
 from rmqctl.store.offsets.appended import plan_messages
 from rmqctl.store.offsets.change import (
     Deciding,
@@ -52,6 +52,8 @@ from rmqctl.store.store_files import StoreFiles
 
 # End what unordered pops have in flight: in the checkpoints of the revive topic, which a broker reads
 _BITS, _SIGN = 32, 1 << 31
+# how far frames may be apart that one write puts in place, and what it has at most
+_NEAR, _LARGEST_WRITE = 4096, 1 << 20
 # getters of PopCheckPoint that are written and never read
 _DERIVED = ("reviveTime", "cId", "rePutTimes")
 
@@ -91,24 +93,43 @@ def end_unordered(
         if is_all and not found.open_ones and not found.due:
             raise error
         deciding.tell(error.message)
-    log, plan = deciding.reader.files.log, deciding.planned.plan
+    log = deciding.reader.files.log
+    patches: list[tuple[int, bytes]] = []
     again: dict[tuple[str, int], set[int]] = {}
     new: list[Message] = []
     for place, offsets in found.open_ones.items():
         revive, record = found.checkpoints[place]
-        file = log.find(place)
-        assert file is not None
-        plan.add(WriteRange(file.path, place - file.start_offset, _acknowledged(log, place, record)))
-        # the age of a file of the log is that of its messages
-        plan.times[file.path] = file.path.stat().st_mtime_ns
+        patches.append((place, _acknowledged(log, place, record)))
         ended = again.setdefault((record.topic, record.queue_id), set())
         left = sorted({*offsets} - ended)
         ended.update(left)
         if left and not finish:
             new.append(_released(revive, record, left, now))
+    _plan_patches(log, deciding.planned.plan, sorted(patches))
     if new:
         plan_messages(deciding.planned, new, now)
     return _rows(deciding, wanted[0], again, found.due, finish=finish)
+
+
+def _plan_patches(log: MappedFileQueue, plan: Plan, patches: list[tuple[int, bytes]]) -> None:
+    """Plan that these frames stand at their places in the log; frames that are near each other in one write."""
+    begin = 0
+    for number in range(1, len(patches) + 1):
+        first, (last, frame) = patches[begin][0], patches[number - 1]
+        file = log.find(first)
+        assert file is not None
+        if number < len(patches):
+            following = patches[number][0]
+            is_near = following < min(last + len(frame) + _NEAR, first + _LARGEST_WRITE, file.end_offset)
+            if is_near:
+                continue
+        data = bytearray(log.read(first, last + len(frame) - first))
+        for place, changed in patches[begin:number]:
+            data[place - first : place - first + len(changed)] = changed
+        plan.add(WriteRange(file.path, first - file.start_offset, bytes(data)))
+        # the age of a file of the log is that of its messages
+        plan.times[file.path] = file.path.stat().st_mtime_ns
+        begin = number
 
 
 def _in_flight(deciding: Deciding, wanted: tuple[str, str | None, int | None], now: int) -> _Unordered:
