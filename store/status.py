@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-import os
+from importlib.util import find_spec
 
 
 class PutStatus(enum.StrEnum):
@@ -60,8 +60,8 @@ class GetStatus(enum.StrEnum):
 
 # What is installed: which version of rmqctl, and how an extra is added that is not.
 
-# docs/deploy/build.py makes this file where pip can add nothing: in the file with its own Python, and in the .deb
-_IS_PACKED = os.path.exists(os.path.join(os.path.dirname(__file__), "packed"))
+# docs/deploy/build.py makes this module where pip can add nothing: in the file with its own Python, and in the .deb
+_IS_PACKED = find_spec("rmqctl.store.packed") is not None
 
 
 def _adding(extra: str, packages: str) -> str:

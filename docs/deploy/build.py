@@ -103,7 +103,7 @@ def packages(folder: Path, wheel: Path | None, pythons: list[str], extras: str =
 
 def mark_packed(folder: Path) -> None:
     """Have rmqctl in `folder` name another way than pip to what it comes without."""
-    path = folder / "rmqctl/store/packed"
+    path = folder / "rmqctl/store/packed.py"
     path.touch()
     os.utime(path, (int(made_at()), int(made_at())))
 
