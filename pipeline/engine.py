@@ -166,6 +166,7 @@ def work() -> None:
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # whatever a library prints must not get between the answers
     own_workers.add(os.getppid())
+    gc.set_threshold(150_000, 50, 100)  # as the command itself has it
     orders = sys.stdin.buffer
     todo: deque[bytes] = deque()
     there = threading.Semaphore(0)
