@@ -116,16 +116,24 @@ def _broken_entries(root: Path) -> None:
     sorted((root / "consumequeue" / "T" / "0").iterdir())[0].unlink()
 
 
-def _of_entries() -> Workload:
-    """`recover` of a DLedger log."""
+def _unmade_entries(root: Path) -> None:
+    """A member of a DLedger group without queues and index."""
+    verbs.whole(root)
+    into_dledger(root, CONFIG)
+    shutil.rmtree(root / "consumequeue")
+    shutil.rmtree(root / "index")
+
+
+def _of_entries(name: str, broken: Callable[[Path], None]) -> Workload:
+    """A command on a DLedger log."""
 
     def prepare(root: Path) -> None:
         with small_index():
-            _broken_entries(root)
+            broken(root)
 
     def run(root: Path, _tell: Tell) -> None:
         with small_index():
-            COMMANDS["recover"](root)
+            COMMANDS[name](root)
 
     def check(state: State) -> None:
         with small_index():
@@ -191,7 +199,8 @@ _BRIDGE = partial(check_changed, damaged=recover_bridging)
 WORKLOADS: dict[str, Workload] = {
     "append, sync": _append(appending.append_one_by_one, appending.SYNC),
     "recover": _change("recover", verbs.broken),
-    "recover, DLedger": _of_entries(),
+    "recover, DLedger": _of_entries("recover", _broken_entries),
+    "rebuild, DLedger": _of_entries("rebuild", _unmade_entries),
     "undo": Workload(_after(verbs.broken, "recover"), (_command("undo", _UNDO),)),
     "append, async": _append(appending.append_one_by_one, appending.ASYNC),
     "append, pool": _append(appending.append_one_by_one, appending.POOL),
