@@ -153,14 +153,19 @@ def _list_due(store: StoreLocation, output: Output) -> int:
     from rmqctl.opening import open_store
     from rmqctl.output.outcome import ToldDamage
 
+    states: set[str] = set()
     with open_store(store) as opened:
         damage = ToldDamage(output)
-        rows = list(opened.due(events=Events(damage=damage, note=output.talk)))
-    output.rows(_UNDELIVERED_COLUMNS, (row._asdict() for row in rows), droppable=_DROPPABLE_UNDELIVERED)
-    if not rows and not damage.count and not damage.is_uncertain:
+
+        def waiting() -> Iterator[dict[str, Any]]:
+            for row in opened.due(events=Events(damage=damage, note=output.talk)):
+                states.add(row.state)
+                yield row._asdict()
+
+        count = output.rows(_UNDELIVERED_COLUMNS, waiting(), droppable=_DROPPABLE_UNDELIVERED)
+    if not count and not damage.count and not damage.is_uncertain:
         output.talk("no message waits for its time")
-    never = _tell_never((row.state for row in rows), output)
-    is_wrong = not rows or never or damage.count or damage.is_uncertain
+    is_wrong = _tell_never(states, output) or not count or damage.count or damage.is_uncertain
     return exit_codes.DAMAGE_OR_NOTHING if is_wrong else exit_codes.OK
 
 
