@@ -85,8 +85,11 @@ class BrokerKey(NamedTuple):
 def broker_keys() -> list[BrokerKey]:
     """Return every key of the versions that are known, by name."""
     defaults = {name: conf_defaults(release) for name, release in RELEASES.items()}
-    names = {*_SETTINGS, *_OF_THE_PLACE}.union(*defaults.values())
-    return [_broker_key(name, defaults) for name in sorted(names, key=str.lower)]
+    return [_broker_key(name, defaults) for name in sorted(_names(), key=str.lower)]
+
+
+def _names() -> set[str]:
+    return {*_SETTINGS, *_OF_THE_PLACE}.union(*map(conf_defaults, RELEASES.values()))
 
 
 _SETTINGS = {key.name: key for key in KEYS}
@@ -110,6 +113,6 @@ def _broker_key(name: str, defaults: Mapping[str, Mapping[str, str]]) -> BrokerK
 def unknown_settings(properties: Iterable[str]) -> dict[str, str | None]:
     """Return the keys that no version of RocketMQ reads, as a word written wrong, and the known one that each is like.
     Brokers pass over them without a word (MixAll#properties2Object)."""
-    known = {one.key for one in broker_keys()}
+    known = _names()
     unknown = sorted(name for name in properties if name not in known and not name.startswith(_OF_OTHERS))
     return {name: next(iter(get_close_matches(name, known, 1, 0.8)), None) for name in unknown}

@@ -74,6 +74,27 @@ def time_difference(begin: int, store_timestamp: int) -> int:
     return min(max(0, (store_timestamp - begin) // _SECOND), 0x7FFFFFFF) if begin > 0 else 0
 
 
+def next_entry(
+    header: IndexHeader, key_hash: int, physical_offset: int, store_timestamp: int, previous: int
+) -> tuple[bytes, IndexHeader]:
+    """Return the bytes of the entry `header.index_count` and the header then; `previous`: what its slot has, 0 for
+    nothing. (IndexFile#putKey)
+
+    Unlike RocketMQ's, the first entry's time is relative to the file's own begin, so that no time reads late.
+    """
+    first = header.index_count <= 1
+    begin = store_timestamp if first else header.begin_timestamp
+    entry = INDEX_ENTRY.struct.pack(key_hash, physical_offset, time_difference(begin, store_timestamp), previous)
+    return entry, IndexHeader(
+        begin,
+        store_timestamp,
+        physical_offset if first else header.begin_physical_offset,
+        physical_offset,
+        header.hash_slot_count + (previous == 0),
+        header.index_count + 1,
+    )
+
+
 class IndexEntry(NamedTuple):
     """An entry with its number; `timestamp` in ms, truncated to seconds from the header's begin."""
 
@@ -209,25 +230,9 @@ class IndexFile:
             number = entry.previous
 
     def put(self, key_hash: int, physical_offset: int, store_timestamp: int) -> None:
-        """Append an entry for a message; the file must not be full. Not flushed. (IndexFile#putKey)
-
-        Unlike RocketMQ's, the first entry's time is relative to the file's own begin, so that no time reads late.
-        """
-        header = self.header
-        first = header.index_count <= 1
-        begin = store_timestamp if first else header.begin_timestamp
-        difference = time_difference(begin, store_timestamp)
-        previous = self.slot(key_hash)
-        number = header.index_count
-        entry = INDEX_ENTRY.struct.pack(key_hash, physical_offset, difference, previous)
-        self.header = IndexHeader(
-            begin,
-            store_timestamp,
-            physical_offset if first else header.begin_physical_offset,
-            physical_offset,
-            header.hash_slot_count + (previous == 0),
-            number + 1,
-        )
+        """Append an entry for a message; the file must not be full. Not flushed. (IndexFile#putKey)"""
+        number = self.header.index_count
+        entry, self.header = next_entry(self.header, key_hash, physical_offset, store_timestamp, self.slot(key_hash))
         # entry before slot before header: a reader never follows a number to bytes not yet written
         self._write(self.geometry.entry_position(number), entry)
         self._write(self.geometry.slot_position(key_hash), INDEX_SLOT.struct.pack(number))

@@ -8,7 +8,7 @@ from rmqctl.formats import properties as names
 from rmqctl.formats.checksums import key_hash, tag_key, tags_code
 from rmqctl.formats.layouts import BLANK_FRAME, CONSUMEQUEUE_UNIT, INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
 from rmqctl.formats.message import LOCAL_HOST, Message, frame_bytes, prepare_frame
-from rmqctl.store.index.index_file import IndexHeader, time_difference
+from rmqctl.store.index.index_file import IndexHeader, next_entry
 from rmqctl.store.index.index_service import IndexService, index_file_name_after
 from rmqctl.store.journal.journal import PlannedChange
 from rmqctl.store.journal.plan import CreateFile, Plan, WriteRange
@@ -107,18 +107,13 @@ class _EntriesAtEnd:
             self._file, self._path, self._geometry = None, self._index.directory / name, self._index.geometry
             self._plan.add(CreateFile(self._path, self._geometry.file_size))
             self._header = IndexHeader(0, 0, 0, 0, 0, 1)
-        header, place = self._header, self._geometry.slot_position(hashed)
-        is_first = header.index_count <= 1
-        begin = timestamp if is_first else header.begin_timestamp
+        place = self._geometry.slot_position(hashed)
         previous = self._slots.get(place)
         if previous is None:
             previous = 0 if self._file is None else self._file.slot(hashed)
-        self._entries += INDEX_ENTRY.struct.pack(hashed, physical_offset, time_difference(begin, timestamp), previous)
-        self._slots[place] = header.index_count
-        self._header = IndexHeader(
-            begin, timestamp, physical_offset if is_first else header.begin_physical_offset, physical_offset,
-            header.hash_slot_count + (previous == 0), header.index_count + 1,
-        )  # fmt: skip
+        self._slots[place] = self._header.index_count
+        entry, self._header = next_entry(self._header, hashed, physical_offset, timestamp, previous)
+        self._entries += entry
 
     def finish(self) -> None:
         """Plan the entries of the file, their slots and its header."""

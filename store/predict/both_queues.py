@@ -15,13 +15,13 @@ import numpy as np
 from rmqctl.formats.errors import CorruptError, counted
 from rmqctl.store.config.config import StoreConfig
 from rmqctl.store.config.releases import Release
-from rmqctl.store.files.layout import StoreLayout, is_database
+from rmqctl.store.files.layout import StoreLayout
 from rmqctl.store.predict.broker_log import RecoveryStart
 from rmqctl.store.predict.broker_queues import SimulatedQueue
 from rmqctl.store.predict.rules import has_queues_in_rocksdb, not_predicted
 from rmqctl.store.queues.dispatch import LMQ_PREFIX
 from rmqctl.store.queues.queue_table import rocksdb_folder
-from rmqctl.store.queues.rocksdb_queues import RocksdbQueues
+from rmqctl.store.queues.rocksdb_queues import StoredQueues, stored_queues
 
 _FILES, _ROCKSDB = "default", "defaultrocksdb"
 _NOT_READABLE = "CombineConsumeQueueStore currentReadStore not satisfied readable conditions"
@@ -66,42 +66,35 @@ class BesideQueues(NamedTuple):
     lacking: int = 0
 
 
-class QueuesBeside:
-    """The RocksDB beside queue files, before a start. `reached`: the last message that it has a unit of, 0 without."""
+def queues_beside(layout: StoreLayout, config: StoreConfig, release: Release) -> StoredQueues | None:
+    """Return those that a broker has beside its files; None where it has none. UnsupportedError for damaged ones."""
+    if not (writes_both(layout, config, release) and config.combine_cq_use_rocksdb_for_lmq):
+        return None
+    try:
+        return stored_queues(rocksdb_folder(layout))
+    except CorruptError as error:
+        raise not_predicted("rocksdbCQDoubleWriteEnable", f"the RocksDB is damaged: {error}") from error
 
-    def __init__(self, layout: StoreLayout) -> None:
-        """UnsupportedError for a damaged one."""
-        folder = rocksdb_folder(layout)
-        self._queues: RocksdbQueues | None = None
-        self._ends: dict[tuple[str, int], int] = {}
-        self.reached = 0
-        try:
-            if is_database(folder):
-                self._queues = RocksdbQueues(folder, None)
-                self._ends = {(end.topic, end.queue_id): end.end for end in self._queues.ends()}
-                self.reached = max(0, self._queues.dispatched_to())
-        except CorruptError as error:
-            raise not_predicted("rocksdbCQDoubleWriteEnable", f"the RocksDB is damaged: {error}") from error
 
-    def after(self, queues: Iterable[SimulatedQueue], start: RecoveryStart) -> BesideQueues:
-        """Return what becomes of it, once recovery has dispatched to the `queues` in files (#verifyAndInitOffset-
-        ForAllStore)."""
-        begin = start.log.files[start.file].start_offset + start.position if start.log.files else 0
-        if start.queues_end is not None:
-            begin = max(begin, start.dispatched_to(start.queues_end) + 1)
-        begun = stopping = lacking = 0
-        for queue in queues:
-            known, end = self._ends.get((queue.topic, queue.queue_id), 0), queue.max_offset
-            if queue.is_batch or queue.topic.startswith(LMQ_PREFIX) or (known <= 0 and end <= 0):
-                continue
-            first = _first_from(queue, begin)
-            if first >= end != known:
-                begun, stopping, first = begun + 1, stopping + (known > 0), end
-            elif known > 0 and self._queues is not None:
-                key = queue.topic, queue.queue_id
-                first = max(self._queues.begun_at(*key), self._queues.first_slot(*key) or 0)
-            lacking += max(0, first - queue.min_offset)
-        return BesideQueues(begun, stopping, lacking)
+def _beside_after(stored: StoredQueues, queues: Iterable[SimulatedQueue], start: RecoveryStart) -> BesideQueues:
+    """Return what becomes of them, once recovery has dispatched to the `queues` in files (#verifyAndInitOffset-
+    ForAllStore)."""
+    begin = start.log.files[start.file].start_offset + start.position if start.log.files else 0
+    if start.queues_end is not None:
+        begin = max(begin, start.dispatched_to(start.queues_end) + 1)
+    begun = stopping = lacking = 0
+    for queue in queues:
+        known, end = stored.ends.get((queue.topic, queue.queue_id), 0), queue.max_offset
+        if queue.is_batch or queue.topic.startswith(LMQ_PREFIX) or (known <= 0 and end <= 0):
+            continue
+        first = _first_from(queue, begin)
+        if first >= end != known:
+            begun, stopping, first = begun + 1, stopping + (known > 0), end
+        elif known > 0 and stored.database is not None:
+            key = queue.topic, queue.queue_id
+            first = max(stored.database.begun_at(*key), stored.database.first_slot(*key) or 0)
+        lacking += max(0, first - queue.min_offset)
+    return BesideQueues(begun, stopping, lacking)
 
 
 class BesideOutcome(NamedTuple):
@@ -112,13 +105,11 @@ class BesideOutcome(NamedTuple):
     error: str | None = None
 
 
-def outcome_beside(
-    layout: StoreLayout, config: StoreConfig, start: RecoveryStart, queues: Iterable[SimulatedQueue]
-) -> BesideOutcome:
-    """Return what a start makes of the RocksDB beside the `queues` in files; nothing without one. UnsupportedError."""
+def outcome_beside(config: StoreConfig, start: RecoveryStart, queues: Iterable[SimulatedQueue]) -> BesideOutcome:
+    """Return what a start makes of the RocksDB beside the `queues` in files; nothing without one."""
     if start.beside is None:
         return BesideOutcome()
-    found = QueuesBeside(layout).after(queues, start)
+    found = _beside_after(start.beside, queues, start)
     if config.combine_cq_prefer_cq_type.lower() == _FILES:
         if not found.begun:
             return BesideOutcome()
@@ -132,13 +123,6 @@ def outcome_beside(
     said = counted(found.lacking, "message is", "messages are")
     warning = f"with combineCQPreferCQType=defaultRocksDB {said} not read: files alone lead there"
     return BesideOutcome((warning,), found.lacking)
-
-
-def reached_beside(layout: StoreLayout, config: StoreConfig, release: Release) -> int | None:
-    """Return the last message that the RocksDB beside the files has a unit of, 0 where that is empty; None where a
-    broker has none. UnsupportedError."""
-    is_used = writes_both(layout, config, release) and config.combine_cq_use_rocksdb_for_lmq
-    return QueuesBeside(layout).reached if is_used else None
 
 
 def _first_from(queue: SimulatedQueue, begin: int) -> int:

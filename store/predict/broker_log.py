@@ -42,6 +42,7 @@ from rmqctl.store.log.search import MAXIMUM_FRAME_SIZE
 from rmqctl.store.log.walk import Blank, unreadable_number
 from rmqctl.store.options import Events
 from rmqctl.store.predict.walked import WalkedLog
+from rmqctl.store.queues.rocksdb_queues import StoredQueues
 from rmqctl.store.store_files import Checkpoint
 
 # How a broker judges the bytes at a place of the log: laxer than law 3 (CommitLog#checkMessageAndReturnSize).
@@ -281,8 +282,8 @@ _RECOVERED_FILES = 10
 class RecoveryStart:
     """What decides where a recovery of `log` begins. `queues_end`: where the log ends by the queues, after a clean
     stop; None after a crash, where the checkpoint counts. `in_rocksdb`: the last message that index and transactions
-    have, where they are in `rocksdbstore/`; None for one that has none. `beside`: the last that the RocksDB has beside
-    queue files, 0 for an empty one, which is not waited for."""
+    have, where they are in `rocksdbstore/`; None for one that has none. `beside`: what the RocksDB has beside queue
+    files; an empty one is not waited for."""
 
     log: MappedFileQueue
     release: Release
@@ -290,13 +291,13 @@ class RecoveryStart:
     checkpoint: Checkpoint
     queues_end: int | None
     in_rocksdb: tuple[int | None, ...] = ()
-    beside: int | None = None
+    beside: StoredQueues | None = None
 
     def dispatched_to(self, reached: int) -> int:
         """Return the offset after which messages are dispatched, where queues have those up to `reached`: the smallest
         of all stores that have any (DefaultMessageStore#recover)."""
         stored = [one for one in self.in_rocksdb if one is not None and one > 0]
-        return min([reached, *stored, *([] if self.beside is None else [self.beside])])
+        return min([reached, *stored, *([] if self.beside is None else [self.beside.reached])])
 
     @functools.cached_property
     def file(self) -> int:
@@ -392,7 +393,7 @@ class RecoveryStart:
             return False
         if any(one is None or message.physical_offset > one for one in self.in_rocksdb):
             return False
-        if self.beside is not None and 0 < self.beside < message.physical_offset:
+        if self.beside is not None and 0 < self.beside.reached < message.physical_offset:
             return False
         if self.queues_end is not None:
             return message.physical_offset <= self.queues_end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from rmqctl.formats.errors import CorruptError, RemovedError, UsageError
@@ -28,7 +28,7 @@ from rmqctl.store.predict.surroundings import ConfigStart
 from rmqctl.store.predict.walked import WalkedLog
 from rmqctl.store.queues.dispatch import FurtherSlots, QueueSlot
 from rmqctl.store.queues.queue_table import list_queues, rocksdb_folder
-from rmqctl.store.queues.rocksdb_queues import RocksdbQueues
+from rmqctl.store.queues.rocksdb_queues import RocksdbQueues, StoredQueues, stored_queues
 from rmqctl.store.store_files import Checkpoint, StoreFiles
 
 # The next start of a broker that keeps its consume queues in a RocksDB (RocksDBConsumeQueueStore)
@@ -36,12 +36,9 @@ _TWO = "load exception: java.lang.IllegalStateException: both consumequeue/ and 
 
 
 class _InRocksdb(Start):
-    """A start that reads queues in a RocksDB, and ends where that is damaged. `_ends`: queue offsets after the last
-    units; `_reached`: where the last dispatched message ends."""
+    """A start that reads queues in a RocksDB, and ends where that is damaged."""
 
-    _database: RocksdbQueues | None = None
-    _ends: Mapping[tuple[str, int], int] = {}
-    _reached = 0
+    _stored = StoredQueues()
 
     def run(self) -> Prediction:
         """Go through the start once."""
@@ -51,13 +48,10 @@ class _InRocksdb(Start):
             return self._finished(f"load exception: RocksDBException: {error}")
 
     def _load_queues(self) -> str | None:
-        layout, folder = self.files.layout, rocksdb_folder(self.files.layout)
+        layout = self.files.layout
         if is_database(layout.consumequeue) and is_database(layout.consumequeue_rocksdb):
             return _TWO
-        if is_database(folder):
-            self._database = RocksdbQueues(folder, None)
-            self._ends = {(one.topic, one.queue_id): one.end for one in self._database.ends()}
-            self._reached = max(self._database.dispatched_to(), 0)
+        self._stored = stored_queues(rocksdb_folder(layout))
         return None
 
 
@@ -74,7 +68,7 @@ class RocksdbStart(_InRocksdb):
         # clean or not, the entry of CHECKPOINT_TOPIC says where the queues end
         checkpoint = self.files.readable_checkpoint() or Checkpoint()
         start = RecoveryStart(
-            log, self.release, self.files.config, checkpoint, self._reached, self._reached_in_rocksdb()
+            log, self.release, self.files.config, checkpoint, self._stored.reached, self._reached_in_rocksdb()
         )
         if self.release.makes_rocksdb_store:
             result.warnings += self._of_rocksdb_store()
@@ -94,7 +88,7 @@ class RocksdbStart(_InRocksdb):
 
     def _say_what_counts(self) -> None:
         warnings = self.result.warnings
-        if not self._ends and not self._reached and self.files.log.files:
+        if not self._stored.ends and not self._stored.reached and self.files.log.files:
             warnings.append("the RocksDB of the queues is missing or empty: this start fills it from the log")
         if list_queues(self.files.layout.consumequeue):
             warnings.append(
@@ -103,7 +97,7 @@ class RocksdbStart(_InRocksdb):
             )
 
     def _recover(self, log: MappedFileQueue, start: RecoveryStart) -> None:
-        result, config, reached = self.result, self.files.config, self._reached
+        result, config, reached = self.result, self.files.config, self._stored.reached
         begin = LogPlace(start.file, 0)
         first = log.files[begin.file]
         result.start_file, result.start_offset = first.path.name, first.start_offset
@@ -118,7 +112,7 @@ class RocksdbStart(_InRocksdb):
         result.end_offset, result.end_reason = end_offset, reading.why_it_ended or None
         result.messages_lost, result.bytes_lost = count_behind(self.files.log, end_offset)
         for key, (units, last, _) in sorted(added.found.items()):
-            before = self._ends.get(key, 0)
+            before = self._stored.ends.get(key, 0)
             result.queues_changed.append(
                 _changed(*key, (before, None if before else added.first[key]), last + 1, units)
             )
@@ -142,7 +136,7 @@ class DledgerRocksdbStart(_InRocksdb, DledgerStart):
 
     def _is_matched(self, log: MappedFileQueue, number: int) -> bool:
         head = frame_head(log.files[number].read(DLEDGER_ENTRY_HEAD.size, LARGEST_HEAD_SIZE))
-        if head is None or head.magic_code != MESSAGE_MAGIC_V1 or head.physical_offset > self._reached:
+        if head is None or head.magic_code != MESSAGE_MAGIC_V1 or head.physical_offset > self._stored.reached:
             return False
         config, checkpoint = self.files.config, self.files.readable_checkpoint() or Checkpoint()
         covers_index = config.message_index_enable and config.message_index_safe
@@ -150,7 +144,7 @@ class DledgerRocksdbStart(_InRocksdb, DledgerStart):
         return not self.release.starts_by_frames or not (head.store_timestamp == 0 or is_late)
 
     def _follow(self, index: MappedFileQueue, end: EntriesEnd, keys: IndexStart) -> None:
-        result, reached, log = self.result, self._reached, self._log_to(end.end)
+        result, reached, log = self.result, self._stored.reached, self._log_to(end.end)
         goes_on = self._goes_on(log, committed_end(self.files, index, end) or 0)
         begin, stop, added = log.max_offset, 0, _counter(self, log, reached - 1)
         if not result.was_clean:
@@ -158,11 +152,11 @@ class DledgerRocksdbStart(_InRocksdb, DledgerStart):
             added.floor = max(reached, stop) - 1
         EntriesReading(log, self, added).catch_up(goes_on, added)
         for key, (units, last, _) in sorted(added.found.items()):
-            before = self._ends.get(key, 0)
+            before = self._stored.ends.get(key, 0)
             first = None if before else added.first[key]
             result.queues_changed.append(_changed(*key, (before, first), last + 1, units))
-        if self._database is not None and result.was_clean and reached >= end.end:
-            result.queues_changed += _cut_in_rocksdb(self._database, end.end)
+        if self._stored.database is not None and result.was_clean and reached >= end.end:
+            result.queues_changed += _cut_in_rocksdb(self._stored.database, end.end)
         left = _counter(self, log, reached - 1)
         for record in walk(log, max(reached, stop)) if max(reached, stop) < goes_on else ():
             if record.physical_offset >= min(goes_on, end.end):

@@ -22,7 +22,7 @@ from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.index.index_service import holds_rocksdb_data
 from rmqctl.store.options import Events
-from rmqctl.store.predict.both_queues import outcome_beside, reached_beside, refused_combination, refused_light_queues
+from rmqctl.store.predict.both_queues import outcome_beside, queues_beside, refused_combination, refused_light_queues
 from rmqctl.store.predict.broker_log import (
     BrokerReading,
     IndexStart,
@@ -219,7 +219,7 @@ class Start:
             except CorruptError as error:
                 self.result.warnings.append(f"how many delayed messages come again is not known: {error}")
         self._note_timer()
-        beside = outcome_beside(self.files.layout, self.files.config, start, self.queues.by_key.values())
+        beside = outcome_beside(self.files.config, start, self.queues.by_key.values())
         self.result.warnings += beside.warnings
         self.result.messages_stuck += beside.unread
         return self._finished(
@@ -423,7 +423,7 @@ class Start:
         if self.release.makes_rocksdb_store:
             self.result.warnings += self._of_rocksdb_store()
         in_rocksdb = self._reached_in_rocksdb()
-        beside = reached_beside(self.files.layout, self.files.config, self.release)
+        beside = queues_beside(self.files.layout, self.files.config, self.release)
         start = RecoveryStart(log, self.release, self.files.config, checkpoint, queues_end, in_rocksdb, beside)
         if start.goes_by_a_time:
             self.result.warnings.append(NO_LOGICS_OFFSET)

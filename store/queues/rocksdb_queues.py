@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 from rmqctl.formats.errors import CorruptError
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT, ROCKSDB_QUEUE_END, ROCKSDB_QUEUE_UNIT
+from rmqctl.store.files.layout import is_database
 from rmqctl.store.files.mapped_file import MappedFile
 from rmqctl.store.files.mapped_file_queue import MappedFileQueue
 from rmqctl.store.files.reading import Descriptors
@@ -268,3 +269,21 @@ class _UnitReader(Descriptors):
 
     def unpin(self, path: Path) -> None:
         """Nothing was kept open."""
+
+
+class StoredQueues(NamedTuple):
+    """Queues in a RocksDB before a start, empty without one. `ends`: queue offsets after the last units, by topic and
+    queue; `reached`: where the last message with a unit ends, 0 without."""
+
+    database: RocksdbQueues | None = None
+    ends: Mapping[tuple[str, int], int] = {}
+    reached: int = 0
+
+
+def stored_queues(folder: Path) -> StoredQueues:
+    """Return the queues in the RocksDB of a folder. CorruptError for a damaged one."""
+    if not is_database(folder):
+        return StoredQueues()
+    queues = RocksdbQueues(folder, None)
+    ends = {(one.topic, one.queue_id): one.end for one in queues.ends()}
+    return StoredQueues(queues, ends, max(queues.dispatched_to(), 0))

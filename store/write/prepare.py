@@ -32,7 +32,7 @@ from rmqctl.store.queues.dispatch import (
 )
 from rmqctl.store.status import PutStatus
 from rmqctl.store.store_files import StoreFiles
-from rmqctl.store.timer.wheel import timer_precision
+from rmqctl.store.timer.wheel import PRECISION_MS, timer_precision
 from rmqctl.store.write.checks import (
     Refusal,
     StoreCondition,
@@ -57,7 +57,11 @@ class Destination(NamedTuple):
 
 
 def schedule(
-    wanted: Destination, sys_flag: int, config: StoreConfig, now: int, precision: Callable[[], int] = lambda: 1000
+    wanted: Destination,
+    sys_flag: int,
+    config: StoreConfig,
+    now: int,
+    precision: Callable[[], int] = lambda: PRECISION_MS,
 ) -> Destination | Refusal:
     """The place where a message with a delay waits, `wanted` itself for one without (HookUtils#handleScheduleMessage).
 
