@@ -42,14 +42,18 @@ if TYPE_CHECKING:
 _LENGTH = struct.Struct("<Q")
 # what an order to a worker begins with
 _TASK, _ITEM = b"T", b"I"
-_START = "import sys, pickle; sys.path[:] = {path!r}; from rmqctl.pipeline.engine import work; work()"
+# garbage is collected as rarely as by whoever starts it
+_START = (
+    "import gc, sys, pickle; sys.path[:] = {path!r}; gc.set_threshold(*{threshold}); "
+    "from rmqctl.pipeline.engine import work; work()"
+)
 
 
 class _Worker:
     """One process. `number` is the item that it works on."""
 
     def __init__(self) -> None:
-        program = _START.format(path=sys.path)
+        program = _START.format(path=sys.path, threshold=gc.get_threshold())
         # a process group of its own: Ctrl-C at the terminal is for the caller, who then ends the workers
         self.process = subprocess.Popen(
             [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0
@@ -166,7 +170,6 @@ def work() -> None:
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # whatever a library prints must not get between the answers
     own_workers.add(os.getppid())
-    gc.set_threshold(150_000, 50, 100)  # as the command itself has it
     orders = sys.stdin.buffer
     todo: deque[bytes] = deque()
     there = threading.Semaphore(0)
