@@ -231,9 +231,11 @@ def _of_good(file: FoundFile, backup: FoundFile) -> Iterator[Finding]:
     assert loaded is not None
     if not isinstance(loaded.content, dict):
         return  # its shape is a finding of its own
-    if loaded.why_not:
-        others = [form for form in loaded.forms if form not in loaded.why_not]
-        yield Finding("RMQ-CFG-021", "; ".join([f"not loaded by {loaded.why_not}", *others]), file.path)
+    if loaded.why_not or loaded.passed_over:
+        said = [f"not loaded by {loaded.why_not}"] if loaded.why_not else []
+        said += [f"passed over by {loaded.passed_over}"] if loaded.passed_over else []
+        said += [form for form in loaded.forms if form not in loaded.why_not + loaded.passed_over]
+        yield Finding("RMQ-CFG-021", "; ".join(said), file.path)
     elif loaded.forms:
         yield Finding("RMQ-CFG-020", ", ".join(loaded.forms), file.path)
     if backup.state in (DAMAGED, EMPTY, WHITE_SPACE):

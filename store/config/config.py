@@ -360,7 +360,7 @@ _JAVA_SPACE = "".join(map(chr, range(0x21)))
 _LARGEST_INT = 2**31 - 1
 # fullwidth and other digits come only by \\u escapes; Integer#parseInt reads them, too
 _JAVA_INT = r"[+-]?\d{1,40}"
-_JAVA_DOUBLE = r"[+-]?(\d{1,40}(\.\d{0,40})?|\.\d{1,40})"
+_JAVA_DOUBLE = r"([+-]?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?)[fFdD]?"
 _BYTE_ORDER_MARK = "\u00ef\u00bb\u00bf"
 # MessageStoreConfig#setTimerPrecisionMs takes the largest of these that is not above the value
 _TIMER_PRECISIONS = (100, 200, 500, 1000)
@@ -379,9 +379,10 @@ def _convert(name: str, text: str) -> tuple[object, str]:
     if kind.startswith("int"):
         return _number(name, text)
     if kind == "float":
-        if not re.fullmatch(_JAVA_DOUBLE, text.strip(_JAVA_SPACE)):
+        found = re.fullmatch(_JAVA_DOUBLE, text.strip(_JAVA_SPACE))
+        if found is None:
             raise _DroppedError("is no number, as a broker reads numbers")
-        return float(text), ""
+        return float(found[1]), ""
     trimmed = text.strip(_JAVA_SPACE)
     if name in _WORDS and trimmed not in _WORDS[name]:
         raise _DroppedError(f"is not one of {', '.join(_WORDS[name])}")
@@ -488,7 +489,7 @@ def read_properties(path: Path) -> dict[str, str]:
 
 def parse_properties(data: bytes, source: Path | None = None) -> dict[str, str]:
     """Keys and values of Java properties. UsageError for what Java refuses to load."""
-    from rmqctl.store.config.config_text import java_properties
+    from rmqctl.store.config.properties_text import java_properties
 
     try:
         return java_properties(data)

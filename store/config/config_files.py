@@ -136,13 +136,15 @@ _TYPE_ATTRIBUTE = "queue.type"
 
 class ConfigFile(NamedTuple):
     """`content` as a broker has it in memory, and the file it came from: the config file or its backup. `forms`: what
-    of it is not plain JSON. `read_by`: the versions that load it, with `why_not` of the others."""
+    of it is not plain JSON. `read_by`: the versions that load it, with `why_not` of the others and `passed_over`, as in
+    LoadedText."""
 
     content: Any
     source: Path
     forms: tuple[str, ...] = ()
     read_by: frozenset[str] = frozenset(VERSIONS)
     why_not: str = ""
+    passed_over: str = ""
 
 
 _NO_END = 1 << 63
@@ -273,7 +275,7 @@ def parse_config_data(path: Path, data: bytes) -> ConfigFile | None:
         found = load_config_text(path.name.removesuffix(".bak"), data)
     except CorruptError as error:
         raise CorruptError(error.message, file=path, hint=error.hint) from error
-    return ConfigFile(found.value, path, tuple(form.label for form in found.forms), found.read_by, found.why_not)
+    return ConfigFile(found.value, path, tuple(form.label for form in found.forms), *found[2:])
 
 
 _NULS = "holds NUL bytes alone"

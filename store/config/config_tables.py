@@ -62,9 +62,10 @@ _SHAPES: Mapping[str, Any] = {
     },
     "consumerOrderInfo.json": {"table": {_ANY: {_ANY_NUMBER: {"popTime": _NUMBER, "l": _NUMBER, "cm": _NUMBER}}}},
     "topicQueueMapping.json": {
-        "topicQueueMappingInfoMap": {_ANY: {"epoch": _NUMBER, "totalQueues": _NUMBER, "hostedQueues": {}}}
+        "dataVersion": dict.fromkeys(("counter", "stateVersion", "timestamp"), _NUMBER),
+        "topicQueueMappingInfoMap": {_ANY: {"epoch": _NUMBER, "totalQueues": _NUMBER, "hostedQueues": {}}},
     },
-    "messageRequestMode.json": {"messageRequestModeMap": {_ANY: {_ANY: {}}}},
+    "messageRequestMode.json": {"messageRequestModeMap": {_ANY: {_ANY: {"popShareQueueNum": _NUMBER}}}},
 }
 """What these files hold, all of it objects and numbers, or no broker loads the file (asked 4.9.7 and 5.3.3). `*`: any
 name, `#`: any whole number; other names may be absent or null, and what is not named is not converted."""
@@ -73,6 +74,7 @@ _NUMBERS = {
     _TOPICS: ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag"),
     _GROUPS: ("retryQueueNums", "retryMaxTimes", "groupSysFlag", "consumeTimeoutMinute"),
 }
+_LONGS = {_TOPICS: (), _GROUPS: ("brokerId", "whichBrokerWhenConsumeSlowly")}
 # whole tables inside an entry
 _INNER = {_TOPICS: ("attributes",), _GROUPS: ("attributes", "groupRetryPolicy")}
 _FROM_A_LIST = {_TOPICS: ("topicFilterType",), _GROUPS: ()}
@@ -101,12 +103,14 @@ def misnamed_topics(table: Mapping[Any, Any]) -> Iterator[tuple[str, str | None]
 
 class LoadedText(NamedTuple):
     """`value`: the content with its table as a broker has it in memory. `forms`: as in ConfigText. `read_by`: the
-    versions that load it; `why_not`: why the others do not, "" where all do."""
+    versions that load it; `why_not`: why the others do not, "" where all do; `passed_over`: what a version that loads
+    it leaves out, such as `5.5.0: a name in another spelling`."""
 
     value: Any
     forms: tuple[Form, ...]
     read_by: frozenset[str]
     why_not: str = ""
+    passed_over: str = ""
 
 
 class _RefusedError(Exception):
@@ -154,6 +158,8 @@ def _load_text(name: str, data: bytes) -> LoadedText:
 def _of_object(name: str, text: ConfigText) -> LoadedText:
     try:
         if isinstance(text.value, dict):
+            if name == "topicQueueMapping.json" and text.value.get("topicQueueMappingInfoMap") is None:
+                raise _RefusedError("there is no table topicQueueMappingInfoMap")
             _refuse_misshaped(text.value, _SHAPES[name], "the file")
         takers = _ALL if isinstance(text.value, dict) else _takers_of_no_object(text.value)
     except _RefusedError as refused:
@@ -235,10 +241,12 @@ def white_space_read_by(name: str, data: bytes) -> frozenset[str]:
 def _loaded(value: Any, forms: tuple[Form, ...], read_by: frozenset[str]) -> LoadedText:
     takers = read_by & versions_taking(forms)
     without = [version for version in VERSIONS if version not in takers]
-    why = ", ".join(form.label for form in forms if not form.versions >= _ALL)
+    why = ", ".join(form.label for form in forms if not form.versions | form.otherwise >= _ALL)
     if not why and without:
         why = "values that it does not convert"
-    return LoadedText(value, forms, takers, f"{' and '.join(without)}: {why}" if without else "")
+    odd = {version: [form.label for form in forms if version in form.otherwise] for version in VERSIONS}
+    passed_over = "; ".join(f"{version}: {', '.join(labels)}" for version, labels in odd.items() if labels)
+    return LoadedText(value, forms, takers, f"{' and '.join(without)}: {why}" if without else "", passed_over)
 
 
 class _Converter:
@@ -284,6 +292,8 @@ class _Converter:
 
     def _version_numbers(self, version: Mapping[Any, Any]) -> None:
         """_RefusedError where the numbers of a dataVersion are not those of one (DataVersion)."""
+        if any(isinstance(key, int) for key in version):
+            raise _RefusedError("dataVersion: a number in place of a name")
         for name in ("stateVersion", "timestamp", "counter"):
             value = version.get(name, 0)
             if value is None and name == "counter" and self.table.kind in (_TOPICS, _GROUPS):
@@ -384,6 +394,7 @@ class _Converter:
             self.forms.append(Form.OTHER_SPELLING)
         converters: tuple[tuple[tuple[str, ...], Callable[[Any, str], Any]], ...] = (
             (_NUMBERS[kind], lambda value, place: self._number(value, _INT, place)),
+            (_LONGS[kind], lambda value, place: self._number(value, _LONG, place)),
             (_TRUTHS[kind], self._truth),
         )
         for names, convert in converters:
@@ -411,17 +422,17 @@ class _Converter:
     def _truth(self, value: Any, where: str) -> bool:
         if isinstance(value, bool):
             return value
-        if value in (0, 1):
-            return bool(value)
-        if isinstance(value, str) and value.lower() in ("true", "false"):
+        if isinstance(value, int):
+            return value == 1
+        if isinstance(value, str) and value.lower() in ("true", "false", "y", "n", "1", "0"):
             self.forms.append(Form.TEXT_NUMBER)
-            return value.lower() == "true"
+            return value.lower() in ("true", "y", "1")
         raise _RefusedError(f"{where} is neither true nor false")
 
 
 @functools.cache
 def _known_fields(kind: str) -> dict[str, str]:
-    return {_letters(name): name for name in (*_TEXTS[kind], *_NUMBERS[kind], *_TRUTHS[kind])}
+    return {_letters(name): name for name in (*_TEXTS[kind], *_NUMBERS[kind], *_LONGS[kind], *_TRUTHS[kind])}
 
 
 # a store of many topics has the same few names of fields in each of them

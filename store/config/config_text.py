@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from rmqctl.formats.config_json import MAXIMUM_DEPTH, MAXIMUM_SIZE, parse_config_json
@@ -24,7 +24,8 @@ _NEWER = frozenset(name for name, release in RELEASES.items() if release.parser 
 
 
 class Form(enum.Enum):
-    """A form that plain JSON does not have: its name, and the versions whose parser takes it."""
+    """A form that plain JSON does not have: its name, the versions whose parser takes it, and those (`otherwise`) that
+    load the file and pass over what it says."""
 
     MARK = "a byte order mark", _ALL
     COMMENT = "a comment", _ALL
@@ -47,22 +48,27 @@ class Form(enum.Enum):
     TEXT_FRACTION = "a fraction in quotes", _FASTJSON2
     TEXT_SPACE = "a space behind a number in quotes", _FASTJSON2
     TRUTH_FOR_NUMBER = "true or false in place of a number", _NEWER
-    NULL_FOR_NUMBER = "null or no text in place of a number", _FASTJSON
+    NULL_FOR_NUMBER = "null or no text in place of a number", _FASTJSON, _FASTJSON2
     TYPE = "a name @type", _NEWER
     WORD = "a word in place of a value", _FASTJSON
     SPACE = "a control character between values", _ALL
     ODD_SPACE = "white space that JSON does not have", _FASTJSON2
     COMMA_AFTER = "a comma after the value", _FASTJSON2
     SET = "a set", _ALL
-    OTHER_SPELLING = "a table's name in another spelling", _FASTJSON
+    OTHER_SPELLING = "a name in another spelling", _FASTJSON, _FASTJSON2
+    TABLE_TWICE = "a table that is there twice", _NEWER, _ALL - _NEWER
+    NUMBER_IN_UNKNOWN = "a number as a name in a table that it does not know", _FASTJSON
+    MISSING_BRACE = "a missing opening brace", _FASTJSON2
+    STRAY = "a stray character behind a brace", _FASTJSON
     NO_OBJECT = "something else in place of an object", _ALL - _NEWER
     NUMBER_FOR_NAME = "a number in place of a name", _FASTJSON2
     TEXT_FOR_OBJECT = "a name in quotes in place of an object", _FASTJSON
     ENCODING = "bytes that are not UTF-8", _ALL
 
-    def __init__(self, label: str, versions: frozenset[str]) -> None:
+    def __init__(self, label: str, versions: frozenset[str], otherwise: frozenset[str] = frozenset()) -> None:
         self.label = label
         self.versions = versions
+        self.otherwise = otherwise
 
 
 class ConfigText(NamedTuple):
@@ -118,8 +124,11 @@ def read_config_text(data: bytes) -> ConfigText:
     text, forms = decode_config(data)
     if len(text) > MAXIMUM_SIZE:
         raise CorruptError(f"config JSON of {len(text)} characters is larger than what is read here")
+    strict = CorruptError("config JSON does not parse")
     try:
-        return ConfigText(parse_config_json(text), forms)
+        value = parse_config_json(text)
+        if not _is_odd(text, value):
+            return ConfigText(value, forms)
     except CorruptError as error:
         strict = error
     reader = _Reader(text)
@@ -128,6 +137,13 @@ def read_config_text(data: bytes) -> ConfigText:
     if not versions_taking(found):
         raise strict
     return ConfigText(value, found)
+
+
+def _is_odd(text: str, value: Any) -> bool:
+    """Whether plain JSON holds a table twice, or tables that no version has."""
+    if not isinstance(value, dict):
+        return False
+    return any(name not in _MEMBERS for name in value) or any(text.count(f'"{name}"') > 1 for name in _MAPS)
 
 
 def read_torn_text(data: bytes) -> Any:
@@ -174,7 +190,7 @@ def versions_taking(forms: tuple[Form, ...]) -> frozenset[str]:
     """The versions whose parser takes all of `forms`."""
     taking = _ALL
     for form in forms:
-        taking &= form.versions
+        taking &= form.versions | form.otherwise
     return taking
 
 
@@ -184,14 +200,23 @@ _MORE_SPACE = re.compile(r"[\f\b]++")
 _ODD_SPACE = re.compile("[\0\u00a0]++")
 # No possessive quantifier is put on a group: Python 3.11.2, which Debian has, then matches other texts (gh-106052).
 _COMMENT = re.compile(r"//[^\n]*+(?:\n|\Z)|/\*[^*]*+(?:\*(?!/)[^*]*+)*\*/")
-_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*+")
+_NAME = re.compile(r"[A-Za-z_$\u0100-\U0010ffff][A-Za-z0-9_$\u0100-\U0010ffff]*+")
+_MEMBER = re.compile(r'"[^"\\]*+"\s*+:')
 _INTEGER_NAME = re.compile(r"[+-]?[0-9]++(?:\.0++)?")
 _PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?")
 _NUMBER = re.compile(r"[+-]?[0-9]++(?:\.[0-9]*+)?(?:[eE][+-]?[0-9]++)?[LBSFD]?+")
 _WORD = re.compile(r"[A-Za-z_]++")
 _SET = re.compile(r"(?:Tree)?Set(?=\s*+\[)")
 _STOPS = {quote: re.compile(rf"[^{quote}\\\x00-\x1f]*+") for quote in "\"'"}
-_ESCAPES = {**dict(zip("bfnrt", "\b\f\n\r\t", strict=True)), '"': '"', "'": "'", "\\": "\\", "/": "/", "v": "\v"}
+_ESCAPES = {
+    **dict(zip("bfnrt", "\b\f\n\r\t", strict=True)),
+    '"': '"',
+    "'": "'",
+    "\\": "\\",
+    "/": "/",
+    "v": "\v",
+    "F": "\f",
+}
 _HEX = re.compile(r"[0-9A-Fa-f]*+")
 _KNOWN_WORDS = {"true": True, "false": False, "null": None}
 _EMPTY_WORDS = frozenset(("undefined", "NaN", "NULL"))
@@ -200,9 +225,13 @@ _LONGEST_NUMBER = 400
 _MAPS_OF_MAPS = frozenset(("offsetTable", "lmqOffsetTable", "pullOffsetTable", "forbiddenTable"))
 _MAPS_OF_OBJECTS = frozenset(("topicConfigTable", "subscriptionGroupTable", "filterDataByTopic"))
 _MAPS = _MAPS_OF_MAPS | _MAPS_OF_OBJECTS
+_MEMBERS = _MAPS.union("dataVersion groupTopicMap table topicQueueMappingInfoMap messageRequestModeMap".split())
+_OF_VERSION = frozenset(("counter", "stateVersion", "timestamp"))
+_STRAY_ASCII = frozenset(".:)[{-")
+_STRAY = _STRAY_ASCII | frozenset("\uff0c\u200b")
 _MAPS_IN_OBJECTS = frozenset(("attributes", "subscriptionDataSet", "groupFilterData"))
-_FROM_A_LIST = frozenset(("topicFilterType", "type", "mode"))
-"""Members whose text is one of a list of words (TopicFilterType, GroupRetryPolicyType, MessageRequestMode)."""
+_FROM_A_LIST = frozenset(("topicFilterType", "type"))
+"""Members whose text is one of a list of words (TopicFilterType, GroupRetryPolicyType)."""
 
 Take = Callable[[Any], None]
 
@@ -216,6 +245,7 @@ class _Reader:
         self.members: list[Member] = []
         self.table = ""
         self.at = 0
+        self.last = ""  # of the last member's value
         self.forms: list[Form] = []
         self.root: Any = None
         # in a text with characters beyond them fastjson2 takes no white space that JSON does not have
@@ -273,8 +303,12 @@ class _Reader:
         if depth > MAXIMUM_DEPTH:
             raise ValueError("nested too deeply")
         character = self.text[self.at]
+        is_bare = depth == 0 or (self.table in _MAPS_OF_OBJECTS if depth == 2 else self.table == "dataVersion")
         if character == "{":
             self.at += 1
+            self._object(put, depth)
+        elif character == '"' and is_bare and _MEMBER.match(self.text, self.at):
+            self.forms.append(Form.MISSING_BRACE)
             self._object(put, depth)
         elif character in "[TS":
             self._list(put, depth)
@@ -288,20 +322,26 @@ class _Reader:
     def _object(self, put: Take, depth: int) -> None:
         members: dict[Any, Any] = {}
         put(members)
-        is_first, after_comma, is_after_map, is_after_word = True, False, False, False
+        is_first, after_comma, is_after_map, is_after_word, is_known = True, False, False, False, True
         while True:
             mark = len(self.forms)
             self._skip(Form.COMMENT)
             if self.text[self.at] == "}":
                 self.at += 1
                 if after_comma:
-                    self.forms.append(Form.LAST_COMMA)
+                    self.forms.append(Form.LAST_COMMA if is_known else Form.EXTRA_COMMA)
+                    if Form.COMMENT in self.forms[mark:] and self.last != "}":
+                        self.forms.append(Form.COMMENT_AT_VALUE)
                 return
             extra = self._extra_commas(is_after_map)
             begin = self.at
             name = self._name(depth, is_after_extra_comma=extra)
             if depth == 0:
                 self.table = str(name)
+                if name in members and name in _MAPS:
+                    self.forms.append(Form.TABLE_TWICE)
+            if depth > 0 and isinstance(name, int) and self.table not in _MEMBERS:
+                self.forms.append(Form.NUMBER_IN_UNKNOWN)
             is_number = self._is_number(name, depth)
             if is_number and extra and isinstance(name, str):
                 raise ValueError("a number after a comma too many")
@@ -311,6 +351,8 @@ class _Reader:
             if after_comma and is_number and Form.COMMENT in before:
                 self.forms.append(Form.COMMENT_AT_VALUE)
             if not (is_first or after_comma or extra):
+                if not is_known:
+                    raise ValueError("no comma behind what fastjson2 passes over")
                 self.forms.append(Form.MISSING_COMMA_IN_NUMBERS if isinstance(name, int) else Form.MISSING_COMMA)
             self._colon(is_number, is_key=is_number or (depth == 1 and self.table in _MAPS))
             if name in _FROM_A_LIST and self.text[self.at] == "'":
@@ -319,12 +361,13 @@ class _Reader:
             if depth == 1:
                 self.members.append(Member(self.table, name, members[name], begin, self.at))
             is_after_map, is_after_word = self._after_value(name, depth), name in _FROM_A_LIST
-            after_comma = self._comma(is_of_number=is_number)
+            after_comma = self._comma(depth, is_of_number=is_number)
+            is_known = name in _MEMBERS if depth == 0 else self.table != "dataVersion" or name in _OF_VERSION
             is_first = False
 
     def _after_value(self, name: str | int | ObjectName, depth: int) -> bool:
         """Skip what follows a member's value. Return whether that was a map or a list."""
-        last = self.text[self.at - 1]
+        self.last = last = self.text[self.at - 1]
         is_map = last in "}]" and (
             name in _MAPS
             if depth == 0
@@ -396,12 +439,18 @@ class _Reader:
             self.at += 1
         self._skip(Form.COMMENT if is_number else Form.COMMENT_AT_VALUE, is_odd=is_key)
 
-    def _comma(self, is_of_number: bool) -> bool:
+    def _comma(self, depth: int, is_of_number: bool) -> bool:
         """Return whether a comma, or its substitute, follows a member."""
+        is_free = self.table in _MAPS if depth == 1 else depth == 0 and self.table == "dataVersion"
+        if is_free and self.last == "}" and self.text[self.at] in (_STRAY if depth else _STRAY_ASCII):
+            self.at += 1
+            self.forms.append(Form.STRAY)
+            return self.text[self.at] != "," or self._comma(depth, is_of_number)
         if self.text[self.at] == ",":
             self.at += 1
             return True
-        if self.text[self.at] == ";" and not is_of_number:
+        is_refused = is_of_number or self.last.isalpha() or (depth == 1 and self.table == "dataVersion")
+        if self.text[self.at] == ";" and not is_refused:
             self.at += 1
             self.forms.append(Form.SEMICOLON)
             return True
@@ -483,7 +532,7 @@ class _Reader:
             return chr(int(character))
         if character not in _ESCAPES:
             raise ValueError("an unknown escape")
-        if character in "v'":
+        if character in "vF'":
             self.forms.append(Form.ESCAPE)
         return _ESCAPES[character]
 
@@ -509,59 +558,3 @@ class _Reader:
         if word in _EMPTY_WORDS:
             self.forms.append(Form.WORD)
         return _KNOWN_WORDS.get(word)
-
-
-# Properties files as java.util.Properties#load reads them: the grammar of a broker.conf.
-
-_LINE_END = re.compile(r"\r\n|\r|\n")
-_BLANK = " \t\f"
-# a key ends at the first separator that no backslash stands before
-_KEY = re.compile(r"(?:[^\\=: \t\f]|\\.)*+", re.DOTALL)
-_SEPARATOR = re.compile(r"[ \t\f]*+[=:]?[ \t\f]*+")
-_ESCAPE = re.compile(r"\\(?:u(?P<code>.{0,4})|(?P<other>.))", re.DOTALL)
-_JAVA_PROPERTIES_HEX = re.compile(r"[0-9A-Fa-f]{4}")
-_CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-
-
-def java_properties(data: bytes) -> dict[str, str]:
-    """Keys and values of a properties file; of a key that is there twice the last value counts.
-
-    Bytes are read as Latin-1, as Java does. ValueError for an escape that ends the loading in Java.
-    """
-    found: dict[str, str] = {}
-    for line in _logical_lines(data.decode("latin-1")):
-        key = _KEY.match(line)
-        assert key is not None  # it matches the empty text
-        separator = _SEPARATOR.match(line, key.end())
-        assert separator is not None
-        found[_unescaped(key.group())] = _unescaped(line[separator.end() :])
-    return found
-
-
-def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments, blank ones and what they begin with; one that a backslash continues is joined."""
-    lines = iter(_LINE_END.split(text))
-    for line in lines:
-        stripped = line.lstrip(_BLANK)
-        if not stripped or stripped[0] in "#!":
-            continue
-        parts = [stripped]
-        while (len(parts[-1]) - len(parts[-1].rstrip("\\"))) % 2:
-            parts[-1] = parts[-1][:-1]
-            parts.append(next(lines, "").lstrip(_BLANK))
-        yield "".join(parts)
-
-
-def _unescaped(text: str) -> str:
-    if "\\" not in text:
-        return text
-    return _ESCAPE.sub(_replaced, text)
-
-
-def _replaced(escape: re.Match[str]) -> str:
-    code = escape["code"]
-    if code is None:
-        return _CONTROLS.get(escape["other"], escape["other"])
-    if not _JAVA_PROPERTIES_HEX.fullmatch(code):
-        raise ValueError("Malformed \\uxxxx encoding.")
-    return chr(int(code, 16))

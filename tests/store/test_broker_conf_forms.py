@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rmqctl.store.config.config import KEYS, StoreConfig, as_a_broker_starts, config_from_properties, is_delay_table
-from rmqctl.store.config.config_text import java_properties
+from rmqctl.store.config.properties_text import java_properties
 
 _ROWS = [
     json.loads(line)
@@ -72,3 +72,11 @@ def test_delay_tables(row: dict[str, Any]) -> None:
         assert is_delay_table(row["levels"]) == (row[version] is not None)
         if row[version] is not None:
             assert list(StoreConfig(message_delay_level=row["levels"]).delay_levels()) == row[version]
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"), [("0.9d ", 0.9), ("1e3", 1000.0), ("0.5\0", 0.5), (".5F", 0.5), ("1e", 0.8)]
+)
+def test_fractions_are_taken_as_double_parse_double_takes_them(text: str, taken: float) -> None:
+    key = "logicalDiskSpaceCleanForciblyThreshold"
+    assert config_from_properties({key: text}).logical_disk_space_clean_forcibly_threshold == taken

@@ -35,23 +35,12 @@ _CALLED_UNREAD = {
     "value-e30": "numbers beyond Java's long",
     "value-list": "5.5.0 unpacks a list of one number",
     "value-object": "5.5.0 takes an object for 0",
-    # 5.5.0 loads these with another meaning: as a table without entries, or 0 for the field
-    "all-lower": "",
-    "dashes": "",
-    "other-case": "",
-    "underscores": "",
-    "topic-field-other-case": "",
-    "number-text-empty": "",
-    "number-text-null": "",
-    "value-null": "",
-    "topic-perm-null": "",
 }
 # fastjson passes over one character of any kind behind an object
 _CALLED_UNREAD |= {f"no-break-space-behind-brace-{number}": "" for number in range(4)}
 _CALLED_UNREAD |= {f"no-break-space-line-{number}": "" for number in (7, 9, 12, 13)}
 _CALLED_READ = {
     "offset-group-null": "a bare null for a group",
-    "space-in-name": "5.5.0 refuses a table's name that ends with a space",
 }
 _FIELDS = {
     "topics.json": (("topicName", None), ("readQueueNums", 16), ("writeQueueNums", 16), ("perm", 6), ("order", False)),
@@ -103,7 +92,7 @@ def test_each_form_is_taken_as_that_version_takes_it(name: str, version: str) ->
             assert form in _CALLED_READ, form
         elif truth["loads"] and not is_read:
             assert form in _CALLED_UNREAD, (form, found.why_not)
-        elif is_read:
+        elif is_read and version not in found.passed_over:
             # null is a table that a broker has and fails on; `check` reports it
             assert (_table(name, found.value) or {}) == (truth["table"] or {}), form
 
