@@ -28,8 +28,17 @@ from tests.processes import SHORT_LIVED_JVM
 settings.register_profile("rmqctl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("rmqctl")
 
-LONG = ("tests/pipeline/test_cluster.py", "tests/test_package.py")
-"""Files that take minutes, because all of their tests share what they start."""
+LONG = tuple(
+    f"tests/{name}.py"
+    for name in (
+        "pipeline/test_cluster test_package test_deploy proof/test_guided proof/test_load proof/test_model "
+        "hostile/test_hostile anyday/test_any_day network/grpc/test_killed network/test_killed network/test_frozen "
+        "interop/test_dledger interop/test_admin_commands interop/test_mirrored interop/test_popped "
+        "interop/test_frames interop/test_predicted interop/test_pull_from_slave interop/test_answers_agree "
+        "interop/test_timed interop/test_served_writable"
+    ).split()
+)
+"""Files that take a minute and more, the longest first: at the end one worker would wait for another."""
 
 MEMORY = Path("/dev/shm")
 ROOM_IN_MEMORY = 8 << 30
@@ -54,6 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # folders of a run at another hour of this machine are not 3 days old: they were made by the real clock
     vars(_pytest.tmpdir)["LOCK_TIMEOUT"] += max(0, at_a_date.shifted_by())
     config.addinivalue_line("markers", "real_clock(reason): processes that these tests start have the real clock")
+    config.addinivalue_line("markers", "turns(group, n): of the tests or files of a group CI draws one in n")
     config.addinivalue_line("markers", "late: these tests look at stores long after they were written (see soon_after)")
     os.environ["RMQCTL_CONFIG"] = ""  # what whoever runs them has set counts for no test
     os.environ["RMQCTL_LANG"] = "en"
@@ -84,13 +94,31 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("jvm")
-    # what takes minutes by itself begins first: at the end one worker would wait for the other
-    items.sort(key=lambda item: item.nodeid.partition("::")[0] not in LONG)
+    places = {name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(LONG)))
     if config.getoption("quick"):
         _keep(config, items, [item for item in items if not _mark(item)])
     elif (seed := config.getoption("draw")) is not None:
-        taken = quick.drawn((item.nodeid for item in items if _mark(item) in quick.DRAWN), seed)
-        _keep(config, items, [item for item in items if _mark(item) not in quick.DRAWN or item.nodeid in taken])
+        sampled = {quick.test_of(item.nodeid) for item in items if _mark(item) not in quick.DRAWN}
+        taken = quick.drawn((item.nodeid for item in items if _mark(item) in quick.DRAWN), seed, sampled)
+        turns = _taking_turns(items)
+        groups: dict[str, tuple[int, set[str]]] = {}
+        for member, group, every in turns.values():
+            groups.setdefault(group, (every, set()))[1].add(member)
+        members = quick.whose_turn(groups, seed)
+        waiting = {item for item, (member, _, _) in turns.items() if member not in members}
+        wanted = [item for item in items if _mark(item) not in quick.DRAWN or item.nodeid in taken]
+        _keep(config, items, [item for item in wanted if item not in waiting])
+
+
+def _taking_turns(items: list[pytest.Item]) -> dict[pytest.Item, tuple[str, str, int]]:
+    """Items with the mark `turns` -> the test or the file that has it, its group, and how many take turns."""
+    return {
+        item: (quick.test_of(node.nodeid), *mark.args)
+        for item in items
+        if _mark(item) in quick.DRAWN
+        for node, mark in item.iter_markers_with_node("turns")
+    }
 
 
 def _keep(config: pytest.Config, items: list[pytest.Item], wanted: list[pytest.Item]) -> None:
@@ -149,7 +177,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if quick.is_quick:
         terminalreporter.line("of random examples a quarter was tried")
     if (seed := config.getoption("draw")) is not None:
-        terminalreporter.line("of many parameters and cases of proofs a twelfth was drawn, of random examples half")
+        terminalreporter.line(
+            "of many parameters and cases of proofs a twelfth was drawn, of random examples half, and of"
+        )
+        terminalreporter.line("tests that take turns those whose turn it is")
         terminalreporter.line(f"RMQCTL_DRAW={seed} make test-ci draws the same")
     for mark, number in sorted(left_out.items()):
         terminalreporter.line(f"{number:6} {mark}: {quick.LEFT_OUT[mark]}" if mark else f"{number:6} by -k or -m")

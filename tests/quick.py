@@ -2,7 +2,7 @@
 
 `pytest --quick` (what `make test` runs) leaves out every test with one of the marks of LEFT_OUT. `pytest --draw SEED`
 (`make test-ci`) takes every test, but of the parameters of one test that the quick run leaves out a drawn twelfth, and
-of the cases of a proof, too.
+of the cases of a proof, too. Tests with the mark `turns(GROUP, N)` take turns: a run draws one in N of them.
 Without a flag, everything runs. A test of many parameters names them through `goldens_of`, `sample`, `every` or
 `shares`, which give the mark `thorough` to what is beyond the chosen ones.
 """
@@ -10,7 +10,7 @@ Without a flag, everything runs. A test of many parameters names them through `g
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -86,15 +86,29 @@ def shares(count: int) -> list[Any]:
     ]
 
 
-def drawn(names: Iterable[str], seed: str) -> set[str]:
-    """Return the ids of tests that a run with `seed` takes: a twelfth of the parameters of a test, but at least one.
-    The same seed draws the same tests in every process."""
+def drawn(names: Iterable[str], seed: str, sampled: Collection[str] = ()) -> set[str]:
+    """Return the ids of tests that a run with `seed` takes: a twelfth of the parameters of a test, but at least one
+    unless it is one of `sampled`, of which the quick run has some. The same seed draws the same in every process."""
     by_test: dict[str, list[str]] = {}
     for name in names:
-        by_test.setdefault(name.partition("[")[0], []).append(name)
+        by_test.setdefault(test_of(name), []).append(name)
     taken: set[str] = set()
-    for several in by_test.values():
+    for test, several in by_test.items():
         lots = {name: zlib.crc32(f"{seed} {name}".encode()) for name in several}
-        first = min(several, key=lots.__getitem__)
+        first = None if test in sampled else min(several, key=lots.__getitem__)
         taken.update(name for name in several if name == first or lots[name] % DRAWN_SHARE == 0)
+    return taken
+
+
+def test_of(name: str) -> str:
+    """Return the id of a test without its parameters."""
+    return name.partition("[")[0]
+
+
+def whose_turn(groups: Mapping[str, tuple[int, Collection[str]]], seed: str) -> set[str]:
+    """Return which members a run with `seed` takes of each group: one in so many, and each has its turn."""
+    taken: set[str] = set()
+    for group, (number, members) in groups.items():
+        step = min(number, len(members))
+        taken.update(sorted(members)[zlib.crc32(f"{seed} {group}".encode()) % step :: step])
     return taken

@@ -109,6 +109,7 @@ def test_the_image_is_as_linters_want_it() -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.turns("packages", 4)
 @pytest.mark.timeout(1800)
 def test_the_image_is_made_and_looks_at_a_store(golden_store: GoldenStore, tmp_path: Path) -> None:
     store = golden_store("crash")

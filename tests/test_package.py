@@ -150,6 +150,7 @@ session.stop()
 
 
 @pytest.mark.jvm
+@pytest.mark.turns("programs of Spark", 3)
 def test_foreign_packages_are_left_alone_on_executors(tmp_path: Path, golden_store: GoldenStore) -> None:
     from rmqctl.pipeline.spark.session import find_java, java_home_for_spark
 
@@ -267,6 +268,7 @@ def test_every_verb_works_with_the_base_alone_or_names_what_it_needs(
 
 
 @pytest.mark.thorough
+@pytest.mark.turns("packages", 4)
 def test_one_file_works_where_nothing_is_installed(wheel: Path, golden_store: GoldenStore, tmp_path: Path) -> None:
     made = tmp_path / "rmqctl.pyz"
     worked([sys.executable, ROOT / "docs/deploy/build.py", "pyz", "-o", made, "--wheel", wheel])
@@ -297,6 +299,7 @@ print(*{line.split()[5] for line in open("/proc/self/maps") if ".so" in line}, s
 
 
 @pytest.mark.thorough
+@pytest.mark.turns("packages", 4)
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(sys.platform != "linux" or not shutil.which("ldd"), reason="it is made with ldd, on Linux")
 def test_one_file_brings_its_own_python(wheel: Path, golden_store: GoldenStore, tmp_path: Path) -> None:
@@ -326,6 +329,7 @@ def test_one_file_brings_its_own_python(wheel: Path, golden_store: GoldenStore, 
 
 
 @pytest.mark.thorough
+@pytest.mark.turns("packages", 4)
 def test_an_unpacked_source_distribution_is_tested_like_a_clone(
     sources: Path, tools: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

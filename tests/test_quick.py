@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,7 +53,37 @@ def test_a_twelfth_of_the_parameters_is_drawn_another_one_for_another_seed() -> 
     assert 18 < len(taken & set(many)) < 52
     assert taken != quick.drawn([*many, *few], "2")
     assert all(quick.drawn(many[:3], str(seed)) for seed in range(50))
+    assert sum(len(quick.drawn(few, str(seed), ["a.py::test_of_two"])) == 1 for seed in range(50)) > 35
     assert set(many + few) == set().union(*(quick.drawn([*many, *few], str(seed)) for seed in range(240)))
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 9])
+def test_each_has_its_turn(every: int) -> None:
+    turns = [quick.whose_turn({"group": (every, "abcde"), "other": (2, "x")}, str(seed)) for seed in range(60)]
+    assert set().union(*turns) == set("abcdex")
+    assert {len(taken - {"x"}) for taken in turns} <= {5 // every, -(-5 // every), 1}
+    assert all("x" in taken for taken in turns)
+
+
+_TURNS = """
+import pytest
+
+pytestmark = [pytest.mark.thorough, pytest.mark.turns("files", 2)]
+
+
+@pytest.mark.parametrize("one", [1])
+def test_it(one): ...
+"""
+
+
+def test_files_and_tests_take_turns(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / f"test_{name}.py").write_text(_TURNS)
+    command: list[str | Path] = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.conftest", "-q"]
+    command.append(tmp_path)
+    ended = [run([*command, "--draw", f"{seed}"]).stdout for seed in range(4)]
+    assert all("1 passed" in text and "1 thorough: more of what" in text for text in ended), ended
+    assert "1 passed" not in run(command).stdout
 
 
 def test_a_twelfth_of_the_cases_is_drawn_and_all_are_taken_without_a_seed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ def _shown(cell: dict[str, Any], kind: str) -> str:
 
 
 @pytest.mark.jvm
+@pytest.mark.turns("programs of Spark", 3)
 def test_every_cell_runs(golden_store: GoldenStore, tmp_path: Path) -> None:
     store = golden_store("broker-real")
     before = tree_state(store)

@@ -19,6 +19,7 @@ DOCUMENT = (Path(__file__).parents[2] / "docs/spark.md").read_text(encoding="utf
 
 
 @pytest.mark.jvm
+@pytest.mark.turns("programs of Spark", 3)
 def test_a_plain_program_finds_its_python(tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
     (program,) = (one for one in blocks if "SparkSession.builder" in one)

@@ -23,6 +23,7 @@ needs_atheris = pytest.mark.skipif(not guided.is_possible(), reason="there is no
 
 @needs_atheris
 @pytest.mark.thorough
+@pytest.mark.turns("guided", 2)
 @pytest.mark.timeout(1800)
 def test_nothing_but_an_error_of_ours_comes_out(tmp_path: Path) -> None:
     """A twelfth of the readers, drawn: each takes longer to begin than to be led; `make proof` leads all of them."""
@@ -47,6 +48,7 @@ def test_without_atheris_it_says_that_nothing_is_tried(
 
 @needs_atheris
 @pytest.mark.thorough
+@pytest.mark.turns("guided", 2)
 @pytest.mark.timeout(1800)
 def test_a_mistake_that_no_lot_finds(tmp_path: Path) -> None:
     """It is behind two letters, one after the other, which no sample has."""
