@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 from typing import Any, ClassVar, Literal
 
@@ -44,13 +45,20 @@ def format_time(milliseconds: int) -> str:
 
     The bare number for what no calendar holds (before the year 1 or after 9999), which damaged bytes may well say.
     """
+    seconds, rest = divmod(milliseconds, 1000)
+    second = _second(seconds)
+    return str(milliseconds) if second is None else f"{second}.{rest:03}Z"
+
+
+@functools.lru_cache(maxsize=64)
+def _second(seconds: int) -> str | None:
+    """A second as ISO 8601, None beyond the calendar. Messages that stand together are stored in few seconds."""
     from datetime import datetime, timedelta  # not for who only counts
 
     try:
-        moment = datetime(1970, 1, 1) + timedelta(milliseconds=milliseconds)
+        return (datetime(1970, 1, 1) + timedelta(seconds=seconds)).isoformat()
     except OverflowError:
-        return str(milliseconds)
-    return moment.isoformat(timespec="milliseconds") + "Z"
+        return None
 
 
 def joined_hints(*hints: str | None) -> str:

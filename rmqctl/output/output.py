@@ -177,6 +177,8 @@ class Output:
         self._left_out: dict[str, None] = {}
         self.format: OutputFormat = "json" if json else format
         self._stream = stream
+        self._asked: IO[str] | None = None
+        self._is_terminal = False
         if stream is None and self.format != "table" and hasattr(sys.stdout, "reconfigure"):
             # JSON and CSV are UTF-8 whatever the locale says
             sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
@@ -385,7 +387,9 @@ class Output:
     def is_terminal(self) -> bool:
         """Whether the data goes to a terminal."""
         stream = self._stream or sys.stdout
-        return stream is not None and stream.isatty()
+        if stream is not self._asked:
+            self._asked, self._is_terminal = stream, stream is not None and stream.isatty()
+        return self._is_terminal
 
     def _terminal_width(self) -> int:
         if self._stream is None:

@@ -272,11 +272,12 @@ def cell(value: Any, name: str = "", *, digits: bool = False) -> str:
     if isinstance(value, bool):
         return said_title("yes" if value else "no")
     if isinstance(value, int):
-        if not digits and name.endswith(SIZES):
+        kind = "" if digits and not name.endswith("_timestamp") else _kind_of(name)
+        if kind == "size":
             return human_size(value)
-        if not digits and name.endswith(SPANS):
+        if kind == "span":
             return lasting_in_short(value)
-        return format_time(value) if name.endswith("_timestamp") and value > 0 else str(value)
+        return format_time(value) if kind == "time" and value > 0 else str(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).hex()
     if isinstance(value, Mapping):
@@ -287,6 +288,14 @@ def cell(value: Any, name: str = "", *, digits: bool = False) -> str:
     if isinstance(value, Sequence):
         return ", ".join(cell(item, name if isinstance(item, str) else "") for item in value) or NOTHING
     return visible(str(value))
+
+
+@functools.lru_cache(maxsize=256)
+def _kind_of(name: str) -> str:
+    """What the numbers of a column are."""
+    if name.endswith(SIZES):
+        return "size"
+    return "span" if name.endswith(SPANS) else "time" if name.endswith("_timestamp") else ""
 
 
 def listed(value: Any, name: str) -> str:

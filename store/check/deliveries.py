@@ -7,14 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from rmqctl.formats.checksums import parse_long
 from rmqctl.formats.errors import CorruptError, UnreadableError, counted
 from rmqctl.store.check.catalogue import Finding
 from rmqctl.store.check.config import QueueDoubts
 from rmqctl.store.check.cross import Level, LogSeen
 from rmqctl.store.files.reading import exists, is_file
+from rmqctl.store.log.columns import distinct
 from rmqctl.store.options import UNHEARD, Events
 from rmqctl.store.pop.load import ReviveMessage, UnusableRecordError
 from rmqctl.store.pop.records import (
@@ -84,7 +83,7 @@ def timer_findings(files: StoreFiles, seen: LogSeen, doubts: QueueDoubts) -> Ite
             if not pending.damaged:
                 seen.timer = pending
             places = timer.units["physical_offset"]
-            foreign = pending.foreign - len(np.unique(places[places >= seen.log_end]))
+            foreign = pending.foreign - len(distinct(places[places >= seen.log_end]))
             yield from _messages(files, pending, foreign)
             # after a cut log counts are of the messages that are gone: what is said of them says it
             if foreign <= 0 and not len(timer.known[timer.known >= seen.log_end]):

@@ -41,7 +41,7 @@ _LEAST_LONG, _LARGEST_LONG = np.int64(-(1 << 63)), np.int64((1 << 63) - 1)
 
 def distinct(numbers: NDArray[_Integer]) -> NDArray[_Integer]:
     """Each number once, in order. numpy.unique loads numpy.ma for that, which takes longer than a small look."""
-    ordered = np.sort(numbers)
+    ordered = numbers if (numbers[1:] >= numbers[:-1]).all() else np.sort(numbers)
     is_first = np.ones(len(ordered), np.bool_)
     is_first[1:] = ordered[1:] != ordered[:-1]
     return ordered[is_first]

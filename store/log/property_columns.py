@@ -11,7 +11,7 @@ import numpy as np
 from rmqctl.formats import properties as names
 from rmqctl.formats.properties import encode_properties, parse_properties, split_keys
 from rmqctl.store.log.columns import Bytes, Flags, Int32s, Int64s, MessageColumns
-from rmqctl.store.native.json_fields import FieldReader
+from rmqctl.store.native.json_fields import FieldReader, hash_spans
 from rmqctl.store.native.properties import FOUND_ROWS, MOST_PROPERTIES, split_properties
 from rmqctl.store.native.uncompiled import views
 
@@ -83,6 +83,13 @@ class FoundProperties(NamedTuple):
             rows, starts, ends = rows[chosen[rows]], starts[chosen[rows]], ends[chosen[rows]]
         data = self.window.tobytes() if len(rows) else b""
         return rows, [data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+    def hashes(self, name: str, seed: int) -> tuple[Int64s, Int64s]:
+        """Return which messages have a property, and `topic_hash` of its values, signed."""
+        rows, starts, ends = self.places(name)
+        found = np.empty(len(rows), np.int64)
+        hash_spans(seed, *views(self.window, starts, ends, found.view(np.uint64)))
+        return rows, found
 
     def whole_numbers(self, name: str, parsed: Callable[[str], int | None]) -> Int64s:
         """Return the property of each message as a number, -1 without one. `parsed` reads what are not plain digits."""

@@ -11,7 +11,7 @@ from rmqctl.store.native import uncompiled as cython
 if cython.compiled:
     import cython
     from cython.cimports.rmqctl.store.native.json_values import JsonValues
-    from cython.cimports.rmqctl.store.native.memory import find, is_utf8, same
+    from cython.cimports.rmqctl.store.native.memory import find, is_utf8, same, topic_hash
     from cython.cimports.rmqctl.store.native.views import (
         Bytes,
         IntRows,
@@ -20,11 +20,12 @@ if cython.compiled:
         Longs,
         ReadInts,
         ReadLongs,
+        ULongs,
         WritableBytes,
     )
 if not cython.compiled:
     from rmqctl.store.native.json_values import JsonValues
-    from rmqctl.store.native.memory import find, is_utf8, same
+    from rmqctl.store.native.memory import find, is_utf8, same, topic_hash
     from rmqctl.store.native.uncompiled import (
         Bytes,
         IntRows,
@@ -33,6 +34,7 @@ if not cython.compiled:
         Longs,
         ReadInts,
         ReadLongs,
+        ULongs,
         WritableBytes,
         views,
     )
@@ -69,6 +71,16 @@ def same_spans(
     with cython.nogil:
         for row in range(len(lengths)):
             found[row] = same(left, left_begins[row], right, right_begins[row], lengths[row])
+
+
+def hash_spans(seed: cython.longlong, text: Bytes, begins: ReadInts, ends: ReadInts, found: ULongs) -> None:
+    """Set `found` for each row to `topic_hash` of its bytes of `text`. IndexError for bytes outside."""
+    row: cython.Py_ssize_t
+    if not cython.compiled:
+        begins, ends, found = views(begins, ends, found)
+    with cython.nogil:
+        for row in range(len(begins)):
+            found[row] = topic_hash(cython.cast(cython.ulonglong, seed), text, begins[row], ends[row] - begins[row])
 
 
 class FieldReader(JsonValues):

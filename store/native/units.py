@@ -122,6 +122,17 @@ def link_entries(hashes: ReadInts, slots: cython.int, table: Ints, number: cytho
     return used
 
 
+def mark_earlier(marked: WritableBytes, earlier: ReadLongs) -> None:
+    """Mark each row that a marked one behind it leads to: `earlier` has its number, -1 for none."""
+    row: cython.Py_ssize_t
+    if not cython.compiled:
+        marked, earlier = views(marked, earlier)
+    with cython.nogil:
+        for row in range(len(earlier) - 1, -1, -1):
+            if marked[row] and earlier[row] >= 0:
+                marked[earlier[row]] = 1
+
+
 def pack_entries(
     hashes: ReadInts,
     offsets: ReadLongs,

@@ -21,6 +21,7 @@ from rmqctl.store.log.column_walk import columns_at
 from rmqctl.store.log.columns import Flags, Int32s, Int64s, MessageColumns, TopicIds, distinct
 from rmqctl.store.log.property_columns import FoundProperties, found_properties
 from rmqctl.store.native.tables import Columns
+from rmqctl.store.native.text import topic_hash
 from rmqctl.store.queues.consumequeue import ConsumeQueue, QueueUnit
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
@@ -61,7 +62,8 @@ _PROPERTIES = (
     names.TIMER_ROLL_TIMES,
     names.TIMER_DELETE_UNIQUE_KEY,
 )
-_LARGEST_INT = (1 << 31) - 1
+_LARGEST_INT, _LARGEST_LONG = (1 << 31) - 1, (1 << 63) - 1
+_SEED = int.from_bytes(os.urandom(8)) >> 1
 
 
 class Recall(NamedTuple):
@@ -104,8 +106,8 @@ def timed_columns(batch: MessageColumns, topics: dict[str, int], *, are_copies: 
         queue_id = properties.whole_numbers(names.REAL_QUEUE_ID, whole_number)
         rows["queue_id"] = np.where(queue_id < _LARGEST_INT, queue_id, -1)
         rows["topic"] = _real_topics(properties, topics)
-    with_key, keys = properties.texts(names.UNIQUE_KEY)
-    rows["key"][with_key] = np.fromiter(map(hash, keys), np.int64, len(keys))
+    with_key, hashes = properties.hashes(names.UNIQUE_KEY, _SEED)
+    rows["key"][with_key] = hashes
     rows["key"] = np.where(rows["key"] == 0, batch.born_timestamp * ODD + batch.body_crc, rows["key"])
     rows["is_roll"][properties.places(names.TIMER_ROLL_TIMES)[0]] = True
     is_timed = (out >= 0) & (rows["topic"] >= 0)
@@ -113,10 +115,15 @@ def timed_columns(batch: MessageColumns, topics: dict[str, int], *, are_copies: 
     is_message = is_timed.copy()
     for row, text in zip(*properties.texts(names.TIMER_DELETE_UNIQUE_KEY, is_timed), strict=True):
         topic, plus, key = text.partition(b"+")
-        old_form = (topic.decode(), hash(key)) if plus else None
-        recalls[int(rows["physical_offset"][row])] = Recall(int(out[row]), hash(text), old_form)
+        old_form = (topic.decode(), _key_hash(key)) if plus else None
+        recalls[int(rows["physical_offset"][row])] = Recall(int(out[row]), _key_hash(text), old_form)
         is_message[row] = False
     return TimedColumns(rows[is_message], recalls, int(np.count_nonzero(~is_timed)))
+
+
+def _key_hash(key: bytes) -> int:
+    hashed = topic_hash(_SEED, key)
+    return hashed if hashed <= _LARGEST_LONG else hashed - (1 << 64)
 
 
 def _real_topics(properties: FoundProperties, topics: dict[str, int]) -> Int32s:
@@ -485,10 +492,12 @@ def _slot_times(rows: TimedRows, linked: TimerUnits) -> Int64s:
         order = np.lexsort((times, places))
         places, times = places[order], times[order]
     found: Int64s = rows["out"].copy()
-    last = np.searchsorted(places, rows["physical_offset"], "right") - 1
-    is_linked = last >= 0
-    is_linked[is_linked] = places[last[is_linked]] == rows["physical_offset"][is_linked]
-    found[is_linked] = times[last[is_linked]]
+    for begin in range(0, len(rows), _ROWS):
+        wanted = rows["physical_offset"][begin : begin + _ROWS]
+        last = np.searchsorted(places, wanted, "right") - 1
+        numbers = np.flatnonzero(last >= 0)
+        numbers = numbers[places[last[numbers]] == wanted[numbers]]
+        found[begin + numbers] = times[last[numbers]]
     return found
 
 

@@ -18,6 +18,8 @@ from rmqctl.store.config.config_files import backup_of
 from rmqctl.store.files.reading import is_file, is_there, status_of
 from rmqctl.store.log.columns import Flags, Int32s, Int64s
 from rmqctl.store.log.parallel import give_back_memory
+from rmqctl.store.native.uncompiled import views
+from rmqctl.store.native.units import mark_earlier
 from rmqctl.store.queues.dispatch import TIMER_TOPIC
 from rmqctl.store.queues.queue_table import AnyConsumeQueue
 from rmqctl.store.read.reader import StoreReader
@@ -48,7 +50,6 @@ from rmqctl.store.timer.wheel import (
 _LOOKED_BACK = 20_000
 # file times of copies and of other time zones are hours off, not days
 _MOST_AHEAD_MS = 86_400_000
-_LINKED_AT_ONCE = 65_536
 _GIVEN_BACK_AT_ONCE = 131_072
 
 
@@ -265,29 +266,26 @@ def _link(timer: RecoveredTimer, slots: WheelSlots, scanned_from: int) -> None:
     is_last[:-1] = times[order][1:] != times[order][:-1]
     heads = lasts[order[is_last]]
     heads = heads[heads >= 0]
-    broken = heads[~_is_unit(heads, positions)]
-    # units in the reverse order of the log, each of which leads to an earlier one, if to any
+    found, is_unit = _numbers(heads, positions)
+    broken = heads[~is_unit]
+    linked = np.zeros(len(units), np.bool_)
+    linked[found[is_unit]] = True
+    del times, lasts, order, is_last
+    # each unit leads to an earlier one, if to any
     before = np.where(units["previous"] < positions, units["previous"], -1)
-    leads = np.flatnonzero((before >= 0) & _is_unit(before, positions))
-    is_broken = (before >= 0) & ~_is_unit(before, positions)
-    linked = bytearray(len(units))
-    for number in np.searchsorted(positions, heads[_is_unit(heads, positions)]).tolist():
-        linked[number] = 1
-    for begin in range(len(leads), 0, -_LINKED_AT_ONCE):
-        chunk = leads[max(0, begin - _LINKED_AT_ONCE) : begin][::-1]
-        for number, earlier in zip(chunk.tolist(), np.searchsorted(positions, before[chunk]).tolist(), strict=True):
-            if linked[number]:
-                linked[earlier] = 1
-    timer.on_wheel = np.frombuffer(linked, np.bool_)
-    timer.broken = [*broken.tolist(), *before[is_broken & timer.on_wheel].tolist()]
+    earlier, is_unit = _numbers(before, positions)
+    earlier[~is_unit] = -1
+    mark_earlier(*views(linked.view(np.uint8), earlier))
+    timer.on_wheel = linked
+    timer.broken = [*broken.tolist(), *before[linked & ~is_unit & (before >= 0)].tolist()]
 
 
-def _is_unit(found: Int64s, positions: Int64s) -> Flags:
-    """Return which of `found` are among `positions`, which ascend."""
-    if not len(positions):
-        return np.zeros(len(found), np.bool_)
-    is_unit: Flags = positions[np.minimum(np.searchsorted(positions, found), len(positions) - 1)] == found
-    return is_unit
+def _numbers(found: Int64s, positions: Int64s) -> tuple[Int64s, Flags]:
+    """Return where each of `found` is among `positions`, which ascend, and whether it is there."""
+    numbers = np.searchsorted(positions, found)
+    there = numbers < len(positions)
+    there[there] = positions[numbers[there]] == found[there]
+    return numbers, there
 
 
 def _revise_queue_offset(reader: StoreReader, timer: RecoveredTimer, queue: AnyConsumeQueue | None) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rmqctl.formats import checksums
 from rmqctl.store.native.text import is_utf8, java_hash
+from tests.store.native.forms import compiled_form, plain_form
 
 
 def _python_takes(data: bytes) -> bool:
@@ -54,3 +56,15 @@ def test_the_hash_is_that_of_java_and_goes_on(first: str, second: str) -> None:
 def test_what_is_no_utf8_has_no_hash() -> None:
     with pytest.raises(ValueError, match="UTF-8"):
         java_hash(0, b"\xff")
+
+
+def test_hashes_of_spans_are_those_of_their_texts() -> None:
+    text = b"an empty one, and one of more than eight bytes"
+    spans = [(0, 0), (0, 2), (3, 8), (14, 46), (45, 46)]
+    begins, ends = (np.array(side, np.int32) for side in zip(*spans, strict=True))
+    for form, texts in ((plain_form, plain_form("text")), (compiled_form, compiled_form("text"))):
+        found = np.zeros(len(spans), np.uint64)
+        form("json_fields").hash_spans(7, np.frombuffer(text, np.uint8), begins, ends, found)
+        assert found.tolist() == [7 if begin == end else texts.topic_hash(7, text[begin:end]) for begin, end in spans]
+        with pytest.raises(IndexError):
+            form("json_fields").hash_spans(7, np.zeros(2, np.uint8), begins, ends, found)

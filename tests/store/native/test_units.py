@@ -71,3 +71,21 @@ def test_entries_lead_on_to_the_newest_of_their_slot(rows: list[tuple[int, int, 
         entries = np.zeros(len(rows) * INDEX_ENTRY.size, np.uint8)
         form.pack_entries(hashes, offsets, times, first, previous, entries)
         assert entries.tobytes() == wanted
+
+
+@given(st.integers(0, 12).flatmap(lambda count: st.tuples(st.lists(st.booleans(), min_size=count, max_size=count),
+       st.tuples(*(st.integers(-1, row - 1) for row in range(count))))))  # fmt: skip
+def test_marks_follow_chains_backwards(case: tuple[list[bool], tuple[int, ...]]) -> None:
+    marked, earlier = case
+    wanted = set()
+    for row in (row for row, is_marked in enumerate(marked) if is_marked):
+        at = row
+        while at >= 0:
+            wanted.add(at)
+            at = earlier[at]
+    for form in (plain_form("units"), compiled_form("units")):
+        marks = np.array(marked, np.uint8)
+        form.mark_earlier(marks, np.array(earlier, np.int64))
+        assert {*np.flatnonzero(marks).tolist()} == wanted
+        with pytest.raises(IndexError):
+            form.mark_earlier(np.ones(1, np.uint8), np.array([1], np.int64))
