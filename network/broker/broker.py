@@ -109,7 +109,7 @@ class Broker:
         self.queues_of: Callable[[str], list[MessageQueue] | None] = self.own_queues_of
         """Return the queues of a topic in the whole cluster that can be read; None for an unknown topic."""
         self.reader = StoreReader(files)
-        self.settings = settings_from_properties(self.properties)
+        self.settings = settings_from_properties(self.properties, tell)
         self.topics = TopicTable(files, tell, is_written=self.is_writable)
         may_create = self.settings.auto_create_subscription_group or not self.is_writable
         self.groups = GroupTable(

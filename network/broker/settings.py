@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from rmqctl.formats.errors import UsageError
@@ -123,14 +123,18 @@ class BrokerSettings(NamedTuple):
 _NAMES = {name.replace("_", ""): name for name in BrokerSettings._fields}
 
 
-def settings_from_properties(properties: Mapping[str, str]) -> BrokerSettings:
-    """Settings of camelCase keys; others are ignored. UsageError for a value of the wrong kind."""
+def settings_from_properties(
+    properties: Mapping[str, str], tell: Callable[[str], None] | None = None
+) -> BrokerSettings:
+    """Settings of camelCase keys; others are ignored. Of a value of the wrong kind `tell` gets to know, and it counts as
+    a broker takes it at its start: for false, or not at all. UsageError where there is no `tell`."""
     values: dict[str, object] = {}
     for key, value in properties.items():
-        name, text = _NAMES.get(key.lower()), value.strip()
+        name = _NAMES.get(key.lower())
         if name is None:
             continue
         default = getattr(BrokerSettings(), name)
+        text = value.strip() if isinstance(default, str) else value
         digits = text.removeprefix("-") if default == -1 else text
         if isinstance(default, bool) and text.lower() in ("true", "false"):
             values[name] = text.lower() == "true"
@@ -138,8 +142,11 @@ def settings_from_properties(properties: Mapping[str, str]) -> BrokerSettings:
             values[name] = text
         elif not isinstance(default, bool) and digits.isascii() and digits.isdigit():
             values[name] = int(text)
-        else:
+        elif tell is None:
             raise UsageError(f"{key}={text} is no {type(default).__name__}")
+        else:
+            values[name] = False if isinstance(default, bool) else default
+            tell(f"{key}={text} is no {type(default).__name__}: a broker takes {str(values[name]).lower()}")
     return BrokerSettings()._replace(**values)  # type: ignore[arg-type]  # each has its default's type
 
 

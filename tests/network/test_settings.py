@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rmqctl.formats.errors import UsageError
 from rmqctl.formats.message import Message
 from rmqctl.network.broker.config_keys import WITHOUT_EFFECT, broker_keys
 from rmqctl.network.broker.settings import settings_from_properties
@@ -202,3 +203,17 @@ def test_every_key_of_a_broker_is_a_setting_or_is_said_to_be_none() -> None:
     found = {key: next(one for one in patterns if fnmatchcase(key, one[1])) for key in without}
     assert {key: why for key, (why, _) in found.items()} == without
     assert [one for one in patterns if one not in found.values()] == []
+
+
+def test_a_wrong_value_is_what_a_broker_takes_at_its_start() -> None:
+    """As MixAll#properties2Object of 4.9.8, 5.3.3 and 5.5.0: anything but `true` is false, and no number is none."""
+    said: list[str] = []
+    wrong = {"autoCreateTopicEnable": "yes", "defaultTopicQueueNums": "4 "}
+    settings = settings_from_properties(wrong, said.append)
+    assert (settings.auto_create_topic_enable, settings.default_topic_queue_nums) == (False, 8)
+    assert said == [
+        "autoCreateTopicEnable=yes is no bool: a broker takes false",
+        "defaultTopicQueueNums=4  is no int: a broker takes 8",
+    ]
+    with pytest.raises(UsageError, match="is no bool"):
+        settings_from_properties(wrong)

@@ -71,8 +71,9 @@ def _keys(patterns: tuple[str, ...], config_path: Path | None, output: Output) -
     from fnmatch import fnmatch
 
     from rmqctl.network.broker.config_keys import broker_keys
+    from rmqctl.network.broker.settings import settings_from_properties
     from rmqctl.reports.changes import tell_unknown_settings
-    from rmqctl.store.config.config import read_properties
+    from rmqctl.store.config.config import odd_settings, read_properties
 
     properties = None if config_path is None else read_properties(config_path)
     rows: list[dict[str, object]] = []
@@ -86,4 +87,8 @@ def _keys(patterns: tuple[str, ...], config_path: Path | None, output: Output) -
     if not found and patterns:
         output.talk(f"no key of a broker.conf fits {' '.join(patterns)}")
     tell_unknown_settings(output, config_path)
+    sentences = odd_settings(properties or {})
+    settings_from_properties(properties or {}, sentences.append)
+    for sentence in sentences:
+        output.talk(f"{config_path}: {sentence}")
     return exit_codes.OK if found else exit_codes.DAMAGE_OR_NOTHING
