@@ -126,8 +126,8 @@ _NAMES = {name.replace("_", ""): name for name in BrokerSettings._fields}
 def settings_from_properties(
     properties: Mapping[str, str], tell: Callable[[str], None] | None = None
 ) -> BrokerSettings:
-    """Settings of camelCase keys; others are ignored. Of a value of the wrong kind `tell` gets to know, and it counts as
-    a broker takes it at its start: for false, or not at all. UsageError where there is no `tell`."""
+    """Settings of camelCase keys; others are ignored. Of a value of the wrong kind `tell` gets to know, and it counts
+    as a broker takes it at its start: for false, or not at all. UsageError where there is no `tell`."""
     values: dict[str, object] = {}
     for key, value in properties.items():
         name = _NAMES.get(key.lower())
