@@ -57,7 +57,7 @@ class Form(enum.Enum):
     SET = "a set", _ALL
     OTHER_SPELLING = "a name in another spelling", _FASTJSON, _FASTJSON2
     TABLE_TWICE = "a table that is there twice", _NEWER, _ALL - _NEWER
-    NUMBER_IN_UNKNOWN = "a number as a name in a table that it does not know", _FASTJSON
+    BARE_IN_UNKNOWN = "a name without quotes in a table that it does not know", _FASTJSON
     MISSING_BRACE = "a missing opening brace", _FASTJSON2
     STRAY = "a stray character behind a brace", _FASTJSON
     NO_OBJECT = "something else in place of an object", _ALL - _NEWER
@@ -340,8 +340,8 @@ class _Reader:
                 self.table = str(name)
                 if name in members and name in _MAPS:
                     self.forms.append(Form.TABLE_TWICE)
-            if depth > 0 and isinstance(name, int) and self.table not in _MEMBERS:
-                self.forms.append(Form.NUMBER_IN_UNKNOWN)
+            if depth > 0 and isinstance(name, int | ObjectName) and self.table not in _MEMBERS:
+                self.forms.append(Form.BARE_IN_UNKNOWN)
             is_number = self._is_number(name, depth)
             if is_number and extra and isinstance(name, str):
                 raise ValueError("a number after a comma too many")

@@ -59,3 +59,9 @@ def test_a_file_that_is_there_is_refused_and_nothing_is_an_answer(file: Path) ->
     file.write_bytes(b"")
     done = run("offsets", "salvage-client", file, "--to", file.parent / "new")
     assert (done.code, (file.parent / "new").exists()) == (exit_codes.DAMAGE_OR_NOTHING, False)
+
+
+def test_clients_of_5_5_refuse_queues_in_a_table_that_they_do_not_know() -> None:
+    found = read_client_offsets(b'{"offsetTabl":{{"brokerName":"b","queueId":0,"topic":"T"}:1}}')
+    assert (found.offsets, found.damage) == ([], None)
+    assert found.why_not == "5.5.0: a name without quotes in a table that it does not know"
