@@ -177,10 +177,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if quick.is_quick:
         terminalreporter.line("of random examples a quarter was tried")
     if (seed := config.getoption("draw")) is not None:
-        terminalreporter.line(
-            "of many parameters and cases of proofs a twelfth was drawn, of random examples half, and of"
-        )
-        terminalreporter.line("tests that take turns those whose turn it is")
+        terminalreporter.line("of many parameters and cases of proofs a twelfth was drawn, of random examples half")
+        terminalreporter.line("of tests that take turns those ran whose turn it is")
         terminalreporter.line(f"RMQCTL_DRAW={seed} make test-ci draws the same")
     for mark, number in sorted(left_out.items()):
         terminalreporter.line(f"{number:6} {mark}: {quick.LEFT_OUT[mark]}" if mark else f"{number:6} by -k or -m")

@@ -175,6 +175,7 @@ def test_a_task_of_the_source_fails_on_demand(broken: Path) -> None:
 
 
 @pytest.mark.jvm
+@pytest.mark.turns("programs of Spark", 3)
 def test_sql_on_spark_says_how_to_count_them(broken: Path) -> None:
     command = [sys.executable, "-m", "rmqctl", "sql", "-s", str(broken), "--master", "local[2]", "--json"]
     for statement, is_said in (

@@ -247,6 +247,7 @@ def test_ctrl_c_ends_the_query_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.jvm
+@pytest.mark.turns("programs of Spark", 3)
 def test_ctrl_c_ends_it_on_spark(tmp_path: Path) -> None:
     endless = "select count(*) from range(100000000000) a, range(10) b where a.id * b.id % 7 = 3"
     _ends_at_ctrl_c(tmp_path, endless, "--master", "local[2]")
