@@ -63,7 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # folders of a run at another hour of this machine are not 3 days old: they were made by the real clock
     vars(_pytest.tmpdir)["LOCK_TIMEOUT"] += max(0, at_a_date.shifted_by())
     config.addinivalue_line("markers", "real_clock(reason): processes that these tests start have the real clock")
-    config.addinivalue_line("markers", "turns(group, n): of the tests or files of a group CI draws one in n")
+    config.addinivalue_line("markers", "turns(group, n): of the tests of a group CI draws one in n")
     config.addinivalue_line("markers", "late: these tests look at stores long after they were written (see soon_after)")
     os.environ["RMQCTL_CONFIG"] = ""  # what whoever runs them has set counts for no test
     os.environ["RMQCTL_LANG"] = "en"

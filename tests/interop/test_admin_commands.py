@@ -20,7 +20,7 @@ from tests.interop.toolchain import SOURCES, Toolchain, Unavailable, run, server
 from tests.network.serving import serving
 from tests.processes import SHORT_LIVED_JVM
 
-pytestmark = [pytest.mark.interop, pytest.mark.turns("answers", 2)]
+pytestmark = pytest.mark.interop
 
 _NUMBERS = frozenset(
     "sendMessage sendMsgStatus checkMsgSendRT clusterList statsAll consumeMessage getColdDataFlowCtrInfo".split()

@@ -21,7 +21,7 @@ from tests.network.callers import heartbeat
 from tests.network.serving import serving
 from tests.rmqctl.looking import run
 
-pytestmark = [pytest.mark.interop, pytest.mark.turns("calls", 2)]
+pytestmark = pytest.mark.interop
 
 VERSION = "5.3.3"
 _WANTED = {

@@ -16,7 +16,7 @@ from tests.network.grpc import signing
 from tests.network.grpc.requests import SETTINGS
 from tests.rmqctl.looking import Done, run
 
-pytestmark = [pytest.mark.interop, pytest.mark.turns("clients", 2)]
+pytestmark = pytest.mark.interop
 
 _AUTH = "org.apache.rocketmq.auth"
 _CREATE_USER, _CREATE_ACL = 3001, 3006

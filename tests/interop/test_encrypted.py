@@ -16,7 +16,7 @@ from tests.network.callers import with_header
 from tests.network.certificates import certificate
 from tests.network.serving import serving
 
-pytestmark = [pytest.mark.interop, pytest.mark.turns("clients", 2)]
+pytestmark = pytest.mark.interop
 
 BODIES = [f"häl-lo {number}" for number in range(6)] + ["j" * 20_000, "delayed", "COMMIT_MESSAGE"]
 BODIES += [f"batch {number}" for number in range(3)]

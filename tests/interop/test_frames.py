@@ -26,8 +26,6 @@ from tests.interop.frame_requests import BROKER, NAMESRV, Ask, session
 from tests.network.serving import serving
 from tests.processes import ROOT
 
-pytestmark = pytest.mark.turns("answers", 2)
-
 GOLDEN = "broker-real"
 SECONDS = 60
 

@@ -13,7 +13,7 @@ from tests.interop.members import Members, java_members
 from tests.network.test_frozen import COUNT, LIMIT, Two, spent, two_brokers
 from tests.network.test_producing import failures
 
-pytestmark = [pytest.mark.interop, pytest.mark.turns("clients", 2)]
+pytestmark = pytest.mark.interop
 
 VERSION = "5.3.3"
 MESSAGES = 16

@@ -23,7 +23,7 @@ from tests.network.grpc.script import run
 from tests.network.serving import serving
 from tests.processes import SHORT_LIVED_JVM
 
-pytestmark = [pytest.mark.interop, pytest.mark.turns("clients", 2)]
+pytestmark = pytest.mark.interop
 
 CLIENTS = Path(__file__).with_name("grpc_clients")
 REMOTING = Path(__file__).with_name("remoting_clients")

@@ -19,7 +19,7 @@ from tests.interop.toolchain import BROKERS
 from tests.network.callers import with_header
 from tests.processes import start
 
-pytestmark = [pytest.mark.interop, pytest.mark.turns("clients", 2)]
+pytestmark = pytest.mark.interop
 
 COUNT = 6
 

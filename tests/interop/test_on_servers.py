@@ -25,7 +25,7 @@ from tests.opened import store_path
 from tests.processes import run as run_process
 from tests.rmqctl.looking import run
 
-pytestmark = [pytest.mark.interop, pytest.mark.turns("clients", 2)]
+pytestmark = pytest.mark.interop
 
 NAMES = ("crash", "crc-flip-third")
 LOOKS: list[list[object]] = [

@@ -22,7 +22,7 @@ from tests.interop.brokers import java, mqadmin, real_broker, rmqctl
 from tests.interop.members import wait_for
 from tests.network.callers import with_header
 
-pytestmark = [pytest.mark.interop, pytest.mark.turns("clients", 2)]
+pytestmark = pytest.mark.interop
 
 VERSION = "5.3.3"
 # of 4.x: a master without its slave says so of each message

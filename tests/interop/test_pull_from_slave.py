@@ -16,7 +16,7 @@ from tests.interop.toolchain import BROKERS
 from tests.network.callers import with_header
 from tests.network.serving import ANY, serving
 
-pytestmark = [pytest.mark.interop, pytest.mark.turns("slow clients", 2)]
+pytestmark = pytest.mark.interop
 
 # more than a pull brings: the next one is the slave's
 COUNT = 80

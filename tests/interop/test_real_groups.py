@@ -26,7 +26,7 @@ from tests.interop.brokers import RealBroker, mqadmin, real_broker, rmqctl
 from tests.interop.members import SECONDS, Got, Members, java_members, wait_for
 from tests.processes import start
 
-pytestmark = [pytest.mark.interop, pytest.mark.turns("clients", 2)]
+pytestmark = pytest.mark.interop
 
 VERSION = "5.3.3"
 WORK_SECONDS = 0.02

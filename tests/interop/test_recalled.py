@@ -10,7 +10,7 @@ import pytest
 from tests.interop.brokers import SMALL, create_topic, java, real_broker
 from tests.network.serving import serving
 
-pytestmark = [pytest.mark.interop, pytest.mark.turns("calls", 2)]
+pytestmark = pytest.mark.interop
 
 TOPICS = ("T", "Other")
 

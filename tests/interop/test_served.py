@@ -24,7 +24,7 @@ from tests.network.serving import Served, serving
 from tests.processes import SHORT_LIVED_JVM, start
 
 # clients ask for messages by id at the address inside of it, which one server at a time can take
-pytestmark = [pytest.mark.interop, pytest.mark.turns("clients", 2)]
+pytestmark = pytest.mark.interop
 
 SECONDS = 240
 Row = tuple[int, int, int, str]

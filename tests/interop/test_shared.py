@@ -26,7 +26,7 @@ from tests.network.serving import Served, serving
 from tests.processes import SHORT_LIVED_JVM, start
 from tests.quick import sample
 
-pytestmark = [pytest.mark.interop, pytest.mark.turns("clients", 2)]
+pytestmark = pytest.mark.interop
 
 SECONDS = 120
 COUNT = 12

@@ -22,7 +22,7 @@ from tests.interop.toolchain import BROKERS
 from tests.network.serving import serving
 from tests.processes import start
 
-pytestmark = [pytest.mark.interop, pytest.mark.turns("clients", 2)]
+pytestmark = pytest.mark.interop
 
 CONF = {
     "flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": "500", "timerWheelEnable": "false",

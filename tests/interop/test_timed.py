@@ -18,7 +18,7 @@ from tests.interop.brokers import java, real_broker, rmqctl
 from tests.network.callers import with_header
 from tests.network.serving import serving
 
-pytestmark = [pytest.mark.interop, pytest.mark.turns("slow clients", 2)]
+pytestmark = pytest.mark.interop
 
 VERSION = "5.3.3"
 LIMIT = 90

@@ -18,7 +18,7 @@ from tests.interop.harness import NEWEST
 from tests.network.callers import with_header
 from tests.network.serving import serving
 
-pytestmark = [pytest.mark.interop, pytest.mark.turns("clients", 2)]
+pytestmark = pytest.mark.interop
 
 VERSION = "5.3.3"
 

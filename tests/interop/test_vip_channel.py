@@ -13,7 +13,7 @@ from tests.interop.brokers import java, real_broker, rmqctl
 from tests.interop.toolchain import BROKERS, CLIENTS
 from tests.network.serving import free_pair, serving
 
-pytestmark = [pytest.mark.interop, pytest.mark.turns("clients", 2)]
+pytestmark = pytest.mark.interop
 
 _LISTENING = "0A"
 _LOOK_SECONDS = 0.05

@@ -17,7 +17,7 @@ from tests.interop.store_servers import yarn
 from tests.opened import store_path
 from tests.processes import ROOT, run
 
-pytestmark = [pytest.mark.turns("clients", 2), pytest.mark.interop, pytest.mark.jvm]
+pytestmark = [pytest.mark.interop, pytest.mark.jvm]
 
 _SECONDS = 400.0
 _SPARK = Path(pyspark.__file__).parent
