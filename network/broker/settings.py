@@ -121,6 +121,7 @@ class BrokerSettings(NamedTuple):
 
 
 _NAMES = {name.replace("_", ""): name for name in BrokerSettings._fields}
+_WRONG = {bool: "neither true nor false", int: "no whole number", str: "no text that can be printed"}
 
 
 def settings_from_properties(
@@ -143,10 +144,10 @@ def settings_from_properties(
         elif not isinstance(default, bool) and digits.isascii() and digits.isdigit():
             values[name] = int(text)
         elif tell is None:
-            raise UsageError(f"{key}={text} is no {type(default).__name__}")
+            raise UsageError(f"{key}={text!r} is {_WRONG[type(default)]}")
         else:
             values[name] = False if isinstance(default, bool) else default
-            tell(f"{key}={text} is no {type(default).__name__}: a broker takes {str(values[name]).lower()}")
+            tell(f"{key}={text!r} is {_WRONG[type(default)]}: a broker takes {str(values[name]).lower()}")
     return BrokerSettings()._replace(**values)  # type: ignore[arg-type]  # each has its default's type
 
 

@@ -395,9 +395,9 @@ def _convert(name: str, text: str) -> tuple[object, str]:
 
 def _number(name: str, text: str) -> tuple[int | None, str]:
     if not re.fullmatch(_JAVA_INT, text):
-        stripped = text.strip()
-        why = "has white space at its end" if re.fullmatch(_JAVA_INT, stripped) else "is no number"
-        raise _DroppedError(f"{why}, as a broker reads numbers")
+        if re.fullmatch(_JAVA_INT, text.strip()):
+            raise _DroppedError("has white space at its end, where a broker reads no number")
+        raise _DroppedError("is no number, as a broker reads numbers")
     value = int(text)
     if not -_LARGEST_INT - 1 <= value <= _LARGEST_INT:
         raise _DroppedError("is larger than a broker's numbers")

@@ -159,6 +159,11 @@ unknown: {sentence}
 accepted, as far as files, disks and settings show {shown}.
 unknown, because the disks cannot be measured.
 unknown, because the disks of a server cannot be measured.
+{key}={text} is neither true nor false: a broker takes false
+{key}={text} is no whole number: a broker takes {number}
+{key}={text} is neither true nor false
+{key}={text} is no whole number
+{key}={text} is no text that can be printed
 a broker takes no messages here: {join}.""".splitlines()
 COUNTED = {"error": "errors", "warning": "warnings", "notice": "notices", "delayed message": "delayed messages"}
 COUNTED |= {"consume queue file": "consume queue files", "index file": "index files"}

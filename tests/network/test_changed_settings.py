@@ -73,7 +73,7 @@ def test_a_broker_that_began_without_made_topics_can_have_them(tmp_path: Path) -
         ("defaultTopicQueueNums=4", 16, "defaultTopicQueueNums cannot be changed while the broker runs"),
         ("nonsense=1", 16, "nonsense cannot be changed while the broker runs"),
         ("fileReservedTime=1", 16, "this broker removes no files"),
-        ("transactionCheckMax=many", 29, "transactionCheckMax=many is no int"),
+        ("transactionCheckMax=many", 29, "transactionCheckMax='many' is no whole number"),
         ("regionId=a\x01b", 29, "regionId"),
         # as java.util.Properties has it: a key without a value
         ("nothing", 16, "nothing cannot be changed while the broker runs"),

@@ -212,8 +212,8 @@ def test_a_wrong_value_is_what_a_broker_takes_at_its_start() -> None:
     settings = settings_from_properties(wrong, said.append)
     assert (settings.auto_create_topic_enable, settings.default_topic_queue_nums) == (False, 8)
     assert said == [
-        "autoCreateTopicEnable=yes is no bool: a broker takes false",
-        "defaultTopicQueueNums=4  is no int: a broker takes 8",
+        "autoCreateTopicEnable='yes' is neither true nor false: a broker takes false",
+        "defaultTopicQueueNums='4 ' is no whole number: a broker takes 8",
     ]
-    with pytest.raises(UsageError, match="is no bool"):
+    with pytest.raises(UsageError, match="is neither true nor false"):
         settings_from_properties(wrong)
