@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rmqctl.formats import properties as names
-from rmqctl.formats.checksums import whole_number
+from rmqctl.formats.checksums import java_long, whole_number
 from rmqctl.formats.errors import CorruptError, NotFoundError
 from rmqctl.formats.layouts import CONSUMEQUEUE_UNIT, TIMER_WHEEL_SLOTS
 from rmqctl.formats.message import StoredMessage
@@ -62,7 +62,7 @@ _PROPERTIES = (
     names.TIMER_ROLL_TIMES,
     names.TIMER_DELETE_UNIQUE_KEY,
 )
-_LARGEST_INT, _LARGEST_LONG = (1 << 31) - 1, (1 << 63) - 1
+_LARGEST_INT = (1 << 31) - 1
 _SEED = int.from_bytes(os.urandom(8)) >> 1
 
 
@@ -122,8 +122,7 @@ def timed_columns(batch: MessageColumns, topics: dict[str, int], *, are_copies: 
 
 
 def _key_hash(key: bytes) -> int:
-    hashed = topic_hash(_SEED, key)
-    return hashed if hashed <= _LARGEST_LONG else hashed - (1 << 64)
+    return java_long(topic_hash(_SEED, key))
 
 
 def _real_topics(properties: FoundProperties, topics: dict[str, int]) -> Int32s:
