@@ -305,7 +305,7 @@ def has_batch_slot(unit: QueueUnit, next_offset: int, rows: Stretches | None = N
 
 
 # units that wait to be compared: of a queue on average, and in all
-_WAITING_OF_A_QUEUE, _WAITING = 4_500, 450_000
+_WAITING_OF_A_QUEUE, _WAITING = 4_500, 1_000_000
 # stretches that are made objects of at a time
 _AT_ONCE = 4096
 # offsets of messages in batches are not bound to places in the log; this only keeps arithmetic within 64 bits
