@@ -143,7 +143,10 @@ def java_hash(state: cython.int, data: Bytes) -> int:
 
 
 def topic_hash(seed: cython.longlong, data: Bytes) -> int:
-    """Where the search for a topic, which has one byte at least, begins."""
+    """Where the search for a topic begins: `topic_hash_of` all of `data`."""
+    length: cython.Py_ssize_t = len(data)
+    if length == 0:
+        return seed
     if cython.compiled:
-        return topic_hash_of(cython.cast(cython.ulonglong, seed), cython.address(data[0]), len(data))
-    return topic_hash_of(seed, bytes(data), len(data))
+        return topic_hash_of(cython.cast(cython.ulonglong, seed), cython.address(data[0]), length)
+    return topic_hash_of(seed, bytes(data), length)

@@ -161,6 +161,14 @@ def test_a_message_that_was_rolled_waits_once_and_only_later_copies_count(golden
     assert len(pending.lost) == 0
 
 
+def test_a_recall_without_a_key_behind_its_topic_takes_nothing_back(tmp_path: Path) -> None:
+    store = feature_store("timer-clean-533", tmp_path)
+    _, before = _recovered(store)
+    _put(store, "recall", int(before.rows["out"].max()), TIMER_DEL_UNIQKEY="Ours+")
+    _, after = _recovered(store)
+    assert (after.recalls, after.recalled, len(after)) == (before.recalls + 1, before.recalled, len(before))
+
+
 def test_damage_that_may_hide_a_delivery_is_said(tmp_path: Path) -> None:
     store = feature_store("timer-clean-533", tmp_path)
     now = _stopped(store)
