@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _LENGTH = struct.Struct("<Q")
 # what an order to a worker begins with
 _TASK, _ITEM = b"T", b"I"
-# garbage is collected as rarely as by whoever starts it
+# a worker collects garbage as rarely as its parent process
 _START = (
     "import gc, sys, pickle; sys.path[:] = {path!r}; gc.set_threshold(*{threshold}); "
     "from rmqctl.pipeline.engine import work; work()"

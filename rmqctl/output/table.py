@@ -272,12 +272,12 @@ def cell(value: Any, name: str = "", *, digits: bool = False) -> str:
     if isinstance(value, bool):
         return said_title("yes" if value else "no")
     if isinstance(value, int):
-        kind = "" if digits and not name.endswith("_timestamp") else _kind_of(name)
-        if kind == "size":
-            return human_size(value)
-        if kind == "span":
-            return lasting_in_short(value)
-        return format_time(value) if kind == "time" and value > 0 else str(value)
+        kind = _kind_of(name)
+        if kind == "time" and value > 0:
+            return format_time(value)
+        if digits or kind not in ("size", "span"):
+            return str(value)
+        return human_size(value) if kind == "size" else lasting_in_short(value)
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).hex()
     if isinstance(value, Mapping):
@@ -301,11 +301,12 @@ def _kind_of(name: str) -> str:
 def listed(value: Any, name: str) -> str:
     """A value in a key/value listing: as in a table, with the number kept beside a time, and large sizes said twice."""
     if isinstance(value, int) and not isinstance(value, bool):
-        if name.endswith("_timestamp") and value > 0:
+        kind = _kind_of(name)
+        if kind == "time" and value > 0:
             return f"{format_time(value)} ({value})"
-        if name.endswith(SPANS):
+        if kind == "span":
             return f"{value} ms" if abs(value) < 1000 else f"{value} ms ({lasting_in_short(value)})"
-        if name.endswith(SIZES) and abs(value) >= 1024:
+        if kind == "size" and abs(value) >= 1024:
             return f"{value} ({human_size(value)})"
     return cell(value, name, digits=True)
 

@@ -275,7 +275,8 @@ def parse_config_data(path: Path, data: bytes) -> ConfigFile | None:
         found = load_config_text(path.name.removesuffix(".bak"), data)
     except CorruptError as error:
         raise CorruptError(error.message, file=path, hint=error.hint) from error
-    return ConfigFile(found.value, path, tuple(form.label for form in found.forms), *found[2:])
+    forms = tuple(form.label for form in found.forms)
+    return ConfigFile(found.value, path, forms, found.read_by, found.why_not, found.passed_over)
 
 
 _NULS = "holds NUL bytes alone"

@@ -208,15 +208,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]++(?:\.[0-9]*+)?(?:[eE][+-]?[0-9]++)?[LBSFD]?+"
 _WORD = re.compile(r"[A-Za-z_]++")
 _SET = re.compile(r"(?:Tree)?Set(?=\s*+\[)")
 _STOPS = {quote: re.compile(rf"[^{quote}\\\x00-\x1f]*+") for quote in "\"'"}
-_ESCAPES = {
-    **dict(zip("bfnrt", "\b\f\n\r\t", strict=True)),
-    '"': '"',
-    "'": "'",
-    "\\": "\\",
-    "/": "/",
-    "v": "\v",
-    "F": "\f",
-}
+_ESCAPES = dict(zip("bfFnrtv\"'\\/", "\b\f\f\n\r\t\v\"'\\/", strict=True))
 _HEX = re.compile(r"[0-9A-Fa-f]*+")
 _KNOWN_WORDS = {"true": True, "false": False, "null": None}
 _EMPTY_WORDS = frozenset(("undefined", "NaN", "NULL"))
